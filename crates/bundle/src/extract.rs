@@ -7,11 +7,12 @@ use crate::exports;
 use crate::limits::{
     MAX_CODE_BYTES, MAX_JSON_DEPTH, MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES, STACK_BYTES,
 };
-use crate::model::{Bundle, EXTRACTOR_VERSION, Extraction};
+use crate::model::{Bundle, Extraction};
 use crate::nesting;
 use crate::problem::{Problem, ProblemCode};
 use crate::report::Report;
 use crate::source::Source;
+use crate::source_map;
 use crate::value::Refusal;
 use crate::weigh;
 use oxc_allocator::Allocator;
@@ -66,13 +67,27 @@ impl From<Language> for ExtractOptions {
 /// # Errors
 /// When the operating system gives no thread for it.
 pub fn extract(source: &str, options: impl Into<ExtractOptions>) -> std::io::Result<Extraction> {
+    extract_with_map(source, None, options)
+}
+
+/// The same with the source map of the bundle, which goes before one that the bundle has in its last comment.
+///
+/// # Errors
+/// When the operating system gives no thread for it.
+pub fn extract_with_map(
+    source: &str,
+    map: Option<&[u8]>,
+    options: impl Into<ExtractOptions>,
+) -> std::io::Result<Extraction> {
     let options = options.into();
+    let (source, inside) = source_map::split(source.as_bytes());
+    let map = map.or(inside);
     // The parser and walks over its tree recurse; `nesting` keeps them below this.
     std::thread::scope(|scope| {
         let handle = std::thread::Builder::new()
             .name("bundle".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || extract_here(source, options))?;
+            .spawn_scoped(scope, || extract_bytes(source, map, options))?;
         handle
             .join()
             .map_err(|_| std::io::Error::other("the extraction of the bundle panicked"))
@@ -80,9 +95,13 @@ pub fn extract(source: &str, options: impl Into<ExtractOptions>) -> std::io::Res
 }
 
 /// Reads a bundle on the stack of the caller, which has [`STACK_BYTES`].
-pub(crate) fn extract_bytes(bytes: &[u8], options: ExtractOptions) -> Extraction {
+pub(crate) fn extract_bytes(
+    bytes: &[u8],
+    map: Option<&[u8]>,
+    options: ExtractOptions,
+) -> Extraction {
     match std::str::from_utf8(bytes) {
-        Ok(text) => extract_here(text, options),
+        Ok(text) => extract_here(text, map, options),
         Err(error) => {
             let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
             let text = String::from_utf8_lossy(valid);
@@ -111,7 +130,7 @@ fn refused(text: &str, say: impl FnOnce(&mut Report<'_>)) -> Extraction {
     let mut report = Report::new(&source);
     say(&mut report);
     Extraction {
-        bundle: empty_bundle(),
+        bundle: Bundle::empty(),
         problems: report.finish(),
     }
 }
@@ -122,22 +141,12 @@ fn refuse_size(report: &mut Report<'_>, bytes: usize) {
         "",
         Span::new(0, 0),
         format!("the file has {bytes} bytes, more than {MAX_SOURCE_BYTES}"),
-        "Leave out what the agents do not need, source maps in the file above all.",
+        "Leave out what the agents do not need.",
     );
 }
 
-const fn empty_bundle() -> Bundle {
-    Bundle {
-        format: None,
-        extractor: EXTRACTOR_VERSION,
-        metadata: None,
-        agents: Vec::new(),
-        tools: Vec::new(),
-    }
-}
-
-fn extract_here(text: &str, options: ExtractOptions) -> Extraction {
-    let mut bundle = empty_bundle();
+fn extract_here(text: &str, map: Option<&[u8]>, options: ExtractOptions) -> Extraction {
+    let mut bundle = Bundle::empty();
     let source = Source::new(text);
     let mut report = Report::new(&source);
     if text.len() > MAX_SOURCE_BYTES {
@@ -157,6 +166,9 @@ fn extract_here(text: &str, options: ExtractOptions) -> Extraction {
     let mut problems = report.finish();
     if options.strict_schema {
         problems.iter_mut().for_each(refuse_lossy);
+    }
+    if let Some(map) = map {
+        source_map::apply(map, &source, &mut problems);
     }
     Extraction { bundle, problems }
 }
@@ -206,6 +218,7 @@ fn parse(
     };
     let evaluator = Evaluator::new(&built.semantic, source, erasure);
     read(&evaluator, bundle, report);
+    evaluator.warn_of_eval();
     for (code, span, reason) in evaluator.take_warnings() {
         report.warn(code, "", span, reason);
     }

@@ -8,6 +8,8 @@
 //!   evaluate   values of expressions, without running them
 //!   config     agents;  tool  tools;  schema  zod and others -> JSON Schema
 //!   slice      the code that one tool would run;  erase  its types, when it is TypeScript
+//! manifest     bundles that a compiler has made one for each agent
+//! source_map   from places in the bundle to places in the files that it was made from
 //! confined     the same in a process of its own that can do nothing else
 //! problem      errors and warnings: code, place, source, reason, what to write instead
 //! ```
@@ -24,6 +26,7 @@ mod exports;
 mod extract;
 mod json;
 mod limits;
+mod manifest;
 mod model;
 mod nesting;
 mod problem;
@@ -32,6 +35,7 @@ mod report;
 mod schema;
 mod slice;
 mod source;
+mod source_map;
 mod text;
 mod tool;
 mod value;
@@ -40,11 +44,13 @@ mod weigh;
 pub use confined::{
     ConfinedExtractor, EXTRACT_COMMAND, ExtractError, ExtractLimits, serve_extraction,
 };
-pub use extract::{ExtractOptions, Language, extract};
+pub use extract::{ExtractOptions, Language, extract, extract_with_map};
 pub use json::Json;
-pub use limits::MAX_SOURCE_BYTES;
+pub use limits::{MAX_MANIFEST_BYTES, MAX_MAP_BYTES, MAX_SOURCE_BYTES};
+pub use manifest::{Manifest, ManifestBundle};
 pub use model::{
     Agent, Bundle, BundleFormat, EXTRACTOR_VERSION, Extraction, Model, Slice, SourcePlace, Tool,
     ToolKind, ToolSignature,
 };
-pub use problem::{Problem, ProblemCode, RelatedPlace};
+pub use problem::{OriginalPlace, Problem, ProblemCode, RelatedPlace};
+pub use source_map::source_map_name;

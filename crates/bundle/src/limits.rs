@@ -2,6 +2,8 @@
 
 /// Largest source.
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024 * 1024;
+/// Largest source map, as it is given: JSON, or an address with the JSON in base64.
+pub const MAX_MAP_BYTES: usize = 16 * 1024 * 1024;
 /// Steps of the evaluator.
 pub(crate) const FUEL: u32 = 100_000;
 /// Nesting of values, calls and schemas.
@@ -32,3 +34,7 @@ pub(crate) const MAX_ANSWER_BYTES: usize = 48 * 1024 * 1024;
 pub(crate) const CHILD_MEMORY_BYTES: u64 = 3 * 1024 * 1024 * 1024;
 /// Processor time of that child, in seconds.
 pub(crate) const CHILD_CPU_S: u64 = 10;
+/// Largest manifest.
+pub const MAX_MANIFEST_BYTES: usize = 1024 * 1024;
+/// Bundles of one manifest.
+pub(crate) const MAX_MANIFEST_BUNDLES: usize = 1_000;

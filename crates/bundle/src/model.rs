@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
 
 /// Version of the extractor, part of the key under which its results may be kept.
-pub const EXTRACTOR_VERSION: u32 = 2;
+pub const EXTRACTOR_VERSION: u32 = 3;
 
 /// Result of an extraction: what was read, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +56,19 @@ pub struct Bundle {
     pub agents: Vec<Agent>,
     /// Exported tools that belong to no agent.
     pub tools: Vec<Tool>,
+}
+
+impl Bundle {
+    /// One of which nothing was read.
+    pub const fn empty() -> Self {
+        Self {
+            format: None,
+            extractor: EXTRACTOR_VERSION,
+            metadata: None,
+            agents: Vec::new(),
+            tools: Vec::new(),
+        }
+    }
 }
 
 /// An agent.

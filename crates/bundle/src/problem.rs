@@ -76,12 +76,16 @@ codes! {
     NameInvalid = "E_NAME_INVALID",
     /// A name that means something to every JavaScript object.
     ReservedKey = "E_RESERVED_KEY",
+    /// A manifest is none, or a bundle is not what its manifest says.
+    Manifest = "E_MANIFEST",
     /// A function was recognised by its name or by its file, not by its import.
     Stub = "W_STUB",
     /// Something in the bundle has no effect here.
     Ignored = "W_IGNORED",
     /// The JSON Schema accepts more than the schema in the bundle does.
     SchemaLossy = "W_SCHEMA_LOSSY",
+    /// The source map is none, or too large.
+    SourceMap = "W_SOURCE_MAP",
 }
 
 impl ProblemCode {
@@ -122,6 +126,9 @@ pub struct Problem {
     pub hint: String,
     /// Other places that belong to it.
     pub also: Vec<RelatedPlace>,
+    /// Where it is in the file that the bundle was made from, when a source map says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<OriginalPlace>,
 }
 
 /// Another place that belongs to a problem.
@@ -133,6 +140,26 @@ pub struct RelatedPlace {
     pub column: u32,
     /// What is there.
     pub reason: String,
+    /// Where it is in the file that the bundle was made from, when a source map says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<OriginalPlace>,
+}
+
+/// A place in a file that a bundle was made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OriginalPlace {
+    /// The file, as the source map names it. It is shown and never opened.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// The line there, cut where it is long; empty when the map does not carry the file along.
+    pub snippet: String,
+    /// Where in `snippet` it begins, in characters.
+    pub snippet_start: u32,
+    /// How many characters of `snippet` it is.
+    pub snippet_length: u32,
 }
 
 impl Problem {
@@ -143,30 +170,47 @@ impl Problem {
         if !self.path.is_empty() {
             let _ = write!(text, " {}", self.path);
         }
-        let _ = writeln!(
-            text,
-            " ({file}:{}:{}): {}",
-            self.line, self.column, self.reason
-        );
-        if !self.snippet.is_empty() {
-            let number = self.line.to_string();
+        let place = place_text(file, self.line, self.column, self.original.as_ref());
+        let _ = writeln!(text, " ({place}): {}", self.reason);
+        let mapped = self.original.as_ref();
+        let frame = match mapped.filter(|original| !original.snippet.is_empty()) {
+            Some(at) => (at.line, &at.snippet, at.snippet_start, at.snippet_length),
+            None => (
+                self.line,
+                &self.snippet,
+                self.snippet_start,
+                self.snippet_length,
+            ),
+        };
+        let (line, snippet, start, length) = frame;
+        if !snippet.is_empty() {
+            let number = line.to_string();
             let margin = " ".repeat(number.len());
-            let before = " ".repeat(self.snippet_start as usize);
-            let carets = "^".repeat(self.snippet_length.max(1) as usize);
+            let before = " ".repeat(start as usize);
+            let carets = "^".repeat(length.max(1) as usize);
             let _ = writeln!(text, " {margin} |");
-            let _ = writeln!(text, " {number} | {}", self.snippet);
+            let _ = writeln!(text, " {number} | {snippet}");
             let _ = writeln!(text, " {margin} | {before}{carets}");
         }
-        for place in &self.also {
-            let _ = writeln!(
-                text,
-                "   also {file}:{}:{}: {}",
-                place.line, place.column, place.reason
-            );
+        for other in &self.also {
+            let place = place_text(file, other.line, other.column, other.original.as_ref());
+            let _ = writeln!(text, "   also {place}: {}", other.reason);
         }
         if !self.hint.is_empty() {
             let _ = writeln!(text, "   hint: {}", self.hint);
         }
         text
+    }
+}
+
+/// `bundle.js:1:2033`, and what a source map says of it before that.
+fn place_text(file: &str, line: u32, column: u32, original: Option<&OriginalPlace>) -> String {
+    let place = format!("{file}:{line}:{column}");
+    match original {
+        Some(at) => format!(
+            "{}:{}:{}, in the bundle {place}",
+            at.file, at.line, at.column
+        ),
+        None => place,
     }
 }

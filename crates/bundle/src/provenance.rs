@@ -124,6 +124,12 @@ pub(crate) fn is_dedent(path: &ImportPath) -> bool {
     DEDENT.contains(&&*path.package)
 }
 
+/// Whether a path is a function of TypeScript's helpers that makes a module of one kind look like one of the other.
+pub(crate) fn is_interop(path: &ImportPath) -> bool {
+    &*path.package == "tslib"
+        && matches!(path.path.as_slice(), [name] if matches!(&**name, "__importDefault" | "__importStar"))
+}
+
 /// The name of zod's function at a path: `object` for `zod.object`, `zod.z.object`, `iso.datetime` for `zod.iso.datetime`.
 pub(crate) fn zod_function(path: &ImportPath) -> Option<String> {
     if !is_zod(&path.package) {

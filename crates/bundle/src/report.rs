@@ -45,6 +45,7 @@ impl<'a> Report<'a> {
                 line,
                 column,
                 reason: clean(reason),
+                original: None,
             }
         });
         let problem = Problem {
@@ -59,6 +60,7 @@ impl<'a> Report<'a> {
             reason: clean(&refusal.reason),
             hint: clean(&refusal.hint),
             also: also.collect(),
+            original: None,
         };
         self.problems.push((span.start, problem));
     }
@@ -99,6 +101,11 @@ impl<'a> Report<'a> {
         reason: impl Into<String>,
     ) {
         self.refuse(code, path, span, reason, "");
+    }
+
+    /// How many there are so far.
+    pub(crate) const fn count(&self) -> usize {
+        self.problems.len()
     }
 
     /// The problems in the order of the source.

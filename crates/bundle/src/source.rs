@@ -57,16 +57,66 @@ impl<'a> Source<'a> {
         (line as u32, column as u32 + 1)
     }
 
+    /// The byte at a line and a column in bytes, from 1, or at the end.
+    pub(crate) fn offset(&self, line: usize, column: usize) -> u32 {
+        let start = self.line_starts.get(line.saturating_sub(1));
+        let start = start.map_or(self.text.len(), |start| *start as usize);
+        let mut offset = (start + column.saturating_sub(1)).min(self.text.len());
+        while !self.text.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        offset as u32
+    }
+
+    /// A column in characters, from 1, as one in UTF-16 units, from 0.
+    pub(crate) fn utf16_column(&self, line: u32, column: u32) -> u32 {
+        let before = self.line(line).chars().take(column as usize - 1);
+        before.map(|c| c.len_utf16() as u32).sum()
+    }
+
+    /// The word at a line, from 0, and a column in UTF-16 units, from 0, or one character where there is no word; none
+    /// where there is no such place.
+    pub(crate) fn word_at(&self, line: u32, column: u32) -> Option<Span> {
+        let first = *self.line_starts.get(line as usize)?;
+        let text = self.line(line + 1);
+        let mut units = 0;
+        let mut places = text.char_indices();
+        let start = places.find_map(|(offset, c)| {
+            let is_there = units >= column;
+            units += c.len_utf16() as u32;
+            is_there.then_some(offset)
+        });
+        let start = start.unwrap_or(text.len());
+        let rest = text.get(start..)?;
+        let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+        // A text counts with its quotes.
+        let quote = rest
+            .chars()
+            .next()
+            .filter(|c| matches!(c, '"' | '\'' | '`'));
+        let quoted = quote.and_then(|quote| rest[1..].find(quote).map(|end| end + 2));
+        let length = quoted.or_else(|| rest.find(|c| !is_word(c)));
+        let length = length.unwrap_or(rest.len());
+        let length = length.max(rest.chars().next().map_or(0, char::len_utf8));
+        let start = first + start as u32;
+        Some(Span::new(start, start + length as u32))
+    }
+
+    /// A line, from 1, without its end.
+    fn line(&self, line: u32) -> &'a str {
+        let start = self.line_starts.get(line as usize - 1).copied();
+        let end = self.line_starts.get(line as usize).copied();
+        let text = start.and_then(|start| {
+            let end = end.map_or(self.text.len(), |end| end as usize);
+            self.text.get(start as usize..end)
+        });
+        text.unwrap_or_default().trim_end_matches(['\n', '\r'])
+    }
+
     /// The line of a span, cut to a window around it, without characters that could act on a terminal.
     pub(crate) fn snippet(&self, span: Span) -> Snippet {
         let (line, column) = self.position(span.start);
-        let start = self.line_starts[line as usize - 1] as usize;
-        let end = self
-            .line_starts
-            .get(line as usize)
-            .map_or(self.text.len(), |&end| end as usize);
-        let whole = self.text.get(start..end).unwrap_or_default();
-        let whole = whole.trim_end_matches(['\n', '\r']);
+        let whole = self.line(line);
         let column = column as usize - 1;
         let skipped = if column > SNIPPET_CHARS - SNIPPET_BEFORE {
             column - SNIPPET_BEFORE

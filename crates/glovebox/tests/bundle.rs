@@ -6,6 +6,7 @@
 )]
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -101,6 +102,190 @@ fn all_errors_come_at_once_with_exit_code_2() {
     assert_eq!(
         (&errors[1]["line"], &errors[1]["column"]),
         (&6.into(), &10.into())
+    );
+}
+
+/// A map of one segment: line 1, column 1 of the bundle is line 2, column 3 of `src/agents.ts`.
+const MAP: &str = r#"{"version":3,"sources":["src/agents.ts"],"sourcesContent":["// made\n  nothing at all\n"],"names":[],"mappings":"AACE"}"#;
+
+#[test]
+fn errors_are_placed_by_a_source_map_that_is_given_or_lies_beside() {
+    let home = Home::new();
+    let path = file(
+        &home,
+        "dist.js",
+        "export default 7;\n//# sourceMappingURL=dist.js.map\n",
+    );
+    let map = file(&home, "dist.js.map", MAP);
+    let check = |flags: &str| home.line(&format!("bundle check {path} {flags}")).run();
+    // A file is never read because a bundle names it.
+    let out = check("").expect_code(2).out();
+    assert!(
+        out.contains("dist.js:1:1)") && !out.contains("agents.ts"),
+        "{out}"
+    );
+    for flags in [
+        format!("--source-map {map}"),
+        "--source-map auto".to_owned(),
+    ] {
+        let out = check(&flags).expect_code(2).out();
+        assert!(out.contains("(src/agents.ts:2:3, in the bundle "), "{out}");
+        assert!(
+            out.contains(" 2 |   nothing at all\n   |   ^^^^^^^\n"),
+            "{out}"
+        );
+    }
+    let out = check("--source-map auto --json").expect_code(2).out();
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    let error = &answer["data"]["errors"][0];
+    assert_eq!((&error["line"], &error["column"]), (&1.into(), &1.into()));
+    assert_eq!(error["original"]["file"], "src/agents.ts");
+    assert_eq!(
+        (&error["original"]["line"], &error["original"]["column"]),
+        (&2.into(), &3.into())
+    );
+    // Beside the bundle is a file in its directory, which is no link.
+    fs::create_dir(home.root().join("inner")).unwrap();
+    for (named, link, words) in [
+        ("../dist.js.map", None, "no file beside the bundle"),
+        (
+            "https://example.com/x.map",
+            None,
+            "no file beside the bundle",
+        ),
+        ("link.map", Some("link.map"), "read the source map"),
+        ("inner", None, "read the source map"),
+        ("missing.map", None, "read the source map"),
+    ] {
+        if let Some(link) = link {
+            std::os::unix::fs::symlink(&map, home.root().join("inner").join(link)).unwrap();
+        }
+        let text = format!("export default 7;\n//# sourceMappingURL={named}\n");
+        let path = file(&home, "inner/dist.js", &text);
+        let ran = home
+            .line(&format!("bundle check {path} --source-map auto"))
+            .run();
+        assert!(ran.err().contains(words), "{named}: {ran}");
+        assert!(!ran.out().contains("agents.ts"), "{named}: {ran}");
+    }
+    let ran = home
+        .line(&format!(
+            "bundle check {} --source-map auto",
+            file(&home, "no.js", "1")
+        ))
+        .run();
+    assert!(
+        ran.expect_code(2).err().contains("names no file"),
+        "names none"
+    );
+    // A map that is none is told, and changes nothing.
+    let wrong = file(&home, "wrong.map", "{}");
+    let out = check(&format!("--source-map {wrong}")).expect_code(2).out();
+    assert!(
+        out.contains("W_SOURCE_MAP") && out.contains("E_NO_CONFIG"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_manifest_stands_for_the_bundles_that_it_names() {
+    let home = Home::new();
+    fs::create_dir_all(home.root().join("bundles")).unwrap();
+    let bundle = |name: &str, tool: &str| {
+        format!(
+            "import {{ createLightfast, createAgent }} from 'lightfast';\nimport {{ createTool }} from 'lightfast/tool';\n\
+             import {{ z }} from 'zod';\nconst {tool} = createTool({{ description: 'd', inputSchema: z.object({{}}), execute: () => '{tool} of {name}' }});\n\
+             export default createLightfast({{ agents: {{ {name}: createAgent({{ name: '{name}', system: 's', model: 'gpt', tools: {{ {tool} }} }}) }} }});\n"
+        )
+    };
+    let texts = [
+        ("one", bundle("one", "greet")),
+        ("two", bundle("two", "part")),
+    ];
+    let entries: Vec<Value> = texts
+        .iter()
+        .map(|(name, text)| {
+            let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+            let place = format!("bundles/{name}.{}.js", &hash[..8]);
+            file(&home, &place, text);
+            serde_json::json!({"id": name, "hash": hash[..8], "file": place, "size": text.len(), "tools": [], "models": []})
+        })
+        .collect();
+    let write = |entries: &[Value]| {
+        let whole = serde_json::json!({"version": "1.0.0", "compiledAt": "2025-11-01", "compilerVersion": "0.2.1", "bundles": entries});
+        file(
+            &home,
+            "manifest.json",
+            &serde_json::to_string_pretty(&whole).unwrap(),
+        )
+    };
+    let path = write(&entries);
+    let out = home
+        .line(&format!("bundle check {path}"))
+        .run()
+        .expect_code(0)
+        .out();
+    assert!(out.contains("2 agents, 2 tools, nothing wrong"), "{out}");
+    let out = home
+        .line(&format!("bundle show {path} --tool part"))
+        .run()
+        .expect_code(0)
+        .out();
+    assert!(out.contains("part of two"), "{out}");
+    let out = home
+        .line(&format!("bundle call {path} greet --agent one"))
+        .run()
+        .expect_code(0)
+        .out();
+    assert_eq!(out.trim(), "\"greet of one\"");
+    let out = home
+        .line(&format!("bundle check {path} --json"))
+        .run()
+        .expect_code(0)
+        .out();
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(answer["data"]["manifest"]["bundles"][1]["id"], "two");
+    let ran = home
+        .line(&format!("bundle run {path} hello --model openai/x"))
+        .run()
+        .expect_code(2);
+    assert!(
+        ran.err().contains("name one with --agent: one, two"),
+        "{ran}"
+    );
+    // Another text under the same name, and a file that lies elsewhere.
+    let place = entries[1]["file"].as_str().unwrap();
+    file(&home, place, &texts[1].1.replace("part of", "PART OF"));
+    let ran = home
+        .line(&format!("bundle check {path}"))
+        .run()
+        .expect_code(2);
+    assert!(ran.out().contains("E_MANIFEST bundles.1.hash"), "{ran}");
+    let ran = home
+        .line(&format!("bundle call {path} greet --agent one"))
+        .run()
+        .expect_code(2);
+    assert!(ran.out().contains("E_MANIFEST"), "{ran}");
+    let ran = home
+        .line(&format!(
+            "bundle run {path} hello --agent two --model openai/x"
+        ))
+        .run()
+        .expect_code(2);
+    assert!(ran.err().contains("the file is another one"), "{ran}");
+    let mut elsewhere = entries.clone();
+    elsewhere[0]["file"] = "bundles/link.js".into();
+    let target = home.root().join(entries[0]["file"].as_str().unwrap());
+    std::os::unix::fs::symlink(target, home.root().join("bundles/link.js")).unwrap();
+    let path = write(&elsewhere[..1]);
+    let out = home
+        .line(&format!("bundle check {path}"))
+        .run()
+        .expect_code(2)
+        .out();
+    assert!(
+        out.contains("E_MANIFEST bundles.0.file") && out.contains("cannot be read"),
+        "{out}"
     );
 }
 

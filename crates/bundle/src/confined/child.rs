@@ -2,7 +2,7 @@
 
 use super::request::{Answer, Header};
 use crate::limits::{
-    CHILD_CPU_S, CHILD_MEMORY_BYTES, MAX_HEADER_BYTES, MAX_SOURCE_BYTES, STACK_BYTES,
+    CHILD_CPU_S, CHILD_MEMORY_BYTES, MAX_HEADER_BYTES, MAX_MAP_BYTES, MAX_SOURCE_BYTES, STACK_BYTES,
 };
 use crate::{Extraction, extract};
 use glovebox_jail::compute::{ComputeLimits, confine};
@@ -53,7 +53,15 @@ fn read_request(input: impl Read) -> io::Result<Extraction> {
         .read_until(b'\n', &mut line)?;
     let header: Header = serde_json::from_slice(&line)?;
     let source = read_part(&mut input, header.source_bytes, MAX_SOURCE_BYTES)?;
-    Ok(extract::extract_bytes(&source, header.options))
+    let map = match header.map_bytes {
+        Some(bytes) => Some(read_part(&mut input, bytes, MAX_MAP_BYTES + 1)?),
+        None => None,
+    };
+    Ok(extract::extract_bytes(
+        &source,
+        map.as_deref(),
+        header.options,
+    ))
 }
 
 fn read_part(input: &mut impl Read, bytes: usize, most: usize) -> io::Result<Vec<u8>> {

@@ -1,8 +1,8 @@
 //! The parent: starts a child per bundle, feeds it, bounds its answer and its time, and says how it ended.
 
 use super::request::{Answer, Header};
-use crate::limits::{MAX_ANSWER_BYTES, MAX_SOURCE_BYTES};
-use crate::{ExtractOptions, Extraction, extract};
+use crate::limits::{MAX_ANSWER_BYTES, MAX_MAP_BYTES, MAX_SOURCE_BYTES};
+use crate::{ExtractOptions, Extraction, extract, source_map};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -98,17 +98,36 @@ impl ConfinedExtractor {
         source: &[u8],
         options: ExtractOptions,
     ) -> Result<Extraction, ExtractError> {
+        self.extract_with_map(source, None, options)
+    }
+
+    /// The same with the source map of the bundle, which goes before one that the bundle has in its last comment.
+    ///
+    /// # Errors
+    /// When the child did not answer.
+    pub fn extract_with_map(
+        &self,
+        source: &[u8],
+        map: Option<&[u8]>,
+        options: ExtractOptions,
+    ) -> Result<Extraction, ExtractError> {
+        let (source, inside) = source_map::split(source);
+        // One that is too large is told of by the child, which needs no more of it to see that.
+        let most = MAX_MAP_BYTES + 1;
+        let map = map.or(inside).map(|map| &map[..map.len().min(most)]);
         if source.len() > MAX_SOURCE_BYTES {
             return Ok(extract::too_large(source.len()));
         }
         let header = Header {
             options,
             source_bytes: source.len(),
+            map_bytes: map.map(<[u8]>::len),
         };
         let mut request = serde_json::to_vec(&header)
             .map_err(|error| ExtractError::Start(io::Error::other(error)))?;
         request.push(b'\n');
         request.extend_from_slice(source);
+        request.extend_from_slice(map.unwrap_or_default());
         let ended = self.converse(&request)?;
         ended.into_extraction()
     }

@@ -1,6 +1,7 @@
 //! What parent and child say to each other.
 //!
-//! To the child: one line of JSON, a [`Header`], then the bytes it announces. From the child: one JSON [`Answer`].
+//! To the child: one line of JSON, a [`Header`], then the bytes it announces: the source, then its map. From the child:
+//! one JSON [`Answer`].
 
 use crate::{ExtractOptions, Extraction};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Header {
     pub options: ExtractOptions,
     pub source_bytes: usize,
+    pub map_bytes: Option<usize>,
 }
 
 /// What the child says.

@@ -23,6 +23,17 @@ impl<'a> Evaluator<'a> {
         node: &'a IdentifierReference<'a>,
         frame: &Rc<Frame<'a>>,
     ) -> Result<Value<'a>, Refusal> {
+        if self.is_in_with(node.span) {
+            return Err(Refusal::new(
+                ProblemCode::DynamicValue,
+                node.span,
+                format!(
+                    "`{}` stands in a `with`, so it may be a property of anything",
+                    node.name
+                ),
+                "Write the names out, without `with`.",
+            ));
+        }
         match self.symbol_of(node) {
             Some(symbol) => {
                 if self.is_before_declaration(node, symbol) {
@@ -75,6 +86,49 @@ impl<'a> Evaluator<'a> {
         declarator.init.is_some()
             && node.span.end <= declarator.span.start
             && self.function_of(node.node_id.get()) == self.function_of(declaration)
+    }
+
+    /// Whether `this` at a node is that of the module: undefined, or the empty object of its exports.
+    pub(super) fn is_of_module(&self, node: NodeId) -> bool {
+        let nodes = self.semantic.nodes();
+        !nodes
+            .ancestor_kinds(node)
+            .any(|kind| matches!(kind, AstKind::Function(_) | AstKind::Class(_)))
+    }
+
+    /// Whether a place lies in the body of a `with`.
+    fn is_in_with(&self, span: Span) -> bool {
+        let bodies = self.with_bodies.get_or_init(|| {
+            if !self.source.text().contains("with") {
+                return Vec::new();
+            }
+            let nodes = self.semantic.nodes().iter();
+            let bodies = nodes.filter_map(|node| match node.kind() {
+                AstKind::WithStatement(with) => Some(with.body.span()),
+                _ => None,
+            });
+            bodies.collect()
+        });
+        bodies
+            .iter()
+            .any(|body| body.start <= span.start && span.end <= body.end)
+    }
+
+    /// Tells of code in texts that runs where the bundle is loaded and may change what is read.
+    pub(crate) fn warn_of_eval(&self) {
+        let unresolved = self.scoping().root_unresolved_references();
+        let nodes = self.semantic.nodes();
+        for &reference in unresolved.get("eval").into_iter().flatten() {
+            let node = self.scoping().get_reference(reference).node_id();
+            if let AstKind::CallExpression(call) = nodes.parent_kind(node)
+                && call.callee.span() == nodes.kind(node).span()
+                && self.function_of(node).is_none()
+            {
+                let reason =
+                    "`eval` may change values that were read here: its code is not looked at";
+                self.warn(ProblemCode::Ignored, call.span, reason.to_owned());
+            }
+        }
     }
 
     /// The function around a node; none for the module.

@@ -43,19 +43,14 @@ impl<'a> Evaluator<'a> {
         let callee = self.eval(&node.callee, frame);
         match callee {
             Value::Function(closure) => match self.helper(closure.node) {
-                Some(Helper::Interop) => match node.arguments.first() {
-                    Some(argument) => match argument.as_expression() {
-                        Some(module) => Ok(self.eval(module, frame)),
-                        None => Err(self.dynamic(node.span)),
-                    },
-                    None => Ok(Value::Undefined),
-                },
+                Some(Helper::Interop) => self.interop(node, frame),
                 Some(Helper::Export) => Ok(Value::Undefined),
                 None => {
                     let arguments = self.arguments(&node.arguments, frame)?;
                     Ok(self.call(&closure, arguments, node.span))
                 }
             },
+            Value::Import(path) if provenance::is_interop(&path) => self.interop(node, frame),
             Value::Import(path) => {
                 Self::known_package(&path, node.span)?;
                 Ok(Value::Made(Rc::new(Made {
@@ -89,6 +84,21 @@ impl<'a> Evaluator<'a> {
             }
             Value::Undefined | Value::Null if node.optional => Ok(Value::Undefined),
             _ => Err(self.dynamic(node.span)),
+        }
+    }
+
+    /// The module that a helper of a bundler is given; `default` in it counts as the module itself anyway.
+    fn interop(
+        &self,
+        node: &'a CallExpression<'a>,
+        frame: &Rc<Frame<'a>>,
+    ) -> Result<Value<'a>, Refusal> {
+        match node.arguments.first() {
+            Some(argument) => match argument.as_expression() {
+                Some(module) => Ok(self.eval(module, frame)),
+                None => Err(self.dynamic(node.span)),
+            },
+            None => Ok(Value::Undefined),
         }
     }
 

@@ -53,6 +53,7 @@ pub(crate) struct Evaluator<'a> {
     warnings: RefCell<Vec<(ProblemCode, Span, String)>>,
     /// Names and `import(...)` by where they stand.
     places: OnceCell<Vec<(u32, NodeId)>>,
+    with_bodies: OnceCell<Vec<Span>>,
 }
 
 impl Drop for Evaluator<'_> {
@@ -100,6 +101,7 @@ impl<'a> Evaluator<'a> {
             files,
             warnings: RefCell::new(Vec::new()),
             places: OnceCell::new(),
+            with_bodies: OnceCell::new(),
         }
     }
 
@@ -268,6 +270,7 @@ impl<'a> Evaluator<'a> {
             E::AssignmentExpression(node) if node.operator.is_assign() => {
                 self.eval(&node.right, frame)
             }
+            E::ThisExpression(node) if self.is_of_module(node.node_id.get()) => Value::Undefined,
             E::AwaitExpression(node) => {
                 return Err(Refusal::new(
                     ProblemCode::DynamicValue,

@@ -68,7 +68,11 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    pub(super) fn eval_object(&self, node: &'a ObjectExpression<'a>, frame: &Rc<Frame<'a>>) -> Value<'a> {
+    pub(super) fn eval_object(
+        &self,
+        node: &'a ObjectExpression<'a>,
+        frame: &Rc<Frame<'a>>,
+    ) -> Value<'a> {
         self.object(node, frame).unwrap_or_else(Refusal::value)
     }
 

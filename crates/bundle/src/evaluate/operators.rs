@@ -13,7 +13,12 @@ use std::rc::Rc;
 
 impl<'a> Evaluator<'a> {
     /// Decides a condition.
-    pub(super) fn condition(&self, test: &Value<'a>, test_span: Span, whole: Span) -> Result<bool, Refusal> {
+    pub(super) fn condition(
+        &self,
+        test: &Value<'a>,
+        test_span: Span,
+        whole: Span,
+    ) -> Result<bool, Refusal> {
         if let Some(truth) = test.truth() {
             return Ok(truth);
         }

@@ -10,6 +10,7 @@
 
 mod bundles;
 mod comparable;
+mod maps;
 mod schemas;
 
 use std::path::{Path, PathBuf};

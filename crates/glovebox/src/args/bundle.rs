@@ -37,12 +37,17 @@ pub(crate) enum BundleAction {
 /// The file, and how it is read.
 #[derive(Debug, Args)]
 pub(crate) struct BundleFile {
-    /// The bundle: JavaScript, or TypeScript where the name ends in `.ts`, `.mts` or `.cts`; `-` is standard input
+    /// The bundle: JavaScript, or TypeScript where the name ends in `.ts`, `.mts` or `.cts`; a manifest of several where it
+    /// ends in `.json`; `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Refuse schemas that JSON Schema cannot say in full, such as `refine`, instead of warning of them
     #[arg(long)]
     pub strict_schema: bool,
+    /// The bundle's source map, so that problems name the files it was made from; `auto` is the file beside the bundle
+    /// that the bundle names. A map inside of the bundle counts without it
+    #[arg(long, value_name = "FILE")]
+    pub source_map: Option<PathBuf>,
 }
 
 /// What runs the code of a tool.
@@ -191,7 +196,7 @@ pub(crate) struct BundleCallArgs {
         \"say hello\"\n  glovebox bundle run agents.js --model anthropic/claude-sonnet-4-5 --json \"say hello\""
 )]
 pub(crate) struct BundleRunArgs {
-    /// The bundle: a JavaScript file
+    /// The bundle: a JavaScript file, or a manifest of several
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// What the agent is to do; `-` reads it from standard input

@@ -60,7 +60,7 @@ pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
 
 /// The tool that is asked for, ready to be called.
 fn offered(read: &ReadBundle, args: &BundleCallArgs) -> Result<BundleTools, CommandError> {
-    let bundle = &read.extraction.bundle;
+    let bundle = &read.bundle;
     let agent = match &args.agent {
         Some(key) => Some(find_agent(bundle, key)?),
         None => None,

@@ -18,7 +18,7 @@ pub(super) fn tell(read: &ReadBundle, is_json: bool) -> CommandResult {
     if read.error_count() > 0 {
         return read.refuse(is_json);
     }
-    let bundle = &read.extraction.bundle;
+    let bundle = &read.bundle;
     let content = content(bundle);
     let message = match read.counts() {
         None => format!("{}: {content}, nothing wrong", read.name),

@@ -1,5 +1,6 @@
 //! `glovebox bundle run`: one agent of a bundle, with the bundle's tools and nothing else.
 
+use super::manifest;
 use crate::args::BundleRunArgs;
 use crate::cmd::Cx;
 use crate::cmd::agent::{AgentTerminal, code_of, open_log, state_of, task, tell};
@@ -31,7 +32,7 @@ const TENANT: &str = "local";
 pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
     let input = task(&args.input)?;
     let mut settings = cx.load_settings(None)?;
-    let bundle = load(cx, &settings, &args.file)?;
+    let bundle = load(cx, &settings, args)?;
     let agent = choose(&bundle, args.agent.as_deref())?;
     let mut model = choose_model(cx, &mut settings, args, agent)?;
     model.learn_window();
@@ -78,15 +79,20 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
 }
 
 /// Reads the file and keeps what it declares, so that its sessions can go on.
-fn load(cx: &Cx, settings: &Settings, file: &Path) -> Result<StoredBundle, CommandError> {
-    let path = cx.host.absolute(file);
-    let mut source = Vec::new();
-    File::open(&path)
-        .and_then(|file| {
-            file.take(MAX_SOURCE_BYTES as u64 + 1)
-                .read_to_end(&mut source)
-        })
-        .map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
+fn load(cx: &Cx, settings: &Settings, args: &BundleRunArgs) -> Result<StoredBundle, CommandError> {
+    let (name, source) = if manifest::is_manifest(&args.file) {
+        manifest::bundle_of(cx, &args.file, args.agent.as_deref())?
+    } else {
+        let path = cx.host.absolute(&args.file);
+        let mut source = Vec::new();
+        File::open(&path)
+            .and_then(|file| {
+                file.take(MAX_SOURCE_BYTES as u64 + 1)
+                    .read_to_end(&mut source)
+            })
+            .map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
+        (args.file.display().to_string(), source)
+    };
     let limits = StoreLimits {
         bundles: MAX_BUNDLES,
         evicts: true,
@@ -96,7 +102,6 @@ fn load(cx: &Cx, settings: &Settings, file: &Path) -> Result<StoredBundle, Comma
         limits,
         super::extractor()?,
     )?;
-    let name = file.display().to_string();
     let stored = store.put(&source, Language::of_file(&name), None, now_unix_ms());
     let stored = stored.map_err(|error| match error {
         PutError::Fault(fault) => CommandError::from(fault),

@@ -25,7 +25,7 @@ pub(super) fn run(cx: &Cx, args: &BundleShowArgs) -> CommandResult {
             read.name
         ));
     }
-    let bundle = &read.extraction.bundle;
+    let bundle = &read.bundle;
     let agent = match &args.agent {
         Some(key) => Some(find_agent(bundle, key)?),
         None => None,

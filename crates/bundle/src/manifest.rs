@@ -1,0 +1,435 @@
+//! The manifest that lightfast's compiler writes beside its bundles: which file is the bundle of which agent, with what
+//! digest and size.
+//!
+//! ```json
+//! {"version": "1.0.0", "compiledAt": "...", "compilerVersion": "0.1.0",
+//!  "bundles": [{"id": "support", "hash": "1a2b3c4d", "file": "bundles/support.1a2b3c4d.js", "size": 1234,
+//!               "tools": ["search"], "models": ["openai/gpt-4o"]}]}
+//! ```
+//!
+//! In: its text, then each bundle's bytes and what was read from them. Out: problems with their places in the manifest.
+//! A manifest is untrusted, as a bundle is. A file that is not the one it names is an error. What it says of tools and
+//! models is only compared: what counts is the bundle.
+
+use crate::limits::{MAX_MANIFEST_BUNDLES, MAX_MANIFEST_BYTES, MAX_NAME_CHARS};
+use crate::model::{Agent, Bundle};
+use crate::problem::{Problem, ProblemCode};
+use crate::report::Report;
+use crate::source::{Source, quoted};
+use oxc_span::Span;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+/// The agent of a bundle that holds all agents of a configuration.
+const ALL_AGENTS: &str = "main";
+/// Digits of a digest that a manifest has at least.
+const MIN_HASH_DIGITS: usize = 8;
+
+/// A manifest.
+#[derive(Debug)]
+pub struct Manifest<'t> {
+    source: Source<'t>,
+    /// Version of its form.
+    pub version: String,
+    /// When it was written, as it says.
+    pub compiled_at: String,
+    /// What wrote it, as it says.
+    pub compiler_version: String,
+    /// Its bundles, in its order.
+    pub bundles: Vec<ManifestBundle>,
+}
+
+/// One bundle of a manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestBundle {
+    /// The agent, by its key; `main` is a bundle with all of them.
+    pub id: String,
+    /// The first digits of the SHA-256 of the bundle, or of the code inside of its wrapper.
+    pub hash: String,
+    /// Where the bundle is, beside or below the manifest: parts with `/` between them, none of them `..`.
+    pub file: String,
+    /// Bytes of the bundle.
+    pub size: u64,
+    /// Its tools, as the compiler understood them.
+    pub tools: Vec<String>,
+    /// Its models, as the compiler understood them.
+    pub models: Vec<String>,
+    places: EntryPlaces,
+}
+
+/// Where the fields of an entry stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct EntryPlaces {
+    index: usize,
+    id: Span,
+    hash: Span,
+    file: Span,
+    size: Span,
+    tools: Span,
+    models: Span,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawManifest<'a> {
+    version: String,
+    compiled_at: String,
+    compiler_version: String,
+    #[serde(borrow)]
+    bundles: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RawEntry<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    #[serde(borrow)]
+    hash: &'a RawValue,
+    #[serde(borrow)]
+    file: &'a RawValue,
+    #[serde(borrow)]
+    size: &'a RawValue,
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
+    #[serde(borrow)]
+    models: Option<&'a RawValue>,
+}
+
+impl<'t> Manifest<'t> {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, with places in it.
+    pub fn parse(bytes: &'t [u8]) -> Result<Self, Vec<Problem>> {
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) if text.len() <= MAX_MANIFEST_BYTES => text,
+            Ok(text) => {
+                let reason = format!(
+                    "the manifest has {} bytes, more than {MAX_MANIFEST_BYTES}",
+                    text.len()
+                );
+                return Err(alone(reason, "Name fewer bundles in it."));
+            }
+            Err(_) => return Err(alone("the manifest is no UTF-8", "Save it as UTF-8.")),
+        };
+        let source = Source::new(text);
+        let mut report = Report::new(&source);
+        let raw: RawManifest<'_> = match serde_json::from_str(text) {
+            Ok(raw) => raw,
+            Err(error) => {
+                let at = source.offset(error.line(), error.column());
+                refuse(
+                    &mut report,
+                    "",
+                    Span::new(at, at),
+                    format!("this is no manifest: {}", words(&error)),
+                );
+                return Err(report.finish());
+            }
+        };
+        if raw.bundles.len() > MAX_MANIFEST_BUNDLES {
+            let reason = format!(
+                "the manifest has {} bundles, more than {MAX_MANIFEST_BUNDLES}",
+                raw.bundles.len()
+            );
+            return Err(alone(reason, "Make several manifests."));
+        }
+        let mut bundles: Vec<ManifestBundle> = Vec::new();
+        for (index, entry) in raw.bundles.iter().enumerate() {
+            if let Some(bundle) = read_entry(text, index, entry, &mut report) {
+                if let Some(other) = bundles.iter().find(|other| other.id == bundle.id) {
+                    let reason = format!("`{}` has two bundles", quoted(&bundle.id));
+                    let path = bundle.places.path("id");
+                    let refusal = crate::value::Refusal::new(
+                        ProblemCode::Manifest,
+                        bundle.places.id,
+                        reason,
+                        HINT,
+                    );
+                    report.add(&path, &refusal.also(other.places.id, "the other one"));
+                }
+                bundles.push(bundle);
+            }
+        }
+        let problems = report.finish();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self {
+            source,
+            version: raw.version,
+            compiled_at: raw.compiled_at,
+            compiler_version: raw.compiler_version,
+            bundles,
+        })
+    }
+
+    /// What is wrong with the file of an entry: that it cannot be read, for a reason.
+    pub fn missing(&self, entry: &ManifestBundle, reason: &str) -> Problem {
+        let mut report = Report::new(&self.source);
+        let reason = format!("`{}` cannot be read: {reason}", quoted(&entry.file));
+        refuse(
+            &mut report,
+            &entry.places.path("file"),
+            entry.places.file,
+            reason,
+        );
+        report.finish().swap_remove(0)
+    }
+
+    /// What of a bundle's file is not what the manifest says of it.
+    pub fn check(&self, entry: &ManifestBundle, bytes: &[u8], bundle: &Bundle) -> Vec<Problem> {
+        let mut report = Report::new(&self.source);
+        let places = &entry.places;
+        if bytes.len() as u64 != entry.size {
+            let reason = format!(
+                "the file has {} bytes, not the {} that the manifest says",
+                bytes.len(),
+                entry.size
+            );
+            refuse(&mut report, &places.path("size"), places.size, reason);
+        }
+        if !has_digest(bytes, &entry.hash) {
+            let reason = format!(
+                "the file is another one: its SHA-256 does not begin with {}, and neither does that of the code inside of it",
+                quoted(&entry.hash)
+            );
+            refuse(&mut report, &places.path("hash"), places.hash, reason);
+        }
+        let agents = entry.agents(bundle);
+        if agents.is_empty() && bundle.format.is_some() {
+            let reason = format!("the bundle has no agent `{}`", quoted(&entry.id));
+            refuse(&mut report, &places.path("id"), places.id, reason);
+        }
+        compare(&mut report, entry, &agents);
+        report.finish()
+    }
+}
+
+/// How it is put right.
+const HINT: &str = "Compile the bundles again, with their manifest.";
+
+fn refuse(report: &mut Report<'_>, path: &str, span: Span, reason: impl Into<String>) {
+    report.refuse(ProblemCode::Manifest, path, span, reason, HINT);
+}
+
+/// A problem of a manifest that was not read.
+fn alone(reason: impl Into<String>, hint: &str) -> Vec<Problem> {
+    let source = Source::new("");
+    let mut report = Report::new(&source);
+    report.refuse(ProblemCode::Manifest, "", Span::new(0, 0), reason, hint);
+    report.finish()
+}
+
+/// What is wrong with a text, without the place, which is told otherwise.
+fn words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" at line ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+impl EntryPlaces {
+    fn path(&self, field: &str) -> String {
+        format!("bundles.{}.{field}", self.index)
+    }
+}
+
+impl ManifestBundle {
+    /// The agents of its bundle that are meant.
+    pub fn agents<'b>(&self, bundle: &'b Bundle) -> Vec<&'b Agent> {
+        let agents = bundle.agents.iter();
+        if self.id == ALL_AGENTS && !agents.clone().any(|agent| agent.key == self.id) {
+            return agents.collect();
+        }
+        agents.filter(|agent| agent.key == self.id).collect()
+    }
+}
+
+fn read_entry(
+    text: &str,
+    index: usize,
+    raw: &RawValue,
+    report: &mut Report<'_>,
+) -> Option<ManifestBundle> {
+    let path = format!("bundles.{index}");
+    let whole = span_in(text, raw);
+    let entry: RawEntry<'_> = match serde_json::from_str(raw.get()) {
+        Ok(entry) => entry,
+        Err(error) => {
+            refuse(report, &path, whole, words(&error));
+            return None;
+        }
+    };
+    let places = EntryPlaces {
+        index,
+        id: span_in(text, entry.id),
+        hash: span_in(text, entry.hash),
+        file: span_in(text, entry.file),
+        size: span_in(text, entry.size),
+        tools: entry.tools.map_or(whole, |tools| span_in(text, tools)),
+        models: entry.models.map_or(whole, |models| span_in(text, models)),
+    };
+    let mut field = Field { report, places };
+    let id = field.read::<String>("id", places.id, entry.id);
+    let hash = field.read::<String>("hash", places.hash, entry.hash);
+    let file = field.read::<String>("file", places.file, entry.file);
+    let size = field.read::<u64>("size", places.size, entry.size);
+    let list = |field: &mut Field<'_, '_>, name, span, raw: Option<&RawValue>| match raw {
+        Some(raw) => field.read::<Vec<String>>(name, span, raw),
+        None => Some(Vec::new()),
+    };
+    let tools = list(&mut field, "tools", places.tools, entry.tools);
+    let models = list(&mut field, "models", places.models, entry.models);
+    let bundle = ManifestBundle {
+        id: id?,
+        hash: hash?,
+        file: file?,
+        size: size?,
+        tools: tools?,
+        models: models?,
+        places,
+    };
+    let before = report.count();
+    if bundle.id.is_empty() || bundle.id.chars().count() > MAX_NAME_CHARS {
+        let reason = format!("the name of an agent has 1 to {MAX_NAME_CHARS} characters");
+        refuse(report, &places.path("id"), places.id, reason);
+    }
+    let is_digits = bundle.hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_digits || !(MIN_HASH_DIGITS..=64).contains(&bundle.hash.len()) {
+        let reason = format!(
+            "`{}` is no digest: it has {MIN_HASH_DIGITS} to 64 hexadecimal digits",
+            quoted(&bundle.hash)
+        );
+        refuse(report, &places.path("hash"), places.hash, reason);
+    }
+    if !is_below(&bundle.file) {
+        let reason = format!(
+            "`{}` is no file beside or below the manifest",
+            quoted(&bundle.file)
+        );
+        refuse(report, &places.path("file"), places.file, reason);
+    }
+    (report.count() == before).then_some(bundle)
+}
+
+/// Reads fields of one entry.
+struct Field<'r, 's> {
+    report: &'r mut Report<'s>,
+    places: EntryPlaces,
+}
+
+impl Field<'_, '_> {
+    fn read<'a, T: Deserialize<'a>>(
+        &mut self,
+        name: &str,
+        span: Span,
+        raw: &'a RawValue,
+    ) -> Option<T> {
+        match serde_json::from_str(raw.get()) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                refuse(self.report, &self.places.path(name), span, words(&error));
+                None
+            }
+        }
+    }
+}
+
+/// Where a part of a text stands in it.
+fn span_in(text: &str, part: &RawValue) -> Span {
+    let start = (part.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    Span::new(start as u32, (start + part.get().len()) as u32)
+}
+
+/// Whether a path leads to a file beside or below where it is taken from.
+fn is_below(path: &str) -> bool {
+    let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
+    !path.contains(['\\', '\0']) && path.split('/').all(is_part)
+}
+
+/// Whether a digest is that of a bundle, or of the code that the compiler has put a wrapper around.
+fn has_digest(bytes: &[u8], digits: &str) -> bool {
+    let begins = |content: &[u8]| {
+        let digest = Sha256::digest(content);
+        let text = digest.iter().fold(String::new(), |mut text, byte| {
+            let _ = std::fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}"));
+            text
+        });
+        text.starts_with(&digits.to_ascii_lowercase())
+    };
+    begins(bytes)
+        || std::str::from_utf8(bytes)
+            .ok()
+            .and_then(unwrapped)
+            .is_some_and(|code| begins(code.as_bytes()))
+}
+
+/// The code inside of a wrapper: in a function, each line set in by two spaces, or between two marks.
+fn unwrapped(text: &str) -> Option<String> {
+    let between = |start: &str, end: &str| {
+        let (_, rest) = text.split_once(start)?;
+        rest.rsplit_once(end).map(|(code, _)| code)
+    };
+    if let Some(code) = between(
+        "\nconst compiledConfig = (() => {\n",
+        "\n})();\n\n// Bundle export format\n",
+    ) {
+        let lines = code.split('\n');
+        let lines: Option<Vec<&str>> = lines.map(|line| line.strip_prefix("  ")).collect();
+        return lines.map(|lines| lines.join("\n"));
+    }
+    let (_, rest) = text.split_once("\nexport const targetAgentId = \"")?;
+    let (_, rest) = rest.split_once("\";\n\n")?;
+    let (code, _) = rest.rsplit_once("\n\n// Target agent extraction function\n")?;
+    Some(code.to_owned())
+}
+
+/// Tells where a manifest says something else of tools and models than the bundle. The compiler has read them from names
+/// in its source, and left lists empty that it could not make.
+fn compare(report: &mut Report<'_>, entry: &ManifestBundle, agents: &[&Agent]) {
+    let sorted = |mut names: Vec<String>| {
+        names.sort_unstable();
+        names.dedup();
+        names
+    };
+    let tools = agents.iter().flat_map(|agent| &agent.tools);
+    let tools = sorted(tools.map(|tool| tool.name.clone()).collect());
+    let models = sorted(
+        agents
+            .iter()
+            .map(|agent| agent.model.name.clone())
+            .collect(),
+    );
+    for (name, span, said, there) in [
+        ("tools", entry.places.tools, &entry.tools, tools),
+        ("models", entry.places.models, &entry.models, models),
+    ] {
+        if !said.is_empty() && sorted(said.clone()) != there && !agents.is_empty() {
+            let reason = format!(
+                "the manifest says {name} {}, the bundle has {}; the bundle counts",
+                listed(said),
+                listed(&there)
+            );
+            report.warn(ProblemCode::Ignored, &entry.places.path(name), span, reason);
+        }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    const MAX_NAMES: usize = 10;
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let shown = names
+        .iter()
+        .take(MAX_NAMES)
+        .map(|name| format!("`{}`", quoted(name)));
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if names.len() > MAX_NAMES {
+        text.push_str(", ...");
+    }
+    text
+}

@@ -1,0 +1,190 @@
+//! Where a bundle may have its configuration, and what models its agents may name.
+
+use crate::{complaints, read, with_agent};
+use glovebox_bundle::{ProblemCode, ToolSignature};
+
+#[test]
+fn the_example_of_the_requirements_is_read() {
+    for imports in [
+        "const { createLightfast, createAgent } = require('lightfast');\nconst { gateway } = require('@ai-sdk/gateway');",
+        // A host that gives the functions as globals.
+        "",
+    ] {
+        let extraction = read(&format!(
+            "{imports}
+const myTool = (input) => ({{ doubled: input.x * 2 }});
+throw new Error('never reached here');
+for (;;) {{}}
+module.exports = createLightfast({{
+  agents: {{
+    assistant: createAgent({{
+      name: 'assistant', system: 'You are helpful', model: gateway('gpt-4'), tools: {{ myTool }},
+    }}),
+  }},
+}});"
+        ));
+        assert_eq!(complaints(&extraction), "");
+        let agent = &extraction.bundle.agents[0];
+        assert_eq!(
+            (agent.key.as_str(), agent.name.as_str()),
+            ("assistant", "assistant")
+        );
+        assert_eq!(agent.system, "You are helpful");
+        assert_eq!(agent.model.provider.as_deref(), Some("gateway"));
+        assert_eq!(agent.model.name, "gpt-4");
+        let tool = &agent.tools[0];
+        assert_eq!(
+            (tool.name.as_str(), tool.signature),
+            ("myTool", ToolSignature::Function)
+        );
+        assert_eq!(
+            tool.slice.as_ref().unwrap().code,
+            "export default ((input) => ({ doubled: input.x * 2 }));\n"
+        );
+    }
+}
+
+#[test]
+fn exports_are_found_in_every_form() {
+    let config =
+        "createLightfast({ agents: { a: createAgent({ name: 'a', system: 's', model: 'm' }) } })";
+    let require = "const { createLightfast } = require('lightfast'); const { createAgent } = require('lightfast/agent');";
+    let imports = "import { createLightfast, createAgent, Lightfast } from 'lightfast';";
+    for source in [
+        format!("{require} module.exports = {config};"),
+        format!("{require} module.exports = {{ default: {config} }};"),
+        format!("{require} exports.default = void 0; var c = {config}; exports.default = c;"),
+        format!("{require} Object.defineProperty(exports, '__esModule', {{ value: true }}); exports.default = {config};"),
+        format!("{require} module.exports = {config}; 0 && (module.exports = {{ agents }});"),
+        format!("{imports} export default {config};"),
+        format!("{imports} const c = {config}; export {{ c as default }};"),
+        format!("{imports} export const lightfast = {config};"),
+        format!("{imports} export default new Lightfast({{ agents: {{ a: createAgent({{ name: 'a', system: 's', model: 'm' }}) }} }});"),
+        format!("{imports} const compiledConfig = (() => {{ const c = {config}; return {{ default: c }}; }})(); export default {{ id: 'x', hash: 'y', config: compiledConfig.default || compiledConfig, async execute() {{}} }};"),
+        format!("var x = (() => {{ {require} return {config}; }})();"),
+        format!("(function () {{ {require} {config}; }})();"),
+        format!("(function (r, f) {{ module.exports = f(); }})(this, function () {{ {require} return {config}; }});"),
+        format!("(function (g, f) {{ typeof exports === 'object' ? f(exports, require('lightfast')) : f(g.b = {{}}, g.l); }})(this, function (exports, l) {{ const {{ createLightfast, createAgent }} = l; exports.default = {config}; }});"),
+        format!("var g, f; g = this, f = function (e, l) {{ const {{ createLightfast, createAgent }} = l; e.default = {config}; }}, 'object' == typeof exports ? f(exports, require('lightfast')) : f((g = self).b = {{}}, g.l);"),
+        "import { createLightfast as a, createAgent as b } from 'lightfast'; export default a({ agents: { a: b({ name: 'a', system: 's', model: 'm' }) } });".to_owned(),
+        "import * as l from 'lightfast'; export default l.createLightfast({ agents: { a: l.createAgent({ name: 'a', system: 's', model: 'm' }) } });".to_owned(),
+        format!("function createLightfast(c) {{ return c }} function createAgent(c) {{ return c }} module.exports = {config};"),
+        format!("#!/usr/bin/env node\n{require}\r\n/* c */ module.exports = {config}; // end\n<!-- html"),
+        format!("\u{feff}{require} module.exports = {config};"),
+    ] {
+        let extraction = read(&source);
+        assert_eq!(complaints(&extraction), "", "{source}");
+        assert_eq!(extraction.bundle.agents.len(), 1, "{source}");
+    }
+}
+
+#[test]
+fn configurations_that_cannot_be_read_are_named() {
+    let one =
+        "createLightfast({ agents: { a: createAgent({ name: 'a', system: 's', model: 'm' }) } })";
+    for (source, code) in [
+        ("", "E_NO_CONFIG"),
+        ("const x = ;", "E_PARSE"),
+        ("export default <div/>;", "E_PARSE"),
+        (
+            "import { createLightfast } from 'lightfast'; export default createLightfast({});",
+            "E_NO_AGENTS",
+        ),
+        (
+            "import { createLightfast } from 'lightfast'; export default createLightfast({ agents: {} });",
+            "E_NO_AGENTS",
+        ),
+        (
+            "import { createLightfast } from 'other'; export default createLightfast({ agents: {} });",
+            "E_IMPORT_UNKNOWN",
+        ),
+        (
+            "import { createLightfast } from 'lightfast'; export default createLightfast();",
+            "E_FIELD_MISSING",
+        ),
+        (
+            "import { createLightfast } from 'lightfast'; export default createLightfast(7);",
+            "E_FIELD_TYPE",
+        ),
+        (
+            "var __webpack_modules__ = {}; function __webpack_require__() {}",
+            "E_NO_CONFIG",
+        ),
+    ] {
+        let extraction = read(source);
+        let codes: Vec<&str> = extraction
+            .errors()
+            .map(|problem| problem.code.as_str())
+            .collect();
+        assert!(codes.contains(&code), "{source}: {codes:?}");
+    }
+    let two = format!(
+        "import {{ createLightfast, createAgent }} from 'lightfast'; export const x = {one}; export const y = {one};"
+    );
+    assert_eq!(
+        read(&two).errors().next().unwrap().code,
+        ProblemCode::ManyConfigs
+    );
+}
+
+#[test]
+fn models_are_read_in_every_form() {
+    for (before, expression, expected) in [
+        ("", "'gpt-4'", Ok((None, "gpt-4"))),
+        ("const M = 'x';", "gateway(M)", Ok((Some("gateway"), "x"))),
+        (
+            "import { openai } from '@ai-sdk/openai';",
+            "openai('gpt-4o')",
+            Ok((Some("openai"), "gpt-4o")),
+        ),
+        (
+            "import { openai } from '@ai-sdk/openai';",
+            "openai.chat('gpt-4o')",
+            Ok((Some("openai"), "gpt-4o")),
+        ),
+        (
+            "import { createOpenAI } from '@ai-sdk/openai'; const p = createOpenAI({ apiKey: process.env.K });",
+            "p('x')",
+            Ok((Some("openai"), "x")),
+        ),
+        (
+            "import { wrapLanguageModel } from 'ai';",
+            "wrapLanguageModel({ model: gateway('x'), middleware: m })",
+            Ok((Some("gateway"), "x")),
+        ),
+        ("", "7", Err("E_FIELD_TYPE")),
+        ("", "gateway(process.env.M)", Err("E_DYNAMIC_VALUE")),
+        (
+            "import { x } from 'other';",
+            "x('gpt')",
+            Err("E_IMPORT_UNKNOWN"),
+        ),
+    ] {
+        let extraction = read(&with_agent(
+            before,
+            &format!("name: 'a', system: 's', model: {expression}"),
+        ));
+        match expected {
+            Ok((provider, name)) => {
+                assert_eq!(complaints(&extraction), "", "{expression}");
+                let model = &extraction.bundle.agents[0].model;
+                assert_eq!(
+                    (model.provider.as_deref(), model.name.as_str()),
+                    (provider, name)
+                );
+            }
+            Err(code) => {
+                assert_eq!(
+                    extraction.errors().next().unwrap().code.as_str(),
+                    code,
+                    "{expression}"
+                );
+            }
+        }
+    }
+    let missing = read(&with_agent("", "name: 'a', system: 's'"));
+    assert_eq!(
+        missing.errors().next().unwrap().code,
+        ProblemCode::FieldMissing
+    );
+}
