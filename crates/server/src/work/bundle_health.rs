@@ -23,9 +23,12 @@ const fn fresh(engine: Engine) -> Duration {
 /// How long a failure holds.
 const FRESH_FAILURE: Duration = Duration::from_secs(1);
 
-/// When an engine was probed last, and what came of it.
+/// When an engine was probed, and what came of it.
+type Probe = (Instant, Result<(), CallFailure>);
+
+/// The last probe of each engine.
 #[derive(Debug, Default)]
-pub(super) struct EngineProbes(Mutex<HashMap<Engine, (Instant, Result<(), CallFailure>)>>);
+pub(super) struct EngineProbes(Mutex<HashMap<Engine, Probe>>);
 
 impl App {
     /// What a call of a tool comes to with each engine that requests may name, now or a moment ago. The call is made
