@@ -38,6 +38,7 @@ mod events;
 mod faults;
 mod lifetime;
 mod limits;
+mod logs;
 mod mcp;
 mod operation;
 mod previews;

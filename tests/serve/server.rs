@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use testkit::Person;
 use ureq::http::{Request, Response};
@@ -21,6 +21,7 @@ pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) addr: String,
     stderr: mpsc::Receiver<String>,
+    lines: Arc<Mutex<Vec<String>>>,
 }
 
 /// An answer.
@@ -121,23 +122,38 @@ impl Server {
             .stderr(Stdio::piped());
         let mut child = call.command.spawn().unwrap();
         let (tell, stderr) = mpsc::channel();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let _ = tell.send(line);
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let said = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn({
+            let lines = Arc::clone(&lines);
+            move || {
+                for line in said.map_while(Result::ok) {
+                    lines.lock().unwrap().push(line.clone());
+                    let _ = tell.send(line);
+                }
             }
         });
         let mut server = Self {
             child,
             addr: String::new(),
             stderr,
+            lines,
         };
-        let line = server.told("serving at http");
-        line.split("://")
-            .nth(1)
-            .unwrap()
-            .clone_into(&mut server.addr);
+        let is_json = args.contains("--log-format json");
+        let line = server.told(if is_json {
+            "\"listening\""
+        } else {
+            "serving at http"
+        });
+        let addr = line.split("://").nth(1).unwrap();
+        let addr = addr.split('"').next().unwrap();
+        addr.clone_into(&mut server.addr);
         server
+    }
+
+    /// All lines on standard error so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
     }
 
     /// Waits for a line on standard error that has this in it.

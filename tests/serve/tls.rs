@@ -115,7 +115,7 @@ fn a_renewed_certificate_is_used_without_a_new_start() {
     assert!(is_met_with(&old_root) && !is_met_with(&new_root));
     // One file was replaced and the other not yet: all is as it was, and that is said.
     person.write("cert.pem", new.cert.pem());
-    server.told("the renewed certificate is not used: certificate and key cannot be used");
+    server.told("the renewed certificate is not used problem=\"certificate and key cannot be used");
     assert!(is_met_with(&old_root) && !is_met_with(&new_root));
     person.write("key.pem", new.signing_key.serialize_pem());
     server.told("the certificate was renewed");

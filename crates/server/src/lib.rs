@@ -14,6 +14,7 @@
 mod api;
 mod config;
 mod listen;
+mod log;
 mod metrics;
 mod preview_domain;
 mod store;
@@ -22,7 +23,7 @@ mod work;
 
 pub use api::openapi;
 pub use config::{BundleConfig, ServerConfig, Token, UploadLimits};
-pub use listen::{ServerNotice, Serving, serve};
+pub use listen::{Serving, serve};
 pub use preview_domain::PreviewDomain;
 pub use store::{Scope, Scopes, TokenInfo, TokenStore};
 pub use tls::Tls;

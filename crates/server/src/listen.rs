@@ -2,6 +2,7 @@
 
 use crate::api::{self, Logins, McpServices, Previews, Shared};
 use crate::config::{ServerConfig, Token};
+use crate::log::millis;
 use crate::tls::Tls;
 use crate::work::App;
 use axum::{Extension, Router};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
 
 /// Connections of clients at the same time: readers of events stay.
 const MAX_CONNECTIONS: usize = 4096;
@@ -22,6 +24,8 @@ const MAX_HEADER_BYTES: usize = 32 << 10;
 const HEADER_WAIT: Duration = Duration::from_secs(30);
 /// How long a refused connection rests before the next one is accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long nothing more is said of refused connections.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 /// How often it is looked whether the files of the certificate have changed.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
 /// How long cancelled sessions may take to end.
@@ -36,17 +40,6 @@ pub struct Serving {
     pub addr: SocketAddr,
     /// What logs one browser in, once.
     pub login_code: Token,
-    /// How long trying a sandbox took.
-    pub probed: Duration,
-}
-
-/// What happens while the server answers, for whoever runs it.
-#[derive(Debug)]
-pub enum ServerNotice {
-    /// New connections get the certificate that is in the files now.
-    CertificateRenewed,
-    /// The files have changed and cannot be used; new connections get the certificate as before.
-    CertificateUnusable(Fault),
 }
 
 /// Serves on `listener` until a signal asks for the end; returns when no session works any more. A sandbox is tried
@@ -58,7 +51,6 @@ pub fn serve(
     config: ServerConfig,
     listener: TcpListener,
     ready: impl FnOnce(&Serving),
-    notify: impl Fn(&ServerNotice) + Send + 'static,
 ) -> Result<(), Fault> {
     let broken = |error: std::io::Error| Fault::failed(Code::Io, format!("cannot serve: {error}"));
     let addr = listener.local_addr().map_err(broken)?;
@@ -92,15 +84,19 @@ pub fn serve(
         tokio::spawn(Arc::clone(&app).watch_environment());
         tokio::spawn(Arc::clone(&app).watch_health());
         if let Some(tls) = app.config.tls.clone() {
-            tokio::spawn(renew_certificate(tls, app.end.clone(), notify));
+            tokio::spawn(renew_certificate(tls, app.end.clone()));
         }
         let accepting = tokio::spawn(accept(listener, shared, closing.clone()));
-        ready(&Serving {
-            addr,
-            login_code,
-            probed,
-        });
+        ready(&Serving { addr, login_code });
+        info!(
+            address = %addr,
+            placement = app.config.placement.as_str(),
+            probe_ms = millis(probed),
+            "serving: a sandbox was started, tried and ended"
+        );
         asked.wait().await;
+        let (running, queued) = app.counts();
+        info!(running, queued, "the server was asked to end");
         app.end_waiting();
         tokio::select! {
             () = idle(&app, drain) => {}
@@ -117,15 +113,12 @@ pub fn serve(
     mcp.close();
     app.sandboxes.close_all();
     runtime.shutdown_timeout(Duration::from_secs(2));
+    info!("the server has ended");
     served
 }
 
 /// Until the server ends, looks whether the files of the certificate have changed.
-async fn renew_certificate(
-    tls: Tls,
-    end: CancellationToken,
-    notify: impl Fn(&ServerNotice) + Send + 'static,
-) {
+async fn renew_certificate(tls: Tls, end: CancellationToken) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(CERTIFICATE_LOOK) => {}
@@ -133,8 +126,11 @@ async fn renew_certificate(
         }
         let files = tls.clone();
         match tokio::task::spawn_blocking(move || files.renew()).await {
-            Ok(Ok(true)) => notify(&ServerNotice::CertificateRenewed),
-            Ok(Err(fault)) => notify(&ServerNotice::CertificateUnusable(fault)),
+            Ok(Ok(true)) => info!("the certificate was renewed"),
+            Ok(Err(fault)) => warn!(
+                problem = fault.message,
+                "the renewed certificate is not used"
+            ),
             Ok(Ok(false)) | Err(_) => {}
         }
     }
@@ -175,6 +171,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
     let connections = Connections::new(MAX_CONNECTIONS);
     let tls = shared.app.config.tls.clone();
     let router = api::router(shared);
+    let mut last_refusal = None;
     loop {
         let accepted = tokio::select! {
             accepted = async {
@@ -183,10 +180,17 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
             } => accepted,
             () = closing.cancelled() => return,
         };
-        let Ok((stream, _)) = accepted else {
-            // No descriptors, for instance: others end, and then there are some again.
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // No descriptors, for instance: others end, and then there are some again.
+                if last_refusal.is_none_or(|last: Instant| last.elapsed() > REFUSAL_PAUSE) {
+                    last_refusal = Some(Instant::now());
+                    error!(problem = %error, "a connection cannot be accepted");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
         };
         // Without it small answers wait for the client's acknowledgement.
         let _ = stream.set_nodelay(true);

@@ -26,6 +26,7 @@ mod project_rule;
 mod project_tests;
 mod raw;
 mod resolve;
+mod serve;
 mod servers;
 mod sources;
 mod surroundings;
@@ -45,6 +46,7 @@ pub use policy::Tools;
 pub use project_file::{Consent, Demand, ProjectFile, Reach};
 pub use project_rule::{Judge, ProjectRule};
 pub use resolve::{Sources, resolve};
+pub use serve::{LogFormat, LogLevel, Serve, ServeFlags};
 pub use servers::{McpServer, McpTransport};
 pub use sources::SourceDir;
 pub use surroundings::Surroundings;
@@ -184,6 +186,8 @@ pub struct Settings {
     pub state: SourcedValue<Option<PathBuf>>,
     /// MCP servers whose tools an agent has.
     pub servers: Vec<SourcedValue<McpServer>>,
+    /// The server of `serve` itself.
+    pub serve: Serve,
     /// Directories that tasks of `serve` may name.
     pub sources: Vec<SourcedValue<SourceDir>>,
     /// Which tools there are, and the rules of their use.
@@ -230,6 +234,7 @@ impl Default for Settings {
             max_sandboxes: SourcedValue::default(Count(Some(64))),
             state: SourcedValue::default(None),
             servers: Vec::new(),
+            serve: Serve::default(),
             sources: Vec::new(),
             tools: Tools::default(),
             workflows: Vec::new(),

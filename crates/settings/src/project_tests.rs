@@ -97,6 +97,8 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("max_sandboxes", &[], &["1"]),
     ("state", &[], &["'/tmp/x'"]),
     ("serve.sources", &[], &["{ app = '/srv/app' }"]),
+    ("serve.log_format", &[], &["'json'"]),
+    ("serve.log_level", &[], &["'error'"]),
 ];
 
 #[test]

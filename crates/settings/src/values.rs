@@ -366,7 +366,7 @@ pub fn one_of(words: &[&str]) -> String {
     }
 }
 
-fn word<T: Clone>(text: &str, what: &str, words: &[(&str, T)]) -> Result<T, String> {
+pub(super) fn word<T: Clone>(text: &str, what: &str, words: &[(&str, T)]) -> Result<T, String> {
     if let Some((_, value)) = words.iter().find(|(name, _)| *name == text) {
         return Ok(value.clone());
     }

@@ -975,6 +975,8 @@ export interface components {
             message: string;
             /** @description What to do about it. */
             remedy?: string | null;
+            /** @description The request's, as in `x-request-id`: the server's log has it, too. */
+            request_id?: string | null;
         };
         /** @description A run of an agent of a bundle. */
         ExecuteRequest: {

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use glovebox_server::{PreviewDomain, Scope};
 use glovebox_session::bundle::{AllowedModel, BundleKey};
 use glovebox_settings::units::{Size, Span};
-use glovebox_settings::{SourceDir, parse_reach};
+use glovebox_settings::{LogFormat, LogLevel, SourceDir, parse_reach};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -108,6 +108,12 @@ pub(crate) struct ServeArgs {
     /// How long sessions may go on working when the server is asked to end
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub drain: Span,
+    /// The form of the log on standard error: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// How much the log tells: error, warn, info or debug [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<LogLevel>,
     /// The sandboxes of sessions.
     #[command(flatten)]
     pub sandbox: SandboxArgs,

@@ -9,6 +9,7 @@ use super::interface;
 use super::mcp::McpServices;
 use super::preview::Previews;
 use super::query::CheckedQuery;
+use super::request_id;
 use crate::config::{ServerConfig, Token};
 use crate::store::{ADMIN, Scope, Scopes};
 use crate::work::App;
@@ -236,6 +237,7 @@ pub(crate) async fn require_user(
             if let Err(refused) = count_in(&shared, &principal, &request) {
                 return refused.into_response();
             }
+            request_id::note_user(&principal.name);
             request.extensions_mut().insert(principal);
             next.run(request).await
         }

@@ -1,5 +1,6 @@
 //! The one form of an error: code, message, what to do, and the HTTP status that fits.
 
+use super::request_id::RequestId;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use glovebox_proto::{Class, Code, Fault};
@@ -33,6 +34,9 @@ pub(crate) struct ErrorInfo {
     pub remedy: Option<String>,
     /// Whether the same request may succeed later and is safe to repeat.
     pub is_retryable: bool,
+    /// The request's, as in `x-request-id`: the server's log has it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// More about it, for programs: what there is instead, each place that is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -60,6 +64,7 @@ impl From<Fault> for ErrorBody {
                 message,
                 remedy: remedy.map(|remedy| remedy.to_string()),
                 is_retryable,
+                request_id: RequestId::current().map(|id| id.as_str().to_owned()),
                 details: None,
             },
         }
@@ -136,7 +141,9 @@ impl From<Error> for ApiError {
         let fault = error.into_fault();
         let status = match status_of(&fault) {
             // What was asked for is wrong, or this server does not have it.
-            StatusCode::INTERNAL_SERVER_ERROR if is_settings => StatusCode::UNPROCESSABLE_ENTITY,
+            StatusCode::INTERNAL_SERVER_ERROR if is_settings && fault.code != Code::Io => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             status => status,
         };
         Self::new(status, fault)
@@ -169,9 +176,20 @@ const fn status_of(fault: &Fault) -> StatusCode {
     }
 }
 
+/// What was wrong, for the log.
+#[derive(Debug, Clone)]
+pub(super) struct AnsweredFault {
+    pub code: Code,
+    pub message: String,
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let is_retryable = self.fault.is_retryable;
+        let answered = AnsweredFault {
+            code: self.fault.code,
+            message: self.fault.message.clone(),
+        };
         let mut body = ErrorBody::from(self.fault);
         if let Some(more) = self.more {
             if let Some(code) = more.code {
@@ -180,6 +198,7 @@ impl IntoResponse for ApiError {
             body.error.details = more.details;
         }
         let mut response = (self.status, Json(body)).into_response();
+        response.extensions_mut().insert(answered);
         if is_retryable {
             let after = HeaderValue::from(RETRY_S);
             response.headers_mut().insert(RETRY_AFTER, after);

@@ -23,6 +23,7 @@ mod preview;
 mod previews;
 mod query;
 mod quotas;
+mod request_id;
 mod sandboxes;
 mod session_pages;
 mod sessions;
@@ -48,6 +49,7 @@ use glovebox_proto::{Code, Fault};
 use glovebox_session::host::now_unix_ms;
 use http::{Method, StatusCode};
 use std::sync::Arc;
+use tracing::{Span, error};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -144,7 +146,11 @@ pub(crate) fn router(shared: Shared) -> Router {
             shared.clone(),
             auth::require_host,
         ))
-        .layer(middleware::from_fn_with_state(shared.clone(), count))
+        .layer(middleware::map_response(challenge))
+        .layer(middleware::from_fn_with_state(
+            shared.clone(),
+            request_id::identify,
+        ))
         // Outside of all others: what a preview answers is neither the API's nor the interface's.
         .layer(middleware::from_fn_with_state(
             shared.clone(),
@@ -153,13 +159,9 @@ pub(crate) fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Counts every answer.
-async fn count(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let method = request.method().clone();
-    let mut response = next.run(request).await;
+/// Says how to come in where nobody has.
+async fn challenge(mut response: Response) -> Response {
     auth::add_challenge(&mut response);
-    let status = response.status().as_u16();
-    shared.app.metrics.answered(&method, status);
     response
 }
 
@@ -179,6 +181,9 @@ async fn audit(
         .map(|(_, value)| value.to_owned());
     let response = next.run(request).await;
     let task = response.extensions().get::<SubmittedTask>();
+    if let Some(task) = task {
+        request_id::note_session(&task.session);
+    }
     let object = named.as_deref().or(task.map(|task| task.session.as_str()));
     let status = response.status();
     let is_refused = matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
@@ -202,6 +207,7 @@ async fn audit(
         // What was done is done; that it could not be written down is told where the server's own words go.
         if let Err(fault) = shared.app.audit.write(&entry, now_unix_ms()) {
             shared.app.metrics.failed(fault.code.as_str(), "");
+            error!(problem = fault.message, "the audit log cannot be written");
         }
     }
     response
@@ -216,7 +222,9 @@ struct SubmittedTask {
 
 /// Does what waits for files, locks or sandboxes on a thread that may wait.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| {
+    let span = Span::current();
+    let working = tokio::task::spawn_blocking(move || span.in_scope(work));
+    working.await.map_err(|_| {
         ApiError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             Fault::failed(Code::Internal, "the request ended without an answer"),
@@ -234,6 +242,9 @@ fn word(value: &impl serde::Serialize) -> String {
 fn own_session(app: &App, principal: &Principal, id: &str) -> ApiResult<Owned> {
     let found = app.owners.session(id)?;
     let owned = found.filter(|owned| principal.sees(&owned.user));
+    if owned.is_some() {
+        request_id::note_session(id);
+    }
     owned.ok_or_else(|| ApiError::not_found("session", id))
 }
 

@@ -4,6 +4,7 @@ use super::auth::{Principal, Shared};
 use super::blocking;
 use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::request_id::note_sandbox;
 use crate::store::Scope;
 use crate::work::App;
 use axum::extract::{Path, State};
@@ -119,7 +120,10 @@ pub(super) async fn on_sandbox<T: Send + 'static>(
         let owned = app.owners.sandbox(&id)?;
         let is_own = owned.is_some_and(|owned| principal.sees(&owned.user));
         match Name::parse(&id) {
-            Ok(name) if is_own => work(&app, &name),
+            Ok(name) if is_own => {
+                note_sandbox(name.as_str());
+                work(&app, &name)
+            }
             _ => Err(ApiError::not_found("sandbox", &id)),
         }
     })

@@ -2,9 +2,11 @@
 
 use super::approvals::RemoteUser;
 use super::live::LiveSession;
+use super::worker::state_of;
+use crate::log;
 use crate::metrics::Metrics;
 use glovebox_agent::{Event, Log, LoggedEvent, Observe, Secrets, ToolServer};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::Fault;
 use glovebox_session::agent::{AgentFrontend, AgentUser, OnStop};
 use glovebox_session::{Frontend, Notice};
 use glovebox_workspace::Watch;
@@ -12,6 +14,7 @@ use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tracing::{debug, info};
 
 /// Version of the events that the server adds to those of the agent.
 const VERSION: u32 = 1;
@@ -160,23 +163,41 @@ impl Observe for EventObserver<'_> {
             }
             None => hub.publish_piece(kind, &to_json(event)),
         }
-        if let Event::CallFinished {
-            tool,
-            is_error,
-            facts,
-            ..
-        } = event
-        {
-            let metrics = &self.frontend.metrics;
-            metrics.tool_executed(self.frontend.placement, tool, !is_error);
-            // TRUST: a server of tools chooses its facts; only words of ours become labels.
-            let fault = facts.get("fault").and_then(Value::as_str);
-            let code = Code::ALL.iter().find(|code| fault == Some(code.as_str()));
-            if let Some(code) = code {
-                metrics.failed(code.as_str(), tool);
-            }
-        }
+        self.tell(event);
         Ok(())
+    }
+}
+
+impl EventObserver<'_> {
+    /// Counts and logs what an event says.
+    fn tell(&self, event: &Event) {
+        match event {
+            Event::CallStarted { id, tool, .. } => {
+                let call_id = Some(id.as_str()).filter(|id| log::is_id(id));
+                debug!(call_id, tool = log::tool_word(tool), "call begins");
+            }
+            Event::CallFinished {
+                id,
+                tool,
+                is_error,
+                facts,
+                wall_ms,
+                ..
+            } => {
+                let metrics = &self.frontend.metrics;
+                metrics.tool_executed(self.frontend.placement, tool, !is_error);
+                let code = log::fault_code(facts);
+                if let Some(code) = code {
+                    metrics.failed(code.as_str(), tool);
+                }
+                log::call_ended(Some(id), tool, *is_error, *wall_ms, code);
+            }
+            Event::Ended { ending, turns, .. } => {
+                let ending = state_of(*ending).as_str();
+                info!(ending, turns, "session ended");
+            }
+            _ => {}
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+use tracing::{info, warn};
 use utoipa::ToSchema;
 
 /// How long the command that is tried may take.
@@ -129,6 +130,13 @@ impl App {
         for component in &components {
             self.metrics
                 .component_checked(component.name, component.is_ready);
+            let was_ready = self.status.problem_of(component.name).is_none();
+            let (name, detail) = (component.name, component.detail.as_str());
+            match (was_ready, component.is_ready) {
+                (true, false) => warn!(component = name, detail, "a component does not work"),
+                (false, true) => info!(component = name, detail, "a component works again"),
+                _ => {}
+            }
         }
         self.status.set_components(&components);
         components

@@ -13,6 +13,7 @@ use glovebox_session::Error;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tracing::{info, warn};
 
 /// How often it is looked which have been idle for long, at most and at least.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
@@ -106,6 +107,7 @@ impl App {
             && let Ok(sandbox) = registry.connect(name)
             && sandbox.stop(reason).is_ok()
         {
+            info!(sandbox = name.as_str(), reason, "sandbox stopped");
             // A log that cannot be written now says less, and changes nothing about the sandbox.
             let _ = self.log_stop(name, reason);
         }
@@ -146,7 +148,9 @@ impl App {
                 }
             });
             // A panic in there is not this loop's end.
-            let _ = stopped.await;
+            if stopped.await.is_err() {
+                warn!("idle sandboxes could not be looked at");
+            }
         }
     }
 

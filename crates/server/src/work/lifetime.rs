@@ -9,6 +9,7 @@ use glovebox_sandbox::{Name, SandboxState};
 use glovebox_settings::units::Span;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use tracing::warn;
 
 /// How often it is looked which have run for long, at most and at least.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
@@ -33,7 +34,13 @@ impl App {
             }
             let app = Arc::clone(&self);
             // A fault, or a panic, is not this loop's end: it looks again.
-            let _ = tokio::task::spawn_blocking(move || app.look_for_old_sandboxes()).await;
+            let looked = tokio::task::spawn_blocking(move || app.look_for_old_sandboxes()).await;
+            if let Ok(Err(fault)) = looked {
+                warn!(
+                    problem = fault.message,
+                    "old sandboxes could not be looked for"
+                );
+            }
         }
     }
 

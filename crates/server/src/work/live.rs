@@ -2,12 +2,14 @@
 
 use super::approvals::Approvals;
 use super::hub::Hub;
+use crate::log::session_span;
 use glovebox_session::agent::{OnStop, StopWish};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tracing::Span;
 
 /// Messages that wait for the end of what the agent does.
 const MAX_MESSAGES: usize = 16;
@@ -20,6 +22,8 @@ pub(crate) struct LiveSession {
     pub hub: Arc<Hub>,
     pub approvals: Arc<Approvals>,
     pub is_cancelled: Arc<AtomicBool>,
+    /// Its ids, and those of the request that it works for.
+    pub span: Span,
     control: Mutex<Control>,
 }
 
@@ -65,6 +69,7 @@ impl LiveSession {
             hub: Arc::new(Hub::new(last)),
             approvals: Arc::default(),
             is_cancelled: Arc::default(),
+            span: session_span(id, user),
             control: Mutex::default(),
         })
     }

@@ -4,6 +4,7 @@
 
 use super::tools::OpenSandbox;
 use super::{App, TaskLimits};
+use crate::log;
 use glovebox_mcp::server::{Session, SessionFactory};
 use glovebox_proto::Fault;
 use glovebox_sandbox::Name;
@@ -15,6 +16,7 @@ use glovebox_tools::policy::Toolset;
 use glovebox_tools::{ToolOutcome, ToolSession, WaitPolicy};
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::error_span;
 
 /// What the names of these sandboxes begin with.
 const PREFIX: &str = "mcp";
@@ -51,6 +53,7 @@ impl SessionFactory for McpUser {
             app: Arc::clone(&self.app),
             tools: tools.with_waits(WaitPolicy::at_most(USUAL_WAIT)),
             name,
+            user: self.name.clone(),
             sandbox,
         }))
     }
@@ -78,6 +81,7 @@ impl SessionFactory for McpUser {
 struct McpSession {
     app: Arc<App>,
     name: Name,
+    user: String,
     sandbox: Arc<OpenSandbox>,
     tools: ToolSession,
 }
@@ -108,6 +112,12 @@ impl Session for McpSession {
         let metrics = &self.app.metrics;
         let backend = self.app.config.settings.backend.value.as_str();
         metrics.operation("call", backend, took);
+        let (is_error, code) = match outcome {
+            Ok(done) => (done.is_error, log::fault_code(&done.facts)),
+            Err(fault) => (true, Some(fault.code)),
+        };
+        error_span!("mcp", user = self.user, sandbox = self.name.as_str())
+            .in_scope(|| log::call_ended(None, tool, is_error, log::millis(took), code));
         metrics.tool_executed("sandbox", tool, outcome.is_ok_and(|done| !done.is_error));
         if let Err(fault) = outcome {
             metrics.failed(fault.code.as_str(), tool);

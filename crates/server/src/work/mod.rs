@@ -69,6 +69,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 use worker::Job;
 
 /// A session's thread has deep stacks only where a hostile tree is walked, which is done with explicit ones.
@@ -210,6 +211,7 @@ impl App {
         self.live_sessions()
             .insert(live.id.clone(), Arc::clone(&live));
         self.queue.push(live.id.clone(), live.user.clone(), job);
+        live.span.in_scope(|| info!("session queued"));
         self.begin_waiting();
     }
 
@@ -236,6 +238,8 @@ impl App {
             .spawn({
                 let live = Arc::clone(&live);
                 move || {
+                    let _entered = live.span.clone().entered();
+                    info!("session begins");
                     match job {
                         QueuedWork::Agent(job) => worker::carry_out(&app, *job),
                         QueuedWork::Bundle(job) => bundle_run::carry_out(&app, *job),
@@ -280,6 +284,12 @@ impl App {
     /// Writes the end of a session that did not begin to work.
     fn end_unbegun(&self, live: &LiveSession, ending: Ending, message: &str) {
         let event = worker::ended(ending, message);
+        live.span.in_scope(|| {
+            info!(
+                ending = worker::state_of(ending).as_str(),
+                "session ended before it began"
+            )
+        });
         let log = self.log();
         let written = log.append(&live.id, &event);
         let _ = log.set_state(&live.id, worker::state_of(ending));

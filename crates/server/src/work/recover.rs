@@ -3,6 +3,7 @@
 use super::{App, worker};
 use glovebox_agent::{Ending, Event, SessionState};
 use glovebox_proto::Fault;
+use tracing::info;
 
 /// What the last event of an interrupted session says.
 const INTERRUPTED: &str = "the server ended while it worked; a message goes on with it, in the same sandbox if that \
@@ -33,6 +34,12 @@ impl App {
                 log.append(&id, &worker::ended(Ending::Aborted, message))?;
             }
             log.set_state(&id, SessionState::Interrupted)?;
+            if !is_marked {
+                info!(
+                    session_id = id,
+                    "session was interrupted by the end of an earlier server"
+                );
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::App;
 use super::request::{TaskLimits, parse_name};
+use crate::log;
 use glovebox_agent::Placement;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
@@ -17,6 +18,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tracing::info;
 
 /// A sandbox without a connection stops after this long, and keeps its files.
 const LEASE_MS: u64 = 3_600_000;
@@ -120,6 +122,11 @@ impl App {
         let backend = settings.backend.value.as_str();
         self.metrics.operation("start", backend, begun.elapsed());
         let tools = work.permitted_tools(&settings)?;
+        let took_ms = log::millis(begun.elapsed());
+        info!(
+            sandbox = work.sandbox().info().name.as_str(),
+            user, took_ms, "sandbox started"
+        );
         let name = work.sandbox().info().name.clone();
         self.owners.add_sandbox(name.as_str(), user)?;
         let sandbox = Arc::new(OpenSandbox { work, tools });
@@ -186,7 +193,13 @@ impl App {
         let begun = Instant::now();
         let called = sandbox.tools.call(tool, arguments, cancel);
         let backend = self.config.settings.backend.value.as_str();
-        self.metrics.operation("call", backend, begun.elapsed());
+        let took = begun.elapsed();
+        self.metrics.operation("call", backend, took);
+        let (is_error, code) = match &called {
+            Ok(outcome) => (outcome.is_error, log::fault_code(&outcome.facts)),
+            Err(fault) => (true, Some(fault.code)),
+        };
+        log::call_ended(None, tool, is_error, log::millis(took), code);
         match called {
             Ok(outcome) => {
                 self.metrics
@@ -207,6 +220,7 @@ impl App {
         self.idle.remove(name);
         let project = project_of_named(&self.config.registry, name).ok().flatten();
         self.config.registry.kill(name)?;
+        info!(sandbox = name.as_str(), "sandbox removed");
         self.owners.remove_sandbox(name.as_str())?;
         if let Some(project) = project {
             self.release_workspace(&project);

@@ -3,6 +3,7 @@
 use super::App;
 use super::frontend::EventFrontend;
 use super::live::LiveSession;
+use crate::log::millis;
 use crate::store::Owned;
 use glovebox_agent::{Ending, Event, Log, Message, Placement, RunOutcome, SessionState};
 use glovebox_egress::TrafficStats;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+use tracing::{error, info, warn};
 
 /// How a session's work begins.
 #[derive(Debug)]
@@ -69,6 +71,7 @@ pub(crate) fn carry_out(app: &App, job: Job) {
 pub(super) fn fail(app: &App, frontend: &EventFrontend, id: &str, error: &Error) {
     let code = error.clone().into_fault().code;
     app.metrics.failed(code.as_str(), "");
+    warn!(code = code.as_str(), "session cannot go on");
     frontend.notify(&Notice::RunFailed(error));
     let ending = if frontend.live.is_at_limit() {
         Ending::StoppedByLimit
@@ -84,6 +87,11 @@ pub(super) fn fail(app: &App, frontend: &EventFrontend, id: &str, error: &Error)
         Ok(())
     });
     if let Err(lost) = said {
+        let code = lost.clone().into_fault().code;
+        error!(
+            code = code.as_str(),
+            "the end of the session cannot be written down"
+        );
         // The log cannot be written; whoever reads the events now still hears it.
         let json = super::frontend::to_json(&ended(ending, lost.message()));
         frontend.live.hub.publish_piece("ended", &json);
@@ -197,6 +205,15 @@ impl Worker<'_> {
         self.app
             .metrics
             .operation("start", backend, started.elapsed());
+        if let Some(name) = opened.0.work.name() {
+            let took_ms = millis(started.elapsed());
+            info!(
+                sandbox = name.as_str(),
+                is_new = opened.1,
+                took_ms,
+                "sandbox at work"
+            );
+        }
         Ok(opened)
     }
 

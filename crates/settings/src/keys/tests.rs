@@ -2,7 +2,7 @@
 
 use super::{DefaultValue, Key, keys};
 use crate::raw::{PathContext, RawValue};
-use crate::{AgentFlags, Origin, SandboxFlags, Settings};
+use crate::{AgentFlags, Origin, SandboxFlags, ServeFlags, Settings};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -69,6 +69,8 @@ fn every_key_can_be_set_and_shown() {
         ("max_sandboxes", "5"),
         ("state", "state"),
         ("serve.sources", "app; data"),
+        ("serve.log_format", "json"),
+        ("serve.log_level", "debug"),
     ];
     assert_eq!(
         samples.map(|(name, _)| name).as_slice(),
@@ -169,6 +171,7 @@ fn a_flag_that_sets_a_key_stands_in_its_row() {
     settings.lay_flags(&every_sandbox_flag());
     settings.lay_agent_flags(&every_agent_flag());
     settings.lay_no_instructions(true);
+    settings.lay_serve_flags(&every_serve_flag());
     let mut set = Vec::new();
     for key in keys() {
         for (_, origin) in settings.shown(key.name) {
@@ -229,6 +232,13 @@ fn every_sandbox_flag() -> SandboxFlags {
         layers: Some(values::parse_layers("memory").unwrap()),
         ids: Some(values::parse_ids("single").unwrap()),
         proc: Some(values::parse_proc("pids").unwrap()),
+    }
+}
+
+fn every_serve_flag() -> ServeFlags {
+    ServeFlags {
+        log_format: Some("json".parse().unwrap()),
+        log_level: Some("debug".parse().unwrap()),
     }
 }
 

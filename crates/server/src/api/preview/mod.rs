@@ -42,6 +42,7 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::error;
 
 /// Paths of a preview's origin that are this server's and reach no program.
 const OWN_PATHS: &str = "/.glovebox/";
@@ -180,6 +181,7 @@ fn write_down(shared: &Shared, user: &str, address: &PreviewAddress, is_in: bool
     // As for every other entry: that it could not be written down is counted.
     if let Err(fault) = shared.app.audit.write(&entry, now_unix_ms()) {
         shared.app.metrics.failed(fault.code.as_str(), "");
+        error!(problem = fault.message, "the audit log cannot be written");
     }
 }
 

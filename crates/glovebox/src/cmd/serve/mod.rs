@@ -1,26 +1,30 @@
 //! `glovebox serve`: agents' sessions over HTTP.
 
+mod log;
+
 use super::Cx;
 use super::run::supervisor;
 use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
-use crate::render::{escape_text, say};
+use crate::render::say;
 use glovebox_agent::Placement;
 use glovebox_runner::{Engine, HostGrant};
 use glovebox_sandbox::egress::Policy;
-use glovebox_server::{
-    BundleConfig, ServerConfig, ServerNotice, Serving, Tls, Token, UploadLimits, serve,
-};
+use glovebox_server::{BundleConfig, ServerConfig, Serving, Tls, Token, UploadLimits, serve};
 use glovebox_session::agent::{DEMO_MODEL, find_model};
 use glovebox_session::bundle::{BundleKeys, node_view};
 use glovebox_settings::units::Span;
-use glovebox_settings::{AgentFlags, BackendKind, Origin, Settings, SourceDir, WorkspaceMode};
+use glovebox_settings::{
+    AgentFlags, BackendKind, LogFormat, LogLevel, Origin, ServeFlags, Settings, SourceDir,
+    WorkspaceMode,
+};
 use std::fs::File;
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::{info, warn};
 
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
 const MAX_TOKEN_BYTES: u64 = 4096;
@@ -37,6 +41,8 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         Placement::Sandbox
     };
     let settings = settings(cx, args, project.as_deref(), placement)?;
+    let log_format = settings.serve.log_format.value;
+    log::start(log_format, log_level(cx, &settings));
     let sources = sources(&settings, placement)?;
     let models = models(cx, args, &settings)?;
     let bundles = bundles(cx, args, &settings)?;
@@ -44,6 +50,14 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let is_made = given.is_none();
     let admin_token = match given {
         Some(token) => token,
+        None if log_format == LogFormat::Json => {
+            return Err(CommandError::usage(
+                "a token that is made for this run would be printed into a log for programs",
+                format!(
+                    "set {TOKEN_VARIABLE}, name a file with --token-file, or take --log-format text"
+                ),
+            ));
+        }
         None if args.listen.ip().is_loopback() => Token::random()?,
         None => {
             return Err(CommandError::usage(
@@ -93,26 +107,22 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         settings,
     };
     if placement == Placement::Local {
-        cx.talk.warning(
-            "there are no walls: agents work on this machine with all that this user may do (--unsafe-local)",
+        warn!(
+            "there are no walls: agents work on this machine with all that this user may do (--unsafe-local)"
         );
     }
     if is_readable_on_the_way {
-        cx.talk.warning(
+        warn!(
             "the server speaks plain HTTP, and tokens can be read on the way: name a certificate with --tls-cert and \
-             --tls-key, or put a proxy with TLS before it",
+             --tls-key, or put a proxy with TLS before it"
         );
     }
-    let talk = cx.talk;
-    let notify = move |notice: &ServerNotice| match notice {
-        ServerNotice::CertificateRenewed => talk.note("the certificate was renewed"),
-        ServerNotice::CertificateUnusable(fault) => talk.warning(format_args!(
-            "the renewed certificate is not used: {}",
-            escape_text(&fault.message)
-        )),
-    };
     let ready = |serving: &Serving| {
         let (addr, code) = (serving.addr, serving.login_code.reveal());
+        if log_format == LogFormat::Json {
+            info!(url = %format_args!("{scheme}://{addr}"), "listening");
+            return;
+        }
         // Said even with --quiet: nobody knows it otherwise.
         say(format_args!("glovebox: serving at {scheme}://{addr}"));
         say(format_args!(
@@ -125,13 +135,18 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
                  one that stays"
             ));
         }
-        cx.talk.note(format_args!(
-            "a sandbox was started, tried and ended in {} ms",
-            serving.probed.as_millis()
-        ));
     };
-    serve(config, listener, ready, notify)?;
+    serve(config, listener, ready)?;
     Ok(0)
+}
+
+/// How much the log tells: with `--quiet` only errors, where nobody said otherwise.
+fn log_level(cx: &Cx, settings: &Settings) -> LogLevel {
+    let level = &settings.serve.log_level;
+    if cx.talk.is_quiet && level.origin == Origin::Default {
+        return LogLevel::Error;
+    }
+    level.value
 }
 
 /// A time; one without an end is the longest there is.
@@ -253,6 +268,10 @@ fn settings(
 ) -> Result<Settings, CommandError> {
     let mut settings = cx.load_settings(project)?;
     settings.lay_flags(&args.sandbox.to_flags());
+    settings.lay_serve_flags(&ServeFlags {
+        log_format: args.log_format,
+        log_level: args.log_level,
+    });
     for source in &args.source {
         let mut source = source.clone();
         source.dir = cx.host.absolute(&source.dir);
@@ -281,10 +300,10 @@ fn models(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<Vec<String>,
     match find_model(&cx.host, settings, None) {
         Ok(found) => Ok(vec![found.model.label()]),
         Err(error) if settings.agent.model.value.is_none() => {
-            cx.talk.warning(format_args!(
+            warn!(
                 "{}; until then tasks are answered by recorded answers (model `{DEMO_MODEL}`)",
-                escape_text(error.message())
-            ));
+                error.message()
+            );
             Ok(vec![DEMO_MODEL.to_owned()])
         }
         Err(error) => Err(error.into()),

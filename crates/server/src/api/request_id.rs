@@ -1,0 +1,222 @@
+//! Requests by their ids: each has one, which its answer, its error and every line of the log about it carry.
+
+use super::auth::Shared;
+use super::error::AnsweredFault;
+use crate::log;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tracing::{Instrument as _, Span, debug, error, error_span, field, info};
+
+const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+const RANDOM_BYTES: usize = 16;
+/// Routes whose errors may tell of what a user's tool did, which is not for the log.
+const TOOL_ROUTES: [&str; 2] = ["/api/sandboxes/{id}/call", "/api/tool"];
+
+tokio::task_local! {
+    static CURRENT: RequestId;
+}
+
+/// The id of one request, of letters, digits, `-`, `_` and `.`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RequestId(Arc<str>);
+
+impl RequestId {
+    /// The id that the request comes with, if it is one; else a new one.
+    fn of(headers: &HeaderMap) -> Self {
+        let mut given = headers.get_all(HEADER).iter();
+        // TRUST: a client chooses it; what could end a line, or fill the log, is not taken.
+        match (given.next().and_then(|id| id.to_str().ok()), given.next()) {
+            (Some(id), None) if log::is_id(id) => Self(id.into()),
+            _ => Self::new(),
+        }
+    }
+
+    fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let mut bytes = [0_u8; RANDOM_BYTES];
+        // Without random bytes it still tells requests of this server apart, which is all that an id has to do.
+        if getrandom(&mut bytes, GetRandomFlags::empty()) != Ok(RANDOM_BYTES) {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            bytes[..8].copy_from_slice(&count.to_be_bytes());
+        }
+        let text = bytes.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+        Self(text.into())
+    }
+
+    /// The id of the request that this task answers.
+    pub(super) fn current() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Gives a request its id, answers it, and logs that.
+pub(super) async fn identify(
+    State(shared): State<Shared>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = RequestId::of(request.headers());
+    let method = request.method().clone();
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    // Always there, so that a line of any level has its ids.
+    let span = error_span!(
+        "request",
+        request_id = id.as_str(),
+        session_id = field::Empty,
+        sandbox = field::Empty,
+        user = field::Empty
+    );
+    let mut open = OpenRequest {
+        span: span.clone(),
+        method,
+        route: matched,
+        begun: Instant::now(),
+        is_answered: false,
+    };
+    let answering = CURRENT.scope(id.clone(), next.run(request));
+    let mut response = answering.instrument(span).await;
+    open.answered(&response);
+    shared
+        .app
+        .metrics
+        .answered(&open.method, response.status().as_u16());
+    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
+        response.headers_mut().insert(HEADER, value);
+    }
+    response
+}
+
+/// Adds the session of a request to its lines.
+pub(super) fn note_session(id: &str) {
+    Span::current().record("session_id", id);
+}
+
+/// Adds the sandbox of a request to its lines.
+pub(super) fn note_sandbox(name: &str) {
+    Span::current().record("sandbox", name);
+}
+
+/// Adds who asks to the lines of a request.
+pub(super) fn note_user(name: &str) {
+    Span::current().record("user", name);
+}
+
+/// A request on its way to an answer.
+struct OpenRequest {
+    span: Span,
+    method: Method,
+    route: Option<MatchedPath>,
+    begun: Instant,
+    is_answered: bool,
+}
+
+impl OpenRequest {
+    fn took_ms(&self) -> u64 {
+        log::millis(self.begun.elapsed())
+    }
+
+    /// The route as it is declared: a path may hold names of files, a query may hold a code.
+    fn route(&self) -> &str {
+        self.route.as_ref().map_or("other", MatchedPath::as_str)
+    }
+
+    fn answered(&mut self, response: &Response) {
+        self.is_answered = true;
+        let (method, route, took_ms) = (self.method.as_str(), self.route(), self.took_ms());
+        let status = response.status();
+        let number = status.as_u16();
+        let fault = response.extensions().get::<AnsweredFault>();
+        let code = fault.map(|fault| fault.code.as_str());
+        let is_own = matches!(
+            status,
+            StatusCode::INTERNAL_SERVER_ERROR
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::INSUFFICIENT_STORAGE
+        );
+        let problem = fault
+            .filter(|_| is_own && !TOOL_ROUTES.contains(&route))
+            .map(|fault| fault.message.as_str());
+        let is_read = matches!(self.method, Method::GET | Method::HEAD);
+        let is_probe = route.starts_with("/health/");
+        self.span.in_scope(|| {
+            if is_probe || (is_read && number < 400) {
+                debug!(method, route, status = number, took_ms, "request answered");
+            } else if status.is_server_error() {
+                error!(
+                    method,
+                    route,
+                    status = number,
+                    took_ms,
+                    code,
+                    problem,
+                    "request failed"
+                );
+            } else {
+                info!(
+                    method,
+                    route,
+                    status = number,
+                    took_ms,
+                    code,
+                    "request answered"
+                );
+            }
+        });
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let (method, route, took_ms) = (self.method.as_str(), self.route(), self.took_ms());
+        self.span
+            .in_scope(|| info!(method, route, took_ms, "request given up by its client"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(HEADER, HeaderValue::from_str(value).unwrap());
+        }
+        RequestId::of(&headers).as_str().to_owned()
+    }
+
+    #[test]
+    fn an_id_is_taken_as_it_comes_or_made() {
+        assert_eq!(of(&["4f1c-9a.7b_E"]), "4f1c-9a.7b_E");
+        for wrong in [
+            &[][..],
+            &[""],
+            &["a b"],
+            &["a\"b"],
+            &[&"x".repeat(65)],
+            &["one", "two"],
+        ] {
+            let made = of(wrong);
+            assert_eq!(made.len(), 2 * RANDOM_BYTES, "{wrong:?}: {made}");
+            assert!(made.bytes().all(|byte| byte.is_ascii_hexdigit()), "{made}");
+        }
+        assert_ne!(of(&[]), of(&[]));
+    }
+}

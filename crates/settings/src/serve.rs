@@ -1,0 +1,115 @@
+//! Settings of `serve` itself: its log.
+
+use super::values::word;
+use super::{Origin, Settings, SourcedValue};
+use std::str::FromStr;
+
+/// The form of the server's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A line of words and `key=value` pairs, for people.
+    Text,
+    /// A JSON object on each line, for programs.
+    Json,
+}
+
+impl LogFormat {
+    /// The word used in flags and configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        word(
+            text,
+            "a form of the log",
+            &[Self::Text, Self::Json].map(|form| (form.as_str(), form)),
+        )
+    }
+}
+
+/// How much the server's log tells; each level has those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What failed in the server.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    /// What changes: sessions, sandboxes, calls, requests.
+    Info,
+    /// Every request, and each call as it begins.
+    Debug,
+}
+
+impl LogLevel {
+    /// The word used in flags and configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        word(
+            text,
+            "a level of the log",
+            &[Self::Error, Self::Warn, Self::Info, Self::Debug]
+                .map(|level| (level.as_str(), level)),
+        )
+    }
+}
+
+/// Settings of the server itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serve {
+    /// The form of its log.
+    pub log_format: SourcedValue<LogFormat>,
+    /// How much the log tells.
+    pub log_level: SourcedValue<LogLevel>,
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Self {
+            log_format: SourcedValue::default(LogFormat::Text),
+            log_level: SourcedValue::default(LogLevel::Info),
+        }
+    }
+}
+
+/// What flags say about the server itself.
+#[derive(Debug, Clone, Default)]
+pub struct ServeFlags {
+    /// The form of its log.
+    pub log_format: Option<LogFormat>,
+    /// How much the log tells.
+    pub log_level: Option<LogLevel>,
+}
+
+impl Settings {
+    /// Lays flags of `serve` over what is there.
+    pub fn lay_serve_flags(&mut self, flags: &ServeFlags) {
+        fn lay<T: Copy>(setting: &mut SourcedValue<T>, flag: Option<T>, name: &'static str) {
+            if let Some(value) = flag {
+                setting.set(value, &Origin::Flag(name));
+            }
+        }
+        let serve = &mut self.serve;
+        lay(&mut serve.log_format, flags.log_format, "log-format");
+        lay(&mut serve.log_level, flags.log_level, "log-level");
+    }
+}
