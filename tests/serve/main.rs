@@ -42,6 +42,7 @@ mod logs;
 mod mcp;
 mod operation;
 mod previews;
+mod quotas;
 mod recovery;
 mod server;
 mod sessions;

@@ -103,6 +103,26 @@ pub struct UploadLimits {
     pub ttl: std::time::Duration,
 }
 
+/// What several sandboxes may use together; no limit where it is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResourceLimits {
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of one processor.
+    pub cpu_millis: Option<u64>,
+    /// Bytes of disk.
+    pub disk_bytes: Option<u64>,
+}
+
+/// What sandboxes that run may use together, by the limits that each has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResourceQuotas {
+    /// Those of all users.
+    pub in_all: ResourceLimits,
+    /// Those of one user.
+    pub per_user: ResourceLimits,
+}
+
 /// What a server is told when it starts.
 #[derive(Debug)]
 pub struct ServerConfig {
@@ -146,6 +166,8 @@ pub struct ServerConfig {
     pub max_queued_per_user: usize,
     /// Sandboxes of one user that run when one is started without a session.
     pub max_sandboxes_per_user: usize,
+    /// What sandboxes may use together.
+    pub quotas: ResourceQuotas,
     /// Requests of one user in a second; none for no limit.
     pub max_requests_per_second: Option<u32>,
     /// How long a sandbox that nobody uses goes on before it stops, with its files kept.

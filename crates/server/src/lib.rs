@@ -22,7 +22,7 @@ mod tls;
 mod work;
 
 pub use api::openapi;
-pub use config::{BundleConfig, ServerConfig, Token, UploadLimits};
+pub use config::{BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Token, UploadLimits};
 pub use listen::{Serving, serve};
 pub use preview_domain::PreviewDomain;
 pub use store::{Scope, Scopes, TokenInfo, TokenStore};

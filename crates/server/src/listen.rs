@@ -83,6 +83,7 @@ pub fn serve(
         tokio::spawn(Arc::clone(&app).expire_uploads());
         tokio::spawn(Arc::clone(&app).watch_environment());
         tokio::spawn(Arc::clone(&app).watch_health());
+        tokio::spawn(Arc::clone(&app).watch_room());
         if let Some(tls) = app.config.tls.clone() {
             tokio::spawn(renew_certificate(tls, app.end.clone()));
         }

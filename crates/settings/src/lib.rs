@@ -46,7 +46,7 @@ pub use policy::Tools;
 pub use project_file::{Consent, Demand, ProjectFile, Reach};
 pub use project_rule::{Judge, ProjectRule};
 pub use resolve::{Sources, resolve};
-pub use serve::{LogFormat, LogLevel, Serve, ServeFlags};
+pub use serve::{LogFormat, LogLevel, Quota, Serve, ServeFlags};
 pub use servers::{McpServer, McpTransport};
 pub use sources::SourceDir;
 pub use surroundings::Surroundings;

@@ -99,6 +99,12 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("serve.sources", &[], &["{ app = '/srv/app' }"]),
     ("serve.log_format", &[], &["'json'"]),
     ("serve.log_level", &[], &["'error'"]),
+    ("serve.max_memory", &[], &["'1GiB'"]),
+    ("serve.max_memory_per_user", &[], &["'1GiB'"]),
+    ("serve.max_cpus", &[], &["'1'"]),
+    ("serve.max_cpus_per_user", &[], &["'1'"]),
+    ("serve.max_disk", &[], &["'1GiB'"]),
+    ("serve.max_disk_per_user", &[], &["'1GiB'"]),
 ];
 
 #[test]

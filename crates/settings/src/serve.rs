@@ -1,5 +1,6 @@
-//! Settings of `serve` itself: its log.
+//! Settings of `serve` itself: its log, and what sandboxes may use together.
 
+use super::units::{Cpus, Size};
 use super::values::word;
 use super::{Origin, Settings, SourcedValue};
 use std::str::FromStr;
@@ -80,6 +81,31 @@ pub struct Serve {
     pub log_format: SourcedValue<LogFormat>,
     /// How much the log tells.
     pub log_level: SourcedValue<LogLevel>,
+    /// What all sandboxes that run may use together.
+    pub quota: Quota,
+    /// The same of one user.
+    pub quota_per_user: Quota,
+}
+
+/// What several sandboxes may use together, by the limits that each has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    /// Memory.
+    pub memory: SourcedValue<Size>,
+    /// CPU time per second.
+    pub cpus: SourcedValue<Cpus>,
+    /// Disk, that of stopped sandboxes too.
+    pub disk: SourcedValue<Size>,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            memory: SourcedValue::default(Size(None)),
+            cpus: SourcedValue::default(Cpus(None)),
+            disk: SourcedValue::default(Size(None)),
+        }
+    }
 }
 
 impl Default for Serve {
@@ -87,6 +113,8 @@ impl Default for Serve {
         Self {
             log_format: SourcedValue::default(LogFormat::Text),
             log_level: SourcedValue::default(LogLevel::Info),
+            quota: Quota::default(),
+            quota_per_user: Quota::default(),
         }
     }
 }
@@ -98,6 +126,18 @@ pub struct ServeFlags {
     pub log_format: Option<LogFormat>,
     /// How much the log tells.
     pub log_level: Option<LogLevel>,
+    /// Memory of all sandboxes together.
+    pub max_memory: Option<Size>,
+    /// The same of one user.
+    pub max_memory_per_user: Option<Size>,
+    /// CPU time per second of all sandboxes together.
+    pub max_cpus: Option<Cpus>,
+    /// The same of one user.
+    pub max_cpus_per_user: Option<Cpus>,
+    /// Disk of all sandboxes together.
+    pub max_disk: Option<Size>,
+    /// The same of one user.
+    pub max_disk_per_user: Option<Size>,
 }
 
 impl Settings {
@@ -111,5 +151,15 @@ impl Settings {
         let serve = &mut self.serve;
         lay(&mut serve.log_format, flags.log_format, "log-format");
         lay(&mut serve.log_level, flags.log_level, "log-level");
+        let (all, user) = (&mut serve.quota, &mut serve.quota_per_user);
+        lay(&mut all.memory, flags.max_memory, "max-memory");
+        lay(&mut all.cpus, flags.max_cpus, "max-cpus");
+        lay(&mut all.disk, flags.max_disk, "max-disk");
+        let per_user = (flags.max_memory_per_user, "max-memory-per-user");
+        lay(&mut user.memory, per_user.0, per_user.1);
+        let per_user = (flags.max_cpus_per_user, "max-cpus-per-user");
+        lay(&mut user.cpus, per_user.0, per_user.1);
+        let per_user = (flags.max_disk_per_user, "max-disk-per-user");
+        lay(&mut user.disk, per_user.0, per_user.1);
     }
 }

@@ -19,6 +19,9 @@ export type ConflictChoice = Schemas["Conflicts"];
 /** How the server's parts are. */
 export type Health = Schemas["Ready"];
 
+/** What the user that asks may have at the same time. */
+export type Quotas = Schemas["Quotas"];
+
 /** One changed path. */
 export interface Change {
   path: string;
@@ -51,6 +54,8 @@ export class ApiError extends Error {
     message: string,
     readonly remedy: string | null,
     readonly code: string,
+    /** The request's, which the server's log has as well. */
+    readonly requestId: string | null = null,
   ) {
     super(message);
   }
@@ -70,7 +75,7 @@ export function setLoggedOutHandler(handler: () => void): void {
 function errorOf(status: number, body: string): ApiError {
   try {
     const { error } = JSON.parse(body) as Schemas["ErrorBody"];
-    return new ApiError(status, error.message, error.remedy ?? null, error.code);
+    return new ApiError(status, error.message, error.remedy ?? null, error.code, error.request_id ?? null);
   } catch {
     return new ApiError(status, `The server answered with status ${status}.`, null, "unknown");
   }
@@ -96,6 +101,17 @@ export async function send(path: string, init: RequestInit = {}): Promise<Respon
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await (await send(path, signal ? { signal } : {})).json()) as T;
+}
+
+/** The quotas of the user, or nothing while nobody has logged in: a page that needs no user asks for them. */
+export async function getQuotas(path: string, signal: AbortSignal): Promise<Quotas | null> {
+  const response = await fetch(path, { credentials: "same-origin", signal }).catch((error: unknown) => {
+    if (signal.aborted) throw error;
+    throw offline();
+  });
+  if (response.status === 401) return null;
+  if (!response.ok) throw errorOf(response.status, await response.text());
+  return (await response.json()) as Quotas;
 }
 
 export async function post<T>(path: string, body: unknown, headers: Record<string, string> = {}): Promise<T> {

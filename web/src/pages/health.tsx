@@ -1,6 +1,7 @@
-// Whether the server can work, component by component.
-import type { Health } from "../api/client";
+// Whether the server can work, component by component, and how much of the user's quotas is used.
+import { type Health, type Quotas, getQuotas } from "../api/client";
 import { usePolled, useTitle } from "../model/hooks";
+import { QuotaTables } from "../parts/quotas";
 import { Badge, ErrorBox, Loading } from "../parts/states";
 
 const NAMES: Record<string, string> = { sandbox: "Sandboxes", sessions: "Sessions", disk: "Disk" };
@@ -8,6 +9,7 @@ const NAMES: Record<string, string> = { sandbox: "Sandboxes", sessions: "Session
 export function HealthPage() {
   useTitle("Health");
   const { data, error, reload } = usePolled<Health>("/health/ready", 10_000);
+  const { data: quotas } = usePolled<Quotas | null>("/api/quotas", 10_000, getQuotas);
   return (
     <div className="mx-auto grid max-w-3xl gap-4">
       <div className="flex flex-wrap items-center gap-3">
@@ -35,6 +37,7 @@ export function HealthPage() {
               </li>
             ))}
           </ul>
+          {quotas ? <QuotaTables quotas={quotas} /> : null}
           <p className="text-sm text-muted">
             A sandbox is started, tried and ended for this at most every 10 seconds. Counts of everything are at{" "}
             <a className="link" href="/metrics">

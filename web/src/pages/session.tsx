@@ -64,6 +64,7 @@ export function SessionPage({ id, view, rest }: { id: string; view: string; rest
           <Fact name="User" value={data.user} />
           {conversation.costUsd > 0 ? <Fact name="Cost" value={`$${conversation.costUsd.toFixed(3)}`} /> : null}
           {data.queue_position ? <Fact name="Queue" value={`place ${data.queue_position} in the queue`} /> : null}
+          {data.waits_for ? <Fact name="Waits because" value={data.waits_for} /> : null}
         </dl>
       </div>
       <nav aria-label="Session" className="-mx-4 overflow-x-auto border-b border-line px-4 sm:mx-0 sm:px-0">

@@ -33,6 +33,9 @@ export function ErrorBox({ error, onRetry }: { error: ApiError; onRetry?: () => 
     <div role="alert" className="rounded-lg border border-bad bg-bad-soft px-4 py-3 text-sm">
       <p className="font-medium wrap-anywhere text-bad">{sentence(error.message)}</p>
       {error.remedy ? <p className="mt-1 wrap-anywhere">{sentence(error.remedy)}</p> : null}
+      {error.status >= 500 && error.requestId ? (
+        <p className="mt-1 text-xs wrap-anywhere text-muted">Request {error.requestId}</p>
+      ) : null}
       {onRetry ? (
         <button type="button" className="button mt-2" onClick={onRetry}>
           Try again

@@ -4,7 +4,7 @@ use super::{EngineArg, SandboxArgs};
 use clap::{Args, Subcommand};
 use glovebox_server::{PreviewDomain, Scope};
 use glovebox_session::bundle::{AllowedModel, BundleKey};
-use glovebox_settings::units::{Size, Span};
+use glovebox_settings::units::{Cpus, Size, Span};
 use glovebox_settings::{LogFormat, LogLevel, SourceDir, parse_reach};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -87,6 +87,24 @@ pub(crate) struct ServeArgs {
     /// Sandboxes of one user that run when one more is started for single calls or an MCP client
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub max_sandboxes_per_user: u16,
+    /// Memory of all sandboxes that run, by their limits, together; a session waits until its own fits [default: none]
+    #[arg(long, value_name = "SIZE")]
+    pub max_memory: Option<Size>,
+    /// The same of one user [default: none]
+    #[arg(long, value_name = "SIZE")]
+    pub max_memory_per_user: Option<Size>,
+    /// The same of CPU time per second, in processors [default: none]
+    #[arg(long, value_name = "N")]
+    pub max_cpus: Option<Cpus>,
+    /// The same of one user [default: none]
+    #[arg(long, value_name = "N")]
+    pub max_cpus_per_user: Option<Cpus>,
+    /// The same of disk, with what files of stopped sandboxes take [default: none]
+    #[arg(long, value_name = "SIZE")]
+    pub max_disk: Option<Size>,
+    /// The same of one user [default: none]
+    #[arg(long, value_name = "SIZE")]
+    pub max_disk_per_user: Option<Size>,
     /// Requests of one user in a second, with bursts of twice as many; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_requests_per_second: u32,

@@ -21,6 +21,7 @@ pub(super) async fn show(
 ) -> ApiResult<Json<Quotas>> {
     principal.require(Scope::Read)?;
     let app = Arc::clone(&shared.app);
-    let quotas = blocking(move || app.quotas(&principal.name)).await??;
+    let is_admin = principal.scopes.has(Scope::Admin);
+    let quotas = blocking(move || app.quotas(&principal.name, is_admin)).await??;
     Ok(Json(quotas))
 }

@@ -63,6 +63,8 @@ pub(crate) struct SessionView {
     user: String,
     /// Its place among those that wait for their turn, from 1.
     queue_position: Option<usize>,
+    /// What it waits for besides its turn: memory, for instance, that others have.
+    waits_for: Option<String>,
     /// Questions that wait for an answer.
     approvals: Vec<OpenApproval>,
     /// When it began, in milliseconds since 1970.
@@ -80,12 +82,14 @@ fn view(
     workspace: Option<WorkspaceChoice>,
 ) -> SessionView {
     let live = app.live(&info.id);
+    let place = app.queue_place(&info.id);
     let checked = workspace
         .as_ref()
         .map(|choice| app.check_choice(choice, Some(info.project.as_path())));
     SessionView {
         takes_changes: checked.is_none_or(|checked| checked.is_ok()),
-        queue_position: app.queue_place(&info.id),
+        queue_position: place.as_ref().map(|place| place.position),
+        waits_for: place.and_then(|place| place.waits_for),
         approvals: live.map(|live| live.approvals.open()).unwrap_or_default(),
         state: info.state.as_str().to_owned(),
         id: info.id,

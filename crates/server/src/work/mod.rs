@@ -22,6 +22,7 @@ mod quota;
 mod rate;
 mod recover;
 mod request;
+mod resources;
 mod status;
 mod terminals;
 mod tools;
@@ -60,20 +61,36 @@ use glovebox_session::host::now_unix_ms;
 use health::LastProbe;
 use idle::IdleSandboxes;
 use places::Places;
-use queue::{Bounds, Queue};
-use quota::SandboxStarts;
+use queue::{Admission, Bounds, Queue, QueuePlace};
 use rate::RateLimit;
+use resources::{NoPlace, StartPlace, StartWish, Starts, TakeError};
 use serde_json::json;
 use status::StatusBoard;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 use worker::Job;
 
 /// A session's thread has deep stacks only where a hostile tree is walked, which is done with explicit ones.
 const STACK_BYTES: usize = 4 << 20;
+
+/// How often it is looked whether there is room for those who wait.
+const ROOM_LOOK: Duration = Duration::from_secs(1);
+
+/// Whose turn it is to begin what waits.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Somebody begins what may begin.
+    is_taken: AtomicBool,
+    /// Something has changed since that one looked.
+    is_wanted: AtomicBool,
+    /// The places that were told last.
+    told: Mutex<Vec<QueuePlace>>,
+}
 
 /// The work of one session.
 #[derive(Debug)]
@@ -111,12 +128,13 @@ pub(crate) struct App {
     environment_clock: EnvironmentClock,
     pub rate: RateLimit,
     idle: IdleSandboxes,
-    starts: SandboxStarts,
+    starts: Arc<Starts>,
     /// Ends everything that waits.
     pub end: CancellationToken,
     log: Mutex<Log>,
     live: Mutex<HashMap<String, Arc<LiveSession>>>,
     queue: Queue<QueuedWork>,
+    turns: Turns,
     last_probe: LastProbe,
     /// Held by a request with a key, so that the same one is not done twice at once.
     idempotent: Mutex<()>,
@@ -141,7 +159,8 @@ impl App {
             environment_clock: EnvironmentClock::default(),
             rate: RateLimit::new(config.max_requests_per_second),
             idle: IdleSandboxes::default(),
-            starts: SandboxStarts::default(),
+            starts: Arc::default(),
+            turns: Turns::default(),
             end: CancellationToken::new(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),
             live: Mutex::default(),
@@ -197,12 +216,9 @@ impl App {
     }
 
     /// The place of a session among those that wait.
-    pub(crate) fn queue_place(&self, id: &str) -> Option<usize> {
+    pub(crate) fn queue_place(&self, id: &str) -> Option<QueuePlace> {
         let places = self.queue.places();
-        places
-            .into_iter()
-            .find(|(one, _)| one == id)
-            .map(|(_, place)| place)
+        places.into_iter().find(|place| place.id == id)
     }
 
     /// Puts a session's work into the queue and begins what may begin.
@@ -215,22 +231,103 @@ impl App {
         self.begin_waiting();
     }
 
-    /// Begins what may begin, and tells the others their places.
+    /// Begins what may begin, and tells the others their places. One caller at a time does so; what others come for is
+    /// done by that one.
     fn begin_waiting(self: &Arc<Self>) {
-        while !self.end.is_cancelled()
-            && let Some(job) = self.queue.take()
+        self.turns.is_wanted.store(true, Ordering::SeqCst);
+        while self.turns.is_wanted.load(Ordering::SeqCst)
+            && !self.turns.is_taken.swap(true, Ordering::SeqCst)
         {
-            self.begin(job);
+            while self.turns.is_wanted.swap(false, Ordering::SeqCst) {
+                while !self.end.is_cancelled()
+                    && let Some((job, place)) = self.queue.take(|id, user| self.admit(id, user))
+                {
+                    self.begin(job, place);
+                }
+            }
+            self.turns.is_taken.store(false, Ordering::SeqCst);
         }
-        for (id, place) in self.queue.places() {
-            if let Some(live) = self.live(&id) {
-                let json = json!({ "type": "queued", "position": place });
-                live.hub.publish_piece("queued", &json);
+        self.tell_places();
+    }
+
+    /// Whether there is room for the sandbox of a session that is next; a place for its start if so.
+    fn admit(&self, id: &str, user: &str) -> Admission<Option<StartPlace>> {
+        let looked = self.queue.peek(id, |job| match job {
+            QueuedWork::Agent(job) => Some((job.need, job.sandbox.clone())),
+            QueuedWork::Bundle(_) => None,
+        });
+        let Some((need, name)) = looked.flatten() else {
+            return Admission::Now(None);
+        };
+        if !self.config.quotas.is_limited() {
+            return Admission::Now(None);
+        }
+        let wish = StartWish {
+            user,
+            need,
+            name: name.as_ref(),
+            // Sessions that work are counted by the queue.
+            max_running: usize::MAX,
+        };
+        match self.take_place(&wish) {
+            Ok(place) => Admission::Now(Some(place)),
+            Err(TakeError::NoPlace(NoPlace::Short(shortage))) if !shortage.is_of_user => {
+                Admission::AllWait(shortage.text())
+            }
+            Err(TakeError::NoPlace(NoPlace::Short(shortage))) => {
+                Admission::UserWaits(shortage.text())
+            }
+            // What cannot be counted now is met again by the start itself, which tells it.
+            Err(TakeError::NoPlace(NoPlace::TooMany(_)) | TakeError::Fault(_)) => {
+                Admission::Now(None)
             }
         }
     }
 
-    fn begin(self: &Arc<Self>, job: QueuedWork) {
+    /// Tells those who wait their places, where these have changed.
+    fn tell_places(&self) {
+        let mut told = self
+            .turns
+            .told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let places = self.queue.places();
+        for place in &places {
+            if told.contains(place) {
+                continue;
+            }
+            if let Some(live) = self.live(&place.id) {
+                let (position, waits_for) = (place.position, &place.waits_for);
+                let json =
+                    json!({ "type": "queued", "position": position, "waits_for": waits_for });
+                live.hub.publish_piece("queued", &json);
+            }
+        }
+        *told = places;
+    }
+
+    /// Until the server ends, looks from time to time whether there is room for those who wait: sandboxes end in other
+    /// ways than through this server, too.
+    pub(crate) async fn watch_room(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(ROOM_LOOK) => {}
+                () = self.end.cancelled() => return,
+            }
+            if self.queue.counts().1 > 0 && self.config.quotas.is_limited() {
+                let app = Arc::clone(&self);
+                if tokio::task::spawn_blocking(move || app.begin_waiting())
+                    .await
+                    .is_err()
+                {
+                    self.turns.is_taken.store(false, Ordering::SeqCst);
+                    warn!("those who wait could not be looked at");
+                }
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, job: QueuedWork, place: Option<StartPlace>) {
         let (app, live) = (Arc::clone(self), Arc::clone(job.live()));
         let thread = std::thread::Builder::new()
             .name(format!("session {}", live.id))
@@ -241,7 +338,7 @@ impl App {
                     let _entered = live.span.clone().entered();
                     info!("session begins");
                     match job {
-                        QueuedWork::Agent(job) => worker::carry_out(&app, *job),
+                        QueuedWork::Agent(job) => worker::carry_out(&app, *job, place),
                         QueuedWork::Bundle(job) => bundle_run::carry_out(&app, *job),
                     }
                     app.finish(&live);

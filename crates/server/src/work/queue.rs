@@ -12,6 +12,16 @@ pub(crate) struct Bounds {
     pub queued_per_user: usize,
 }
 
+/// The place of one that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueuePlace {
+    pub id: String,
+    /// From 1.
+    pub position: usize,
+    /// What it waits for besides its turn.
+    pub waits_for: Option<String>,
+}
+
 /// Work of type `J` that waits for its turn.
 #[derive(Debug)]
 pub(crate) struct Queue<J> {
@@ -30,6 +40,26 @@ struct Waiting<J> {
     id: String,
     user: String,
     job: J,
+    /// What it waits for besides its turn.
+    waits_for: Option<String>,
+}
+
+/// Whether work may begin that is next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Admission<P> {
+    /// It begins, with what was reserved for it.
+    Now(P),
+    /// Something of its user's is used up; others' may begin.
+    UserWaits(String),
+    /// Something of all is used up; what comes later must not take what this one waits for.
+    AllWait(String),
+}
+
+/// Work that is next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Candidate {
+    id: String,
+    user: String,
 }
 
 impl<J> Queue<J> {
@@ -59,20 +89,69 @@ impl<J> Queue<J> {
 
     /// Puts work at the end. What can begin now is returned by [`Self::take`].
     pub(crate) fn push(&self, id: String, user: String, job: J) {
-        self.state().waiting.push_back(Waiting { id, user, job });
+        self.state().waiting.push_back(Waiting {
+            id,
+            user,
+            job,
+            waits_for: None,
+        });
     }
 
-    /// The next work that may begin, if any: of users with the fewest running sessions the one that came first. Its
-    /// user has one more running session from here on, until [`Self::finish`].
-    pub(crate) fn take(&self) -> Option<J> {
-        let mut state = self.state();
+    /// The next work that may begin, if any, with what `admit` reserved for it: of users with the fewest running
+    /// sessions the one that came first. Its user has one more running session from here on, until [`Self::finish`].
+    /// `admit` may take its time: the queue is not held meanwhile.
+    pub(crate) fn take<P>(&self, admit: impl Fn(&str, &str) -> Admission<P>) -> Option<(J, P)> {
+        let mut passed = Vec::new();
+        loop {
+            let Candidate { id, user } = self.candidate(&passed)?;
+            match admit(&id, &user) {
+                Admission::Now(reserved) => {
+                    let mut state = self.state();
+                    // Cancelled meanwhile, it gives its place to the next.
+                    let Some(at) = state.waiting.iter().position(|one| one.id == id) else {
+                        continue;
+                    };
+                    let waiting = state.waiting.remove(at)?;
+                    *state.running.entry(waiting.user).or_default() += 1;
+                    return Some((waiting.job, reserved));
+                }
+                Admission::UserWaits(what) => {
+                    self.note_wait(&id, what);
+                    passed.push(user);
+                }
+                Admission::AllWait(what) => {
+                    self.note_wait(&id, what);
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn candidate(&self, passed: &[String]) -> Option<Candidate> {
+        let state = self.state();
         if state.running.values().sum::<usize>() >= self.bounds.running {
             return None;
         }
-        let at = next(&state, self.bounds.running_per_user)?;
-        let waiting = state.waiting.remove(at)?;
-        *state.running.entry(waiting.user).or_default() += 1;
-        Some(waiting.job)
+        let at = next(&state, self.bounds.running_per_user, passed)?;
+        let waiting = state.waiting.get(at)?;
+        Some(Candidate {
+            id: waiting.id.clone(),
+            user: waiting.user.clone(),
+        })
+    }
+
+    fn note_wait(&self, id: &str, what: String) {
+        let mut state = self.state();
+        if let Some(waiting) = state.waiting.iter_mut().find(|one| one.id == id) {
+            waiting.waits_for = Some(what);
+        }
+    }
+
+    /// Something of work that waits under `id`.
+    pub(crate) fn peek<T>(&self, id: &str, look: impl FnOnce(&J) -> T) -> Option<T> {
+        let state = self.state();
+        let waiting = state.waiting.iter().find(|one| one.id == id);
+        waiting.map(|waiting| look(&waiting.job))
     }
 
     /// A session of `user` does not work any more.
@@ -99,11 +178,16 @@ impl<J> Queue<J> {
         state.waiting.drain(..).map(|waiting| waiting.job).collect()
     }
 
-    /// Everybody who waits, with their places from 1, in the order they came.
-    pub(crate) fn places(&self) -> Vec<(String, usize)> {
+    /// Everybody who waits, in the order they came.
+    pub(crate) fn places(&self) -> Vec<QueuePlace> {
         let state = self.state();
-        let ids = state.waiting.iter().map(|waiting| waiting.id.clone());
-        ids.zip(1..).collect()
+        let waiting = state.waiting.iter().zip(1..);
+        let places = waiting.map(|(waiting, position)| QueuePlace {
+            id: waiting.id.clone(),
+            position,
+            waits_for: waiting.waits_for.clone(),
+        });
+        places.collect()
     }
 
     /// How many work, and how many wait.
@@ -121,10 +205,11 @@ impl<J> Queue<J> {
     }
 }
 
-fn next<J>(state: &State<J>, per_user: usize) -> Option<usize> {
+fn next<J>(state: &State<J>, per_user: usize, passed: &[String]) -> Option<usize> {
     let running = |user: &str| state.running.get(user).copied().unwrap_or(0);
     let candidates = state.waiting.iter().enumerate();
     candidates
+        .filter(|(_, waiting)| !passed.contains(&waiting.user))
         .map(|(at, waiting)| (running(&waiting.user), at))
         .filter(|(count, _)| *count < per_user)
         .min()
@@ -134,6 +219,45 @@ fn next<J>(state: &State<J>, per_user: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Takes what may begin where nothing but numbers holds it back.
+    fn take(queue: &Queue<&'static str>) -> Option<&'static str> {
+        let taken = queue.take(|_, _| Admission::Now(()));
+        taken.map(|(job, ())| job)
+    }
+
+    #[test]
+    fn who_waits_for_resources_keeps_the_place_and_other_users_go_on() {
+        let queue = Queue::new(Bounds {
+            running: 9,
+            running_per_user: 9,
+            queued: 9,
+            queued_per_user: 9,
+        });
+        for (id, user) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("c1", "c")] {
+            queue.push(id.to_owned(), user.to_owned(), id);
+        }
+        let own_quota = |id: &str, user: &str| match user {
+            "a" => Admission::UserWaits("its own".to_owned()),
+            _ => Admission::Now(id.to_owned()),
+        };
+        let taken = queue.take(own_quota);
+        assert_eq!(
+            taken,
+            Some(("b1", "b1".to_owned())),
+            "a's quota is a's matter"
+        );
+        let places = queue.places();
+        assert_eq!(places[0].waits_for.as_deref(), Some("its own"));
+        assert_eq!(places[1].waits_for, None, "it waits for its turn");
+        // What everybody shares is not taken by one who came later.
+        let shared = |_: &str, user: &str| match user {
+            "a" => Admission::AllWait("memory".to_owned()),
+            _ => Admission::Now(()),
+        };
+        assert_eq!(queue.take(shared), None);
+        assert_eq!(take(&queue), Some("a1"));
+    }
 
     #[test]
     fn a_user_with_much_work_does_not_keep_others_waiting() {
@@ -148,16 +272,20 @@ mod tests {
         }
         assert!(queue.is_full() && queue.is_full_for("a") && !queue.is_full_for("b"));
         assert_eq!(queue.counts_of("a"), (0, 3));
-        assert_eq!(queue.take(), Some("a1"));
-        assert_eq!(queue.take(), Some("b1"), "b has nothing that works yet");
-        assert_eq!(queue.take(), Some("a2"));
-        assert_eq!(queue.take(), None, "three work");
+        assert_eq!(take(&queue), Some("a1"));
+        assert_eq!(take(&queue), Some("b1"), "b has nothing that works yet");
+        assert_eq!(take(&queue), Some("a2"));
+        assert_eq!(take(&queue), None, "three work");
         queue.finish("b");
-        assert_eq!(queue.take(), None, "a has two that work");
-        assert_eq!(queue.places(), [("a3".to_owned(), 1)]);
+        assert_eq!(take(&queue), None, "a has two that work");
+        let places = queue.places();
+        assert_eq!(
+            (places.len(), places[0].id.as_str(), places[0].position),
+            (1, "a3", 1)
+        );
         queue.finish("a");
         assert_eq!(queue.counts(), (1, 1));
-        assert_eq!(queue.take(), Some("a3"));
+        assert_eq!(take(&queue), Some("a3"));
     }
 
     #[test]
@@ -174,6 +302,6 @@ mod tests {
         assert_eq!(queue.remove("2"), Some("2"));
         assert_eq!(queue.remove("2"), None);
         assert_eq!(queue.drain(), ["1", "3"]);
-        assert_eq!(queue.take(), None);
+        assert_eq!(take(&queue), None);
     }
 }

@@ -1,44 +1,13 @@
 //! What each user may have at the same time, and how much of it is used.
 
 use super::App;
-use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::{Name, SandboxState};
+use super::resources::{Resources, StartPlace, StartWish, TakeError};
+use crate::config::ResourceLimits;
+use glovebox_proto::Fault;
 use glovebox_session::Error;
+use glovebox_settings::Settings;
 use serde::Serialize;
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use utoipa::ToSchema;
-
-/// Sandboxes that are on their way, by user: nothing else knows of them yet.
-#[derive(Debug, Default)]
-pub(super) struct SandboxStarts {
-    starting: Mutex<HashMap<String, usize>>,
-}
-
-/// A place for a sandbox that starts, until it is dropped.
-#[derive(Debug)]
-pub(super) struct StartPlace<'a> {
-    starts: &'a SandboxStarts,
-    user: String,
-}
-
-impl SandboxStarts {
-    fn starting(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for StartPlace<'_> {
-    fn drop(&mut self) {
-        let mut starting = self.starts.starting();
-        if let Some(count) = starting.get_mut(&self.user) {
-            *count -= 1;
-            if *count == 0 {
-                starting.remove(&self.user);
-            }
-        }
-    }
-}
 
 /// How much of something is used, and how much may be.
 #[derive(Debug, Serialize, ToSchema)]
@@ -47,6 +16,44 @@ pub(crate) struct QuotaUse {
     used: usize,
     /// At most.
     limit: usize,
+}
+
+/// How much of a resource sandboxes may use, and how much of that is used.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AmountUse {
+    /// By the limits of sandboxes that run; null when one of them has no limit.
+    used: Option<u64>,
+    /// At most; null for no quota.
+    limit: Option<u64>,
+}
+
+impl AmountUse {
+    fn new(used: u64, limit: Option<u64>) -> Self {
+        Self {
+            used: Some(used).filter(|used| *used != u64::MAX),
+            limit,
+        }
+    }
+}
+
+/// Memory, processors and disk of several sandboxes together.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ResourceQuotaUse {
+    memory_bytes: AmountUse,
+    /// Thousandths of one processor.
+    cpu_millis: AmountUse,
+    /// With what the files of stopped sandboxes take, where there is a quota.
+    disk_bytes: AmountUse,
+}
+
+impl ResourceQuotaUse {
+    fn new(used: Resources, limits: &ResourceLimits) -> Self {
+        Self {
+            memory_bytes: AmountUse::new(used.memory_bytes, limits.memory_bytes),
+            cpu_millis: AmountUse::new(used.cpu_millis, limits.cpu_millis),
+            disk_bytes: AmountUse::new(used.disk_bytes, limits.disk_bytes),
+        }
+    }
 }
 
 /// What each sandbox may use; null where nothing limits it.
@@ -72,6 +79,10 @@ pub(crate) struct Quotas {
     sandboxes: QuotaUse,
     /// Bytes of uploaded workspaces, with 4 KiB more for each entry.
     upload_bytes: QuotaUse,
+    /// What sandboxes may use together, by their limits while they run.
+    resources: ResourceQuotaUse,
+    /// The same of all users, for administrators of a server that has such quotas.
+    all_users: Option<ResourceQuotaUse>,
     /// Requests in a second; null for no limit.
     requests_per_second: Option<u32>,
     /// Of each sandbox.
@@ -79,68 +90,43 @@ pub(crate) struct Quotas {
 }
 
 impl App {
-    /// A place for one more sandbox of `user`. When there is none, the one that the user has used least lately stops,
-    /// if nobody works in it.
-    pub(super) fn take_start_place(&self, user: &str) -> Result<StartPlace<'_>, Error> {
-        let limit = self.config.max_sandboxes_per_user;
-        loop {
-            // Not held while one stops: that takes a while, and others start as well.
-            let mut starting = self.starts.starting();
-            let running = self.running_sandboxes(user)?;
-            let coming = starting.get(user).copied().unwrap_or(0);
-            if running.len() + coming < limit {
-                *starting.entry(user.to_owned()).or_default() += 1;
-                return Ok(StartPlace {
-                    starts: &self.starts,
-                    user: user.to_owned(),
-                });
-            }
-            drop(starting);
-            if !self.stop_one_idle(|name| running.contains(name)) {
-                let message = format!("{limit} sandboxes of this user run, and that is the most");
-                let fault = Fault::failed(Code::TooManySandboxes, message);
-                let remedy = "end one, or wait until a command in one has ended; /api/quotas says what is used";
-                return Err(fault.remedy(remedy).retryable().into());
-            }
-        }
-    }
-
-    /// The sandboxes of `user` that run.
-    fn running_sandboxes(&self, user: &str) -> Result<Vec<Name>, Fault> {
-        let mut running = Vec::new();
-        for (name, owned) in self.owners.sandboxes()? {
-            let Ok(name) = Name::parse(&name) else {
-                continue;
-            };
-            if owned.user != user {
-                continue;
-            }
-            let entry = self.config.registry.entry(&name)?;
-            let runs = |state| matches!(state, SandboxState::Starting | SandboxState::Ready);
-            if entry.is_some_and(|entry| runs(entry.state)) {
-                running.push(name);
-            }
-        }
-        Ok(running)
+    /// A place for one more sandbox of `user`, without a session. When there is none, the one that the user has used
+    /// least lately stops, if nobody works in it.
+    pub(super) fn take_start_place(
+        &self,
+        user: &str,
+        settings: &Settings,
+    ) -> Result<StartPlace, Error> {
+        let need = Resources::of_settings(settings);
+        self.config.quotas.check(need)?;
+        let wish = StartWish {
+            user,
+            need,
+            name: None,
+            max_running: self.config.max_sandboxes_per_user,
+        };
+        Ok(self.take_place(&wish).map_err(TakeError::into_fault)?)
     }
 
     /// What `user` may have and has.
-    pub(crate) fn quotas(&self, user: &str) -> Result<Quotas, Fault> {
+    pub(crate) fn quotas(&self, user: &str, is_admin: bool) -> Result<Quotas, Fault> {
         let (running, queued) = self.queue.counts_of(user);
         let settings = &self.config.settings;
+        let resources = self.resources_used(user, None)?;
+        let limits = &self.config.quotas;
         let used = |used, limit| QuotaUse { used, limit };
         Ok(Quotas {
             user: user.to_owned(),
             running_sessions: used(running, self.config.max_running_per_user),
             queued_sessions: used(queued, self.config.max_queued_per_user),
-            sandboxes: used(
-                self.running_sandboxes(user)?.len(),
-                self.config.max_sandboxes_per_user,
-            ),
+            sandboxes: used(resources.running.len(), self.config.max_sandboxes_per_user),
             upload_bytes: used(
                 usize::try_from(self.upload_bytes(user)?).unwrap_or(usize::MAX),
                 usize::try_from(self.config.uploads.max_bytes_per_user).unwrap_or(usize::MAX),
             ),
+            resources: ResourceQuotaUse::new(resources.of_user, &limits.per_user),
+            all_users: (is_admin && limits.is_limited())
+                .then(|| ResourceQuotaUse::new(resources.of_all, &limits.in_all)),
             requests_per_second: self.config.max_requests_per_second,
             each_sandbox: SandboxLimits {
                 memory_bytes: settings.memory.value.0,

@@ -164,6 +164,8 @@ impl App {
         // An upload that nobody has used for long does not go until the session is written down.
         let is_upload = matches!(request.workspace, Some(WorkspaceChoice::Upload(_)));
         let _turn = is_upload.then(|| self.uploads_turn());
+        let need = self.session_need(&settings, None);
+        self.config.quotas.check(need)?;
         let workspace = self.workspace_for(user, request.workspace.as_ref())?;
         if request.apply
             && let Some(choice) = &request.workspace
@@ -199,6 +201,8 @@ impl App {
             live: LiveSession::new(&id, user, 0),
             owned,
             beginning: Beginning::New(new),
+            need,
+            sandbox: None,
             settings,
             project: workspace.keep(),
             model,
@@ -244,6 +248,10 @@ impl App {
         let mut settings = self.session_settings(earlier.phase().as_deref(), limits)?;
         self.choose_model(&mut settings, Some(&earlier.info.model))?;
         let model = find_model(&self.config.host, &settings, Some(&earlier.info.model))?;
+        let sandbox = earlier.info.sandbox.as_deref();
+        let sandbox = sandbox.and_then(|name| Name::parse(name).ok());
+        let need = self.session_need(&settings, sandbox.as_ref());
+        self.config.quotas.check(need)?;
         log.set_state(id, SessionState::Queued)?;
         self.enqueue(QueuedWork::Agent(Box::new(Job {
             live: LiveSession::new(id, &owned.user, earlier.info.events),
@@ -255,6 +263,8 @@ impl App {
                 earlier: Box::new(earlier),
                 words: Some(text.to_owned()),
             },
+            need,
+            sandbox,
             settings,
             model,
             has_user,

@@ -106,8 +106,8 @@ impl App {
                 "serve without --unsafe-local",
             ));
         }
-        let _place = self.take_start_place(user)?;
         let settings = self.session_settings(None, TaskLimits::default())?;
+        let _place = self.take_start_place(user, &settings)?;
         let workspace = self.workspace_for(user, None)?;
         let begun = Instant::now();
         let target = WorkTarget::New(NewSandbox {
@@ -218,6 +218,7 @@ impl App {
     pub(crate) fn kill_sandbox(&self, name: &Name) -> Result<(), Error> {
         self.sandboxes.close(name);
         self.idle.remove(name);
+        self.forget_disk_bytes(name);
         let project = project_of_named(&self.config.registry, name).ok().flatten();
         self.config.registry.kill(name)?;
         info!(sandbox = name.as_str(), "sandbox removed");
@@ -231,6 +232,7 @@ impl App {
     /// Forgets a sandbox that is gone, and what it worked over.
     pub(super) fn forget_sandbox(&self, name: &Name, project: Option<&Path>) {
         self.idle.remove(name);
+        self.forget_disk_bytes(name);
         // An owner of nothing is shown to nobody.
         let _ = self.owners.remove_sandbox(name.as_str());
         if let Some(project) = project {

@@ -3,10 +3,12 @@
 use super::App;
 use super::frontend::EventFrontend;
 use super::live::LiveSession;
+use super::resources::{Resources, StartPlace};
 use crate::log::millis;
 use crate::store::Owned;
 use glovebox_agent::{Ending, Event, Log, Message, Placement, RunOutcome, SessionState};
 use glovebox_egress::TrafficStats;
+use glovebox_sandbox::Name;
 use glovebox_session::agent::{
     AgentFrontend as _, AgentRun, AgentSession, AgentWorkplace, EarlierSession, ModelConfig,
     NewSession, load_instructions,
@@ -42,6 +44,10 @@ pub(crate) struct Job {
     pub owned: Owned,
     pub beginning: Beginning,
     pub settings: Settings,
+    /// What its sandbox may use.
+    pub need: Resources,
+    /// The sandbox of an earlier run.
+    pub sandbox: Option<Name>,
     pub project: PathBuf,
     pub model: ModelConfig,
     pub phase: Option<String>,
@@ -50,7 +56,7 @@ pub(crate) struct Job {
 }
 
 /// Works until the end. Whatever goes wrong is an event of the session.
-pub(crate) fn carry_out(app: &App, job: Job) {
+pub(crate) fn carry_out(app: &App, job: Job, place: Option<StartPlace>) {
     let id = job.live.id.clone();
     let frontend = EventFrontend {
         live: Arc::clone(&job.live),
@@ -62,7 +68,7 @@ pub(crate) fn carry_out(app: &App, job: Job) {
         app,
         frontend: &frontend,
     };
-    if let Err(error) = worker.work(job) {
+    if let Err(error) = worker.work(job, place) {
         fail(app, &frontend, &id, &error);
     }
 }
@@ -113,7 +119,7 @@ impl Worker<'_> {
         }
     }
 
-    fn work(&self, job: Job) -> Result<(), Error> {
+    fn work(&self, job: Job, start_place: Option<StartPlace>) -> Result<(), Error> {
         let Job {
             owned,
             beginning,
@@ -156,6 +162,8 @@ impl Worker<'_> {
         if let Some(name) = place.work.name() {
             app.owners.add_sandbox(name.as_str(), &owned.user)?;
         }
+        // It is known from here on.
+        drop(start_place);
         let traffic = Self::traffic(&place);
         let outcome = self.converse(&run, &mut place, &mut session);
         app.metrics.egress(&traffic, &Self::traffic(&place));

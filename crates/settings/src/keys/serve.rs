@@ -45,4 +45,52 @@ pub(super) const KEYS: &[Key] = &[
     .variable("GLOVEBOX_LOG_LEVEL")
     .flags(&["serve log-level"])
     .default(DefaultValue::Text("info")),
+    Key::new(
+        "serve.max_memory",
+        "memory of all sandboxes of `serve` that run, by their limits, together ([quotas](../guides/server.md#quotas))",
+        UserOnly,
+        one!(serve.quota.memory, str::parse),
+    )
+    .flags(&["serve max-memory"])
+    .default(DefaultValue::Text("none")),
+    Key::new(
+        "serve.max_memory_per_user",
+        "the same of one user",
+        UserOnly,
+        one!(serve.quota_per_user.memory, str::parse),
+    )
+    .flags(&["serve max-memory-per-user"])
+    .default(DefaultValue::Text("none")),
+    Key::new(
+        "serve.max_cpus",
+        "CPU time per second of all sandboxes of `serve` that run, by their limits, together",
+        UserOnly,
+        one!(serve.quota.cpus, str::parse),
+    )
+    .flags(&["serve max-cpus"])
+    .default(DefaultValue::Text("none")),
+    Key::new(
+        "serve.max_cpus_per_user",
+        "the same of one user",
+        UserOnly,
+        one!(serve.quota_per_user.cpus, str::parse),
+    )
+    .flags(&["serve max-cpus-per-user"])
+    .default(DefaultValue::Text("none")),
+    Key::new(
+        "serve.max_disk",
+        "disk of all sandboxes of `serve` that run, by their limits, together; of stopped ones, what their files take",
+        UserOnly,
+        one!(serve.quota.disk, str::parse),
+    )
+    .flags(&["serve max-disk"])
+    .default(DefaultValue::Text("none")),
+    Key::new(
+        "serve.max_disk_per_user",
+        "the same of one user",
+        UserOnly,
+        one!(serve.quota_per_user.disk, str::parse),
+    )
+    .flags(&["serve max-disk-per-user"])
+    .default(DefaultValue::Text("none")),
 ];

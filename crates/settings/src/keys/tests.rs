@@ -71,6 +71,12 @@ fn every_key_can_be_set_and_shown() {
         ("serve.sources", "app; data"),
         ("serve.log_format", "json"),
         ("serve.log_level", "debug"),
+        ("serve.max_memory", "8GiB"),
+        ("serve.max_memory_per_user", "8GiB"),
+        ("serve.max_cpus", "4"),
+        ("serve.max_cpus_per_user", "4"),
+        ("serve.max_disk", "20GiB"),
+        ("serve.max_disk_per_user", "20GiB"),
     ];
     assert_eq!(
         samples.map(|(name, _)| name).as_slice(),
@@ -239,6 +245,12 @@ fn every_serve_flag() -> ServeFlags {
     ServeFlags {
         log_format: Some("json".parse().unwrap()),
         log_level: Some("debug".parse().unwrap()),
+        max_memory: Some("8GiB".parse().unwrap()),
+        max_memory_per_user: Some("8GiB".parse().unwrap()),
+        max_cpus: Some("4".parse().unwrap()),
+        max_cpus_per_user: Some("4".parse().unwrap()),
+        max_disk: Some("20GiB".parse().unwrap()),
+        max_disk_per_user: Some("20GiB".parse().unwrap()),
     }
 }
 

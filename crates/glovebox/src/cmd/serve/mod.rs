@@ -10,12 +10,15 @@ use crate::render::say;
 use glovebox_agent::Placement;
 use glovebox_runner::{Engine, HostGrant};
 use glovebox_sandbox::egress::Policy;
-use glovebox_server::{BundleConfig, ServerConfig, Serving, Tls, Token, UploadLimits, serve};
+use glovebox_server::{
+    BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Serving, Tls, Token, UploadLimits,
+    serve,
+};
 use glovebox_session::agent::{DEMO_MODEL, find_model};
 use glovebox_session::bundle::{BundleKeys, node_view};
 use glovebox_settings::units::Span;
 use glovebox_settings::{
-    AgentFlags, BackendKind, LogFormat, LogLevel, Origin, ServeFlags, Settings, SourceDir,
+    AgentFlags, BackendKind, LogFormat, LogLevel, Origin, Quota, ServeFlags, Settings, SourceDir,
     WorkspaceMode,
 };
 use std::fs::File;
@@ -44,6 +47,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let log_format = settings.serve.log_format.value;
     log::start(log_format, log_level(cx, &settings));
     let sources = sources(&settings, placement)?;
+    let quotas = quotas(&settings, placement)?;
     let models = models(cx, args, &settings)?;
     let bundles = bundles(cx, args, &settings)?;
     let given = token(cx, args.token_file.as_deref())?;
@@ -100,6 +104,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         max_queued: usize::from(args.max_queued),
         max_queued_per_user: usize::from(args.max_queued_per_user),
         max_sandboxes_per_user: usize::from(args.max_sandboxes_per_user),
+        quotas,
         max_requests_per_second: Some(args.max_requests_per_second).filter(|count| *count > 0),
         idle: duration(args.idle),
         session_ttl: duration(args.session_ttl),
@@ -215,6 +220,27 @@ fn max_running(args: &ServeArgs, settings: &Settings) -> Result<usize, CommandEr
     }
 }
 
+/// What sandboxes may use together. One of the usual settings has to fit.
+fn quotas(settings: &Settings, placement: Placement) -> Result<ResourceQuotas, CommandError> {
+    let limits = |quota: &Quota| ResourceLimits {
+        memory_bytes: quota.memory.value.0,
+        cpu_millis: quota.cpus.value.0.map(u64::from),
+        disk_bytes: quota.disk.value.0,
+    };
+    let quotas = ResourceQuotas {
+        in_all: limits(&settings.serve.quota),
+        per_user: limits(&settings.serve.quota_per_user),
+    };
+    if placement == Placement::Local && quotas != ResourceQuotas::default() {
+        return Err(CommandError::usage(
+            "without sandboxes nothing holds quotas of memory, processors and disk",
+            "serve without --unsafe-local, or leave the quotas out",
+        ));
+    }
+    quotas.check_settings(settings)?;
+    Ok(quotas)
+}
+
 fn project(cx: &Cx, dir: &Path) -> Result<PathBuf, CommandError> {
     directory(
         "project",
@@ -271,6 +297,12 @@ fn settings(
     settings.lay_serve_flags(&ServeFlags {
         log_format: args.log_format,
         log_level: args.log_level,
+        max_memory: args.max_memory,
+        max_memory_per_user: args.max_memory_per_user,
+        max_cpus: args.max_cpus,
+        max_cpus_per_user: args.max_cpus_per_user,
+        max_disk: args.max_disk,
+        max_disk_per_user: args.max_disk_per_user,
     });
     for source in &args.source {
         let mut source = source.clone();

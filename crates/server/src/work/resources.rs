@@ -1,0 +1,475 @@
+//! Memory, processors and disk of sandboxes, against the quotas of a user and of all users together.
+//!
+//! A sandbox that runs counts with its limits, which is what it may use; one that has stopped counts with the disk that
+//! its files take. What counts is read from the registry each time, so it is true after every way in which a sandbox can
+//! end; starts on their way, which the registry does not know of yet, are kept beside it ([`Starts`]).
+
+use super::App;
+use crate::config::{ResourceLimits, ResourceQuotas};
+use glovebox_agent::Placement;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::{Name, SandboxSpec, SandboxState};
+use glovebox_settings::Settings;
+use glovebox_settings::units::{Cpus, Size};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// Amounts of what a sandbox uses. What nothing limits is the largest number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Resources {
+    pub memory_bytes: u64,
+    /// Thousandths of one processor.
+    pub cpu_millis: u64,
+    pub disk_bytes: u64,
+}
+
+/// What a quota is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResourceKind {
+    Memory,
+    Cpu,
+    Disk,
+}
+
+impl ResourceKind {
+    const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Disk];
+
+    /// The word for people.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "processors",
+            Self::Disk => "disk",
+        }
+    }
+
+    /// The setting of a sandbox's own limit.
+    const fn setting(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpus",
+            Self::Disk => "disk",
+        }
+    }
+
+    /// An amount in the words of settings.
+    fn shown(self, amount: u64) -> String {
+        if amount == u64::MAX {
+            return "no limit".to_owned();
+        }
+        match self {
+            Self::Memory | Self::Disk => Size(Some(amount)).to_string(),
+            Self::Cpu => Cpus(u32::try_from(amount).ok()).to_string(),
+        }
+    }
+}
+
+impl Resources {
+    /// What a sandbox of these settings may use.
+    pub(super) fn of_settings(settings: &Settings) -> Self {
+        Self {
+            memory_bytes: settings.memory.value.0.unwrap_or(u64::MAX),
+            cpu_millis: settings.cpus.value.0.map_or(u64::MAX, u64::from),
+            disk_bytes: settings.disk.value.0.unwrap_or(u64::MAX),
+        }
+    }
+
+    fn of_spec(spec: &SandboxSpec) -> Self {
+        let limits = &spec.jail.limits;
+        Self {
+            memory_bytes: limits.memory_bytes.unwrap_or(u64::MAX),
+            cpu_millis: limits.cpu_millis.map_or(u64::MAX, u64::from),
+            disk_bytes: limits.disk_bytes.unwrap_or(u64::MAX),
+        }
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
+            cpu_millis: self.cpu_millis.saturating_add(other.cpu_millis),
+            disk_bytes: self.disk_bytes.saturating_add(other.disk_bytes),
+        }
+    }
+
+    const fn of(self, kind: ResourceKind) -> u64 {
+        match kind {
+            ResourceKind::Memory => self.memory_bytes,
+            ResourceKind::Cpu => self.cpu_millis,
+            ResourceKind::Disk => self.disk_bytes,
+        }
+    }
+}
+
+impl ResourceLimits {
+    const fn of(&self, kind: ResourceKind) -> Option<u64> {
+        match kind {
+            ResourceKind::Memory => self.memory_bytes,
+            ResourceKind::Cpu => self.cpu_millis,
+            ResourceKind::Disk => self.disk_bytes,
+        }
+    }
+
+    /// The first amount that is more than there may be.
+    fn exceeded_by(&self, amounts: Resources) -> Option<(ResourceKind, u64)> {
+        ResourceKind::ALL.into_iter().find_map(|kind| {
+            let limit = self.of(kind)?;
+            (amounts.of(kind) > limit).then_some((kind, limit))
+        })
+    }
+}
+
+/// Why a sandbox cannot start now: whose quota is used, and of what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    /// Of the user alone; else of all users together.
+    pub is_of_user: bool,
+    pub kind: ResourceKind,
+    limit: u64,
+}
+
+impl Shortage {
+    /// What is waited for, for people.
+    pub(crate) fn text(&self) -> String {
+        let whose = if self.is_of_user {
+            "this user's sandboxes"
+        } else {
+            "all sandboxes together"
+        };
+        let (kind, limit) = (self.kind.as_str(), self.kind.shown(self.limit));
+        format!("{whose} use the {kind} that they may have ({limit})")
+    }
+
+    fn fault(&self) -> Fault {
+        let remedy = "wait until a sandbox has stopped, end one, or delete a session; /api/quotas says what is used";
+        Fault::failed(Code::Busy, self.text())
+            .remedy(remedy)
+            .retryable()
+    }
+}
+
+/// Starts on their way, by user: how many, and what their sandboxes may use.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    on_their_way: Mutex<HashMap<String, (usize, Vec<Resources>)>>,
+    /// Bytes of the files of sandboxes that have stopped, and since when they are so.
+    stopped_bytes: Mutex<HashMap<Name, (SystemTime, u64)>>,
+}
+
+impl Starts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (usize, Vec<Resources>)>> {
+        self.on_their_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A start on its way, until it is dropped: the sandbox is known by then, or there is none.
+#[derive(Debug)]
+pub(super) struct StartPlace {
+    starts: Arc<Starts>,
+    user: String,
+    need: Resources,
+}
+
+impl Drop for StartPlace {
+    fn drop(&mut self) {
+        let mut all = self.starts.lock();
+        if let Some((count, needs)) = all.get_mut(&self.user) {
+            *count = count.saturating_sub(1);
+            if let Some(at) = needs.iter().position(|need| *need == self.need) {
+                needs.swap_remove(at);
+            }
+            if *count == 0 {
+                all.remove(&self.user);
+            }
+        }
+    }
+}
+
+/// What sandboxes use now.
+#[derive(Debug, Default)]
+pub(super) struct ResourceUse {
+    pub of_user: Resources,
+    pub of_all: Resources,
+    /// Those of the user that run.
+    pub running: Vec<Name>,
+}
+
+/// A sandbox that is to start.
+#[derive(Debug, Clone)]
+pub(super) struct StartWish<'a> {
+    pub user: &'a str,
+    /// What it may use.
+    pub need: Resources,
+    /// Its name, if it is there already and may run.
+    pub name: Option<&'a Name>,
+    /// How many of the user's may run, the new one among them.
+    pub max_running: usize,
+}
+
+/// Why there is no place for one more.
+#[derive(Debug)]
+pub(super) enum NoPlace {
+    /// So many run.
+    TooMany(usize),
+    /// A quota is used.
+    Short(Shortage),
+}
+
+impl NoPlace {
+    pub(super) fn fault(&self) -> Fault {
+        match self {
+            Self::TooMany(limit) => {
+                let message = format!("{limit} sandboxes of this user run, and that is the most");
+                let remedy = "end one, or wait until a command in one has ended; /api/quotas says what is used";
+                Fault::failed(Code::TooManySandboxes, message)
+                    .remedy(remedy)
+                    .retryable()
+            }
+            Self::Short(shortage) => shortage.fault(),
+        }
+    }
+}
+
+impl ResourceQuotas {
+    /// Whether there are any.
+    pub(super) fn is_limited(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// An error for settings whose sandboxes can never start here.
+    ///
+    /// # Errors
+    /// `too-large`, with the limit and what to do.
+    pub fn check_settings(&self, settings: &Settings) -> Result<(), Fault> {
+        self.check(Resources::of_settings(settings))
+    }
+
+    /// An error for a sandbox that can never start here, whatever else ends.
+    ///
+    /// # Errors
+    /// `too-large`, with the limit and what to do.
+    pub(crate) fn check(&self, need: Resources) -> Result<(), Fault> {
+        for (limits, whose, flag) in [
+            (&self.per_user, "each user", "-per-user"),
+            (&self.in_all, "all users together", ""),
+        ] {
+            let Some((kind, limit)) = limits.exceeded_by(need) else {
+                continue;
+            };
+            let (word, setting) = (kind.as_str(), kind.setting());
+            let (needed, limit) = (kind.shown(need.of(kind)), kind.shown(limit));
+            let message = format!(
+                "a sandbox with {needed} of {word} never fits: the server has {limit} for {whose}"
+            );
+            let remedy = format!(
+                "the operator serves with a lower --{setting}, or a higher --max-{setting}{flag}"
+            );
+            return Err(Fault::refused(Code::TooLarge, message).remedy(remedy));
+        }
+        Ok(())
+    }
+}
+
+impl App {
+    /// What the sandbox of a session may use: that of an earlier one has limits of its own.
+    pub(super) fn session_need(&self, settings: &Settings, sandbox: Option<&Name>) -> Resources {
+        if self.config.placement == Placement::Local {
+            return Resources::default();
+        }
+        let spec = sandbox.and_then(|name| self.config.registry.spec(name).ok());
+        spec.map_or_else(
+            || Resources::of_settings(settings),
+            |spec| Resources::of_spec(&spec),
+        )
+    }
+
+    /// A place for a sandbox that is to start. Where there is none, idle ones stop that are in its way, those first that
+    /// were used least lately.
+    pub(super) fn take_place(&self, wish: &StartWish<'_>) -> Result<StartPlace, TakeError> {
+        let quotas = &self.config.quotas;
+        loop {
+            // Not held while one stops: that takes a while, and others start as well.
+            let mut starts = self.starts.lock();
+            let used = self.resources_used(wish.user, wish.name)?;
+            let (coming, needs) = starts.get(wish.user).cloned().unwrap_or_default();
+            let mut of_user = used.of_user.plus(wish.need);
+            let mut of_all = used.of_all.plus(wish.need);
+            for need in &needs {
+                of_user = of_user.plus(*need);
+            }
+            for need in starts.values().flat_map(|(_, needs)| needs) {
+                of_all = of_all.plus(*need);
+            }
+            let short = |is_of_user, (kind, limit)| {
+                NoPlace::Short(Shortage {
+                    is_of_user,
+                    kind,
+                    limit,
+                })
+            };
+            let no_place = if used.running.len() + coming >= wish.max_running {
+                Some(NoPlace::TooMany(wish.max_running))
+            } else if let Some(exceeded) = quotas.per_user.exceeded_by(of_user) {
+                Some(short(true, exceeded))
+            } else {
+                let exceeded = quotas.in_all.exceeded_by(of_all);
+                exceeded.map(|exceeded| short(false, exceeded))
+            };
+            let Some(no_place) = no_place else {
+                let entry = starts.entry(wish.user.to_owned()).or_default();
+                entry.0 += 1;
+                entry.1.push(wish.need);
+                return Ok(StartPlace {
+                    starts: Arc::clone(&self.starts),
+                    user: wish.user.to_owned(),
+                    need: wish.need,
+                });
+            };
+            drop(starts);
+            let is_of_user = !matches!(&no_place, NoPlace::Short(short) if !short.is_of_user);
+            let may_stop = |name: &Name| {
+                wish.name != Some(name) && (!is_of_user || used.running.contains(name))
+            };
+            if !self.stop_one_idle(may_stop) {
+                return Err(TakeError::NoPlace(no_place));
+            }
+        }
+    }
+
+    /// What sandboxes of `user`, and of all, use now, without the one that is `left_out`.
+    pub(super) fn resources_used(
+        &self,
+        user: &str,
+        left_out: Option<&Name>,
+    ) -> Result<ResourceUse, Fault> {
+        let mut used = ResourceUse::default();
+        let is_limited = self.config.quotas.is_limited();
+        let registry = &self.config.registry;
+        for (name, owned) in self.owners.sandboxes()? {
+            let is_own = owned.user == user;
+            let Ok(name) = Name::parse(&name) else {
+                continue;
+            };
+            if left_out == Some(&name) || !(is_own || is_limited) {
+                continue;
+            }
+            let Some(entry) = registry.entry(&name)? else {
+                continue;
+            };
+            let is_running = matches!(entry.state, SandboxState::Starting | SandboxState::Ready);
+            let amounts = if is_running {
+                // One that goes just now counts no more.
+                registry
+                    .spec(&name)
+                    .map_or_else(|_| Resources::default(), |spec| Resources::of_spec(&spec))
+            } else {
+                Resources {
+                    disk_bytes: self.stopped_disk_bytes(&name),
+                    ..Resources::default()
+                }
+            };
+            used.of_all = used.of_all.plus(amounts);
+            if is_own {
+                used.of_user = used.of_user.plus(amounts);
+                if is_running {
+                    used.running.push(name);
+                }
+            }
+        }
+        Ok(used)
+    }
+
+    /// Bytes of the files of a sandbox that has stopped, which are the same until it starts again.
+    fn stopped_disk_bytes(&self, name: &Name) -> u64 {
+        let registry = &self.config.registry;
+        let since = registry.changed_at(name).ok().flatten();
+        let lock = || {
+            let known = self.starts.stopped_bytes.lock();
+            known.unwrap_or_else(PoisonError::into_inner)
+        };
+        if let (Some(since), Some((at, bytes))) = (since, lock().get(name))
+            && since == *at
+        {
+            return *bytes;
+        }
+        let bytes = registry.disk_bytes(name).ok().flatten().unwrap_or(0);
+        if let Some(since) = since {
+            lock().insert(name.clone(), (since, bytes));
+        }
+        bytes
+    }
+
+    /// Forgets what was known of a sandbox that is gone.
+    pub(super) fn forget_disk_bytes(&self, name: &Name) {
+        let mut known = self
+            .starts
+            .stopped_bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.remove(name);
+    }
+}
+
+/// Why no place was taken.
+#[derive(Debug)]
+pub(super) enum TakeError {
+    NoPlace(NoPlace),
+    Fault(Fault),
+}
+
+impl From<Fault> for TakeError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl TakeError {
+    pub(super) fn into_fault(self) -> Fault {
+        match self {
+            Self::NoPlace(no_place) => no_place.fault(),
+            Self::Fault(fault) => fault,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEED: Resources = Resources {
+        memory_bytes: 512 << 20,
+        cpu_millis: 1500,
+        disk_bytes: u64::MAX,
+    };
+
+    #[test]
+    fn what_never_fits_is_told_with_the_limit_and_the_flag() {
+        let mut quotas = ResourceQuotas::default();
+        quotas.check(NEED).unwrap();
+        quotas.per_user.memory_bytes = Some(512 << 20);
+        quotas.in_all.cpu_millis = Some(1500);
+        quotas.check(NEED).unwrap();
+        quotas.in_all.cpu_millis = Some(1000);
+        let refused = quotas.check(NEED).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "a sandbox with 1.5 of processors never fits: the server has 1 for all users together"
+        );
+        quotas.per_user.disk_bytes = Some(1 << 30);
+        let refused = quotas.check(NEED).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "a sandbox with no limit of disk never fits: the server has 1GiB for each user"
+        );
+        let remedy = refused.remedy.unwrap().to_string();
+        assert!(remedy.contains("--max-disk-per-user"), "{remedy}");
+    }
+
+    #[test]
+    fn amounts_that_nothing_limits_stay_so() {
+        let sum = NEED.plus(NEED);
+        assert_eq!((sum.memory_bytes, sum.disk_bytes), (1 << 30, u64::MAX));
+    }
+}
