@@ -1,6 +1,7 @@
 //! Workspaces that users upload as an archive, and take along as one.
 
 use crate::server::{Answer, Client, Server, recording, token};
+use crate::small_disk::SmallDisk;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -375,15 +376,6 @@ fn a_cut_upload_leaves_nothing() {
     upload(&admin, &archive);
 }
 
-/// A file system that is gone with the value.
-struct SmallDisk(PathBuf);
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_full_disk_refuses_an_upload_and_leaves_nothing_of_it() {
     let person = Person::myself();
@@ -396,14 +388,9 @@ fn a_full_disk_refuses_an_upload_and_leaves_nothing_of_it() {
     if !person.is_root() {
         skip_because!(SkipReason::needs_root("to mount a small file system"));
     }
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=2m", "none"])
-        .arg(&dir)
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
+    let Some(_disk) = SmallDisk::mount(&dir, "2m") else {
         skip!("needs a tmpfs that can be mounted");
-    }
-    let _disk = SmallDisk(dir);
+    };
     let server = Server::start(&person, "");
     let admin = server.admin();
     let large = TarBuilder::new().file("a", &vec![7; 4 << 20]).finish();

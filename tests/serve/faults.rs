@@ -1,13 +1,16 @@
 //! What breaks under a server that works: each fault has an honest outcome, and what can come back does so by itself.
 
 use crate::server::{PATIENCE, Server, recording};
+use crate::small_disk::SmallDisk;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use testkit::{Person, await_sleepers, has_program, marker, skip, wait_until};
+use testkit::{
+    Person, SkipReason, await_sleepers, has_program, marker, skip, skip_because, wait_until,
+};
 
 /// Kills the process that a sandbox lives by.
 fn kill_sandbox(person: &Person, name: &str) {
@@ -255,4 +258,69 @@ fn a_database_that_another_process_holds_is_waited_for_and_then_named() {
     holder.wait().unwrap();
     let id = admin.submit(&json!({ "task": "x" }));
     admin.await_state(&id, "completed");
+}
+
+/// Nothing more fits below the server's state: what needs room says so, all else goes on, and with room so does everything.
+#[test]
+fn a_full_disk_is_named_with_what_to_do_and_is_over_when_there_is_room() {
+    let person = Person::myself();
+    if !person.is_root() {
+        skip_because!(SkipReason::needs_root("to mount a small file system"));
+    }
+    let state = person.place().state();
+    fs::create_dir_all(&state).unwrap();
+    let Some(disk) = SmallDisk::mount(&state, "96m") else {
+        skip!("needs a tmpfs that can be mounted");
+    };
+    let write = json!({ "path": "file", "content": "kept" });
+    let marker = marker();
+    let model = recording(&person, "write", &[("Write", write)]);
+    let wait = json!({ "command": format!("sleep {marker}"), "timeout_ms": 600_000 });
+    let long = recording(&person, "long", &[("Bash", wait)]);
+    let server = Server::start(&person, &format!("--model {model} --model {long}"));
+    let (admin, anybody) = (server.admin(), server.anybody());
+    let before = admin.submit(&json!({ "task": "x" }));
+    admin.await_state(&before, "completed");
+    let at_work = admin.submit(&json!({ "task": "x", "model": long }));
+    await_sleepers(&marker, 1);
+
+    let filler = disk.fill();
+    let refused = admin.post("/api/tasks", &json!({ "task": "y".repeat(1 << 16) }));
+    let refused = refused.expect(507);
+    assert_eq!(refused.code(), "no-space");
+    let remedy = refused.json()["error"]["remedy"].to_string();
+    assert!(remedy.contains("room"), "{remedy}");
+    // The server looks by itself, and says which part it is.
+    let is_noticed = || anybody.get("/health/ready").status == 503;
+    assert!(wait_until(PATIENCE, is_noticed));
+    let ready = anybody.get("/health/ready").expect(503).json();
+    let components = ready["components"].as_array().unwrap();
+    let disk_part = components.iter().find(|one| one["name"] == "disk").unwrap();
+    assert_eq!(disk_part["is_ready"], false);
+    assert!(
+        disk_part["detail"].as_str().unwrap().contains("make room"),
+        "{disk_part}"
+    );
+    let refused = admin
+        .post("/api/tasks", &json!({ "task": "x" }))
+        .expect(507);
+    assert_eq!(refused.code(), "no-space");
+    // What needs no room is answered, and the session at work can be ended.
+    let file = admin.get(&format!("/api/sessions/{before}/files/file"));
+    assert_eq!(file.expect(200).text(), "kept");
+    admin
+        .post(&format!("/api/sessions/{at_work}/cancel"), &json!({}))
+        .expect(202);
+    let is_over = || {
+        let metrics = admin.get("/metrics").expect(200).text();
+        metrics.contains("glovebox_sessions{state=\"running\"} 0")
+    };
+    assert!(wait_until(PATIENCE, is_over));
+
+    fs::remove_file(filler).unwrap();
+    assert!(wait_until(PATIENCE, || anybody.get("/health/ready").status == 200));
+    let after = admin.submit(&json!({ "task": "x" }));
+    admin.await_state(&after, "completed");
+    let state = admin.get(&format!("/api/sessions/{at_work}")).json()["state"].clone();
+    assert!(state != "running" && state != "queued", "{state}");
 }

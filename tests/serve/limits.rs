@@ -63,56 +63,6 @@ fn those_who_wait_know_their_place_and_too_many_are_sent_away() {
     admin.await_state(&third, "aborted");
 }
 
-/// Requirement P5, and more of it: 24 sessions at once, each with calls of its own.
-#[test]
-fn many_sessions_work_at_once_each_in_its_own_sandbox() {
-    let person = Person::myself();
-    let calls: Vec<(&str, Value)> = (0..5)
-        .map(|n| {
-            (
-                "Bash",
-                json!({ "command": format!("echo {n} >> log; cat log | wc -l") }),
-            )
-        })
-        .collect();
-    let model = recording(&person, "many", &calls);
-    let server = Server::start(
-        &person,
-        &format!("--model {model} --max-running 12 --max-running-per-user 12"),
-    );
-    let admin = server.admin();
-    let ids: Vec<String> = (0..24)
-        .map(|n| admin.submit(&json!({ "task": format!("{n}") })))
-        .collect();
-    std::thread::scope(|scope| {
-        for id in &ids {
-            let admin = admin.clone();
-            scope.spawn(move || {
-                let events = admin.follow_to_end(id);
-                assert_eq!(
-                    events.last().unwrap().data["ending"],
-                    "completed",
-                    "{:?}",
-                    events.last()
-                );
-                // Nobody else wrote into its files.
-                let log = admin.get(&format!("/api/sessions/{id}/files/log")).text();
-                assert_eq!(log, "0\n1\n2\n3\n4\n");
-            });
-        }
-    });
-    let text = admin.get("/metrics").text();
-    let line =
-        r#"glovebox_tool_executions_total{placement="sandbox",tool="Bash",outcome="ok"} 120"#;
-    assert!(text.contains(line), "{text}");
-    assert!(wait_until(Duration::from_secs(10), || {
-        admin
-            .get("/metrics")
-            .text()
-            .contains("glovebox_sessions{state=\"running\"} 0")
-    }));
-}
-
 /// Sandboxes of sessions that have ended give way to those of sessions that work; what they hold stays.
 #[test]
 fn idle_sandboxes_make_room_and_keep_their_files() {

@@ -4,110 +4,6 @@ use crate::server::{Client, Server, TOKEN, recording, token};
 use serde_json::{Value, json};
 use testkit::Person;
 
-/// Requirement S3: two users cannot see, name or reach each other's sessions, files and sandboxes.
-#[test]
-fn two_users_see_nothing_of_each_other() {
-    let person = Person::myself();
-    let model = recording(
-        &person,
-        "write",
-        &[("Write", json!({ "path": "a", "content": "ann's" }))],
-    );
-    let server = Server::start(&person, &format!("--model {model}"));
-    let ann = server.client(&token(&person, "ann --scope run --scope apply"));
-    let bob = server.client(&token(&person, "bob --scope run --scope apply"));
-    let id = ann.submit(&json!({ "task": "write" }));
-    ann.follow_to_end(&id);
-    let sandbox = ann.get(&format!("/api/sessions/{id}")).json()["sandbox"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let of_bob = [
-        ("GET", format!("/api/sessions/{id}")),
-        ("GET", format!("/api/sessions/{id}/events")),
-        ("GET", format!("/api/sessions/{id}/diff")),
-        ("GET", format!("/api/sessions/{id}/files")),
-        ("GET", format!("/api/sessions/{id}/files/a")),
-        ("GET", format!("/api/sessions/{id}/checkpoints")),
-        ("POST", format!("/api/sessions/{id}/checkpoints")),
-        ("POST", format!("/api/sessions/{id}/cancel")),
-        ("POST", format!("/api/sessions/{id}/apply")),
-        ("POST", format!("/api/sessions/{id}/fork")),
-        ("DELETE", format!("/api/sessions/{id}")),
-        ("DELETE", format!("/api/sandboxes/{sandbox}")),
-    ];
-    for (method, path) in &of_bob {
-        let named = [("x-request-id", "the-same")];
-        let refused = bob.ask(method, path, &named, b"").expect(404);
-        assert_eq!(refused.code(), "not-found", "{method} {path}");
-        let absent = bob.ask(
-            method,
-            &path.replace(&id, "s-none").replace(&sandbox, "none"),
-            &named,
-            b"",
-        );
-        let (one, other) = (refused.text(), absent.text());
-        let hidden = |text: &str| {
-            text.replace(&id, "")
-                .replace(&sandbox, "")
-                .replace("s-none", "")
-                .replace("none", "")
-        };
-        assert_eq!(
-            hidden(&one),
-            hidden(&other),
-            "{path}: what is another's is told apart from what is not there"
-        );
-    }
-    for (path, body) in [
-        (
-            format!("/api/sessions/{id}/messages"),
-            json!({ "text": "x" }),
-        ),
-        (
-            format!("/api/sessions/{id}/restore"),
-            json!({ "checkpoint_id": "v1" }),
-        ),
-        (
-            format!("/api/sessions/{id}/approvals"),
-            json!({ "approval_id": "a1", "answer": "allow" }),
-        ),
-        (
-            format!("/api/sandboxes/{sandbox}/call"),
-            json!({ "tool": "Bash", "arguments": { "command": "cat a" } }),
-        ),
-        (
-            "/api/tasks".to_owned(),
-            json!({ "task": "x", "session_id": id }),
-        ),
-    ] {
-        bob.post(&path, &body).expect(404);
-    }
-    assert_eq!(bob.get("/api/sessions").json()["sessions"], json!([]));
-    assert_eq!(bob.get("/api/sandboxes").json()["sandboxes"], json!([]));
-    assert_eq!(
-        ann.get(&format!("/api/sessions/{id}/files/a")).text(),
-        "ann's"
-    );
-    let all = server.admin().get("/api/sessions").json();
-    assert_eq!(all["sessions"][0]["user"], "ann");
-    // Who did what is written down, and no word of it.
-    let audit = std::fs::read_to_string(person.place().state().join("server/audit.jsonl")).unwrap();
-    let lines: Vec<Value> = audit
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert!(lines.iter().any(|line| line["user"] == "ann"
-        && line["action"] == "POST /api/tasks"
-        && line["object"] == id));
-    assert!(
-        lines
-            .iter()
-            .any(|line| line["user"] == "bob" && line["status"] == 404)
-    );
-    assert!(!audit.contains("write") && !audit.contains("ann's"));
-}
-
 #[test]
 fn a_token_is_good_for_what_it_was_made_for_until_it_is_revoked() {
     let person = Person::myself();
@@ -250,4 +146,108 @@ fn a_browser_logs_in_once_and_only_its_own_pages_act() {
         .post("/api/login", &json!({}))
         .expect(303);
     assert!(by_token.header("set-cookie").is_some());
+}
+
+/// Requirement S3: two users cannot see, name or reach each other's sessions, files and sandboxes.
+#[test]
+fn s3_two_users_see_nothing_of_each_other() {
+    let person = Person::myself();
+    let model = recording(
+        &person,
+        "write",
+        &[("Write", json!({ "path": "a", "content": "ann's" }))],
+    );
+    let server = Server::start(&person, &format!("--model {model}"));
+    let ann = server.client(&token(&person, "ann --scope run --scope apply"));
+    let bob = server.client(&token(&person, "bob --scope run --scope apply"));
+    let id = ann.submit(&json!({ "task": "write" }));
+    ann.follow_to_end(&id);
+    let sandbox = ann.get(&format!("/api/sessions/{id}")).json()["sandbox"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let of_bob = [
+        ("GET", format!("/api/sessions/{id}")),
+        ("GET", format!("/api/sessions/{id}/events")),
+        ("GET", format!("/api/sessions/{id}/diff")),
+        ("GET", format!("/api/sessions/{id}/files")),
+        ("GET", format!("/api/sessions/{id}/files/a")),
+        ("GET", format!("/api/sessions/{id}/checkpoints")),
+        ("POST", format!("/api/sessions/{id}/checkpoints")),
+        ("POST", format!("/api/sessions/{id}/cancel")),
+        ("POST", format!("/api/sessions/{id}/apply")),
+        ("POST", format!("/api/sessions/{id}/fork")),
+        ("DELETE", format!("/api/sessions/{id}")),
+        ("DELETE", format!("/api/sandboxes/{sandbox}")),
+    ];
+    for (method, path) in &of_bob {
+        let named = [("x-request-id", "the-same")];
+        let refused = bob.ask(method, path, &named, b"").expect(404);
+        assert_eq!(refused.code(), "not-found", "{method} {path}");
+        let absent = bob.ask(
+            method,
+            &path.replace(&id, "s-none").replace(&sandbox, "none"),
+            &named,
+            b"",
+        );
+        let (one, other) = (refused.text(), absent.text());
+        let hidden = |text: &str| {
+            text.replace(&id, "")
+                .replace(&sandbox, "")
+                .replace("s-none", "")
+                .replace("none", "")
+        };
+        assert_eq!(
+            hidden(&one),
+            hidden(&other),
+            "{path}: what is another's is told apart from what is not there"
+        );
+    }
+    for (path, body) in [
+        (
+            format!("/api/sessions/{id}/messages"),
+            json!({ "text": "x" }),
+        ),
+        (
+            format!("/api/sessions/{id}/restore"),
+            json!({ "checkpoint_id": "v1" }),
+        ),
+        (
+            format!("/api/sessions/{id}/approvals"),
+            json!({ "approval_id": "a1", "answer": "allow" }),
+        ),
+        (
+            format!("/api/sandboxes/{sandbox}/call"),
+            json!({ "tool": "Bash", "arguments": { "command": "cat a" } }),
+        ),
+        (
+            "/api/tasks".to_owned(),
+            json!({ "task": "x", "session_id": id }),
+        ),
+    ] {
+        bob.post(&path, &body).expect(404);
+    }
+    assert_eq!(bob.get("/api/sessions").json()["sessions"], json!([]));
+    assert_eq!(bob.get("/api/sandboxes").json()["sandboxes"], json!([]));
+    assert_eq!(
+        ann.get(&format!("/api/sessions/{id}/files/a")).text(),
+        "ann's"
+    );
+    let all = server.admin().get("/api/sessions").json();
+    assert_eq!(all["sessions"][0]["user"], "ann");
+    // Who did what is written down, and no word of it.
+    let audit = std::fs::read_to_string(person.place().state().join("server/audit.jsonl")).unwrap();
+    let lines: Vec<Value> = audit
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(lines.iter().any(|line| line["user"] == "ann"
+        && line["action"] == "POST /api/tasks"
+        && line["object"] == id));
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["user"] == "bob" && line["status"] == 404)
+    );
+    assert!(!audit.contains("write") && !audit.contains("ann's"));
 }

@@ -14,6 +14,10 @@ use utoipa::ToSchema;
 /// Seconds after which what is busy may be tried again.
 const RETRY_S: u16 = 2;
 
+/// What to do when nothing fits any more.
+const MAKE_ROOM: &str =
+    "make room where the server keeps its state: delete sessions and sandboxes, or other files";
+
 /// An error, as every route answers it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorBody {
@@ -89,7 +93,10 @@ struct More {
 }
 
 impl ApiError {
-    pub(crate) fn new(status: StatusCode, fault: Fault) -> Self {
+    pub(crate) fn new(status: StatusCode, mut fault: Fault) -> Self {
+        if fault.code == Code::NoSpace {
+            fault.remedy.get_or_insert_with(|| MAKE_ROOM.into());
+        }
         Self {
             status,
             fault,

@@ -31,6 +31,7 @@ const CHECK_BROKEN: Duration = Duration::from_secs(3);
 /// Room in the state directory below which sessions cannot be expected to work: events, layers, databases.
 const MIN_FREE_BYTES: u64 = 32 << 20;
 const SANDBOX: &str = "sandbox";
+const DISK: &str = "disk";
 
 /// One part that must work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -185,8 +186,12 @@ impl App {
         }
     }
 
-    /// An error while no sandbox works: a task that begins now could only fail.
-    pub(super) fn refuse_without_sandbox(&self) -> Result<(), Fault> {
+    /// An error while no sandbox works or nothing can be written: a task that begins now could only fail.
+    pub(super) fn refuse_unready(&self) -> Result<(), Fault> {
+        if let Some(detail) = self.status.problem_of(DISK) {
+            let message = format!("nothing can be written at the moment: {detail}");
+            return Err(Fault::failed(Code::NoSpace, message).retryable());
+        }
         let Some(detail) = self.status.problem_of(SANDBOX) else {
             return Ok(());
         };
@@ -251,7 +256,7 @@ fn check_disk(state_dir: &Path) -> ComponentHealth {
         ),
     };
     ComponentHealth {
-        name: "disk",
+        name: DISK,
         is_ready,
         detail,
     }

@@ -385,7 +385,7 @@ impl App {
             info!(
                 ending = worker::state_of(ending).as_str(),
                 "session ended before it began"
-            )
+            );
         });
         let log = self.log();
         let written = log.append(&live.id, &event);

@@ -157,7 +157,7 @@ impl App {
             return Ok(id.clone());
         }
         self.refuse_when_full(user)?;
-        self.refuse_without_sandbox()?;
+        self.refuse_unready()?;
         let mut settings = self.session_settings(request.phase.as_deref(), request.limits)?;
         self.choose_model(&mut settings, request.model.as_deref())?;
         let model = find_model(&self.config.host, &settings, None)?;
@@ -244,7 +244,7 @@ impl App {
         if earlier.declared().is_some() {
             return self.go_on_with_bundle(&owned.user, log, earlier, Some(text), limits);
         }
-        self.refuse_without_sandbox()?;
+        self.refuse_unready()?;
         let mut settings = self.session_settings(earlier.phase().as_deref(), limits)?;
         self.choose_model(&mut settings, Some(&earlier.info.model))?;
         let model = find_model(&self.config.host, &settings, Some(&earlier.info.model))?;

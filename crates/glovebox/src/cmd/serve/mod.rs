@@ -21,6 +21,7 @@ use glovebox_settings::{
     AgentFlags, BackendKind, LogFormat, LogLevel, Origin, Quota, ServeFlags, Settings, SourceDir,
     WorkspaceMode,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -33,6 +34,8 @@ const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
 const MAX_TOKEN_BYTES: u64 = 4096;
 const MAX_PEM_BYTES: u64 = 1 << 20;
 const USUAL_RUNNING: usize = 32;
+/// 4096 connections, and what sandboxes, logs and previews take beside them.
+const OPEN_FILES: u64 = 16384;
 
 /// Serves until a signal says that it is enough.
 pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
@@ -46,6 +49,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let settings = settings(cx, args, project.as_deref(), placement)?;
     let log_format = settings.serve.log_format.value;
     log::start(log_format, log_level(cx, &settings));
+    raise_open_files();
     let sources = sources(&settings, placement)?;
     let quotas = quotas(&settings, placement)?;
     let models = models(cx, args, &settings)?;
@@ -217,6 +221,25 @@ fn max_running(args: &ServeArgs, settings: &Settings) -> Result<usize, CommandEr
                 u32::from(asked) + 1
             ),
         )),
+    }
+}
+
+/// Lets this process have as many open files as it may, up to what it can need: each connection is one.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit
+        .maximum
+        .map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    let raised = Rlimit {
+        current: Some(most),
+        maximum: limit.maximum,
+    };
+    let is_less = limit.current.is_some_and(|current| current < most);
+    if is_less && setrlimit(Resource::Nofile, raised).is_err() {
+        warn!(
+            open_files = limit.current,
+            "no more files may be open at the same time"
+        );
     }
 }
 
