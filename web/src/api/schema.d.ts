@@ -766,6 +766,19 @@ export interface components {
             /** @description Its tools. */
             tools: components["schemas"]["BundleToolView"][];
         };
+        /** @description How much of a resource sandboxes may use, and how much of that is used. */
+        AmountUse: {
+            /**
+             * Format: int64
+             * @description At most; null for no quota.
+             */
+            limit?: number | null;
+            /**
+             * Format: int64
+             * @description By the limits of sandboxes that run; null when one of them has no limit.
+             */
+            used?: number | null;
+        };
         /** @description What was taken over. */
         AppliedView: {
             /** @description Paths that were taken over, conflicts, and what stays in the sandbox. */
@@ -1125,6 +1138,7 @@ export interface components {
         };
         /** @description What the user that asks may have at the same time. */
         Quotas: {
+            all_users?: components["schemas"]["ResourceQuotaUse"] | null;
             /** @description Of each sandbox. */
             each_sandbox: components["schemas"]["SandboxLimits"];
             /** @description Sessions that wait for their turn. */
@@ -1134,6 +1148,8 @@ export interface components {
              * @description Requests in a second; null for no limit.
              */
             requests_per_second?: number | null;
+            /** @description What sandboxes may use together, by their limits while they run. */
+            resources: components["schemas"]["ResourceQuotaUse"];
             /** @description Sessions that work. */
             running_sessions: components["schemas"]["QuotaUse"];
             /** @description Sandboxes that run, those of sessions among them. */
@@ -1151,6 +1167,14 @@ export interface components {
             is_ready: boolean;
             /** @description Where tools work: `sandbox`, or `local` without walls. */
             placement: string;
+        };
+        /** @description Memory, processors and disk of several sandboxes together. */
+        ResourceQuotaUse: {
+            /** @description Thousandths of one processor. */
+            cpu_millis: components["schemas"]["AmountUse"];
+            /** @description With what the files of stopped sandboxes take, where there is a quota. */
+            disk_bytes: components["schemas"]["AmountUse"];
+            memory_bytes: components["schemas"]["AmountUse"];
         };
         /** @description Which checkpoint. */
         RestoreRequest: {
@@ -1250,6 +1274,8 @@ export interface components {
             updated_unix_ms: number;
             /** @description Whose it is. */
             user: string;
+            /** @description What it waits for besides its turn: memory, for instance, that others have. */
+            waits_for?: string | null;
             workspace?: components["schemas"]["WorkspaceChoice"] | null;
         };
         /** @description Sources. */
