@@ -44,6 +44,7 @@ mod limits;
 mod load;
 mod logs;
 mod mcp;
+mod pool;
 mod previews;
 mod quotas;
 mod recovery;

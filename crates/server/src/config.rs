@@ -168,6 +168,8 @@ pub struct ServerConfig {
     pub max_sandboxes_per_user: usize,
     /// What sandboxes may use together.
     pub quotas: ResourceQuotas,
+    /// Sandboxes that are started ahead, for sessions that begin with an empty workspace.
+    pub pool: usize,
     /// Requests of one user in a second; none for no limit.
     pub max_requests_per_second: Option<u32>,
     /// How long a sandbox that nobody uses goes on before it stops, with its files kept.

@@ -99,6 +99,7 @@ pub fn serve(
         let (running, queued) = app.counts();
         info!(running, queued, "the server was asked to end");
         app.end_waiting();
+        app.close_pool();
         tokio::select! {
             () = idle(&app, drain) => {}
             // Who asks twice does not want to wait.

@@ -59,6 +59,11 @@ struct DirectionLabels {
     direction: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StartLabels {
+    start: &'static str,
+}
+
 /// Everything that is counted.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -72,6 +77,9 @@ pub(crate) struct Metrics {
     components: Family<ComponentLabels, Gauge>,
     egress: Family<DirectionLabels, Counter>,
     egress_refusals: Counter,
+    warm_sandboxes: Gauge,
+    warm_lost: Gauge,
+    session_starts: Family<StartLabels, Counter>,
     preview_logins: Family<OutcomeLabels, Counter>,
     preview_requests: Family<OutcomeLabels, Counter>,
 }
@@ -88,6 +96,9 @@ impl Metrics {
         let components = Family::default();
         let egress = Family::default();
         let egress_refusals = Counter::default();
+        let warm_sandboxes = Gauge::default();
+        let warm_lost = Gauge::default();
+        let session_starts = Family::default();
         let preview_logins = Family::default();
         let preview_requests = Family::default();
         let mut registry = Registry::with_prefix("glovebox");
@@ -129,6 +140,21 @@ impl Metrics {
             egress_refusals.clone(),
         );
         registry.register(
+            "warm_sandboxes",
+            "Sandboxes that were started ahead and wait for a session",
+            warm_sandboxes.clone(),
+        );
+        registry.register(
+            "warm_sandboxes_lost",
+            "Those that ended while they waited, since the server began",
+            warm_lost.clone(),
+        );
+        registry.register(
+            "session_starts",
+            "New sessions of a server with a pool: warm, in a sandbox that waited, or cold, in one that was started",
+            session_starts.clone(),
+        );
+        registry.register(
             "preview_logins",
             "Addresses of previews that were opened: ok, or error for those that let nobody in",
             preview_logins.clone(),
@@ -149,6 +175,9 @@ impl Metrics {
             components,
             egress,
             egress_refusals,
+            warm_sandboxes,
+            warm_lost,
+            session_starts,
             preview_logins,
             preview_requests,
         }
@@ -218,6 +247,14 @@ impl Metrics {
             .inc_by(now.refusals.saturating_sub(before.refusals));
     }
 
+    /// A new session has a sandbox.
+    pub(crate) fn session_begun(&self, is_warm: bool) {
+        let start = if is_warm { "warm" } else { "cold" };
+        self.session_starts
+            .get_or_create(&StartLabels { start })
+            .inc();
+    }
+
     /// A browser opened the address of a preview's login.
     pub(crate) fn preview_login(&self, is_in: bool) {
         let outcome = outcome(is_in);
@@ -235,7 +272,16 @@ impl Metrics {
     }
 
     /// The text, with the numbers of now.
-    pub(crate) fn encode(&self, running: usize, queued: usize) -> String {
+    pub(crate) fn encode(
+        &self,
+        running: usize,
+        queued: usize,
+        pool: Option<(usize, u64)>,
+    ) -> String {
+        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let (warm, lost) = pool.unwrap_or_default();
+        self.warm_sandboxes.set(gauge(warm as u64));
+        self.warm_lost.set(gauge(lost));
         for (state, count) in [("running", running), ("queued", queued)] {
             let gauge = self.sessions.get_or_create(&StateLabels { state });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -273,9 +319,10 @@ mod tests {
         (before.total.sent_bytes, now.total.sent_bytes) = (10, 15);
         (before.refusals, now.refusals) = (1, 3);
         metrics.egress(&before, &now);
+        metrics.session_begun(true);
         metrics.preview_login(true);
         metrics.preview_answered(false);
-        let text = metrics.encode(2, 1);
+        let text = metrics.encode(2, 1, Some((3, 1)));
         for line in [
             r#"glovebox_tool_executions_total{placement="sandbox",tool="Bash",outcome="ok"} 1"#,
             r#"glovebox_tool_executions_total{placement="sandbox",tool="other",outcome="error"} 1"#,
@@ -286,6 +333,9 @@ mod tests {
             r#"glovebox_component_ready{component="disk"} 0"#,
             r#"glovebox_egress_bytes_total{direction="sent"} 5"#,
             r#"glovebox_egress_bytes_total{direction="received"} 0"#,
+            "glovebox_warm_sandboxes 3",
+            "glovebox_warm_sandboxes_lost 1",
+            r#"glovebox_session_starts_total{start="warm"} 1"#,
             "glovebox_egress_refusals_total 2",
             r#"glovebox_preview_logins_total{outcome="ok"} 1"#,
             r#"glovebox_preview_requests_total{outcome="error"} 1"#,

@@ -4,7 +4,7 @@ import { usePolled, useTitle } from "../model/hooks";
 import { QuotaTables } from "../parts/quotas";
 import { Badge, ErrorBox, Loading } from "../parts/states";
 
-const NAMES: Record<string, string> = { sandbox: "Sandboxes", sessions: "Sessions", disk: "Disk" };
+const NAMES: Record<string, string> = { sandbox: "Sandboxes", sessions: "Sessions", disk: "Disk", pool: "Sandboxes ahead" };
 
 export function HealthPage() {
   useTitle("Health");

@@ -105,6 +105,9 @@ pub(crate) struct ServeArgs {
     /// The same of one user [default: none]
     #[arg(long, value_name = "SIZE")]
     pub max_disk_per_user: Option<Size>,
+    /// Sandboxes that are started ahead, each for one session that begins with an empty workspace
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub pool: u16,
     /// Requests of one user in a second, with bursts of twice as many; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_requests_per_second: u32,

@@ -73,7 +73,8 @@ pub(super) async fn metrics(
 ) -> ApiResult<Response> {
     principal.require(Scope::Admin)?;
     let (running, queued) = shared.app.counts();
-    let text = shared.app.metrics.encode(running, queued);
+    let pool = shared.app.pool_counts();
+    let text = shared.app.metrics.encode(running, queued, pool);
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }

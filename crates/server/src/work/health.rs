@@ -36,7 +36,7 @@ const DISK: &str = "disk";
 /// One part that must work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ComponentHealth {
-    /// `sandbox`, `sessions` or `disk`.
+    /// `sandbox`, `sessions` or `disk`; `pool` where sandboxes are started ahead.
     pub name: &'static str,
     /// Whether it works.
     pub is_ready: bool,
@@ -123,11 +123,12 @@ impl App {
 
     /// Every part, as it is now or was a moment ago.
     pub(crate) fn check_health(&self) -> Vec<ComponentHealth> {
-        let components = vec![
+        let mut components = vec![
             self.check_sandbox(),
             self.check_sessions(),
             check_disk(&self.config.state_dir),
         ];
+        components.extend(self.check_pool());
         for component in &components {
             self.metrics
                 .component_checked(component.name, component.is_ready);

@@ -74,7 +74,7 @@ impl App {
                 Err(Error::Fault(fault))
                     if matches!(fault.code, Code::TooManySandboxes | Code::Busy) =>
                 {
-                    if !self.stop_one_idle(|_| true) {
+                    if !self.give_up_warm() && !self.stop_one_idle(|_| true) {
                         return Err(fault.into());
                     }
                 }

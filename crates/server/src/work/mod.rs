@@ -16,6 +16,7 @@ mod lifetime;
 mod live;
 mod mcp_user;
 mod places;
+mod pool;
 mod previews;
 mod queue;
 mod quota;
@@ -58,6 +59,7 @@ use environment::EnvironmentClock;
 use glovebox_agent::{Ending, Log, SessionInfo};
 use glovebox_proto::Fault;
 use glovebox_session::host::now_unix_ms;
+use glovebox_session::work::WarmPool;
 use health::LastProbe;
 use idle::IdleSandboxes;
 use places::Places;
@@ -129,6 +131,7 @@ pub(crate) struct App {
     pub rate: RateLimit,
     idle: IdleSandboxes,
     starts: Arc<Starts>,
+    pool: Option<WarmPool>,
     /// Ends everything that waits.
     pub end: CancellationToken,
     log: Mutex<Log>,
@@ -161,6 +164,7 @@ impl App {
             idle: IdleSandboxes::default(),
             starts: Arc::default(),
             turns: Turns::default(),
+            pool: pool::open(&config)?,
             end: CancellationToken::new(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),
             live: Mutex::default(),

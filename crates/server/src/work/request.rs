@@ -3,6 +3,7 @@
 use super::live::{Heard, LiveSession};
 use super::worker::{Beginning, Job};
 use super::{App, QueuedWork};
+use crate::config::ServerConfig;
 use crate::store::{Owned, WorkspaceChoice};
 use glovebox_agent::{Placement, SessionState};
 use glovebox_proto::{Code, Fault};
@@ -166,7 +167,7 @@ impl App {
         let _turn = is_upload.then(|| self.uploads_turn());
         let need = self.session_need(&settings, None);
         self.config.quotas.check(need)?;
-        let workspace = self.workspace_for(user, request.workspace.as_ref())?;
+        let mut workspace = self.session_workspace(user, request)?;
         if request.apply
             && let Some(choice) = &request.workspace
         {
@@ -203,6 +204,7 @@ impl App {
             beginning: Beginning::New(new),
             need,
             sandbox: None,
+            warm: workspace.take_warm(),
             settings,
             project: workspace.keep(),
             model,
@@ -265,6 +267,7 @@ impl App {
             },
             need,
             sandbox,
+            warm: None,
             settings,
             model,
             has_user,
@@ -304,18 +307,7 @@ impl App {
         phase: Option<&str>,
         limits: TaskLimits,
     ) -> Result<Settings, Error> {
-        let mut settings = self.config.settings.clone();
-        if let Some(phase) = phase {
-            let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));
-            chosen.map_err(unknown_toolset)?;
-        }
-        lay_toolset(&mut settings)?;
-        if self.config.placement == Placement::Local {
-            lay_local(&mut settings);
-        }
-        limits.check()?;
-        limits.lay(&mut settings);
-        Ok(settings)
+        lay_session(&self.config, phase, limits)
     }
 
     /// One of the models that the server offers.
@@ -416,6 +408,26 @@ impl App {
         self.owners
             .add_request(user, key, digest, id, now_unix_ms())
     }
+}
+
+/// What holds for one session of a server.
+pub(super) fn lay_session(
+    config: &ServerConfig,
+    phase: Option<&str>,
+    limits: TaskLimits,
+) -> Result<Settings, Error> {
+    let mut settings = config.settings.clone();
+    if let Some(phase) = phase {
+        let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));
+        chosen.map_err(unknown_toolset)?;
+    }
+    lay_toolset(&mut settings)?;
+    if config.placement == Placement::Local {
+        lay_local(&mut settings);
+    }
+    limits.check()?;
+    limits.lay(&mut settings);
+    Ok(settings)
 }
 
 pub(super) fn parse_name(text: &str) -> Result<Name, Fault> {

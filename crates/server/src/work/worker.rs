@@ -15,7 +15,7 @@ use glovebox_session::agent::{
 };
 use glovebox_session::sync::apply::{ChangesView, Review, ReviewAnswer};
 use glovebox_session::sync::settle::{ApplyWhen, Reviewer, SettleContext, SettleOptions, settle};
-use glovebox_session::work::WorkContext;
+use glovebox_session::work::{WarmSandbox, WorkContext};
 use glovebox_session::{Error, Frontend as _, Notice};
 use glovebox_settings::Settings;
 use std::path::{Path, PathBuf};
@@ -48,6 +48,8 @@ pub(crate) struct Job {
     pub need: Resources,
     /// The sandbox of an earlier run.
     pub sandbox: Option<Name>,
+    /// A sandbox that waits for this session.
+    pub warm: Option<WarmSandbox>,
     pub project: PathBuf,
     pub model: ModelConfig,
     pub phase: Option<String>,
@@ -127,6 +129,7 @@ impl Worker<'_> {
             project,
             mut model,
             phase,
+            warm,
             ..
         } = job;
         let app = self.app;
@@ -149,7 +152,7 @@ impl Worker<'_> {
             is_yes: !self.frontend.has_user,
             is_kept: false,
         };
-        let (mut place, is_new) = self.open_place(&run, &beginning)?;
+        let (mut place, is_new) = self.open_place(&run, &beginning, warm)?;
         let mut session = match self.begin(&run, &mut place, beginning, is_new) {
             Ok(session) => session,
             Err(error) => {
@@ -195,17 +198,29 @@ impl Worker<'_> {
         &self,
         run: &AgentRun<'_>,
         beginning: &Beginning,
+        warm: Option<WarmSandbox>,
     ) -> Result<(AgentWorkplace, bool), Error> {
         let caller = self.caller();
         let started = Instant::now();
-        let opened = self.app.with_room(|| match beginning {
-            Beginning::New(_) => {
-                let placement = self.app.config.placement;
-                AgentWorkplace::open(&caller, run.settings, run.project, placement, None)
-                    .map(|place| (place, true))
-            }
-            Beginning::Again { earlier, .. } => earlier.reopen_place(&caller, run.settings),
-        })?;
+        let was_there = match warm {
+            Some(warm) => AgentWorkplace::open_warm(&caller, run.settings, warm)?,
+            None => None,
+        };
+        let is_warm = was_there.is_some();
+        let opened = match was_there {
+            Some(place) => (place, true),
+            None => self.app.with_room(|| match beginning {
+                Beginning::New(_) => {
+                    let placement = self.app.config.placement;
+                    AgentWorkplace::open(&caller, run.settings, run.project, placement, None)
+                        .map(|place| (place, true))
+                }
+                Beginning::Again { earlier, .. } => earlier.reopen_place(&caller, run.settings),
+            })?,
+        };
+        if matches!(beginning, Beginning::New(_)) {
+            self.app.note_begun(is_warm);
+        }
         if let Some(name) = opened.0.work.name() {
             self.app.idle.remove(name);
         }
@@ -218,6 +233,7 @@ impl Worker<'_> {
             info!(
                 sandbox = name.as_str(),
                 is_new = opened.1,
+                is_warm,
                 took_ms,
                 "sandbox at work"
             );

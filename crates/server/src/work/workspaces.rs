@@ -4,12 +4,13 @@
 //! uploaded, or with an empty directory of its own. Whatever it is, the sandbox writes to layers over it. A directory of
 //! its own is removed with the last session and the last sandbox over it.
 
-use super::App;
+use super::{App, TaskRequest};
 use crate::store::WorkspaceChoice;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
 use glovebox_session::Error;
 use glovebox_session::sync::project_of_named;
+use glovebox_session::work::WarmSandbox;
 use glovebox_settings::SourceDir;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,13 +24,22 @@ const PROBE: &str = "probe";
 pub(super) struct NewWorkspace {
     dir: PathBuf,
     is_own: bool,
+    warm: Option<WarmSandbox>,
 }
 
 impl NewWorkspace {
     /// One that is there already, and stays.
     pub(super) fn existing(dir: PathBuf) -> Self {
-        let is_own = false;
-        Self { dir, is_own }
+        Self {
+            dir,
+            is_own: false,
+            warm: None,
+        }
+    }
+
+    /// The sandbox that waits over it, if it is of one.
+    pub(super) fn take_warm(&mut self) -> Option<WarmSandbox> {
+        self.warm.take()
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -52,10 +62,15 @@ impl Drop for NewWorkspace {
     }
 }
 
+/// Directory of the workspaces of sessions that bring no project.
+pub(super) fn workspaces_dir(state_dir: &Path) -> PathBuf {
+    state_dir.join("server/workspaces")
+}
+
 impl App {
     /// Directory of the workspaces of sessions that bring no project.
     fn workspaces_dir(&self) -> PathBuf {
-        self.config.state_dir.join("server/workspaces")
+        workspaces_dir(&self.config.state_dir)
     }
 
     /// The project of the sandbox that is tried.
@@ -99,12 +114,38 @@ impl App {
         }
     }
 
+    /// What a new session of `user` works over, with a sandbox that waits for it where there is one.
+    pub(super) fn session_workspace(
+        &self,
+        user: &str,
+        request: &TaskRequest,
+    ) -> Result<NewWorkspace, Error> {
+        let choice = request.workspace.as_ref();
+        // A phase wants a sandbox of its own kind; a session that has to wait for its turn would keep one from others.
+        if choice.is_none()
+            && request.phase.is_none()
+            && self.config.project.is_none()
+            && self.counts().1 == 0
+            && let Some(warm) = self.take_warm()
+        {
+            return Ok(NewWorkspace {
+                dir: warm.workspace().to_owned(),
+                is_own: true,
+                warm: Some(warm),
+            });
+        }
+        self.workspace_for(user, choice)
+    }
+
     fn make_workspace(&self) -> Result<NewWorkspace, Error> {
         let dir = self.workspaces_dir().join(Name::random("w").as_str());
         fs::create_dir_all(&dir)
             .map_err(|error| Error::io(format!("make the workspace {}", dir.display()), &error))?;
-        let is_own = true;
-        Ok(NewWorkspace { dir, is_own })
+        Ok(NewWorkspace {
+            dir,
+            is_own: true,
+            warm: None,
+        })
     }
 
     /// Refuses to take changes of a session over where they may not go.

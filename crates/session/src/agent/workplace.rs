@@ -9,7 +9,8 @@ use crate::frontend::{Frontend, Notice};
 use crate::host::below;
 use crate::sync::copied;
 use crate::work::{
-    NewName, NewSandbox, SandboxFacts, WorkContext, WorkSession, WorkTarget, take_down,
+    NewName, NewSandbox, PoolConfig, PoolSource, SandboxFacts, WarmPool, WarmSandbox, WorkContext,
+    WorkSession, WorkTarget, take_down,
 };
 use glovebox_agent::{Date, NetworkReach, Placement, PromptFacts, Questions};
 use glovebox_mcp::client::Servers;
@@ -22,6 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// What names of agents' sandboxes begin with.
+const PREFIX: &str = "agent";
 /// A sandbox that nobody is connected to stops after this long.
 const LEASE_MS: u64 = 3_600_000;
 /// What to do about a server that cannot be started.
@@ -65,12 +68,44 @@ impl AgentWorkplace {
                 lease_ms: None,
             }),
             (Placement::Sandbox, None) => WorkTarget::New(NewSandbox {
-                name: NewName::Random("agent"),
+                name: NewName::Random(PREFIX),
                 lease_ms: Some(LEASE_MS),
             }),
         };
         let work = WorkSession::open(caller, settings, project, target)?;
         Ok(Self::on(work))
+    }
+
+    /// Takes over a sandbox that was started ahead; `None` when it is not what the work needs.
+    ///
+    /// # Errors
+    /// As [`WorkSession::open_warm`].
+    pub fn open_warm(
+        caller: &WorkContext<'_>,
+        settings: &Settings,
+        warm: WarmSandbox,
+    ) -> Result<Option<Self>, Error> {
+        Ok(WorkSession::open_warm(caller, settings, warm)?.map(Self::on))
+    }
+
+    /// A pool of sandboxes for agents.
+    ///
+    /// # Errors
+    /// As [`WarmPool::open`].
+    pub fn open_pool(
+        caller: &WorkContext<'_>,
+        settings: Settings,
+        config: PoolConfig,
+    ) -> Result<WarmPool, Fault> {
+        let source = PoolSource {
+            host: caller.host.clone(),
+            registry: Arc::clone(caller.registry),
+            supervisor: caller.supervisor.clone(),
+            settings,
+            prefix: PREFIX,
+            lease_ms: LEASE_MS,
+        };
+        WarmPool::open(source, config)
     }
 
     /// Goes back to a sandbox that is still there, in whatever state; `None` when it is gone.

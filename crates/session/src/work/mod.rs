@@ -9,11 +9,13 @@
 
 mod difference;
 mod finish;
+mod pool;
 mod sandbox_facts;
 mod start;
 mod terminal;
 
 pub use finish::{changes_as_patch, take_down};
+pub use pool::{PoolConfig, PoolSource, PoolStatus, WarmPool, WarmSandbox};
 pub use sandbox_facts::SandboxFacts;
 pub use start::{notify_started, push_project, start_named, start_new};
 pub use terminal::{Terminal, TerminalEvent, TerminalInput};
@@ -139,19 +141,7 @@ impl WorkSession {
         project: &Path,
         new: NewSandbox<'_>,
     ) -> Result<Self, Error> {
-        let mut settings = settings.clone();
-        lay_toolset(&mut settings)?;
-        let toolset = settings.tools.toolset().map_err(unknown_toolset)?;
-        if toolset.is_read_only && settings.workspace_mode() == WorkspaceMode::Copy {
-            let toolset = &toolset.name;
-            caller.frontend.notify(&Notice::CopyIsWritable { toolset });
-        }
-        let mut resolved = resolve(caller, &settings, project)?;
-        caller.frontend.notify(&Notice::Starting {
-            resolved: &resolved,
-            settings: &settings,
-            project,
-        });
+        let (settings, mut resolved) = Self::resolve_new(caller, settings, project)?;
         let has_layers = resolved.spec.has_layers_on_disk();
         // What cannot be kept when it stops must not stop by itself.
         resolved.spec.lease_ms = new.lease_ms.filter(|_| has_layers);
@@ -178,6 +168,28 @@ impl WorkSession {
             return Err(error);
         }
         Ok(session)
+    }
+
+    /// What a new sandbox is to be like: the settings under their toolset, and the spec.
+    fn resolve_new(
+        caller: &WorkContext<'_>,
+        settings: &Settings,
+        project: &Path,
+    ) -> Result<(Settings, ResolvedSpec), Error> {
+        let mut settings = settings.clone();
+        lay_toolset(&mut settings)?;
+        let toolset = settings.tools.toolset().map_err(unknown_toolset)?;
+        if toolset.is_read_only && settings.workspace_mode() == WorkspaceMode::Copy {
+            let toolset = &toolset.name;
+            caller.frontend.notify(&Notice::CopyIsWritable { toolset });
+        }
+        let resolved = resolve(caller, &settings, project)?;
+        caller.frontend.notify(&Notice::Starting {
+            resolved: &resolved,
+            settings: &settings,
+            project,
+        });
+        Ok((settings, resolved))
     }
 
     /// Goes back to a sandbox of an earlier piece of work, and starts it if it has stopped; `None` when it is gone.

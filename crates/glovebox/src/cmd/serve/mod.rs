@@ -109,6 +109,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         max_queued_per_user: usize::from(args.max_queued_per_user),
         max_sandboxes_per_user: usize::from(args.max_sandboxes_per_user),
         quotas,
+        pool: pool(args, placement)?,
         max_requests_per_second: Some(args.max_requests_per_second).filter(|count| *count > 0),
         idle: duration(args.idle),
         session_ttl: duration(args.session_ttl),
@@ -207,18 +208,23 @@ fn tls(cx: &Cx, args: &ServeArgs) -> Result<Option<Tls>, CommandError> {
     Ok(Some(Tls::open(chain, key)?))
 }
 
-/// Each session that works has a sandbox, and one more is needed to try whether they work.
+/// Each session that works has a sandbox, as have those that wait in the pool, and one more is needed to try whether they
+/// work.
 fn max_running(args: &ServeArgs, settings: &Settings) -> Result<usize, CommandError> {
     let most = settings.max_sandboxes.value.0.unwrap_or(u32::MAX);
-    let room = usize::try_from(most.saturating_sub(1)).unwrap_or(usize::MAX);
+    let others = 1 + u32::from(args.pool);
+    let room = usize::try_from(most.saturating_sub(others)).unwrap_or(usize::MAX);
     match args.max_running {
         None => Ok(USUAL_RUNNING.min(room).max(1)),
         Some(asked) if usize::from(asked) <= room => Ok(usize::from(asked.max(1))),
         Some(asked) => Err(CommandError::usage(
-            format!("{asked} sessions cannot work at the same time: `max_sandboxes` is {most}"),
+            format!(
+                "{asked} sessions cannot work at the same time beside a pool of {}: `max_sandboxes` is {most}",
+                args.pool
+            ),
             format!(
                 "raise it in glovebox.toml to {} or more",
-                u32::from(asked) + 1
+                u32::from(asked) + others
             ),
         )),
     }
@@ -241,6 +247,19 @@ fn raise_open_files() {
             "no more files may be open at the same time"
         );
     }
+}
+
+/// How many sandboxes are started ahead: they are over empty workspaces, which sessions have unless there is a project.
+fn pool(args: &ServeArgs, placement: Placement) -> Result<usize, CommandError> {
+    let problem = match placement {
+        _ if args.pool == 0 => return Ok(0),
+        Placement::Local => "without sandboxes none can be started ahead",
+        Placement::Sandbox if args.project.is_some() => {
+            "a sandbox that is started ahead shows the project as it was then, so sessions of a project begin without"
+        }
+        Placement::Sandbox => return Ok(usize::from(args.pool)),
+    };
+    Err(CommandError::usage(problem, "leave --pool out"))
 }
 
 /// What sandboxes may use together. One of the usual settings has to fit.
