@@ -27,6 +27,7 @@ mod pull;
 mod push;
 mod race;
 mod rival;
+mod serve;
 mod start;
 mod table;
 mod timer;
@@ -51,7 +52,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, idle, parallel, filter, checkpoint, egress, bundle
+    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, idle, parallel, filter, checkpoint, egress, bundle, serve
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -70,7 +71,7 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 16] = [
+const BENCHES: [(&str, Bench); 17] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
@@ -86,6 +87,7 @@ const BENCHES: [(&str, Bench); 16] = [
     ("checkpoint", checkpoint::run),
     ("egress", egress::run),
     ("bundle", bundle::run),
+    ("serve", serve::run),
     // Last: a thousand sandboxes leave the kernel with caches that would be in the others' way.
     ("idle", idle::run),
 ];

@@ -1,0 +1,298 @@
+//! `glovebox serve`: one tool call beside the library's, the start of a session with and without a sandbox ahead, a hundred
+//! sessions at once, and what one costs that has nothing to do.
+
+use crate::http::{Connection, place_of};
+use crate::idle::{children, pss_of_all};
+use crate::race::{Contestant, Sample, race};
+use crate::table::Table;
+use crate::world::World;
+use anyhow::{Context as _, Result, ensure};
+use glovebox_sandbox::{Registry, RegistryConfig};
+use glovebox_tools::ToolSession;
+use serde_json::{Value, json};
+use std::fs;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+const GROUP: &str = "serve";
+const CALL: &str = "one Read through the server";
+const START: &str = "a session of one answer, from its request to its last event";
+const SESSIONS: usize = 100;
+const CALLS: usize = 20;
+/// Sessions whose sandboxes go on although nothing is to do.
+const IDLE: usize = 20;
+/// How long a pool has to fill again.
+const REFILL: Duration = Duration::from_millis(700);
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
+    let server = match Server::start(world, 0, &["--max-running", "100"]) {
+        Ok(server) => server,
+        Err(error) => {
+            table.skip(GROUP, "everything", format!("{error:#}"));
+            return Ok(());
+        }
+    };
+    calls(world, table, &server)?;
+    load(world, table, &server);
+    drop(server);
+    let done = starts(world, table).and_then(|()| idle(world, table));
+    remove_all(world)?;
+    done
+}
+
+/// What sessions leave, which goes on until somebody comes back.
+fn remove_all(world: &World) -> Result<()> {
+    let registry = registry(world)?;
+    for entry in registry.list()? {
+        registry.kill(&entry.name)?;
+    }
+    Ok(())
+}
+
+fn registry(world: &World) -> Result<Registry> {
+    Ok(Registry::open(RegistryConfig {
+        state_dir: world.cli_state()?,
+        max_sandboxes: 1200,
+    })?)
+}
+
+/// A server whose model makes so many calls of Read; it ends when this is dropped.
+struct Server {
+    child: Child,
+    place: String,
+}
+
+impl Server {
+    fn start(world: &World, calls: usize, args: &[&str]) -> Result<Self> {
+        let calls = if calls == 0 { CALLS } else { calls };
+        let content = "a line\n".repeat(calls + 1);
+        let write = json!({ "path": "file", "content": content });
+        let mut lines = vec![call_line(1, "Write", &write)];
+        // Each a little different: an agent that only repeats itself is stopped.
+        lines.extend(
+            (1..calls).map(|turn| {
+                call_line(turn + 1, "Read", &json!({ "path": "file", "offset": turn }))
+            }),
+        );
+        let text = json!({ "kind": "text", "text": "done" });
+        lines.push(json!({ "type": "answered", "turn": calls + 1, "parts": [text] }).to_string());
+        let model = world.scratch("serve")?.join(format!("{calls}.jsonl"));
+        fs::write(&model, lines.join("\n"))?;
+        let model = format!("replay:{}", model.display());
+        let mut child = world
+            .glovebox()?
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--no-toolchains",
+                "--log-level",
+                "error",
+            ])
+            .args([
+                "--max-requests-per-second",
+                "0",
+                "--max-running-per-user",
+                "100",
+            ])
+            .args(["--max-queued-per-user", "200", "--model", &model])
+            .args(args)
+            .env("GLOVEBOX_SERVER_TOKEN", TOKEN)
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let place = place_of(&mut child);
+        let mut server = Self {
+            child,
+            place: String::new(),
+        };
+        server.place = place?;
+        Ok(server)
+    }
+
+    fn connect(&self) -> Result<Connection> {
+        Connection::open(&self.place, TOKEN)
+    }
+
+    /// Does a task: how long it took, and its events.
+    fn work(&self) -> Result<(Duration, Vec<Value>)> {
+        let mut connection = self.connect()?;
+        let begun = Instant::now();
+        let task = json!({ "task": "x" }).to_string();
+        let (_, answer) = connection.ask("POST", "/api/tasks", "application/json", &task)?;
+        let answer: Value = serde_json::from_str(&answer)?;
+        let events = answer["events_url"].as_str().context(answer.to_string())?;
+        let (_, text) = connection.ask("GET", events, "application/json", "")?;
+        let took = begun.elapsed();
+        let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let events = data
+            .map(serde_json::from_str)
+            .collect::<Result<Vec<Value>, _>>()?;
+        let last = events.last().context("no events")?;
+        ensure!(last["ending"] == "completed", "{last}");
+        Ok((took, events))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Asked to end, it ends what waits in its pool; it may have ended already.
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn call_line(turn: usize, tool: &str, arguments: &Value) -> String {
+    let call =
+        json!({ "kind": "call", "id": format!("c{turn}"), "name": tool, "arguments": arguments });
+    json!({ "type": "answered", "turn": turn, "parts": [call] }).to_string()
+}
+
+fn calls(world: &World, table: &mut Table, server: &Server) -> Result<()> {
+    fs::write(world.workspace.join("read-by-call"), "a line\n")?;
+    let tools = ToolSession::new(Arc::new(world.sandbox(&world.unlimited())?));
+    let mut connection = server.connect()?;
+    let (_, made) = connection.ask("POST", "/api/sandboxes", "application/json", "{}")?;
+    let made: Value = serde_json::from_str(&made)?;
+    let path = format!(
+        "/api/sandboxes/{}/call",
+        made["id"].as_str().context(made.to_string())?
+    );
+    let write = json!({ "tool": "Write", "arguments": { "path": "file", "content": "a line\n" } });
+    connection.ask("POST", &path, "application/json", &write.to_string())?;
+    let read = json!({ "tool": "Read", "arguments": { "path": "file" } }).to_string();
+    let contestants = vec![
+        Contestant::whole("the library's call", || {
+            let outcome = tools.call("Read", json!({ "path": "read-by-call" }), &NEVER)?;
+            ensure!(!outcome.is_error, "{}", outcome.text);
+            Ok(())
+        }),
+        Contestant::whole(
+            "`POST /api/sandboxes/{id}/call`, one connection",
+            move || {
+                let (head, answer) = connection.ask("POST", &path, "application/json", &read)?;
+                ensure!(head.contains(" 200 "), "{answer}");
+                Ok(())
+            },
+        ),
+    ];
+    let outcome = race(contestants, world.rounds(1000), world.budget(10));
+    table.race(CALL, "a small file, the sandbox waits", outcome, &[]);
+    Ok(())
+}
+
+/// So many sessions at once, each of several calls: how long the calls took by the sessions' own logs.
+fn load(world: &World, table: &mut Table, server: &Server) {
+    let sessions = if world.is_quick { 10 } else { SESSIONS };
+    let begun = Instant::now();
+    let done = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..sessions)
+            .map(|_| scope.spawn(|| server.work()))
+            .collect();
+        let ended = threads.into_iter().map(|thread| {
+            thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a thread panicked"))
+                .flatten()
+        });
+        ended.collect::<Vec<_>>()
+    });
+    let wall = begun.elapsed();
+    let mut errors = 0;
+    let mut taken = Vec::new();
+    for work in done {
+        let events = match work {
+            Ok((_, events)) => events,
+            Err(error) => {
+                table.skip(GROUP, "one of the sessions at once", format!("{error:#}"));
+                errors += 1;
+                continue;
+            }
+        };
+        let of = |kind: &'static str| {
+            let all = events.iter().filter(move |event| event["type"] == kind);
+            all.map(|event| (event["at_unix_ms"].as_u64().unwrap_or(0), event))
+        };
+        for ((begun, _), (ended, event)) in of("call_started").zip(of("call_finished")) {
+            if event["is_error"] == true {
+                errors += 1;
+            }
+            taken.push(Duration::from_millis(ended.saturating_sub(begun)));
+        }
+    }
+    let sample = Sample::of("calls", &taken);
+    let what = format!("{sessions} sessions at once, {CALLS} calls each");
+    table.figure(GROUP, format!("{what}: errors"), f64::from(errors), "");
+    table.figure(
+        GROUP,
+        format!("{what}: all done in"),
+        wall.as_secs_f64(),
+        "s",
+    );
+    table.figure(
+        GROUP,
+        format!("{what}: a call, p50"),
+        sample.p50_us / 1e3,
+        "ms",
+    );
+    table.figure(
+        GROUP,
+        format!("{what}: a call, p95"),
+        sample.p95_us / 1e3,
+        "ms",
+    );
+}
+
+fn starts(world: &World, table: &mut Table) -> Result<()> {
+    let cold = Server::start(world, 1, &[])?;
+    let warm = Server::start(world, 1, &["--pool", "2"])?;
+    let start = |server: &Server| {
+        std::thread::sleep(REFILL);
+        Ok(server.work()?.0)
+    };
+    let contestants = vec![
+        Contestant::new("its sandbox is started", || start(&cold)),
+        Contestant::new("its sandbox was started ahead (`--pool`)", || start(&warm)),
+    ];
+    let outcome = race(contestants, world.rounds(30), world.budget(60));
+    table.race(START, "over HTTP, recorded answers, one call", outcome, &[]);
+    Ok(())
+}
+
+/// Sessions that have ended and whose sandboxes wait for somebody to come back.
+fn idle(world: &World, table: &mut Table) -> Result<()> {
+    let server = Server::start(world, 1, &[])?;
+    let registry = registry(world)?;
+    let total = || -> Result<f64> {
+        let mut all = vec![server.child.id()];
+        let entries = registry.list()?;
+        for supervisor in entries.into_iter().filter_map(|entry| entry.pid) {
+            all.push(supervisor);
+            all.extend(children(&supervisor.to_string())?);
+        }
+        Ok(pss_of_all(&all))
+    };
+    for _ in 0..3 {
+        server.work()?;
+    }
+    std::thread::sleep(REFILL);
+    let before = total()?;
+    for _ in 0..IDLE {
+        server.work()?;
+    }
+    std::thread::sleep(REFILL);
+    let each = (total()? - before) / IDLE as f64;
+    table.figure(
+        GROUP,
+        "an idle session with its sandbox: memory of all processes",
+        each,
+        "KiB",
+    );
+    Ok(())
+}
