@@ -19,8 +19,12 @@ use std::time::{Duration, Instant};
 pub struct RunnerConfig {
     /// Calls at a time, over all tenants.
     pub max_parallel: usize,
-    /// The same of [`Engine::Node`], each of which has a sandbox of its own.
+    /// Those of one tenant.
+    pub max_parallel_of_tenant: usize,
+    /// Calls with [`Engine::Node`] at a time, each of which has a sandbox of its own.
     pub max_parallel_node: usize,
+    /// Those of one tenant.
+    pub max_parallel_node_of_tenant: usize,
     /// Where Node is.
     pub node: NodeView,
     /// Hosts that tools may reach; none in what is usual.
@@ -31,7 +35,9 @@ impl Default for RunnerConfig {
     fn default() -> Self {
         Self {
             max_parallel: 64,
+            max_parallel_of_tenant: 64,
             max_parallel_node: 8,
+            max_parallel_node_of_tenant: 8,
             node: NodeView::default(),
             hosts: HostGrant::default(),
         }
@@ -60,8 +66,8 @@ impl ToolRunner {
             fetcher: ToolFetcher::start(&config.hosts)?,
             hosts: config.hosts,
             pool: Arc::new(Pool::new(registry)),
-            gate: Gate::new(config.max_parallel),
-            node_gate: Gate::new(config.max_parallel_node),
+            gate: Gate::new(config.max_parallel, config.max_parallel_of_tenant),
+            node_gate: Gate::new(config.max_parallel_node, config.max_parallel_node_of_tenant),
             node: config.node,
         })
     }
@@ -130,7 +136,7 @@ impl ToolRunner {
         limits: CallLimits,
         cancel: &AtomicBool,
     ) -> Result<EndedCall, CallFailure> {
-        let _turn = self.gate.enter(cancel)?;
+        let _turn = self.gate.enter(tenant, cancel)?;
         let sandbox = self.pool.sandbox(tenant);
         let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
         let process = pool::process(deadline(limits));
@@ -159,7 +165,7 @@ impl ToolRunner {
             let message = "the engine `node` has no fixed clock; use the engine `quickjs`";
             return Err(CallFailure::new(FailureKind::Unavailable, message));
         }
-        let _turn = self.node_gate.enter(cancel)?;
+        let _turn = self.node_gate.enter(request.tenant, cancel)?;
         let sandbox = node::sandbox(self.pool.registry(), &self.node, &self.hosts, limits);
         let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
         let process = Process {

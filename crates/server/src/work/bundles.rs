@@ -29,6 +29,8 @@ const MAX_READERS: usize = 2;
 /// Calls of tools at the same time, and of one user.
 const MAX_CALLS: usize = 64;
 pub(crate) const MAX_CALLS_PER_USER: usize = 16;
+/// Calls of one user with the engine `node` at the same time, of the eight of all users; more wait.
+const MAX_NODE_CALLS_PER_USER: usize = 4;
 
 /// A bundle whose tools are ready to be called.
 #[derive(Debug)]
@@ -120,6 +122,8 @@ impl Bundles {
                 Arc::clone(&config.registry),
                 RunnerConfig {
                     max_parallel: MAX_CALLS,
+                    max_parallel_of_tenant: MAX_CALLS_PER_USER,
+                    max_parallel_node_of_tenant: MAX_NODE_CALLS_PER_USER,
                     node: config.bundles.node.clone(),
                     hosts: config.bundles.tool_hosts.clone(),
                     ..RunnerConfig::default()
