@@ -1,6 +1,8 @@
 //! A host that a command was refused: whoever sits at the terminal is asked once, and the answer holds.
 
 use super::{agent, at_terminal_with, last_results};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use testkit::{ModelServer, Person, Step, skip};
 
 fn look_up(name: &str) -> Step {
@@ -79,4 +81,45 @@ fn where_nobody_sits_nothing_is_asked_or_opened() {
             "{result}"
         );
     }
+}
+
+/// The address of this machine in its network; nothing is sent to find it.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("198.51.100.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback()).then_some(address)
+}
+
+#[test]
+fn an_address_without_a_name_is_asked_about_too() {
+    let Some(address) = own_address() else {
+        skip!("this machine has no address but its loopback's");
+    };
+    let listener = TcpListener::bind((address, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 100]);
+            let _ = stream.write_all(b"arrived\n");
+        }
+    });
+    let command = format!("exec 3<>/dev/tcp/{address}/{port}; echo >&3; cat <&3");
+    let step = || Step::call("Bash", &format!(r#"{{"command":"{command}"}}"#));
+    Person::each(|person| {
+        let server = ModelServer::start([step(), step(), Step::text("Done.")]);
+        let question = format!("open {address}:{port}");
+        let answers = [(question.as_str(), "y\n")];
+        let placement = "--sandbox --net egress";
+        let Some(shown) = at_terminal_with(person, &server, placement, "ask it", &answers) else {
+            skip!("there is no terminal to ask at");
+        };
+        assert_eq!(shown.matches(&question).count(), 1, "{shown}");
+        let results = last_results(&server);
+        assert!(
+            results[0].contains("the user has opened it now: run the command again"),
+            "{results:?}"
+        );
+        assert!(results[1].contains("arrived"), "{results:?}");
+    });
 }

@@ -61,7 +61,10 @@ fn a_name_that_was_looked_up_is_named() {
 #[test]
 fn an_address_that_was_tried_is_seen() {
     Person::each(|person| {
-        for address in ["192.0.2.1", "2001:db8::1"] {
+        for (address, remedy) in [
+            ("192.0.2.1", "`--allow 192.0.2.1` opens it"),
+            ("2001:db8::1", "`--allow ADDRESS:PORT` opens an address"),
+        ] {
             let ran = person.script("run", &connect(address)).run().expect_code(1);
             assert!(
                 ran.err()
@@ -69,8 +72,8 @@ fn an_address_that_was_tried_is_seen() {
                 "as {}: {address}: {ran}",
                 person.name()
             );
-            let remedy = "`--net egress` with `--allow ADDRESS:PORT` opens an address";
-            assert!(ran.err().contains(remedy), "{ran}");
+            let remedy = format!("`--net egress` with {remedy}");
+            assert!(ran.err().contains(&remedy), "{ran}");
         }
         // What is refused by the sandbox's own machine met no wall.
         assert!(kinds(person, "", &connect("127.0.0.1")).is_empty());

@@ -155,7 +155,7 @@ fn a_listed_host_is_reached_and_no_other() {
             ),
             (
                 "http://198.51.100.1/".to_owned(),
-                "or list the address: `--allow ADDRESS:PORT`",
+                "`--allow 198.51.100.1` opens it",
             ),
         ] {
             let ran = person

@@ -195,7 +195,7 @@ fn what_cannot_be_opened_or_asked_is_told() {
             .run()
             .expect_code(0);
         for (words, code, told) in [
-            ("192.0.2.1:80", 3, "is an address"),
+            ("127.0.0.1:80", 3, "the sandbox itself"),
             ("localhost:8080=private", 3, "the sandbox itself"),
             ("bad.test", 3, "stays closed"),
             ("nmp", 3, "neither a host nor a preset"),

@@ -194,7 +194,7 @@ fn clients_that_are_told_of_the_proxy_use_it() {
 }
 
 /// The address of this machine in its network; nothing is sent to find it.
-fn own_address() -> Option<IpAddr> {
+pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("198.51.100.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();

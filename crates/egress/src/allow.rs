@@ -5,6 +5,7 @@ use crate::policy::rule::Rule;
 use crate::policy::{Policy, PolicyError};
 use glovebox_proto::dns::is_local;
 use std::io;
+use std::net::Ipv4Addr;
 
 /// Why a rule cannot be added to a running proxy.
 #[derive(Debug, thiserror::Error)]
@@ -12,12 +13,14 @@ pub enum AllowError {
     /// It is no rule, or there are too many.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// It is about an address.
-    #[error(
-        "`{0}` is an address: those are opened when a sandbox starts; while it runs, give it a name \
-         (`NAME:PORT={0}`)"
-    )]
-    Address(Host),
+    /// An address cannot be made one of the sandbox's own.
+    #[error("{address} cannot be opened while the sandbox runs: {error}")]
+    Address {
+        /// The address.
+        address: Ipv4Addr,
+        /// What the kernel says.
+        error: io::Error,
+    },
     /// It is about a name that never leaves the sandbox.
     #[error("`{0}` is the sandbox itself, whatever the rules say; choose another name")]
     OwnName(Host),
@@ -58,12 +61,10 @@ pub(crate) fn new_rules<S: AsRef<str>>(
     let rules = Policy::new(words, &[])?.allowed().to_vec();
     for rule in &rules {
         let Some(host) = rule.host() else { continue };
-        match host {
-            Host::Address(_) => return Err(AllowError::Address(host.clone())),
-            Host::Name(name) if is_local(name.as_str().as_bytes()) => {
-                return Err(AllowError::OwnName(host.clone()));
-            }
-            Host::Name(_) => {}
+        if let Host::Name(name) = host
+            && is_local(name.as_str().as_bytes())
+        {
+            return Err(AllowError::OwnName(host.clone()));
         }
         let closing = |port: &u16| in_force.closing_rule(host, Some(*port));
         let closed: Option<Vec<&Rule>> = rule.opened_ports().iter().map(closing).collect();
@@ -85,16 +86,23 @@ mod tests {
     fn what_cannot_be_opened_while_a_sandbox_runs_is_told() {
         let policy = Policy::new(&["a.example"], &["b.example", "c.example:80"]).unwrap();
         let told = |word: &str| new_rules(&[word], &policy).unwrap_err().to_string();
-        assert!(told("192.0.2.1:80").contains("is an address"));
-        assert!(told("[::1]:80").contains("is an address"));
-        assert!(told("127.0.0.1:80").contains("is an address"));
+        assert!(told("[::1]:80").contains("the sandbox itself"));
+        assert!(told("127.0.0.1:80").contains("the sandbox itself"));
         assert!(told("localhost:80=private").contains("the sandbox itself"));
         assert!(told("x.localhost").contains("the sandbox itself"));
         assert!(told("b.example:8080").contains("`b.example` denied"));
         assert!(told("c.example:80").contains("`c.example:80` denied"));
         assert!(told("nmp").contains("neither a host nor a preset"));
         assert!(told("169.254.169.254").contains("never reached"));
-        for fine in ["c.example", "*.b.example", "npm", "d.example:5=127.0.0.1"] {
+        for fine in [
+            "c.example",
+            "*.b.example",
+            "npm",
+            "d.example:5=127.0.0.1",
+            "192.0.2.1:80",
+            "10.0.0.1:5432",
+            "[2001:db8::1]",
+        ] {
             assert!(new_rules(&[fine], &policy).is_ok(), "{fine}");
         }
     }

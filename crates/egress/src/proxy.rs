@@ -40,12 +40,30 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
 pub struct Sockets {
     /// Bound to the port where programs ask for names.
     pub names: OwnedFd,
+    /// Gives the sandbox further addresses.
+    pub addresses: Box<dyn AddAddress>,
     /// Stream sockets that are not bound yet; one is used for each port.
     pub spare: Vec<OwnedFd>,
     /// The first of the addresses that stand in for names; they are the sandbox's own.
     pub first_address: Ipv4Addr,
     /// Where programs that know of proxies ask; the address is the sandbox's own and stands for no name.
     pub proxy: SocketAddrV4,
+}
+
+/// Gives a sandbox's own network further addresses, so that what its programs connect to there arrives at the proxy.
+pub trait AddAddress: std::fmt::Debug + Send + Sync {
+    /// Adds one. `number` tells apart the addresses that a rule opens, from 0 on.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn add_address(&self, number: usize, address: Ipv4Addr) -> io::Result<()>;
+}
+
+/// Addresses that rules open and that the sandbox has.
+#[derive(Debug)]
+struct OwnAddresses {
+    known: BTreeSet<Ipv4Addr>,
+    add: Box<dyn AddAddress>,
 }
 
 /// A running proxy. Dropping it ends it, with every connection it carries, once what programs have sent before they
@@ -65,6 +83,7 @@ pub struct ProxyHandle(Arc<Shared>);
 struct Shared {
     state: Arc<ProxyState>,
     listeners: Mutex<Listeners>,
+    addresses: Mutex<OwnAddresses>,
     /// One for each connection there may be.
     places: Arc<Semaphore>,
     runtime: Handle,
@@ -82,7 +101,8 @@ impl Proxy {
         resolve: Arc<dyn Resolve>,
         interceptor: Option<Interceptor>,
     ) -> io::Result<Self> {
-        let ports = control.policy.in_force().ports();
+        let in_force = control.policy.in_force();
+        let (ports, first_rules) = (in_force.ports(), control.policy.of_beginning());
         let (first_address, proxy) = (sockets.first_address, sockets.proxy);
         let state = ProxyState::new(control, resolve, first_address, proxy, interceptor);
         let state = Arc::new(state);
@@ -102,6 +122,10 @@ impl Proxy {
         let handle = ProxyHandle(Arc::new(Shared {
             state,
             listeners: Mutex::new(Listeners::new(sockets.spare)),
+            addresses: Mutex::new(OwnAddresses {
+                known: first_rules.addresses(),
+                add: sockets.addresses,
+            }),
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             runtime: runtime.handle().clone(),
         }));
@@ -110,6 +134,10 @@ impl Proxy {
         for address in hosts.chain(asked) {
             handle.listen(address)?;
         }
+        // Those that an earlier proxy of this sandbox was told to open.
+        handle
+            .add_addresses(&in_force.addresses())
+            .map_err(|(_, error)| error)?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("egress".to_owned())
@@ -175,8 +203,10 @@ impl ProxyHandle {
         let policy = &self.control().policy;
         let in_force = policy.in_force();
         let rules = new_rules(words, &in_force)?;
-        let ports = in_force.with(rules.clone())?.ports();
-        self.listen_all(&ports)?;
+        let wanted = in_force.with(rules.clone())?;
+        self.listen_all(&wanted.ports())?;
+        self.add_addresses(&wanted.addresses())
+            .map_err(|(address, error)| AllowError::Address { address, error })?;
         policy.add(&rules, end_of(lifetime))?;
         let mut list = policy.list();
         list.retain(|one| !one.is_denial && rules.contains(&one.rule));
@@ -192,6 +222,21 @@ impl ProxyHandle {
             let _ = done.send(probe(&state, &host, port).await);
         });
         answer.recv().ok()
+    }
+
+    /// Makes these the sandbox's own, so far as they are not.
+    fn add_addresses(&self, wanted: &BTreeSet<Ipv4Addr>) -> Result<(), (Ipv4Addr, io::Error)> {
+        let addresses = self.0.addresses.lock();
+        let mut addresses = addresses.unwrap_or_else(PoisonError::into_inner);
+        for address in wanted {
+            if !addresses.known.contains(address) {
+                let number = addresses.known.len();
+                let added = addresses.add.add_address(number, *address);
+                added.map_err(|error| (*address, error))?;
+                addresses.known.insert(*address);
+            }
+        }
+        Ok(())
     }
 
     fn listen_all(&self, ports: &BTreeSet<u16>) -> Result<(), AllowError> {

@@ -27,6 +27,8 @@ pub enum Denial {
     Connection {
         /// How many attempts.
         attempts: u64,
+        /// The rule that would open the last of them, where the command or its output names one.
+        rule: Option<String>,
         /// Another command ran at the same time, and may have been the one.
         is_shared: bool,
     },
@@ -81,7 +83,7 @@ pub enum Denial {
 }
 
 /// Why a secret is not filled in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SecretReason {
     /// It is not for this host.
     OtherHost,
@@ -109,7 +111,7 @@ impl SecretReason {
 }
 
 /// Why a host may not be reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EgressReason {
     /// No rule names it.
     Unlisted,
@@ -134,6 +136,20 @@ pub enum EgressReason {
 }
 
 impl EgressReason {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Unlisted,
+        Self::Port,
+        Self::Denied,
+        Self::Private,
+        Self::OtherName,
+        Self::NoTls,
+        Self::Address,
+        Self::Never,
+        Self::ByteLimit,
+        Self::ConnectionLimit,
+    ];
+
     /// A word for programs.
     pub const fn word(self) -> &'static str {
         match self {
@@ -185,6 +201,7 @@ impl Denial {
             }
             Self::Connection {
                 attempts,
+                rule: _,
                 is_shared,
             } => {
                 let asker = asker(*is_shared);
@@ -242,7 +259,16 @@ impl Denial {
                 " opens listed hosts".into(),
             ]
             .into(),
-            Self::Connection { .. } => [
+            Self::Connection {
+                rule: Some(rule), ..
+            } => [
+                Setting::Net.of("egress"),
+                " with ".into(),
+                Setting::Allow.of(rule),
+                " opens it".into(),
+            ]
+            .into(),
+            Self::Connection { rule: None, .. } => [
                 Setting::Net.of("egress"),
                 " with ".into(),
                 Setting::Allow.of("ADDRESS:PORT"),
@@ -288,6 +314,15 @@ impl Denial {
                 last: safe_text(&last),
                 is_shared,
             },
+            Self::Connection {
+                attempts,
+                rule,
+                is_shared,
+            } => Self::Connection {
+                attempts,
+                rule: rule.as_deref().map(safe_text),
+                is_shared,
+            },
             Self::ReadOnly { path, mount } => Self::ReadOnly {
                 path: safe_text(&path),
                 mount: safe_text(&mount),
@@ -323,11 +358,7 @@ impl Denial {
                 attempts,
                 is_shared,
             },
-            other @ (Self::Connection { .. }
-            | Self::Memory
-            | Self::Processes
-            | Self::FileSize
-            | Self::Disk) => other,
+            other @ (Self::Memory | Self::Processes | Self::FileSize | Self::Disk) => other,
         }
     }
 }

@@ -54,6 +54,11 @@ impl LivePolicy {
         Arc::clone(&self.current().in_force)
     }
 
+    /// What held in the beginning.
+    pub(crate) fn of_beginning(&self) -> Policy {
+        self.current().base.clone()
+    }
+
     /// Adds rules until `until`, or for good. A rule that was added before gets the new end.
     ///
     /// # Errors

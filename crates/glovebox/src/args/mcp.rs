@@ -14,7 +14,7 @@ use std::path::PathBuf;
         kept there under a name that the client is told, for `glovebox diff` and `glovebox pull`. Over standard \
         input and output the next client of the project goes on where the last one stopped.",
     after_help = "Examples:\n  claude mcp add glovebox -- glovebox mcp\n  \
-        glovebox mcp --toolset review --net host\n  glovebox mcp --sandbox work\n  \
+        glovebox mcp --toolset review --net egress --allow npm\n  glovebox mcp --sandbox work\n  \
         GLOVEBOX_MCP_TOKEN=... glovebox mcp --http 127.0.0.1:8722"
 )]
 pub(crate) struct McpArgs {

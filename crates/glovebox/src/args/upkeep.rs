@@ -125,7 +125,7 @@ pub(crate) struct RenameArgs {
         Together they take at most 20 GiB; those of projects that were \
         unused for the longest time go first. Without an action, lists them.",
     after_help = "Examples:\n  \
-        glovebox run --cache --net host -- cargo fetch\n  \
+        glovebox run --cache --net egress --allow crates -- cargo fetch\n  \
         glovebox cache\n  \
         glovebox cache prune ~/src/api\n  \
         glovebox cache prune --older-than 30d --yes",

@@ -44,6 +44,7 @@ pub(super) fn find(job: &Job, network: Option<&mut NetworkUse>) -> Vec<Denial> {
             },
             None => Denial::Connection {
                 attempts: news.connections,
+                rule: None,
                 is_shared,
             },
         });

@@ -7,7 +7,7 @@
 use super::{Context as _, FailedStep, Report};
 use crate::channel;
 use crate::sys::once;
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -34,10 +34,12 @@ const SINGLE: Ipv4Addr = Ipv4Addr::BROADCAST;
 
 /// Makes the sockets in the network namespace of this thread, and hands them over.
 pub(super) fn hand_over(control: &OwnedFd, captured: &[Ipv4Addr]) -> Result<(), FailedStep> {
-    once::add_loopback_address(1, ADDRESS, NETMASK)
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .cannot("make a socket of the sandbox's network")?;
+    once::add_loopback_address(socket.as_fd(), 1, ADDRESS, NETMASK)
         .cannot("give the sandbox addresses that stand in for names")?;
-    for (number, address) in (2..).zip(captured.iter().take(MAX_CAPTURED)) {
-        once::add_loopback_address(number, *address, SINGLE)
+    for (number, address) in captured.iter().take(MAX_CAPTURED).enumerate() {
+        capture(socket.as_fd(), number, *address)
             .cannot("give the sandbox the addresses that are listed")?;
     }
     let step = "make the sockets of the way out";
@@ -54,6 +56,21 @@ pub(super) fn hand_over(control: &OwnedFd, captured: &[Ipv4Addr]) -> Result<(), 
     let fds: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
     channel::send(control, &Report::Egress, &fds)
         .map_err(|_| FailedStep::new("hand over the way out", Errno::PIPE))
+}
+
+/// Makes an address of another machine one of the sandbox's own, in the network namespace that `socket` is of: what its
+/// programs connect to there arrives at the sockets of the way out. `number` tells apart such addresses, from 0 on. The
+/// owner of a sandbox can do that too, from outside: the user that made a user namespace has all capabilities over it
+/// (user_namespaces(7)).
+///
+/// # Errors
+/// What the kernel says; ENOSPC beyond [`MAX_CAPTURED`].
+pub fn capture(socket: BorrowedFd<'_>, number: usize, address: Ipv4Addr) -> Result<(), Errno> {
+    let alias = u8::try_from(number + 2).map_err(|_| Errno::NOSPC)?;
+    if number >= MAX_CAPTURED {
+        return Err(Errno::NOSPC);
+    }
+    once::add_loopback_address(socket, alias, address, SINGLE)
 }
 
 /// The socket for questions for names, of the sandbox's own network namespace: to its commands this is port 53 of

@@ -4,7 +4,7 @@
     reason = "ioctl(2) on an interface request and keyctl(2) have no safe wrapper"
 )]
 
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
 use std::net::Ipv4Addr;
@@ -39,15 +39,15 @@ pub(crate) fn loopback_up() -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(last()) }
 }
 
-/// Gives `lo` of the current network namespace a further address, with the mask that says how many addresses come
-/// with it (netdevice(7)). `number` tells apart the addresses that are given so.
+/// Gives `lo` of the network namespace that `socket` is of a further address, with the mask that says how many addresses
+/// come with it (netdevice(7)). `number` tells apart the addresses that are given so.
 pub(crate) fn add_loopback_address(
+    socket: BorrowedFd<'_>,
     number: u8,
     address: Ipv4Addr,
     netmask: Ipv4Addr,
 ) -> Result<(), Errno> {
     let name = format!("lo:{number}");
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     for (order, address) in [
         (libc::SIOCSIFADDR, address),
         (libc::SIOCSIFNETMASK, netmask),

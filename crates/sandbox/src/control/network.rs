@@ -14,6 +14,8 @@ const MAX_WORDS: usize = 100;
 const MAX_WORD_BYTES: usize = 512;
 /// Size at which a page ends. An item is smaller than what is left of a packet then.
 const PAGE_BYTES: usize = 48 << 10;
+/// Most decisions of one answer about news; the largest take 3 KiB each.
+const NEWS_ITEMS: usize = 16;
 /// Most items of a page.
 const PAGE_ITEMS: usize = 1000;
 
@@ -29,6 +31,8 @@ pub(crate) enum NetworkOrder {
     LogChanges { after: u64, wait_ms: u64 },
     /// The rules in force, without the first so many.
     Rules { skip: usize },
+    /// What was decided and carried since this was asked for last.
+    News { is_last: bool },
     /// What was carried.
     Stats,
     /// Change limits, and say what was carried.
@@ -80,6 +84,7 @@ pub(super) fn answer(proxy: Option<&ProxyHandle>, order: NetworkOrder) -> Result
             page(proxy.control().log_changes(after, PAGE_ITEMS, wait))
         }
         NetworkOrder::Rules { skip } => page(proxy.control().rules().into_iter().skip(skip)),
+        NetworkOrder::News { is_last } => to_json(&proxy.control().take_news(NEWS_ITEMS, is_last)),
         NetworkOrder::Stats => to_json(&proxy.control().stats()),
         NetworkOrder::Limit(changes) => {
             proxy.control().change_limits(changes);
@@ -111,10 +116,9 @@ pub(crate) fn allow(
 ) -> Result<Vec<RuleInForce>, Fault> {
     proxy.allow(words, lifetime).map_err(|error| {
         let code = match error {
-            AllowError::Policy(_) | AllowError::Address(_) | AllowError::OwnName(_) => {
-                Code::InvalidArgument
-            }
+            AllowError::Policy(_) | AllowError::OwnName(_) => Code::InvalidArgument,
             AllowError::Denied { .. } => Code::PermissionDenied,
+            AllowError::Address { .. } => Code::Unsupported,
             AllowError::TooManyPorts { .. } | AllowError::Port { .. } => Code::Busy,
         };
         Fault::refused(code, error.to_string())

@@ -2,8 +2,9 @@
 //!
 //! In: the end of a job, the sandbox's spec, and the end of the job's output. Out: records, bounded and printable.
 //! The output is a hint and no more: a record is made only of a path that the spec hides, and of a disk limit that
-//! the kernel holds.
+//! the kernel holds; an address that it names is added to a record about addresses.
 
+use super::addresses;
 use crate::state::layout::{LAYERS, open_dir};
 use crate::state::sandbox_dir::read_spec;
 use crate::{Sandbox, SandboxSpec};
@@ -46,7 +47,9 @@ impl Sandbox {
         let hides = spec
             .as_ref()
             .is_some_and(|spec| !spec.jail.hidden.is_empty());
-        let tail = if hides || disk_left.is_some() {
+        let seen = report.seen_denials();
+        let lacks_address = seen.iter().any(addresses::lacks_address);
+        let tail = if hides || disk_left.is_some() || lacks_address {
             self.output_tail(report).unwrap_or_default()
         } else {
             Vec::new()
@@ -54,12 +57,26 @@ impl Sandbox {
         if disk_left.is_some_and(|left| is_disk_used_up(left, &tail)) {
             denials.push(Denial::Disk);
         }
-        denials.extend(report.seen_denials());
+        if lacks_address {
+            let command = self.command_of(report).unwrap_or_default();
+            let named = |denial| addresses::with_address(denial, &tail, &command);
+            denials.extend(seen.into_iter().map(named));
+        } else {
+            denials.extend(seen);
+        }
         if let Some(spec) = spec {
             denials.extend(named_hidden(&tail, &spec.jail));
         }
         denials.truncate(MAX_DENIALS);
         denials
+    }
+
+    /// What a job ran, while that is still known.
+    fn command_of(&self, report: &ExitReport) -> Option<Vec<u8>> {
+        let jobs = self.jobs().ok()?;
+        let job = jobs.into_iter().find(|info| info.job == report.job)?;
+        let words: Vec<&[u8]> = job.argv.iter().map(|word| word.as_slice()).collect();
+        Some(words.join(&b' '))
     }
 
     /// The end of what a job has written, while that is still known.

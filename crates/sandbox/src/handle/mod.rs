@@ -5,6 +5,7 @@
 //! holds; dropping a client's handle closes a connection. What it is asked most often has its own words
 //! in `commands` and `files`.
 
+mod addresses;
 mod commands;
 pub(crate) mod denials;
 mod files;

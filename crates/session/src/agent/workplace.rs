@@ -31,9 +31,11 @@ const LEASE_MS: u64 = 3_600_000;
 fn correct_server() -> Remedy {
     Remedy::advice([
         "correct its table in glovebox.toml, or take it out; a server in the sandbox finds only what is in there, and \
-         the network only with "
+         hosts only with "
             .into(),
-        Setting::Net.of("host"),
+        Setting::Net.of("egress"),
+        " and ".into(),
+        Setting::Allow.into(),
     ])
 }
 

@@ -110,6 +110,15 @@ mod tests {
             rule("a.test", Some(22), EgressReason::Port).as_deref(),
             Some("a.test:22")
         );
+        for (host, port, rule_of) in [
+            ("10.0.0.5", Some(8080), Some("10.0.0.5:8080")),
+            ("8.8.8.8", None, Some("8.8.8.8")),
+            ("[fd00::1]", Some(443), Some("[fd00::1]")),
+            ("169.254.169.254", None, None),
+            ("127.0.0.1", Some(8080), None),
+        ] {
+            assert_eq!(rule(host, port, unlisted).as_deref(), rule_of, "{host}");
+        }
         for reason in [
             EgressReason::Denied,
             EgressReason::Private,

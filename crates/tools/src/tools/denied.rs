@@ -67,6 +67,7 @@ mod tests {
     fn what_the_model_cannot_do_is_the_users_to_do() {
         let denial = Denial::Connection {
             attempts: 1,
+            rule: None,
             is_shared: false,
         };
         assert_eq!(

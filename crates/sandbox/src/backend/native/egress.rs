@@ -1,11 +1,15 @@
 //! The way out of a sandbox that may reach listed hosts: its proxy, which lives as long as the sandbox.
 
 use crate::fault;
-use glovebox_egress::{Control, Interceptor, Proxy, ProxyHandle, Sockets, SystemResolver};
-use glovebox_jail::stage0::own_network::{FIRST_STAND_IN, PROXY};
+use glovebox_egress::{
+    AddAddress, Control, Interceptor, Proxy, ProxyHandle, Sockets, SystemResolver,
+};
+use glovebox_jail::stage0::own_network::{self, FIRST_STAND_IN, PROXY};
 use glovebox_proto::{Denial, Fault};
+use std::io;
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The proxy of a sandbox, as long as it lives.
@@ -24,8 +28,11 @@ impl SandboxProxy {
         let names = sockets
             .next()
             .ok_or_else(|| fault::internal("the sandbox did not hand over its way out"))?;
+        let network = names.try_clone();
+        let network = network.map_err(|error| fault::plain_io("cannot keep a socket", error))?;
         let sockets = Sockets {
             names,
+            addresses: Box::new(OwnNetwork(network)),
             spare: sockets.collect(),
             first_address: FIRST_STAND_IN,
             proxy: PROXY,
@@ -54,6 +61,16 @@ impl SandboxProxy {
 
     fn proxy(&self) -> std::sync::MutexGuard<'_, Option<Proxy>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The network namespace of a sandbox, by a socket that is of it.
+#[derive(Debug)]
+struct OwnNetwork(OwnedFd);
+
+impl AddAddress for OwnNetwork {
+    fn add_address(&self, number: usize, address: Ipv4Addr) -> io::Result<()> {
+        Ok(own_network::capture(self.0.as_fd(), number, address)?)
     }
 }
 

@@ -1,0 +1,252 @@
+//! Which address a command tried to reach, where it has been seen to try one that there is no way to.
+//!
+//! The kernel counts such attempts and does not say where they went. Programs do, in the line about their failure, or
+//! the command itself names the address. What is found is a rule to propose, and nothing is decided by it.
+
+use glovebox_egress::{AddressKind, kind};
+use glovebox_proto::{Denial, EgressReason};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// What stands between an address and a port, as programs write it.
+const BEFORE_PORT: [&str; 8] = [
+    ":",
+    " port ",
+    ", port ",
+    "\", port ",
+    " ",
+    ", ",
+    "', ",
+    "\", ",
+];
+/// How `bash` names an address and a port (`/dev/tcp/ADDRESS/PORT`).
+const DEVICE: &str = "/dev/tcp/";
+
+/// An address that a text names, with its port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NamedAddress {
+    address: Ipv4Addr,
+    port: Option<u16>,
+}
+
+/// Whether the record is about an address that is not known.
+pub(super) const fn lacks_address(denial: &Denial) -> bool {
+    matches!(
+        denial,
+        Denial::Connection { rule: None, .. }
+            | Denial::Egress {
+                reason: EgressReason::Address,
+                ..
+            }
+    )
+}
+
+/// The same with the address, if the end of the output or the command names one.
+pub(super) fn with_address(denial: Denial, output: &[u8], command: &[u8]) -> Denial {
+    // TRUST: a command writes what it likes; an address is digits and dots, and a rule is proposed and not made.
+    let output = named(&String::from_utf8_lossy(output)).pop();
+    let from_command = || named(&String::from_utf8_lossy(command)).into_iter().next();
+    let Some(named) = output.or_else(from_command) else {
+        return denial;
+    };
+    match denial {
+        Denial::Connection {
+            attempts,
+            is_shared,
+            rule: None,
+        } => Denial::Connection {
+            attempts,
+            is_shared,
+            rule: Some(named.rule()),
+        },
+        Denial::Egress {
+            reason: EgressReason::Address,
+            attempts,
+            is_shared,
+            ..
+        } => Denial::Egress {
+            host: named.address.to_string(),
+            port: named.port,
+            reason: EgressReason::Unlisted,
+            attempts,
+            is_shared,
+        },
+        other => other,
+    }
+}
+
+impl NamedAddress {
+    /// The rule that opens it.
+    fn rule(self) -> String {
+        match self.port {
+            None | Some(80 | 443) => self.address.to_string(),
+            Some(port) => format!("{}:{port}", self.address),
+        }
+    }
+
+    /// Whether it is outside of the sandbox, and some rule can open it.
+    fn can_be_opened(self) -> bool {
+        let [first, second, ..] = self.address.octets();
+        let is_own = first == 127 || (first == 198 && matches!(second, 18 | 19));
+        !is_own && kind(IpAddr::V4(self.address)) != AddressKind::Never
+    }
+}
+
+/// The addresses that a text names, in their order.
+fn named(text: &str) -> Vec<NamedAddress> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let is_begun = rest
+            .get(..start)
+            .is_some_and(|before| before.ends_with(is_part));
+        let before = rest.get(..start).unwrap_or_default();
+        let word = rest.get(start..).unwrap_or_default();
+        let end = word.find(|c| !is_part(c)).unwrap_or(word.len());
+        let (word, after) = word.split_at(end);
+        // A sentence may end with it.
+        let address = word.trim_end_matches('.').parse::<Ipv4Addr>();
+        if let Ok(address) = address
+            && !is_begun
+        {
+            let port = if before.ends_with(DEVICE) {
+                after.strip_prefix('/').and_then(leading_port)
+            } else {
+                BEFORE_PORT
+                    .iter()
+                    .filter_map(|between| after.strip_prefix(between))
+                    .find_map(leading_port)
+            };
+            found.push(NamedAddress { address, port });
+        }
+        rest = after;
+    }
+    found.retain(|named| named.can_be_opened());
+    found
+}
+
+/// The port that a text begins with.
+fn leading_port(text: &str) -> Option<u16> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (digits, after) = text.split_at(end);
+    let is_whole = !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '.');
+    // Longer runs of digits are no port, and neither is 0.
+    digits.parse().ok().filter(|port| is_whole && *port > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rules(text: &str) -> Vec<String> {
+        named(text).into_iter().map(NamedAddress::rule).collect()
+    }
+
+    #[test]
+    fn an_address_is_found_as_programs_write_it() {
+        for (text, rule) in [
+            (
+                "curl: (7) Failed to connect to 8.8.4.4 port 80 after 0 ms",
+                "8.8.4.4",
+            ),
+            (
+                "connect to host 10.0.0.5 port 22: Network is unreachable",
+                "10.0.0.5:22",
+            ),
+            (
+                "connection to server at \"10.0.0.5\", port 5432 failed",
+                "10.0.0.5:5432",
+            ),
+            (
+                "npm error connect ENETUNREACH 10.0.0.5:4873 - Local",
+                "10.0.0.5:4873",
+            ),
+            (
+                "dial tcp 8.8.8.8:53: connect: network is unreachable",
+                "8.8.8.8:53",
+            ),
+            (
+                "socket.create_connection(('192.168.1.9', 8080))",
+                "192.168.1.9:8080",
+            ),
+            ("exec 3<>/dev/tcp/172.16.0.1/6379", "172.16.0.1:6379"),
+            ("curl http://10.1.2.3/path/8080", "10.1.2.3"),
+            ("ping: connect: 1.1.1.1.", "1.1.1.1"),
+            ("nc 10.0.0.5 9000", "10.0.0.5:9000"),
+        ] {
+            let found = rules(text);
+            assert!(found.contains(&rule.to_owned()), "{text}: {found:?}");
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_outside_is_not_proposed() {
+        for text in [
+            "version 1.2.3",
+            "v1.2.3.4",
+            "1.2.3.4.5",
+            "lib-1.2.3.4.so",
+            "300.1.1.1",
+            "010.0.0.1",
+            "127.0.0.1:80",
+            "198.18.0.1:808",
+            "169.254.169.254",
+            "0.0.0.0:80",
+            "224.0.0.1",
+        ] {
+            assert_eq!(rules(text), [""; 0], "{text}");
+        }
+        // The port of another is not taken for its own.
+        assert_eq!(rules("8.8.8.8:99999"), ["8.8.8.8"]);
+        assert_eq!(rules("8.8.8.8:0"), ["8.8.8.8"]);
+    }
+
+    #[test]
+    fn the_last_of_the_output_counts_and_then_the_command() {
+        let refused = Denial::Egress {
+            host: String::new(),
+            port: None,
+            reason: EgressReason::Address,
+            attempts: 2,
+            is_shared: false,
+        };
+        assert!(lacks_address(&refused));
+        let told = |output: &str, command: &str| {
+            with_address(refused.clone(), output.as_bytes(), command.as_bytes())
+        };
+        let Denial::Egress {
+            host,
+            port,
+            reason,
+            attempts,
+            ..
+        } = told("8.8.8.8:1 and then 10.0.0.5:2", "curl 1.1.1.1")
+        else {
+            panic!("another record");
+        };
+        assert_eq!((host.as_str(), port, attempts), ("10.0.0.5", Some(2), 2));
+        assert_eq!(reason, EgressReason::Unlisted);
+        assert!(matches!(
+            told("it failed", "curl 1.1.1.1"),
+            Denial::Egress {
+                reason: EgressReason::Unlisted,
+                port: None,
+                ..
+            }
+        ));
+        assert_eq!(told("it failed", "curl"), refused);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_looked_at(text in ".{0,30}[0-9.:]{0,20}.{0,30}") {
+            for found in named(&text) {
+                prop_assert!(text.contains(&found.address.to_string()));
+            }
+        }
+    }
+}
