@@ -18,7 +18,7 @@ impl Http2 {
     fn start(person: &Person) -> Self {
         let (certificate, key) = AUTHORITY.server_pems();
         // `/bytes/N` is answered with so many bytes, `/head/N` with a header of so many, `/seen` with the number of
-        // requests that have arrived, and everything else with its headers.
+        // requests that have arrived, `/reset` and `/gone` with no answer, and everything else with its headers.
         let script = "const http2 = require('http2'); let pems = '', seen = 0;\n\
              process.stdin.on('data', d => pems += d).on('end', () => {\n\
                const [cert, key] = pems.split('\\0');\n\
@@ -28,6 +28,8 @@ impl Http2 {
                  const [, what, size] = headers[':path'].split('/');\n\
                  if (what == 'seen') { stream.respond({}); return stream.end(String(seen)) }\n\
                  seen++;\n\
+                 if (what == 'reset') return stream.close(http2.constants.NGHTTP2_REFUSED_STREAM);\n\
+                 if (what == 'gone') return stream.session.destroy();\n\
                  if (what == 'bytes') { stream.respond({}); return stream.end(Buffer.alloc(+size)) }\n\
                  if (what == 'head') { stream.respond({ 'x-head': 'h'.repeat(+size) }); return stream.end() }\n\
                  stream.respond({ ':status': 200, 'x-told': headers.authorization }, { waitForTrailers: true });\n\
@@ -126,6 +128,43 @@ fn http2_is_spoken_on_both_sides() {
             "{ran}"
         );
         assert_hidden(&ran.out(), "trailers");
+    });
+}
+
+#[test]
+fn a_server_of_http2_that_gives_no_answer_is_told_in_its_words() {
+    if !has("node") || !has("curl") {
+        skip!("node and curl are not both installed");
+    }
+    Person::each(|person| {
+        let place = Place::new(person);
+        let server = Http2::start(person);
+        let run = |path: &str| {
+            let script = format!(
+                "curl -sS --http2 -w '%{{http_code}}' https://api.test:{}/{path}",
+                server.port
+            );
+            let run = server.call(&place, &["run", "-q"], &["sh", "-c", &script]);
+            run.run().expect_code(0).out()
+        };
+        for (path, told) in [
+            ("reset", &["refused stream"][..]),
+            (
+                "gone",
+                &["stream closed", "the server ended the connection"],
+            ),
+        ] {
+            let out = run(path);
+            assert!(
+                out.ends_with("502") && out.contains("api.test cannot be reached"),
+                "{path}: {out}"
+            );
+            assert!(
+                told.iter().any(|told| out.contains(told)) && !out.contains("canceled"),
+                "{path}: {out}"
+            );
+        }
+        assert!(run("path").ends_with("200"));
     });
 }
 

@@ -93,14 +93,15 @@ impl Link {
                     sender = new;
                     sent = sender.try_send_request(request).await;
                 }
-                let answer = sent.map_err(|error| io::Error::other(error.into_error()))?;
+                let answer = sent.map_err(|error| told(&error.into_error()))?;
                 *place = Some(Sender::Http1(sender));
                 Ok(answer)
             }
             Sender::Http2(mut sender) => {
                 *place = Some(Sender::Http2(sender.clone()));
                 drop(place);
-                sender.send_request(request).await.map_err(io::Error::other)
+                let sent = sender.send_request(request).await;
+                sent.map_err(|error| told(&error))
             }
         }
     }
@@ -126,6 +127,18 @@ impl Sender {
             Self::Http2(sender) => sender.ready().await.is_ok(),
         }
     }
+}
+
+/// Why a request has no answer, in words for its program: those of the library speak of the library.
+fn told(error: &hyper::Error) -> io::Error {
+    if error.is_canceled() || error.is_closed() {
+        return io::Error::other("the server ended the connection before it answered");
+    }
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    io::Error::other(innermost.to_string())
 }
 
 async fn greet<S>(stream: S, is_http2: bool) -> io::Result<Sender>
