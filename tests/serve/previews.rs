@@ -320,6 +320,10 @@ fn a_preview_is_for_its_user_and_its_own_page() {
         let refused = server.admin().ask("GET", "/", &[("host", &host)], b"");
         assert_eq!(refused.expect(421).code(), "permission-denied", "{host}");
     }
+    // The cookie ends with the token that it was given for.
+    previews.get(&cookie, "/").expect(200);
+    person.line("token revoke ann").run().expect_code(0);
+    previews.get(&cookie, "/").expect(401);
 }
 
 fn open_socket(

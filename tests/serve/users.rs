@@ -35,8 +35,17 @@ fn a_token_is_good_for_what_it_was_made_for_until_it_is_revoked() {
         listed.contains("runner") && listed.contains("read,run"),
         "{listed}"
     );
+    // A browser that it has let in goes with it.
+    let in_browser = runner.post("/api/login", &json!({})).expect(303);
+    let cookie = cookie(&in_browser);
+    let by_cookie = || {
+        let headers = [("cookie", cookie.as_str())];
+        server.anybody().ask("GET", "/api/sessions", &headers, b"")
+    };
+    by_cookie().expect(200);
     person.line("token revoke runner").run().expect_code(0);
     runner.get("/api/sessions").expect(401);
+    by_cookie().expect(401);
     person.line("token revoke runner").run().expect_code(6);
     let wrong = person.line("token create admin").run().expect_code(2);
     assert!(wrong.err().contains("choose letters"), "{wrong}");

@@ -43,6 +43,8 @@ const CODE_MS: u64 = 24 * 3600 * 1000;
 pub(crate) struct Principal {
     pub name: String,
     pub scopes: Scopes,
+    /// The digest of the token it has shown; none for the administrator.
+    pub token: Option<blake3::Hash>,
 }
 
 impl Principal {
@@ -50,6 +52,7 @@ impl Principal {
         Self {
             name: ADMIN.to_owned(),
             scopes: Scopes::new([Scope::Admin, Scope::Apply, Scope::Run]),
+            token: None,
         }
     }
 
@@ -276,7 +279,31 @@ pub(super) async fn find_by_token(shared: &Shared, token: &str) -> ApiResult<Opt
     }
     let app = Arc::clone(&shared.app);
     let found = super::blocking(move || app.tokens.find(digest, now_unix_ms())).await??;
-    Ok(found.map(|(name, scopes)| Principal { name, scopes }))
+    Ok(found.map(|(name, scopes)| Principal {
+        name,
+        scopes,
+        token: Some(digest),
+    }))
+}
+
+/// Whoever a cookie stands for, as long as the token holds that it was given for.
+pub(super) async fn still_known(
+    shared: &Shared,
+    by_cookie: Option<Principal>,
+) -> ApiResult<Option<Principal>> {
+    let Some(principal) = by_cookie else {
+        return Ok(None);
+    };
+    let Some(digest) = principal.token else {
+        return Ok(Some(principal));
+    };
+    let app = Arc::clone(&shared.app);
+    let found = super::blocking(move || app.tokens.find(digest, now_unix_ms())).await??;
+    Ok(found.map(|(name, scopes)| Principal {
+        name,
+        scopes,
+        ..principal
+    }))
 }
 
 async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> ApiResult<Principal> {
@@ -284,7 +311,8 @@ async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> Api
         let found = find_by_token(shared, &token).await?;
         return found.ok_or_else(|| unauthorized("the token is not valid here"));
     }
-    let Some(principal) = shared.logins.of_cookie(headers) else {
+    let by_cookie = shared.logins.of_cookie(headers);
+    let Some(principal) = still_known(shared, by_cookie).await? else {
         return Err(unauthorized("a token is needed"));
     };
     // Pages of any site may open a WebSocket, and read what comes from it.

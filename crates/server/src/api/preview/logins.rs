@@ -195,6 +195,7 @@ mod tests {
         Principal {
             name: name.to_owned(),
             scopes: Scopes::new([Scope::Run]),
+            token: None,
         }
     }
 
