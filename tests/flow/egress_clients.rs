@@ -339,6 +339,24 @@ fn programs_in_several_languages_fetch() {
           java -Xmx64m Get.java $AT",
         ),
     ];
+    if let Some(module) = testkit::installed("requests/requests/__init__.py") {
+        // The HTTP client that most programs in Python use.
+        let packages = module.ancestors().nth(2).unwrap().to_owned();
+        Person::each(|person| {
+            let copied = Command::new("cp")
+                .arg("-r")
+                .arg(&packages)
+                .arg(person.project().join("packages"))
+                .status();
+            assert!(copied.unwrap().success());
+            let script = "python3 -c \"import os, sys; sys.path.insert(0, 'packages'); import requests; \
+                          print(requests.get('http://%s/text' % os.environ['AT']).text, end='')\"";
+            let ran = with_and_without(person, &server, "web.test", script);
+            assert_eq!(ran.out(), "fetched\n", "requests: {ran}");
+        });
+    } else {
+        testkit::skip_loudly(module_path!(), "requests (Python) is not installed");
+    }
     for (program, script) in clients {
         if !has(program) {
             skip!("{program} is not installed");

@@ -33,6 +33,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod accounting;
 mod archives;
 mod bundles;
 mod criteria;

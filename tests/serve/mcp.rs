@@ -29,7 +29,7 @@ fn hello() -> Value {
 }
 
 /// Introduces a client: the name of its session.
-fn introduce(client: &Client) -> String {
+pub(crate) fn introduce(client: &Client) -> String {
     let answer = send(client, None, &[], &hello()).expect(200);
     let session = answer.header("mcp-session-id").unwrap().to_owned();
     let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
@@ -38,7 +38,7 @@ fn introduce(client: &Client) -> String {
 }
 
 /// Runs a command in the sandbox of a session: the whole answer.
-fn bash(client: &Client, session: &str, command: &str) -> String {
+pub(crate) fn bash(client: &Client, session: &str, command: &str) -> String {
     let params = json!({ "name": "Bash", "arguments": { "command": command } });
     let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
     send(client, Some(session), &[], &call).expect(200).text()

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 
 /// Why an allowed host was not reached. Where several addresses were tried it is that of the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConnectFailure {
     /// The name does not resolve.

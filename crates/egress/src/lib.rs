@@ -31,6 +31,7 @@ mod state;
 
 pub use allow::AllowError;
 pub use connect_failure::ConnectFailure;
+pub use fetch::account::FetchAccount;
 pub use fetch::client::{CertificateError, FetchAnswer, FetchClient};
 pub use fetch::error::FetchError;
 pub use fetch::fetcher::{FetchBudget, FetchGroup, FetchReply, FetchSession, Fetcher};

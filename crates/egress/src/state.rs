@@ -132,8 +132,8 @@ impl ProxyState {
         rule: &Rule,
         failure: ConnectFailure,
     ) -> ReachError {
-        let log = &self.control.log;
-        log.failed(&host.to_string(), port, rule.to_string(), failure);
+        let control = &self.control;
+        control.fail(&host.to_string(), port, rule.to_string(), failure);
         ReachError::Failed(failure)
     }
 

@@ -8,8 +8,8 @@ use glovebox_js::tool_fetch as wire;
 use glovebox_proto::{Code, Denial, EgressReason, Fault, Remedy};
 use glovebox_sandbox::Input;
 use glovebox_sandbox::egress::{
-    FetchAnswer, FetchBudget, FetchClient, FetchError, FetchGroup, FetchReply, FetchRequest,
-    FetchSession, Fetcher, Policy, Redirects, SystemResolver,
+    FetchAccount, FetchAnswer, FetchBudget, FetchClient, FetchError, FetchGroup, FetchReply,
+    FetchRequest, FetchSession, Fetcher, Policy, Redirects, SystemResolver, TrafficNews,
 };
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
@@ -28,6 +28,8 @@ pub const CALL_BUDGET: FetchBudget = FetchBudget {
 const MAX_PARALLEL: usize = 32;
 /// The same of all calls of one tenant: whose servers are slow leaves others most of the places.
 const MAX_PARALLEL_OF_TENANT: usize = 8;
+/// Tenants without calls about whom something is to be told, where nobody asks.
+const MAX_ACCOUNTS: usize = 10_000;
 /// What one frame with a request may have: its body in base64, its address and its headers.
 pub(crate) const MAX_REQUEST_FRAME_BYTES: usize = 8 << 20;
 /// Refusals of one call that are told.
@@ -83,6 +85,8 @@ pub(crate) struct ToolFetcher {
     fetcher: Fetcher,
     /// Of tenants whose calls have asked for requests; of others nothing is kept.
     tenants: Mutex<HashMap<String, Weak<FetchGroup>>>,
+    /// Of tenants about whom something is to be told.
+    accounts: Mutex<HashMap<String, Arc<FetchAccount>>>,
 }
 
 impl ToolFetcher {
@@ -109,7 +113,27 @@ impl ToolFetcher {
         Ok(Some(Self {
             fetcher,
             tenants: Mutex::default(),
+            accounts: Mutex::default(),
         }))
+    }
+
+    /// What the requests of each tenant came to since this was asked for last.
+    pub(crate) fn take_news(&self) -> Vec<(String, TrafficNews)> {
+        let mut accounts = lock(&self.accounts);
+        let told = accounts
+            .iter()
+            .map(|(tenant, account)| (tenant.clone(), account.take_news()));
+        let news = told.collect();
+        accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_told());
+        news
+    }
+
+    fn account_of(&self, tenant: &str) -> Arc<FetchAccount> {
+        let mut accounts = lock(&self.accounts);
+        if accounts.len() >= MAX_ACCOUNTS {
+            accounts.retain(|_, account| Arc::strong_count(account) > 1);
+        }
+        Arc::clone(accounts.entry(tenant.to_owned()).or_default())
     }
 
     /// The same for calls of one tenant.
@@ -133,7 +157,10 @@ impl TenantFetcher<'_> {
             return group;
         }
         tenants.retain(|_, group| group.strong_count() > 0);
-        let group = Arc::new(FetchGroup::new(MAX_PARALLEL_OF_TENANT));
+        let group = Arc::new(FetchGroup::new(
+            MAX_PARALLEL_OF_TENANT,
+            self.all.account_of(self.tenant),
+        ));
         tenants.insert(self.tenant.to_owned(), Arc::downgrade(&group));
         group
     }

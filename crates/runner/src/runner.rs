@@ -10,6 +10,7 @@ use crate::process::{EndedCall, Process, deadline, run, unavailable};
 use glovebox_js::tool_call::{CallLimits, MAX_CALL_BYTES, ToolCall, frame};
 use glovebox_proto::Fault;
 use glovebox_sandbox::Registry;
+use glovebox_sandbox::egress::TrafficNews;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -128,6 +129,12 @@ impl ToolRunner {
 }
 
 impl ToolRunner {
+    /// What the tools of each tenant asked for of hosts since this was asked for last.
+    pub fn take_network_news(&self) -> Vec<(String, TrafficNews)> {
+        let fetcher = self.fetcher.as_ref();
+        fetcher.map_or_else(Vec::new, ToolFetcher::take_news)
+    }
+
     /// A process in the tenant's sandbox.
     fn call_quickjs(
         &self,

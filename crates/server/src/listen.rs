@@ -84,6 +84,7 @@ pub fn serve(
         tokio::spawn(Arc::clone(&app).watch_environment());
         tokio::spawn(Arc::clone(&app).watch_health());
         tokio::spawn(Arc::clone(&app).watch_room());
+        tokio::spawn(Arc::clone(&app).watch_networks());
         if let Some(tls) = app.config.tls.clone() {
             tokio::spawn(renew_certificate(tls, app.end.clone()));
         }
@@ -113,6 +114,7 @@ pub fn serve(
         Ok(())
     });
     mcp.close();
+    app.count_networks();
     app.sandboxes.close_all();
     runtime.shutdown_timeout(Duration::from_secs(2));
     info!("the server has ended");

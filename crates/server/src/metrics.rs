@@ -1,6 +1,7 @@
 //! What is counted, in the OpenMetrics text format at `/metrics`. Labels come from small closed sets.
 
-use glovebox_egress::TrafficStats;
+use glovebox_egress::{TrafficNews, WITHHELD_SECRET};
+use glovebox_proto::EgressReason;
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -55,6 +56,12 @@ struct OutcomeLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerdictLabels {
+    verdict: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DirectionLabels {
     direction: &'static str,
 }
@@ -76,10 +83,11 @@ pub(crate) struct Metrics {
     readers: Gauge,
     components: Family<ComponentLabels, Gauge>,
     egress: Family<DirectionLabels, Counter>,
-    egress_refusals: Counter,
     warm_sandboxes: Gauge,
     warm_lost: Gauge,
     session_starts: Family<StartLabels, Counter>,
+    egress_connections: Family<VerdictLabels, Counter>,
+    egress_open: Gauge,
     preview_logins: Family<OutcomeLabels, Counter>,
     preview_requests: Family<OutcomeLabels, Counter>,
 }
@@ -95,12 +103,14 @@ impl Metrics {
         let readers = Gauge::default();
         let components = Family::default();
         let egress = Family::default();
-        let egress_refusals = Counter::default();
         let warm_sandboxes = Gauge::default();
         let warm_lost = Gauge::default();
         let session_starts = Family::default();
+        let egress_connections = Family::default();
+        let egress_open = Gauge::default();
         let preview_logins = Family::default();
         let preview_requests = Family::default();
+        begin_at_zero(&egress, &egress_connections);
         let mut registry = Registry::with_prefix("glovebox");
         registry.register(
             "tool_executions",
@@ -131,13 +141,18 @@ impl Metrics {
         );
         registry.register(
             "egress_bytes",
-            "Bytes between sandboxes of sessions and listed hosts, counted when a session's work ends",
+            "Bytes between sandboxes and listed hosts",
             egress.clone(),
         );
         registry.register(
-            "egress_refusals",
-            "Connections and look-ups of sessions that were refused, counted when a session's work ends",
-            egress_refusals.clone(),
+            "egress_connections",
+            "What sandboxes asked for of hosts, look-ups that came to nothing included: allowed, failed (allowed, and the host could not be reached) or refused, and why",
+            egress_connections.clone(),
+        );
+        registry.register(
+            "egress_connections_open",
+            "Connections between sandboxes and listed hosts that are open",
+            egress_open.clone(),
         );
         registry.register(
             "warm_sandboxes",
@@ -174,10 +189,11 @@ impl Metrics {
             readers,
             components,
             egress,
-            egress_refusals,
             warm_sandboxes,
             warm_lost,
             session_starts,
+            egress_connections,
+            egress_open,
             preview_logins,
             preview_requests,
         }
@@ -230,21 +246,35 @@ impl Metrics {
             .set(i64::from(is_ready));
     }
 
-    /// Adds what a sandbox has carried since `before`.
-    pub(crate) fn egress(&self, before: &TrafficStats, now: &TrafficStats) {
-        let (old, new) = (&before.total, &now.total);
-        for (direction, old, new) in [
-            ("sent", old.sent_bytes, new.sent_bytes),
-            ("received", old.received_bytes, new.received_bytes),
-        ] {
-            // A sandbox that was started again in between counts from 0.
-            let bytes = new.saturating_sub(old);
+    /// Adds what a sandbox has asked for and carried.
+    pub(crate) fn egress(&self, news: &TrafficNews) {
+        for (direction, bytes) in [("sent", news.sent_bytes), ("received", news.received_bytes)] {
             self.egress
                 .get_or_create(&DirectionLabels { direction })
                 .inc_by(bytes);
         }
-        self.egress_refusals
-            .inc_by(now.refusals.saturating_sub(before.refusals));
+        let count = |verdict, reason, count| {
+            self.egress_connections
+                .get_or_create(&VerdictLabels { verdict, reason })
+                .inc_by(count);
+        };
+        count("allowed", "", news.allowed);
+        count("failed", "", news.failed);
+        for (word, refused) in &news.refused {
+            // A supervisor of another version may have words that are not ours.
+            let known = EgressReason::ALL.into_iter().map(EgressReason::word);
+            let reason = known
+                .chain([WITHHELD_SECRET])
+                .find(|known| known == word)
+                .unwrap_or("other");
+            count("refused", reason, *refused);
+        }
+    }
+
+    /// How many connections are open now.
+    pub(crate) fn egress_connections_open(&self, open: u64) {
+        self.egress_open
+            .set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
     /// A new session has a sandbox.
@@ -293,6 +323,22 @@ impl Metrics {
     }
 }
 
+/// What will be counted is there from the beginning: a counter that appears with its first number has not grown.
+fn begin_at_zero(
+    bytes: &Family<DirectionLabels, Counter>,
+    connections: &Family<VerdictLabels, Counter>,
+) {
+    for direction in ["sent", "received"] {
+        drop(bytes.get_or_create(&DirectionLabels { direction }));
+    }
+    let reasons = EgressReason::ALL.into_iter().map(EgressReason::word);
+    let refused = reasons.chain([WITHHELD_SECRET]);
+    let refused = refused.map(|reason| ("refused", reason));
+    for (verdict, reason) in [("allowed", ""), ("failed", "")].into_iter().chain(refused) {
+        drop(connections.get_or_create(&VerdictLabels { verdict, reason }));
+    }
+}
+
 const fn outcome(is_success: bool) -> &'static str {
     if is_success { "ok" } else { "error" }
 }
@@ -315,11 +361,16 @@ mod tests {
         metrics.failed("timed-out", "Read");
         metrics.component_checked("sandbox", true);
         metrics.component_checked("disk", false);
-        let (mut before, mut now) = (TrafficStats::default(), TrafficStats::default());
-        (before.total.sent_bytes, now.total.sent_bytes) = (10, 15);
-        (before.refusals, now.refusals) = (1, 3);
-        metrics.egress(&before, &now);
         metrics.session_begun(true);
+        let refused = [("unlisted", 2), (WITHHELD_SECRET, 1), ("evil\"\n", 1)];
+        metrics.egress(&TrafficNews {
+            sent_bytes: 5,
+            allowed: 4,
+            failed: 3,
+            refused: refused.map(|(word, count)| (word.to_owned(), count)).into(),
+            ..TrafficNews::default()
+        });
+        metrics.egress_connections_open(7);
         metrics.preview_login(true);
         metrics.preview_answered(false);
         let text = metrics.encode(2, 1, Some((3, 1)));
@@ -336,7 +387,12 @@ mod tests {
             "glovebox_warm_sandboxes 3",
             "glovebox_warm_sandboxes_lost 1",
             r#"glovebox_session_starts_total{start="warm"} 1"#,
-            "glovebox_egress_refusals_total 2",
+            r#"glovebox_egress_connections_total{verdict="allowed",reason=""} 4"#,
+            r#"glovebox_egress_connections_total{verdict="failed",reason=""} 3"#,
+            r#"glovebox_egress_connections_total{verdict="refused",reason="unlisted"} 2"#,
+            r#"glovebox_egress_connections_total{verdict="refused",reason="secret"} 1"#,
+            r#"glovebox_egress_connections_total{verdict="refused",reason="other"} 1"#,
+            "glovebox_egress_connections_open 7",
             r#"glovebox_preview_logins_total{outcome="ok"} 1"#,
             r#"glovebox_preview_requests_total{outcome="error"} 1"#,
         ] {

@@ -61,6 +61,29 @@ fn tools_reach_hosts_that_the_operator_grants_and_no_others() {
         refused["error"]["details"]["refused_hosts"],
         json!([{ "host": "evil.example.test", "port": 443, "reason": "unlisted" }])
     );
+    // Each is counted, and written down with whose it was.
+    let metrics = admin.get("/metrics").expect(200).text();
+    for line in [
+        r#"glovebox_egress_connections_total{verdict="allowed",reason=""} 1"#,
+        r#"glovebox_egress_connections_total{verdict="refused",reason="unlisted"} 1"#,
+        r#"glovebox_egress_bytes_total{direction="received"} 6"#,
+    ] {
+        assert!(
+            metrics.lines().any(|one| one == line),
+            "{line} in:\n{metrics}"
+        );
+    }
+    let audit = person.place().state().join("server/audit.jsonl");
+    let audit = std::fs::read_to_string(audit).unwrap();
+    let told = |host: &str, verdict: &str| {
+        let lines = audit
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut about = lines.filter(|line| line["host"] == host && line["user"] == "admin");
+        about.any(|line| line["kind"] == "egress" && line["verdict"] == verdict)
+    };
+    assert!(told("api.example.test", "allowed"), "{audit}");
+    assert!(told("evil.example.test", "refused"), "{audit}");
     drop(server);
 
     // Without its certificate the host is not believed.

@@ -1,6 +1,7 @@
 //! Requests for callers that block: a thread makes them, and what comes of each is sent to its caller. Each caller has a
 //! budget, callers that belong together have so many places, and so have all of them.
 
+use crate::fetch::account::FetchAccount;
 use crate::fetch::client::{AnswerBounds, FetchAnswer, FetchClient};
 use crate::fetch::error::FetchError;
 use crate::fetch::request::FetchRequest;
@@ -52,13 +53,16 @@ struct Places {
 #[derive(Debug)]
 pub struct FetchGroup {
     places: Arc<Semaphore>,
+    account: Arc<FetchAccount>,
 }
 
 impl FetchGroup {
-    /// One whose callers have at most `max_parallel` requests at a time, together; others wait.
-    pub fn new(max_parallel: usize) -> Self {
+    /// One whose callers have at most `max_parallel` requests at a time, together; others wait. What becomes of requests
+    /// is counted in `account`.
+    pub fn new(max_parallel: usize, account: Arc<FetchAccount>) -> Self {
         Self {
             places: Arc::new(Semaphore::new(max_parallel)),
+            account,
         }
     }
 }
@@ -117,6 +121,7 @@ impl Fetcher {
             runtime: self.runtime.clone(),
             common: Arc::clone(&self.places),
             group: Arc::clone(&group.places),
+            account: Arc::clone(&group.account),
             own: Arc::new(Semaphore::new(budget.parallel)),
             spent: Arc::new(Spent::default()),
             budget,
@@ -151,6 +156,7 @@ pub struct FetchSession {
     runtime: Handle,
     common: Arc<Semaphore>,
     group: Arc<Semaphore>,
+    account: Arc<FetchAccount>,
     own: Arc<Semaphore>,
     spent: Arc<Spent>,
     budget: FetchBudget,
@@ -189,6 +195,7 @@ impl FetchSession {
             spent: Arc::clone(&self.spent),
             budget: self.budget,
             until: self.until,
+            account: Arc::clone(&self.account),
         };
         let (own, group) = (Arc::clone(&self.own), Arc::clone(&self.group));
         let common = Arc::clone(&self.common);
@@ -242,6 +249,7 @@ struct Work {
     spent: Arc<Spent>,
     budget: FetchBudget,
     until: Instant,
+    account: Arc<FetchAccount>,
 }
 
 impl Work {
@@ -275,7 +283,11 @@ impl Work {
             until: *until,
             count: &count,
         };
-        self.client.follow(request, &bounds, allow).await
+        let policy = self.client.policy();
+        let see = |request: &FetchRequest, answered: &Result<FetchAnswer, FetchError>| {
+            self.account.see(policy, request, answered);
+        };
+        self.client.follow(request, &bounds, allow, see).await
     }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! Nothing is added to a request that its author has not written: no cookies, no credentials, no proxy of this machine.
 
+pub(crate) mod account;
 pub(crate) mod client;
 pub(crate) mod error;
 pub(crate) mod fetcher;

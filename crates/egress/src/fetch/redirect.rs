@@ -12,7 +12,8 @@ use http::header::{
 const MAX_HOPS: u32 = 20;
 
 impl FetchClient {
-    /// Makes a request, and those that its answers lead to. `allow` is asked before each.
+    /// Makes a request, and those that its answers lead to. `allow` is asked before each, and
+    /// `see` is told what came of it.
     ///
     /// # Errors
     /// [`FetchError`], of any of them.
@@ -21,11 +22,14 @@ impl FetchClient {
         mut request: FetchRequest,
         bounds: &AnswerBounds<'_>,
         allow: impl Fn() -> Result<(), FetchError>,
+        see: impl Fn(&FetchRequest, &Result<FetchAnswer, FetchError>),
     ) -> Result<FetchAnswer, FetchError> {
         let mut hops = 0;
         loop {
             allow()?;
-            let answer = self.send_within(&request, bounds).await?;
+            let answered = self.send_within(&request, bounds).await;
+            see(&request, &answered);
+            let answer = answered?;
             let location = matches!(answer.status, 301 | 302 | 303 | 307 | 308)
                 .then(|| find(&answer.headers, "location"))
                 .flatten();

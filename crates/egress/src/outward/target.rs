@@ -27,7 +27,11 @@ impl Target {
     /// Connects to the first of its addresses that answers. Why none did stands in the log.
     pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
         let dialled = dial(&self.addresses, self.port).await;
-        dialled.inspect_err(|error| self.meter.fail(ConnectFailure::from(error)))
+        match &dialled {
+            Ok(_) => self.meter.connected(),
+            Err(error) => self.meter.fail(ConnectFailure::from(error)),
+        }
+        dialled
     }
 
     /// Whether `HOST[:PORT]`, as it stands in a request, is this one.

@@ -62,6 +62,14 @@ impl Account {
     }
 }
 
+/// What all connections come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Sent and received.
+    pub(crate) bytes: (u64, u64),
+    pub(crate) open_connections: u64,
+}
+
 /// What becomes of bytes that were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowControl {
@@ -196,6 +204,14 @@ impl Accounts {
             FlowControl::Go
         } else {
             FlowControl::Wait(wait)
+        }
+    }
+
+    /// What it comes to without the hosts.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            bytes: (self.total.bytes.sent(), self.total.bytes.received()),
+            open_connections: self.open.load(Ordering::Relaxed),
         }
     }
 

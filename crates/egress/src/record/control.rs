@@ -1,9 +1,11 @@
 //! What holds for a sandbox's network for as long as the sandbox runs, over every proxy it has in that time: the rules
 //! in force, what was decided by them, what was carried.
 
+use crate::ConnectFailure;
 use crate::policy::Policy;
 use crate::policy::live_policy::{LivePolicy, RuleInForce};
 use crate::record::accounts::{Accounts, TrafficStats};
+use crate::record::ledger::{DecisionKey, EgressVerdict, Ledger, TrafficNews};
 use crate::record::limits::{TrafficLimitChanges, TrafficLimits};
 use crate::record::log::{Log, LogEntry};
 use glovebox_proto::{Denial, EgressReason, SecretReason};
@@ -17,6 +19,7 @@ pub struct Control {
     pub(crate) policy: LivePolicy,
     pub(crate) accounts: Accounts,
     pub(crate) log: Log,
+    ledger: Ledger,
     /// Connections whose programs may have sent what has not been passed on.
     sending: AtomicUsize,
 }
@@ -28,6 +31,7 @@ impl Control {
             policy: LivePolicy::new(policy),
             accounts: Accounts::new(limits),
             log: Log::default(),
+            ledger: Ledger::default(),
             sending: AtomicUsize::new(0),
         }
     }
@@ -51,6 +55,15 @@ impl Control {
     /// What was carried so far.
     pub fn stats(&self) -> TrafficStats {
         self.accounts.stats()
+    }
+
+    /// What was decided and carried since this was asked for last, with at most so many decisions: for one who asks
+    /// again and again, and keeps the accounts. Equal decisions come together, those that were told a short while ago
+    /// later; all of them where `is_last` says that nobody asks again.
+    pub fn take_news(&self, most: usize, is_last: bool) -> TrafficNews {
+        let stats = self.accounts.totals();
+        self.ledger
+            .take(stats.bytes, stats.open_connections, most, is_last)
     }
 
     /// Sets limits that hold at once, over what was carried before too.
@@ -87,6 +100,7 @@ impl Control {
         when_ns: u64,
     ) {
         self.accounts.count_refusal();
+        self.decided(host, Some(port), None, EgressVerdict::Withheld(reason));
         self.log.withheld(secret, host, port, reason, when_ns);
     }
 
@@ -98,6 +112,31 @@ impl Control {
         rule: Option<String>,
     ) {
         self.accounts.count_refusal();
+        self.decided(host, port, rule.clone(), EgressVerdict::Refused(reason));
         self.log.refused(host, port, reason, rule);
+    }
+
+    /// Writes down that a host was let through by this rule, and that there is nothing to connect to.
+    pub(crate) fn fail(
+        &self,
+        host: &str,
+        port: Option<u16>,
+        rule: String,
+        failure: ConnectFailure,
+    ) {
+        let verdict = EgressVerdict::Failed(failure);
+        self.decided(host, port, Some(rule.clone()), verdict);
+        self.log.failed(host, port, rule, failure);
+    }
+
+    /// Counts a decision for whoever keeps accounts.
+    pub(crate) fn decided(
+        &self,
+        host: &str,
+        port: Option<u16>,
+        rule: Option<String>,
+        verdict: EgressVerdict,
+    ) {
+        self.ledger.add(DecisionKey::new(host, port, rule, verdict));
     }
 }

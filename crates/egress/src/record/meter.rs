@@ -4,6 +4,7 @@ use crate::ConnectFailure;
 use crate::policy::name::Host;
 use crate::record::accounts::{Account, FlowControl};
 use crate::record::control::Control;
+use crate::record::ledger::EgressVerdict;
 use crate::record::traffic::{Direction, Traffic};
 use glovebox_proto::EgressReason;
 use std::io;
@@ -20,6 +21,10 @@ pub(crate) struct Meter {
     account: Arc<Account>,
     host: String,
     port: u16,
+    /// The rule that let it through.
+    rule: Option<String>,
+    /// It was told what came of it.
+    is_settled: AtomicBool,
     is_stopped: AtomicBool,
     has_sent_all: AtomicBool,
 }
@@ -41,7 +46,7 @@ impl Meter {
         control.begin_sending();
         let number = control
             .log
-            .allowed(&shown, port, rule, Arc::clone(&traffic));
+            .allowed(&shown, port, rule.clone(), Arc::clone(&traffic));
         Some(Arc::new(Self {
             control: Arc::clone(control),
             number,
@@ -49,6 +54,8 @@ impl Meter {
             account,
             host: shown,
             port,
+            rule,
+            is_settled: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             has_sent_all: AtomicBool::new(false),
         }))
@@ -83,6 +90,21 @@ impl Meter {
     /// The host could not be connected to.
     pub(crate) fn fail(&self, failure: ConnectFailure) {
         self.traffic.fail(failure);
+        self.settle(EgressVerdict::Failed(failure));
+    }
+
+    /// The host was connected to.
+    pub(crate) fn connected(&self) {
+        self.settle(EgressVerdict::Allowed);
+    }
+
+    /// The first connection to the host says what came of it; one that is made anew says nothing more.
+    fn settle(&self, verdict: EgressVerdict) {
+        if !self.is_settled.swap(true, Ordering::Relaxed) {
+            let rule = self.rule.clone();
+            self.control
+                .decided(&self.host, Some(self.port), rule, verdict);
+        }
     }
 
     /// All that the program has sent has been passed on, and it sends no more.
@@ -101,6 +123,8 @@ impl Meter {
 impl Drop for Meter {
     fn drop(&mut self) {
         self.sent_all();
+        // Let through, and given up or refused for something else before a connection was needed.
+        self.settle(EgressVerdict::Allowed);
         self.traffic.end();
         self.control.log.ended(self.number);
         self.control.accounts.close();

@@ -97,9 +97,9 @@ impl McpHandler {
             let session = Arc::clone(session);
             let name = name.clone();
             move || {
-                let begin = Instant::now();
+                let record = session.call_began(&name, &arguments);
                 let called = session.tools().call_asking(&name, arguments, &asker, &flag);
-                session.call_ended(&name, called.as_ref(), begin.elapsed());
+                record.end(called.as_ref());
                 called
             }
         });

@@ -32,8 +32,8 @@ pub use stdio::serve as serve_stdio;
 use glovebox_proto::Fault;
 use glovebox_tools::policy::Toolset;
 use glovebox_tools::{ToolOutcome, ToolSession};
+use serde_json::Value;
 use std::fmt::Debug;
-use std::time::Duration;
 
 /// Opens the sessions of clients.
 pub trait SessionFactory: Debug + Send + Sync {
@@ -67,6 +67,21 @@ pub trait Session: Debug + Send + Sync {
     /// Where changes cannot be told, or are more than that.
     fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault>;
 
-    /// A call of `tool` has ended, for whoever counts them.
-    fn call_ended(&self, _tool: &str, _outcome: Result<&ToolOutcome, &Fault>, _took: Duration) {}
+    /// A call of `tool` begins, for whoever counts them. What this gives is told the end.
+    fn call_began(&self, _tool: &str, _arguments: &Value) -> Box<dyn CallRecord> {
+        Box::new(Uncounted)
+    }
+}
+
+/// A call that somebody counts.
+pub trait CallRecord: Send {
+    /// It has ended.
+    fn end(self: Box<Self>, outcome: Result<&ToolOutcome, &Fault>);
+}
+
+/// Nobody counts it.
+struct Uncounted;
+
+impl CallRecord for Uncounted {
+    fn end(self: Box<Self>, _: Result<&ToolOutcome, &Fault>) {}
 }

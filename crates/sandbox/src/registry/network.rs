@@ -6,7 +6,9 @@ use crate::control::Order;
 use crate::control::network::{NetworkOrder, no_filtered_network, read};
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec, read_status};
 use crate::{Name, Registry, Sandbox, fault};
-use glovebox_egress::{Host, LogEntry, Probe, RuleInForce, TrafficLimitChanges, TrafficStats};
+use glovebox_egress::{
+    Host, LogEntry, Probe, RuleInForce, TrafficLimitChanges, TrafficNews, TrafficStats,
+};
 use glovebox_jail::spec::Net;
 use glovebox_jail::stage0::own_network::PROXY;
 use glovebox_proto::{Fault, ListeningPort};
@@ -82,6 +84,23 @@ impl Registry {
             return Ok(None);
         }
         self.ask_network(name, NetworkOrder::Stats).map(Some)
+    }
+
+    /// What was decided and carried since this was asked for last, for one who keeps accounts of it: the news are told
+    /// once. `is_last` says that nobody asks again.
+    ///
+    /// # Errors
+    /// As [`Self::network_log`].
+    pub fn take_network_news(&self, name: &Name, is_last: bool) -> Result<TrafficNews, Fault> {
+        let mut news = TrafficNews::default();
+        loop {
+            let page: TrafficNews = self.ask_network(name, NetworkOrder::News { is_last })?;
+            let has_more = page.has_more;
+            news.add(page);
+            if !has_more {
+                return Ok(news);
+            }
+        }
     }
 
     /// Opens hosts (rules and names of presets) of a running sandbox, for so long or as long as it runs. Gives back

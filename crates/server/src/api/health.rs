@@ -72,6 +72,8 @@ pub(super) async fn metrics(
     Extension(principal): Extension<Principal>,
 ) -> ApiResult<Response> {
     principal.require(Scope::Admin)?;
+    let app = Arc::clone(&shared.app);
+    super::blocking(move || app.count_networks()).await?;
     let (running, queued) = shared.app.counts();
     let pool = shared.app.pool_counts();
     let text = shared.app.metrics.encode(running, queued, pool);

@@ -46,10 +46,9 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use glovebox_proto::{Code, Fault};
-use glovebox_session::host::now_unix_ms;
 use http::{Method, StatusCode};
 use std::sync::Arc;
-use tracing::{Span, error};
+use tracing::Span;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -192,7 +191,7 @@ async fn audit(
     if !matches!(method, Method::GET | Method::HEAD) || is_refused || is_terminal {
         let path = path.as_ref().map_or("?", MatchedPath::as_str);
         let action = format!("{method} {path}");
-        let entry = AuditEntry {
+        let entry = AuditEntry::Request {
             user: principal.as_ref().map_or("?", |principal| &principal.name),
             action: &action,
             object,
@@ -202,13 +201,9 @@ async fn audit(
                 Decision::Allowed
             },
             status: status.as_u16(),
-            digest: task.map(|task| task.digest),
+            digest: task.map(|task| task.digest.to_hex().to_string()),
         };
-        // What was done is done; that it could not be written down is told where the server's own words go.
-        if let Err(fault) = shared.app.audit.write(&entry, now_unix_ms()) {
-            shared.app.metrics.failed(fault.code.as_str(), "");
-            error!(problem = fault.message, "the audit log cannot be written");
-        }
+        shared.app.accounting.write_down(&entry);
     }
     response
 }

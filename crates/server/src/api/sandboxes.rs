@@ -189,9 +189,10 @@ pub(super) async fn call(
     let cancel = Arc::new(AtomicBool::new(false));
     // Dropped when the caller has gone.
     let _presence = Presence(Arc::clone(&cancel));
+    let user = principal.name.clone();
     let called = on_sandbox(&shared, principal, id, Scope::Run, move |app, name| {
         let CallRequest { tool, arguments } = body.value;
-        match app.call_tool(name, &tool, Value::Object(arguments), &cancel) {
+        match app.call_tool(&user, name, &tool, Value::Object(arguments), &cancel) {
             Ok(outcome) => Ok(CallView {
                 text: outcome.text,
                 is_error: outcome.is_error,

@@ -1,7 +1,9 @@
 //! Who did what, when, and what was decided: one JSON line each, appended and never changed.
 //!
-//! No content: neither words of a task nor of a file. A task is told by its digest.
+//! Three kinds: requests, calls of tools, and decisions about hosts that a sandbox asked for. No content: neither words
+//! of a task nor of a file, nor the arguments of a call. What was said is told by its digest.
 
+use glovebox_egress::DecisionSum;
 use glovebox_proto::{Code, Fault};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -9,7 +11,10 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// What was decided about a request.
+/// Most characters of a tool's name: a model chooses it.
+const MAX_TOOL_CHARS: usize = 128;
+
+/// What was decided about a request or a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Decision {
@@ -19,36 +24,117 @@ pub(crate) enum Decision {
     Refused,
 }
 
+/// One entry, without its time.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(crate) enum AuditEntry<'a> {
+    /// A request over HTTP.
+    Request {
+        user: &'a str,
+        /// Method and route.
+        action: &'a str,
+        /// The session or sandbox.
+        object: Option<&'a str>,
+        decision: Decision,
+        status: u16,
+        /// Of the body.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        digest: Option<String>,
+    },
+    /// A call of a tool that has ended.
+    Tool(ToolEntry<'a>),
+    /// What was decided about a host.
+    Egress(EgressEntry<'a>),
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ToolEntry<'a> {
+    pub user: &'a str,
+    pub session: Option<&'a str>,
+    pub sandbox: Option<&'a str>,
+    /// The call, as its session calls it.
+    pub call: &'a str,
+    #[serde(serialize_with = "short")]
+    pub tool: &'a str,
+    pub placement: &'a str,
+    pub decision: Decision,
+    /// `ok`, `error`, or the code of the fault.
+    pub outcome: &'a str,
+    pub took_ms: u64,
+    /// The command that it ran, if it ran one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
+    /// What `glovebox why` knows the decision by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<&'a str>,
+    /// Of the arguments.
+    pub digest: String,
+    /// Of what the caller was told.
+    pub output_digest: String,
+}
+
+/// Equal decisions about a host.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct EgressEntry<'a> {
+    pub user: &'a str,
+    pub session: Option<&'a str>,
+    pub sandbox: Option<&'a str>,
+    /// Calls that ran at that time.
+    pub calls: Vec<String>,
+    /// `None` stands for all those that there were too many of.
+    host: Option<&'a str>,
+    port: Option<u16>,
+    rule: Option<&'a str>,
+    verdict: &'static str,
+    reason: Option<&'static str>,
+    count: u64,
+    first_unix_ms: u64,
+    last_unix_ms: u64,
+}
+
+impl<'a> EgressEntry<'a> {
+    pub(crate) fn new(
+        user: &'a str,
+        session: Option<&'a str>,
+        sandbox: Option<&'a str>,
+        calls: Vec<String>,
+        decision: &'a DecisionSum,
+    ) -> Self {
+        Self {
+            user,
+            session,
+            sandbox,
+            calls,
+            host: decision.host.as_deref(),
+            port: decision.port,
+            rule: decision.rule.as_deref(),
+            verdict: decision.verdict.word(),
+            reason: decision.verdict.reason(),
+            count: decision.count,
+            first_unix_ms: decision.first_unix_ms,
+            last_unix_ms: decision.last_unix_ms,
+        }
+    }
+}
+
+fn short<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let end = text.char_indices().nth(MAX_TOOL_CHARS);
+    let text = end.map_or(text, |(end, _)| text.get(..end).unwrap_or_default());
+    serializer.serialize_str(text)
+}
+
 #[derive(Serialize)]
 struct Line<'a> {
     at_unix_ms: u64,
-    user: &'a str,
-    action: &'a str,
-    object: Option<&'a str>,
-    decision: Decision,
-    status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    digest: Option<String>,
+    #[serde(flatten)]
+    entry: &'a AuditEntry<'a>,
 }
 
 /// The file.
 #[derive(Debug)]
 pub(crate) struct Audit {
     file: File,
-}
-
-/// One entry, without its time.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AuditEntry<'a> {
-    pub user: &'a str,
-    /// Method and route.
-    pub action: &'a str,
-    /// The session or sandbox.
-    pub object: Option<&'a str>,
-    pub decision: Decision,
-    pub status: u16,
-    /// Of the body.
-    pub digest: Option<blake3::Hash>,
 }
 
 impl Audit {
@@ -69,12 +155,7 @@ impl Audit {
     pub(crate) fn write(&self, entry: &AuditEntry<'_>, now_unix_ms: u64) -> Result<(), Fault> {
         let line = Line {
             at_unix_ms: now_unix_ms,
-            user: entry.user,
-            action: entry.action,
-            object: entry.object,
-            decision: entry.decision,
-            status: entry.status,
-            digest: entry.digest.map(|digest| digest.to_hex().to_string()),
+            entry,
         };
         let written = serde_json::to_vec(&line)
             .map_err(std::io::Error::from)

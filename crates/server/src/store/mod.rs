@@ -9,7 +9,7 @@ mod tokens;
 mod uploads;
 mod workspaces;
 
-pub(crate) use audit::{Audit, AuditEntry, Decision};
+pub(crate) use audit::{Audit, AuditEntry, Decision, EgressEntry, ToolEntry};
 pub(crate) use bundles::ChatTurns;
 pub(crate) use owners::{Owned, Owners};
 pub(crate) use tokens::ADMIN;

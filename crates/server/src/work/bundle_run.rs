@@ -4,6 +4,7 @@ use super::bundles::ReadyBundle;
 use super::frontend::EventFrontend;
 use super::live::LiveSession;
 use super::request::TaskLimits;
+use super::session_calls::SessionCalls;
 use super::worker::{self, state_of};
 use super::{App, QueuedWork};
 use crate::store::Owned;
@@ -217,8 +218,7 @@ impl App {
     fn bundle_frontend(&self, live: &Arc<LiveSession>) -> EventFrontend {
         EventFrontend {
             live: Arc::clone(live),
-            metrics: Arc::clone(&self.metrics),
-            placement: PLACEMENT,
+            calls: SessionCalls::new(self, live, PLACEMENT),
             has_user: false,
         }
     }

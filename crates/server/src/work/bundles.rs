@@ -1,5 +1,6 @@
 //! Bundles of users: kept by digest, each of the users that have uploaded it, and their tools called one by one.
 
+use super::accounting::{CallEnd, CallPlace};
 use super::bundle_health::EngineProbes;
 use super::{App, bundle_url};
 use crate::config::ServerConfig;
@@ -8,8 +9,8 @@ use glovebox_egress::FetchClient;
 use glovebox_proto::{Code, Fault};
 use glovebox_runner::{CallReport, RunnerConfig, ToolRunner};
 use glovebox_session::bundle::{
-    BundleHash, BundleStore, BundleTools, CallContext, ModelRules, PutError, StoreLimits,
-    StoredBundle, ToolFailure, ToolNote,
+    BundleHash, BundleStore, BundleTools, CallContext, ModelRules, PLACEMENT, PutError,
+    StoreLimits, StoredBundle, ToolFailure, ToolNote,
 };
 use glovebox_session::host::now_unix_ms;
 use serde_json::Value;
@@ -306,11 +307,23 @@ impl App {
         arguments: &Value,
         cancel: &AtomicBool,
     ) -> Result<CallReport, ToolFailure> {
+        let place = CallPlace {
+            user: call.tenant.to_owned(),
+            session: None,
+            sandbox: None,
+            placement: PLACEMENT,
+        };
+        let id = call.id.to_owned();
+        let begun = self.accounting.begin_call(&place, id, tool, arguments);
         let called = tools.call(&self.bundles.runner, tool, call, arguments, cancel);
-        // A name that is no tool's is a stranger's word, and no label of a metric.
-        let is_tool = !matches!(&called, Err(ToolFailure::NotFound(_)));
-        if is_tool {
-            self.metrics.tool_executed("bundle", tool, called.is_ok());
+        // A name that is no tool's is a stranger's word: no call was made.
+        if !matches!(&called, Err(ToolFailure::NotFound(_))) {
+            let text = match &called {
+                Ok(report) => report.value.to_string(),
+                Err(failure) => failure.to_string(),
+            };
+            let end = CallEnd::plain(called.is_ok(), &text);
+            self.accounting.end_call(&place, &begun, end);
         }
         called
     }

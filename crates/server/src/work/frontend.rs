@@ -2,9 +2,9 @@
 
 use super::approvals::RemoteUser;
 use super::live::LiveSession;
+use super::session_calls::SessionCalls;
 use super::worker::state_of;
 use crate::log;
-use crate::metrics::Metrics;
 use glovebox_agent::{Event, Log, LoggedEvent, Observe, Secrets, ToolServer};
 use glovebox_proto::Fault;
 use glovebox_session::agent::{AgentFrontend, AgentUser, OnStop};
@@ -23,8 +23,7 @@ const VERSION: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct EventFrontend {
     pub live: Arc<LiveSession>,
-    pub metrics: Arc<Metrics>,
-    pub placement: &'static str,
+    pub calls: SessionCalls,
     /// Whether somebody is there to be asked.
     pub has_user: bool,
 }
@@ -163,34 +162,19 @@ impl Observe for EventObserver<'_> {
             }
             None => hub.publish_piece(kind, &to_json(event)),
         }
+        self.frontend.calls.observe(event);
         self.tell(event);
         Ok(())
     }
 }
 
 impl EventObserver<'_> {
-    /// Counts and logs what an event says.
+    /// Logs what an event says; the ends of calls are logged where they are counted.
     fn tell(&self, event: &Event) {
         match event {
             Event::CallStarted { id, tool, .. } => {
                 let call_id = Some(id.as_str()).filter(|id| log::is_id(id));
                 debug!(call_id, tool = log::tool_word(tool), "call begins");
-            }
-            Event::CallFinished {
-                id,
-                tool,
-                is_error,
-                facts,
-                wall_ms,
-                ..
-            } => {
-                let metrics = &self.frontend.metrics;
-                metrics.tool_executed(self.frontend.placement, tool, !is_error);
-                let code = log::fault_code(facts);
-                if let Some(code) = code {
-                    metrics.failed(code.as_str(), tool);
-                }
-                log::call_ended(Some(id), tool, *is_error, *wall_ms, code);
             }
             Event::Ended { ending, turns, .. } => {
                 let ending = state_of(*ending).as_str();

@@ -103,13 +103,13 @@ impl App {
         let has_layers = registry
             .spec(name)
             .is_ok_and(|spec| spec.has_layers_on_disk());
-        if has_layers
-            && let Ok(sandbox) = registry.connect(name)
-            && sandbox.stop(reason).is_ok()
-        {
-            info!(sandbox = name.as_str(), reason, "sandbox stopped");
-            // A log that cannot be written now says less, and changes nothing about the sandbox.
-            let _ = self.log_stop(name, reason);
+        if has_layers && let Ok(sandbox) = registry.connect(name) {
+            self.count_network(name, true);
+            if sandbox.stop(reason).is_ok() {
+                info!(sandbox = name.as_str(), reason, "sandbox stopped");
+                // A log that cannot be written now says less, and changes nothing about the sandbox.
+                let _ = self.log_stop(name, reason);
+            }
         }
     }
 
@@ -166,13 +166,17 @@ impl App {
 
     /// Sandboxes of earlier sessions that still run are idle from now on.
     pub(super) fn find_idle(&self) -> Result<(), Error> {
-        for (name, _) in self.owners.sandboxes()? {
+        let sessions = self.log().list()?;
+        for (name, owned) in self.owners.sandboxes()? {
             let Ok(name) = Name::parse(&name) else {
                 continue;
             };
             let entry = self.config.registry.entry(&name)?;
             if entry.is_some_and(|entry| entry.state == SandboxState::Ready) {
                 self.idle.touch(&name);
+                let over_it = |info: &&SessionInfo| info.sandbox.as_deref() == Some(name.as_str());
+                let session = sessions.iter().find(over_it).map(|info| info.id.as_str());
+                self.accounting.network.watch(&name, &owned.user, session);
             }
         }
         Ok(())

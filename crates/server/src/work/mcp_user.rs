@@ -2,20 +2,22 @@
 //!
 //! A sandbox that a client has left untouched is removed; one with changes stops and stays among the user's.
 
+use super::accounting::{CallEnd, CallPlace, OpenCall};
 use super::tools::OpenSandbox;
 use super::{App, TaskLimits};
-use crate::log;
-use glovebox_mcp::server::{Session, SessionFactory};
+use glovebox_agent::Placement;
+use glovebox_mcp::server::{CallRecord, Session, SessionFactory};
 use glovebox_proto::Fault;
 use glovebox_sandbox::Name;
 use glovebox_session::mcp_clients::{USUAL_WAIT, describe_tools};
 use glovebox_session::sync::project_of;
 use glovebox_session::work::unknown_toolset;
 use glovebox_session::{Error, LeaveOutcome};
-use glovebox_tools::policy::Toolset;
+use glovebox_tools::policy::{CallId, Toolset};
 use glovebox_tools::{ToolOutcome, ToolSession, WaitPolicy};
+use serde_json::Value;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 use tracing::error_span;
 
 /// What the names of these sandboxes begin with.
@@ -52,8 +54,8 @@ impl SessionFactory for McpUser {
         Ok(Box::new(McpSession {
             app: Arc::clone(&self.app),
             tools: tools.with_waits(WaitPolicy::at_most(USUAL_WAIT)),
-            name,
             user: self.name.clone(),
+            name,
             sandbox,
         }))
     }
@@ -80,8 +82,8 @@ impl SessionFactory for McpUser {
 #[derive(Debug)]
 struct McpSession {
     app: Arc<App>,
-    name: Name,
     user: String,
+    name: Name,
     sandbox: Arc<OpenSandbox>,
     tools: ToolSession,
 }
@@ -108,26 +110,48 @@ impl Session for McpSession {
         patch.map_err(Error::into_fault)
     }
 
-    fn call_ended(&self, tool: &str, outcome: Result<&ToolOutcome, &Fault>, took: Duration) {
-        let metrics = &self.app.metrics;
-        let backend = self.app.config.settings.backend.value.as_str();
-        metrics.operation("call", backend, took);
-        let (is_error, code) = match outcome {
-            Ok(done) => (done.is_error, log::fault_code(&done.facts)),
-            Err(fault) => (true, Some(fault.code)),
+    fn call_began(&self, tool: &str, arguments: &Value) -> Box<dyn CallRecord> {
+        let place = CallPlace {
+            user: self.user.clone(),
+            session: None,
+            sandbox: Some(self.name.to_string()),
+            placement: Placement::Sandbox.as_str(),
         };
-        error_span!("mcp", user = self.user, sandbox = self.name.as_str())
-            .in_scope(|| log::call_ended(None, tool, is_error, log::millis(took), code));
-        metrics.tool_executed("sandbox", tool, outcome.is_ok_and(|done| !done.is_error));
-        if let Err(fault) = outcome {
-            metrics.failed(fault.code.as_str(), tool);
-        }
+        let id = CallId::random().to_string();
+        let call = self.app.accounting.begin_call(&place, id, tool, arguments);
+        Box::new(CountedCall {
+            app: Arc::clone(&self.app),
+            place,
+            call,
+            begun: Instant::now(),
+        })
+    }
+}
+
+/// A call that is counted when it ends.
+struct CountedCall {
+    app: Arc<App>,
+    place: CallPlace,
+    call: OpenCall,
+    begun: Instant,
+}
+
+impl CallRecord for CountedCall {
+    fn end(self: Box<Self>, outcome: Result<&ToolOutcome, &Fault>) {
+        let backend = self.app.config.settings.backend.value.as_str();
+        let metrics = &self.app.metrics;
+        metrics.operation("call", backend, self.begun.elapsed());
+        let end = CallEnd::of(outcome);
+        let (user, sandbox) = (&self.place.user, self.place.sandbox.as_deref());
+        error_span!("mcp", user, sandbox)
+            .in_scope(|| self.app.accounting.end_call(&self.place, &self.call, end));
     }
 }
 
 impl Drop for McpSession {
     fn drop(&mut self) {
         self.app.sandboxes.close(&self.name);
+        self.app.count_network(&self.name, true);
         let project = project_of(self.sandbox.work.sandbox());
         match self.sandbox.work.leave(false) {
             Ok(LeaveOutcome::Removed) => self.app.forget_sandbox(&self.name, project.as_deref()),

@@ -1,5 +1,6 @@
 //! The server's sessions: those that wait, those that work, and the way back to those that did.
 
+mod accounting;
 mod approvals;
 mod bundle_health;
 mod bundle_run;
@@ -15,6 +16,7 @@ mod idle;
 mod lifetime;
 mod live;
 mod mcp_user;
+mod network;
 mod places;
 mod pool;
 mod previews;
@@ -24,6 +26,7 @@ mod rate;
 mod recover;
 mod request;
 mod resources;
+mod session_calls;
 mod status;
 mod terminals;
 mod tools;
@@ -31,6 +34,7 @@ mod uploads;
 mod worker;
 mod workspaces;
 
+pub(crate) use accounting::Accounting;
 pub(crate) use approvals::{OpenApproval, Word};
 pub(crate) use bundle_run::check_input;
 pub(crate) use bundles::{BundleRefusal, MAX_CALLS_PER_USER, ReadyBundle};
@@ -118,7 +122,7 @@ pub(crate) struct App {
     pub config: ServerConfig,
     pub tokens: TokenStore,
     pub owners: Owners,
-    pub audit: Audit,
+    pub accounting: Arc<Accounting>,
     pub metrics: Arc<Metrics>,
     pub sandboxes: OpenSandboxes,
     pub bundles: Arc<Bundles>,
@@ -148,10 +152,11 @@ impl App {
     pub(crate) fn open(config: ServerConfig) -> Result<Arc<Self>, Fault> {
         let dir = config.state_dir.join("server");
         let owners = Owners::open(&dir)?;
+        let accounting = Arc::new(Accounting::new(Audit::open(&dir)?));
         let app = Arc::new(Self {
             tokens: TokenStore::open(&config.state_dir)?,
-            audit: Audit::open(&dir)?,
-            metrics: Arc::new(Metrics::new()),
+            metrics: Arc::clone(&accounting.metrics),
+            accounting,
             sandboxes: OpenSandboxes::default(),
             bundles: Arc::new(Bundles::open(&dir.join("bundles"), &config)?),
             terminals: terminals::terminal_places(),

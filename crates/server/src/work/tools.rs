@@ -1,6 +1,7 @@
 //! Single tool calls: sandboxes that are connected to, each with what its callers have seen in it.
 
 use super::App;
+use super::accounting::{CallEnd, CallPlace};
 use super::request::{TaskLimits, parse_name};
 use crate::log;
 use glovebox_agent::Placement;
@@ -9,6 +10,7 @@ use glovebox_sandbox::Name;
 use glovebox_session::sync::project_of_named;
 use glovebox_session::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget};
 use glovebox_session::{Error, Frontend, Notice};
+use glovebox_tools::policy::CallId;
 use glovebox_tools::{ToolOutcome, ToolSession};
 use glovebox_workspace::Watch;
 use serde_json::Value;
@@ -129,6 +131,7 @@ impl App {
         );
         let name = work.sandbox().info().name.clone();
         self.owners.add_sandbox(name.as_str(), user)?;
+        self.accounting.network.watch(&name, user, None);
         let sandbox = Arc::new(OpenSandbox { work, tools });
         self.sandboxes.add(name.clone(), &sandbox);
         self.idle.touch(&name);
@@ -161,6 +164,9 @@ impl App {
         let sandbox = Arc::new(OpenSandbox { work, tools });
         self.sandboxes.add(name.clone(), &sandbox);
         self.idle.touch(name);
+        if let Some(owned) = self.owners.sandbox(name.as_str())? {
+            self.accounting.network.watch(name, &owned.user, None);
+        }
         Ok(sandbox)
     }
 
@@ -181,35 +187,42 @@ impl App {
         }
     }
 
-    /// One call of a tool.
+    /// One call of a tool, by `user`.
     pub(crate) fn call_tool(
         &self,
+        user: &str,
         name: &Name,
         tool: &str,
         arguments: Value,
         cancel: &AtomicBool,
     ) -> Result<ToolOutcome, Error> {
-        let sandbox = self.open_sandbox(name)?;
-        let begun = Instant::now();
-        let called = sandbox.tools.call(tool, arguments, cancel);
-        let backend = self.config.settings.backend.value.as_str();
-        let took = begun.elapsed();
-        self.metrics.operation("call", backend, took);
-        let (is_error, code) = match &called {
-            Ok(outcome) => (outcome.is_error, log::fault_code(&outcome.facts)),
-            Err(fault) => (true, Some(fault.code)),
+        let place = CallPlace {
+            user: user.to_owned(),
+            session: None,
+            sandbox: Some(name.to_string()),
+            placement: Placement::Sandbox.as_str(),
         };
-        log::call_ended(None, tool, is_error, log::millis(took), code);
+        let opened = self.open_sandbox(name);
+        let id = CallId::random().to_string();
+        let call = self.accounting.begin_call(&place, id, tool, &arguments);
+        let begun = Instant::now();
+        let called = opened.and_then(|sandbox| {
+            let called = sandbox.tools.call(tool, arguments, cancel);
+            let backend = self.config.settings.backend.value.as_str();
+            self.metrics.operation("call", backend, begun.elapsed());
+            Ok(called?)
+        });
         match called {
             Ok(outcome) => {
-                self.metrics
-                    .tool_executed("sandbox", tool, !outcome.is_error);
+                let end = CallEnd::of(Ok(&outcome));
+                self.accounting.end_call(&place, &call, end);
                 Ok(outcome)
             }
-            Err(fault) => {
-                self.metrics.tool_executed("sandbox", tool, false);
-                self.metrics.failed(fault.code.as_str(), tool);
-                Err(fault.into())
+            Err(error) => {
+                let fault = error.clone().into_fault();
+                let end = CallEnd::of(Err(&fault));
+                self.accounting.end_call(&place, &call, end);
+                Err(error)
             }
         }
     }
@@ -219,6 +232,7 @@ impl App {
         self.sandboxes.close(name);
         self.idle.remove(name);
         self.forget_disk_bytes(name);
+        self.count_network(name, true);
         let project = project_of_named(&self.config.registry, name).ok().flatten();
         self.config.registry.kill(name)?;
         info!(sandbox = name.as_str(), "sandbox removed");

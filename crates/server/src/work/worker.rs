@@ -4,10 +4,10 @@ use super::App;
 use super::frontend::EventFrontend;
 use super::live::LiveSession;
 use super::resources::{Resources, StartPlace};
+use super::session_calls::SessionCalls;
 use crate::log::millis;
 use crate::store::Owned;
 use glovebox_agent::{Ending, Event, Log, Message, Placement, RunOutcome, SessionState};
-use glovebox_egress::TrafficStats;
 use glovebox_sandbox::Name;
 use glovebox_session::agent::{
     AgentFrontend as _, AgentRun, AgentSession, AgentWorkplace, EarlierSession, ModelConfig,
@@ -62,8 +62,7 @@ pub(crate) fn carry_out(app: &App, job: Job, place: Option<StartPlace>) {
     let id = job.live.id.clone();
     let frontend = EventFrontend {
         live: Arc::clone(&job.live),
-        metrics: Arc::clone(&app.metrics),
-        placement: app.config.placement.as_str(),
+        calls: SessionCalls::new(app, &job.live, app.config.placement.as_str()),
         has_user: job.has_user,
     };
     let worker = Worker {
@@ -164,13 +163,13 @@ impl Worker<'_> {
         };
         if let Some(name) = place.work.name() {
             app.owners.add_sandbox(name.as_str(), &owned.user)?;
+            self.frontend.calls.work_in(name);
         }
         // It is known from here on.
         drop(start_place);
-        let traffic = Self::traffic(&place);
         let outcome = self.converse(&run, &mut place, &mut session);
-        app.metrics.egress(&traffic, &Self::traffic(&place));
         if let Some(name) = place.work.name() {
+            app.count_network(name, true);
             app.idle.touch(name);
         }
         let outcome = outcome?;
@@ -185,12 +184,6 @@ impl Worker<'_> {
             place.end(self.frontend);
         }
         Ok(())
-    }
-
-    /// What the sandbox has carried so far; nothing of one that is gone or has no network.
-    fn traffic(place: &AgentWorkplace) -> TrafficStats {
-        let stats = place.work.sandbox().network_stats();
-        stats.ok().flatten().unwrap_or_default()
     }
 
     /// The sandbox, or where else the tools work; and whether it was made now.

@@ -98,7 +98,12 @@ impl Caller {
         let fetcher = fetcher(allow, deny, 32);
         let (send, replies) = channel();
         Self {
-            session: fetcher.open(BUDGET, &FetchGroup::new(32), Instant::now() + wait, send),
+            session: fetcher.open(
+                BUDGET,
+                &FetchGroup::new(32, Arc::default()),
+                Instant::now() + wait,
+                send,
+            ),
             replies,
             next: 0,
             _fetcher: fetcher,
@@ -338,7 +343,10 @@ fn a_group_has_some_of_the_places_and_no_more() {
         let url = format!("http://a.example:{port}{path}");
         FetchRequest::parse("GET", &url, &[], Vec::new(), Redirects::Follow)
     };
-    let (slow, fast) = (FetchGroup::new(3), FetchGroup::new(3));
+    let (slow, fast) = (
+        FetchGroup::new(3, Arc::default()),
+        FetchGroup::new(3, Arc::default()),
+    );
     let open = |group| {
         let (send, replies) = channel();
         (

@@ -18,7 +18,9 @@ mod page;
 
 pub(super) use page::answer_error;
 
-use super::auth::{Principal, Shared, bearer_of, find_by_token, host_of, keep_connection};
+use super::auth::{
+    Principal, Shared, bearer_of, find_by_token, host_of, keep_connection, still_known,
+};
 use super::error::{ApiError, ApiResult};
 use super::query::CheckedQuery;
 use super::{blocking, own_session};
@@ -42,7 +44,6 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::error;
 
 /// Paths of a preview's origin that are this server's and reach no program.
 const OWN_PATHS: &str = "/.glovebox/";
@@ -170,7 +171,7 @@ fn write_down(shared: &Shared, user: &str, address: &PreviewAddress, is_in: bool
     } else {
         (Decision::Refused, StatusCode::UNAUTHORIZED)
     };
-    let entry = AuditEntry {
+    let entry = AuditEntry::Request {
         user,
         action: "preview login",
         object: Some(&address.label()),
@@ -178,11 +179,7 @@ fn write_down(shared: &Shared, user: &str, address: &PreviewAddress, is_in: bool
         status: status.as_u16(),
         digest: None,
     };
-    // As for every other entry: that it could not be written down is counted.
-    if let Err(fault) = shared.app.audit.write(&entry, now_unix_ms()) {
-        shared.app.metrics.failed(fault.code.as_str(), "");
-        error!(problem = fault.message, "the audit log cannot be written");
-    }
+    shared.app.accounting.write_down(&entry);
 }
 
 /// Shows what the program answers.
@@ -264,7 +261,8 @@ async fn find_visitor(
         });
     }
     let logins = &shared.previews.logins;
-    match logins.find(headers, address, now_unix_ms()) {
+    let by_cookie = logins.find(headers, address, now_unix_ms());
+    match still_known(shared, by_cookie).await? {
         Some(principal) => Ok(Visitor {
             principal,
             is_browser: true,

@@ -1,0 +1,392 @@
+//! What was decided and carried since somebody asked last, for accounts that are kept elsewhere: numbers, and the
+//! decisions themselves with equal ones together.
+//!
+//! A program that asks for the same host without end comes to one entry in ten minutes, and one that asks for a new name
+//! each time to as many entries as [`MAX_HOSTS_OF_A_KIND`] and one for the rest. What is refused takes nothing of the
+//! room for what was let through.
+
+use crate::ConnectFailure;
+use crate::record::log::{now_unix_ms, shown_host};
+use glovebox_proto::{EgressReason, SecretReason};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Decisions with one kind of verdict that are told one by one in the time of [`REPEAT`]; the rest is told together.
+const MAX_HOSTS_OF_A_KIND: usize = 100;
+/// An equal decision is told again after this long.
+const REPEAT: Duration = Duration::from_mins(10);
+/// What secrets that were not filled in are counted under, among what was refused.
+pub const WITHHELD_SECRET: &str = "secret";
+
+/// What was decided about a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EgressVerdict {
+    /// It was let through.
+    Allowed,
+    /// It was let through, and the host could not be reached.
+    Failed(ConnectFailure),
+    /// It was refused.
+    Refused(EgressReason),
+    /// It was let through without the secret that its program meant to send, or not at all for its sake.
+    Withheld(SecretReason),
+}
+
+impl EgressVerdict {
+    /// A word for programs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Failed(_) => "failed",
+            Self::Refused(_) => "refused",
+            Self::Withheld(_) => "withheld",
+        }
+    }
+
+    /// A word for why, where there is more to say than the verdict.
+    pub const fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Allowed => None,
+            Self::Failed(failure) => Some(failure.word()),
+            Self::Refused(reason) => Some(reason.word()),
+            Self::Withheld(reason) => Some(reason.word()),
+        }
+    }
+}
+
+/// Equal decisions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionSum {
+    /// The host, printable; `None` for all those that there were too many of.
+    pub host: Option<String>,
+    /// The port; `None` for a look-up of the name.
+    pub port: Option<u16>,
+    /// The rule that decided; `None` when none did.
+    pub rule: Option<String>,
+    /// What was decided.
+    pub verdict: EgressVerdict,
+    /// How often, since this was told last.
+    pub count: u64,
+    /// The first of these, in milliseconds since the epoch.
+    pub first_unix_ms: u64,
+    /// The last of them.
+    pub last_unix_ms: u64,
+}
+
+/// What has happened since this was asked for last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficNews {
+    /// Bytes out of the sandbox.
+    pub sent_bytes: u64,
+    /// Bytes into it.
+    pub received_bytes: u64,
+    /// Connections that were let through and made.
+    pub allowed: u64,
+    /// Connections and look-ups that were let through and came to nothing.
+    pub failed: u64,
+    /// What was refused, look-ups included, by the word for why ([`EgressReason::word`], or [`WITHHELD_SECRET`]).
+    pub refused: BTreeMap<String, u64>,
+    /// Connections that are open now.
+    pub open_connections: u64,
+    /// The decisions, oldest first.
+    pub decisions: Vec<DecisionSum>,
+    /// There are more decisions to tell.
+    pub has_more: bool,
+}
+
+impl TrafficNews {
+    /// Adds what has happened after it.
+    pub fn add(&mut self, later: Self) {
+        self.sent_bytes += later.sent_bytes;
+        self.received_bytes += later.received_bytes;
+        self.allowed += later.allowed;
+        self.failed += later.failed;
+        for (word, count) in later.refused {
+            *self.refused.entry(word).or_default() += count;
+        }
+        self.open_connections = later.open_connections;
+        self.decisions.extend(later.decisions);
+        self.has_more = later.has_more;
+    }
+}
+
+/// One host's decision, without when and how often.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct DecisionKey {
+    host: Option<String>,
+    port: Option<u16>,
+    rule: Option<String>,
+    verdict: EgressVerdict,
+}
+
+impl DecisionKey {
+    pub(crate) fn new(
+        host: &str,
+        port: Option<u16>,
+        rule: Option<String>,
+        verdict: EgressVerdict,
+    ) -> Self {
+        Self {
+            host: Some(shown_host(host)),
+            port,
+            rule,
+            verdict,
+        }
+    }
+
+    /// What it is told with when there are too many of its kind.
+    const fn rest(verdict: EgressVerdict) -> Self {
+        Self {
+            host: None,
+            port: None,
+            rule: None,
+            verdict,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Untold {
+    /// 0 when all of it was told.
+    count: u64,
+    first_unix_ms: u64,
+    last_unix_ms: u64,
+    told_at: Option<Instant>,
+}
+
+impl Untold {
+    fn is_due(&self, now: Instant) -> bool {
+        let is_time = |told_at| now.saturating_duration_since(told_at) >= REPEAT;
+        self.count > 0 && self.told_at.is_none_or(is_time)
+    }
+
+    /// Nothing has to be remembered of it.
+    fn is_over(&self, now: Instant) -> bool {
+        let is_past = |told_at| now.saturating_duration_since(told_at) >= REPEAT;
+        self.count == 0 && self.told_at.is_none_or(is_past)
+    }
+}
+
+/// What was not told yet.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    sums: HashMap<DecisionKey, Untold>,
+    allowed: u64,
+    failed: u64,
+    refused: BTreeMap<&'static str, u64>,
+    /// Bytes that were told: sent, received.
+    told_bytes: (u64, u64),
+}
+
+impl Entries {
+    fn count(&mut self, verdict: EgressVerdict) {
+        match verdict {
+            EgressVerdict::Allowed => self.allowed += 1,
+            EgressVerdict::Failed(_) => self.failed += 1,
+            EgressVerdict::Refused(reason) => *self.refused.entry(reason.word()).or_default() += 1,
+            EgressVerdict::Withheld(_) => *self.refused.entry(WITHHELD_SECRET).or_default() += 1,
+        }
+    }
+
+    fn has_room(&self, verdict: EgressVerdict) -> bool {
+        let kind = std::mem::discriminant(&verdict);
+        let same = self.sums.keys();
+        let same = same.filter(|key| std::mem::discriminant(&key.verdict) == kind);
+        same.filter(|key| key.host.is_some()).count() < MAX_HOSTS_OF_A_KIND
+    }
+}
+
+impl Ledger {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is to be told, and nothing to be remembered of what was.
+    pub(crate) fn is_empty(&self) -> bool {
+        let now = Instant::now();
+        self.entries().sums.values().all(|sum| sum.is_over(now))
+    }
+
+    pub(crate) fn add(&self, key: DecisionKey) {
+        let now = now_unix_ms();
+        let mut entries = self.entries();
+        entries.count(key.verdict);
+        let key = if entries.sums.contains_key(&key) || entries.has_room(key.verdict) {
+            key
+        } else {
+            DecisionKey::rest(key.verdict)
+        };
+        let sum = entries.sums.entry(key).or_insert(Untold {
+            count: 0,
+            first_unix_ms: now,
+            last_unix_ms: now,
+            told_at: None,
+        });
+        if sum.count == 0 {
+            sum.first_unix_ms = now;
+        }
+        sum.count += 1;
+        sum.last_unix_ms = now;
+    }
+
+    /// Tells what was not told yet, at most so many decisions. `is_last` says that nobody asks again: what would be told
+    /// later is told now.
+    pub(crate) fn take(
+        &self,
+        carried: (u64, u64),
+        open_connections: u64,
+        most: usize,
+        is_last: bool,
+    ) -> TrafficNews {
+        let now = Instant::now();
+        let mut entries = self.entries();
+        entries.sums.retain(|_, sum| !sum.is_over(now));
+        let mut due: Vec<(u64, DecisionKey)> = entries
+            .sums
+            .iter()
+            .filter(|(_, sum)| sum.is_due(now) || (is_last && sum.count > 0))
+            .map(|(key, sum)| (sum.first_unix_ms, key.clone()))
+            .collect();
+        due.sort_by_key(|(first, _)| *first);
+        let has_more = due.len() > most;
+        due.truncate(most);
+        let mut decisions = Vec::with_capacity(due.len());
+        for (first_unix_ms, key) in due {
+            let Some(sum) = entries.sums.get_mut(&key) else {
+                continue;
+            };
+            sum.told_at = Some(now);
+            decisions.push(DecisionSum {
+                host: key.host,
+                port: key.port,
+                rule: key.rule,
+                verdict: key.verdict,
+                count: std::mem::take(&mut sum.count),
+                first_unix_ms,
+                last_unix_ms: sum.last_unix_ms,
+            });
+        }
+        let told = std::mem::replace(&mut entries.told_bytes, carried);
+        let refused = std::mem::take(&mut entries.refused);
+        TrafficNews {
+            sent_bytes: carried.0.saturating_sub(told.0),
+            received_bytes: carried.1.saturating_sub(told.1),
+            allowed: std::mem::take(&mut entries.allowed),
+            failed: std::mem::take(&mut entries.failed),
+            refused: refused
+                .into_iter()
+                .map(|(word, count)| (word.to_owned(), count))
+                .collect(),
+            open_connections,
+            decisions,
+            has_more,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNLISTED: EgressVerdict = EgressVerdict::Refused(EgressReason::Unlisted);
+
+    fn add(ledger: &Ledger, host: &str, verdict: EgressVerdict) {
+        ledger.add(DecisionKey::new(host, Some(443), None, verdict));
+    }
+
+    fn take(ledger: &Ledger, is_last: bool) -> TrafficNews {
+        ledger.take((0, 0), 0, usize::MAX, is_last)
+    }
+
+    #[test]
+    fn equal_decisions_are_told_together_and_not_again_at_once() {
+        let ledger = Ledger::default();
+        for _ in 0..3 {
+            add(&ledger, "a.test", UNLISTED);
+        }
+        add(&ledger, "b.test", EgressVerdict::Allowed);
+        let news = ledger.take((7, 9), 1, usize::MAX, false);
+        let told: Vec<_> = news
+            .decisions
+            .iter()
+            .map(|sum| (sum.host.as_deref(), sum.count))
+            .collect();
+        assert_eq!(told.len(), 2);
+        assert!(told.contains(&(Some("a.test"), 3)) && told.contains(&(Some("b.test"), 1)));
+        assert_eq!((news.sent_bytes, news.received_bytes), (7, 9));
+        assert_eq!((news.allowed, news.failed), (1, 0));
+        assert_eq!(news.refused, [("unlisted".to_owned(), 3)].into());
+
+        // Numbers come at once, the same decision later or at the end.
+        add(&ledger, "a.test", UNLISTED);
+        let news = ledger.take((8, 9), 0, usize::MAX, false);
+        assert_eq!((news.sent_bytes, news.received_bytes), (1, 0));
+        assert_eq!(news.refused["unlisted"], 1);
+        assert_eq!(news.decisions, []);
+        let last = take(&ledger, true);
+        assert_eq!(last.decisions.len(), 1);
+        assert_eq!(last.decisions[0].count, 1);
+        assert_eq!(take(&ledger, true), TrafficNews::default());
+    }
+
+    #[test]
+    fn a_flood_of_names_is_bounded_and_hides_nothing_that_was_let_through() {
+        let ledger = Ledger::default();
+        for round in 0..50 {
+            for number in 0..100 {
+                add(&ledger, &format!("n{round}-{number}.test"), UNLISTED);
+            }
+            take(&ledger, false);
+        }
+        add(&ledger, "leak.test", EgressVerdict::Allowed);
+        let news = take(&ledger, true);
+        assert_eq!(news.decisions.len(), 2, "{news:?}");
+        let of = |verdict| news.decisions.iter().find(|sum| sum.verdict == verdict);
+        let (rest, leak) = (of(UNLISTED).unwrap(), of(EgressVerdict::Allowed).unwrap());
+        assert_eq!(rest.host, None);
+        assert_eq!(leak.host.as_deref(), Some("leak.test"));
+        // Some of the rest was told before.
+        assert!(rest.count <= 4900, "{rest:?}");
+        assert!(ledger.entries().sums.len() <= MAX_HOSTS_OF_A_KIND + 2);
+    }
+
+    #[test]
+    fn pages_lose_nothing() {
+        let ledger = Ledger::default();
+        for number in 0..90 {
+            add(&ledger, &format!("n{number}.test"), UNLISTED);
+        }
+        let mut hosts = std::collections::BTreeSet::new();
+        loop {
+            let page = ledger.take((0, 0), 0, 20, false);
+            assert!(page.decisions.len() <= 20);
+            hosts.extend(page.decisions.into_iter().filter_map(|sum| sum.host));
+            if !page.has_more {
+                break;
+            }
+        }
+        assert_eq!(hosts.len(), 90);
+    }
+
+    #[test]
+    fn what_is_told_is_printable_and_short() {
+        let ledger = Ledger::default();
+        add(
+            &ledger,
+            &format!("\u{1b}[31m{}", "x".repeat(1000)),
+            UNLISTED,
+        );
+        let news = take(&ledger, false);
+        let host = news.decisions[0].host.as_deref().unwrap();
+        assert!(!host.contains('\u{1b}') && host.chars().count() <= 256);
+    }
+}

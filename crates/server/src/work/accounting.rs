@@ -1,0 +1,172 @@
+//! What is counted and written down of calls of tools: numbers for metrics, and an entry each in the audit log.
+
+use super::network::NetworkWatch;
+use crate::log;
+use crate::metrics::Metrics;
+use crate::store::{Audit, AuditEntry, Decision, ToolEntry};
+use glovebox_proto::{Code, Fault};
+use glovebox_session::host::now_unix_ms;
+use glovebox_tools::ToolOutcome;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::error;
+
+/// Where everything is counted and written down.
+#[derive(Debug)]
+pub(crate) struct Accounting {
+    pub metrics: Arc<Metrics>,
+    audit: Audit,
+    pub network: NetworkWatch,
+}
+
+/// Whose calls, and where they work.
+#[derive(Debug, Clone)]
+pub(crate) struct CallPlace {
+    pub user: String,
+    pub session: Option<String>,
+    pub sandbox: Option<String>,
+    /// `sandbox`, `local` or `bundle`.
+    pub placement: &'static str,
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+pub(crate) struct OpenCall {
+    id: String,
+    tool: String,
+    digest: blake3::Hash,
+    begun: Instant,
+}
+
+/// How a call has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallEnd<'a> {
+    is_error: bool,
+    /// The code of a fault, if one ended it.
+    fault: Option<Code>,
+    facts: Option<&'a Map<String, Value>>,
+    /// What the caller was told.
+    text: &'a str,
+}
+
+impl<'a> CallEnd<'a> {
+    /// By what a tool session says.
+    pub(crate) fn of(called: Result<&'a ToolOutcome, &'a Fault>) -> Self {
+        match called {
+            Ok(outcome) => Self::told(outcome.is_error, &outcome.facts, &outcome.text),
+            Err(fault) => Self {
+                is_error: true,
+                fault: Some(fault.code),
+                facts: None,
+                text: &fault.message,
+            },
+        }
+    }
+
+    /// By what the log of a session says.
+    pub(crate) fn told(is_error: bool, facts: &'a Map<String, Value>, text: &'a str) -> Self {
+        Self {
+            is_error,
+            fault: log::fault_code(facts),
+            facts: Some(facts),
+            text,
+        }
+    }
+
+    /// Without more than whether it succeeded, and what was answered.
+    pub(crate) const fn plain(is_success: bool, text: &'a str) -> Self {
+        Self {
+            is_error: !is_success,
+            fault: None,
+            facts: None,
+            text,
+        }
+    }
+
+    fn outcome(&self) -> &'static str {
+        match self.fault {
+            Some(code) => code.as_str(),
+            None if self.is_error => "error",
+            None => "ok",
+        }
+    }
+
+    const fn decision(&self) -> Decision {
+        match self.fault {
+            Some(Code::PolicyRefused | Code::PermissionDenied) => Decision::Refused,
+            _ => Decision::Allowed,
+        }
+    }
+
+    fn fact(&self, name: &str) -> Option<&'a Value> {
+        self.facts?.get(name)
+    }
+}
+
+impl Accounting {
+    pub(crate) fn new(audit: Audit) -> Self {
+        Self {
+            metrics: Arc::new(Metrics::new()),
+            audit,
+            network: NetworkWatch::default(),
+        }
+    }
+
+    /// Appends to the audit log. What was done is done: that it could not be written down is counted.
+    pub(crate) fn write_down(&self, entry: &AuditEntry<'_>) {
+        if let Err(fault) = self.audit.write(entry, now_unix_ms()) {
+            self.metrics.failed(fault.code.as_str(), "");
+            error!(problem = fault.message, "the audit log cannot be written");
+        }
+    }
+
+    /// A call of a tool begins, which its caller calls `id`.
+    pub(crate) fn begin_call(
+        &self,
+        place: &CallPlace,
+        id: String,
+        tool: &str,
+        arguments: &Value,
+    ) -> OpenCall {
+        if let Some(sandbox) = &place.sandbox {
+            self.network.call_began(sandbox, &id);
+        }
+        OpenCall {
+            id,
+            tool: tool.to_owned(),
+            // A value has a JSON form.
+            digest: blake3::hash(&serde_json::to_vec(arguments).unwrap_or_default()),
+            begun: Instant::now(),
+        }
+    }
+
+    /// It has ended.
+    pub(crate) fn end_call(&self, place: &CallPlace, call: &OpenCall, end: CallEnd<'_>) {
+        if let Some(sandbox) = &place.sandbox {
+            self.network.call_ended(sandbox, &call.id);
+        }
+        self.metrics
+            .tool_executed(place.placement, &call.tool, !end.is_error);
+        if let Some(code) = end.fault {
+            self.metrics.failed(code.as_str(), &call.tool);
+        }
+        let took_ms = log::millis(call.begun.elapsed());
+        log::call_ended(Some(&call.id), &call.tool, end.is_error, took_ms, end.fault);
+        self.write_down(&AuditEntry::Tool(ToolEntry {
+            user: &place.user,
+            session: place.session.as_deref(),
+            sandbox: place.sandbox.as_deref(),
+            call: &call.id,
+            tool: &call.tool,
+            placement: place.placement,
+            decision: end.decision(),
+            outcome: end.outcome(),
+            took_ms,
+            job: end.fact("job").and_then(Value::as_u64),
+            why: end.fact("call").and_then(Value::as_str),
+            digest: call.digest.to_hex().to_string(),
+            output_digest: blake3::hash(end.text.as_bytes()).to_hex().to_string(),
+        }));
+    }
+}

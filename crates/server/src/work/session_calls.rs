@@ -1,0 +1,84 @@
+//! Calls of tools in a session, from its events: counted, and written down in the audit log.
+
+use super::App;
+use super::accounting::{Accounting, CallEnd, CallPlace, OpenCall};
+use super::live::LiveSession;
+use glovebox_agent::Event;
+use glovebox_sandbox::Name;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The calls of one session.
+#[derive(Debug)]
+pub(crate) struct SessionCalls {
+    accounting: Arc<Accounting>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    place: CallPlace,
+    open: HashMap<String, OpenCall>,
+}
+
+impl SessionCalls {
+    pub(crate) fn new(app: &App, live: &LiveSession, placement: &'static str) -> Self {
+        Self {
+            accounting: Arc::clone(&app.accounting),
+            state: Mutex::new(State {
+                place: CallPlace {
+                    user: live.user.clone(),
+                    session: Some(live.id.clone()),
+                    sandbox: None,
+                    placement,
+                },
+                open: HashMap::new(),
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session works in this sandbox from now on.
+    pub(crate) fn work_in(&self, sandbox: &Name) {
+        let place = &mut self.state().place;
+        place.sandbox = Some(sandbox.to_string());
+        let network = &self.accounting.network;
+        network.watch(sandbox, &place.user, place.session.as_deref());
+    }
+
+    /// Something has happened in the session.
+    pub(crate) fn observe(&self, event: &Event) {
+        match event {
+            Event::CallStarted {
+                id,
+                tool,
+                arguments,
+                ..
+            } => {
+                let mut state = self.state();
+                let call = self
+                    .accounting
+                    .begin_call(&state.place, id.clone(), tool, arguments);
+                state.open.insert(id.clone(), call);
+            }
+            Event::CallFinished {
+                id,
+                is_error,
+                facts,
+                text,
+                ..
+            } => {
+                let mut state = self.state();
+                // Each has begun.
+                if let Some(call) = state.open.remove(id) {
+                    let end = CallEnd::told(*is_error, facts, text);
+                    self.accounting.end_call(&state.place, &call, end);
+                }
+            }
+            _ => {}
+        }
+    }
+}
