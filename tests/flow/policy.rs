@@ -396,3 +396,36 @@ fn sandboxes_are_made_beside_a_session_only_where_allowed_never_wider_and_end_wi
         person.assert_nothing_left();
     });
 }
+
+#[test]
+fn a_toolset_has_a_network_of_its_own() {
+    let text = "[toolsets.fetch]\ntools = [\"Bash\"]\nnet = \"egress\"\nallow = [\"web.test:81=127.0.0.1\"]\n\
+                [toolsets.full]\nnet = \"egress\"\n";
+    Person::each(|person| {
+        person.write("home/.config/glovebox/glovebox.toml", text);
+        let look_up = |flags: &str| bash(person, "getent ahostsv4 web.test", flags);
+        let (found, _) = look_up("--toolset fetch");
+        let said = found["data"]["text"].as_str().unwrap();
+        assert!(said.contains("198.18."), "as {}: {found}", person.name());
+        // Another has it not.
+        for (flags, told) in [
+            ("", "has no network"),
+            ("--toolset full", "is not among what this sandbox may reach"),
+        ] {
+            let (refused, _) = look_up(flags);
+            let said = refused["data"]["text"].as_str().unwrap_or_default();
+            assert!(said.contains(told), "{flags}: {refused}");
+        }
+        // A project's file opens nothing by itself.
+        person.write(
+            "project/glovebox.toml",
+            "[toolsets.plan]\nnet = \"egress\"\nallow = [\"npm\"]\n",
+        );
+        let (refused, code) = look_up("--toolset plan");
+        assert!(
+            code != 0 && refused.to_string().contains("network"),
+            "{refused}"
+        );
+        fs::remove_file(person.project().join("glovebox.toml")).unwrap();
+    });
+}

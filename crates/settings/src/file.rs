@@ -202,7 +202,7 @@ fn collect(
     Ok(())
 }
 
-/// Takes the toolsets: each becomes a list of its name and its words.
+/// Takes the toolsets: each becomes a list of its name and its words, or a table of its name and its fields.
 fn define(
     text: &str,
     path: &Path,
@@ -212,14 +212,35 @@ fn define(
     let key = keys::find(TOOLSETS);
     for (name, value) in table {
         let line = key_line(text, &format!("{TOOLSETS}.{name}"));
+        if let (Some(key), toml::Value::Table(fields)) = (key, &value) {
+            let fields = fields.iter().map(|(field, value)| {
+                raw(value)
+                    .map(|value| (field.clone(), value))
+                    .ok_or_else(|| {
+                        SettingsError::usage(
+                            format!(
+                                "{}:{line}: `{}` of the toolset `{}` cannot be that",
+                                path.display(),
+                                field.escape_debug(),
+                                name.escape_debug()
+                            ),
+                            "write strings, numbers and lists of strings",
+                        )
+                    })
+            });
+            let raw = RawValue::Table(name.clone(), fields.collect::<Result<_, _>>()?);
+            entries.push(Entry { key, raw, line });
+            continue;
+        }
         let (Some(key), Some(RawValue::Many(words))) = (key, raw(&value)) else {
             return Err(SettingsError::usage(
                 format!(
-                    "{}:{line}: the toolset `{}` is not a list",
+                    "{}:{line}: the toolset `{}` is neither a list nor a table",
                     path.display(),
                     name.escape_debug()
                 ),
-                "write a list of tools, such as [\"Read\", \"Grep\"], after \"read-only\" if nothing may be written",
+                "write a list of tools, such as [\"Read\", \"Grep\"], after \"read-only\" if nothing may be written; or a \
+                 table with `tools`, and `net` and `allow` for the network of its sandboxes",
             ));
         };
         let raw = RawValue::Many(std::iter::once(name).chain(words).collect());

@@ -31,6 +31,7 @@ mod servers;
 mod sources;
 mod surroundings;
 mod sync;
+mod toolset_network;
 pub mod trust;
 pub mod units;
 mod values;

@@ -1,5 +1,7 @@
 //! Settings of the tools: which there are, and the rules of their use.
 
+use super::raw::RawValue;
+use super::toolset_network::{TOOLS, ToolsetNetwork};
 use super::{Origin, SourcedValue};
 use glovebox_tools::policy::{Effect, Policy, Rule, Toolset, USUAL_TOOLSET};
 
@@ -12,6 +14,8 @@ pub struct Tools {
     pub toolsets: Vec<Toolset>,
     /// Those that are not shipped, as they were written.
     pub own: Vec<SourcedValue<String>>,
+    /// Networks of toolsets that have one of their own and were not laid yet.
+    pub(super) networks: Vec<ToolsetNetwork>,
     /// Rules, each with where it was written.
     pub rules: Vec<SourcedValue<Rule>>,
 }
@@ -22,6 +26,7 @@ impl Default for Tools {
             toolset: SourcedValue::default(USUAL_TOOLSET.to_owned()),
             toolsets: Toolset::shipped(),
             own: Vec::new(),
+            networks: Vec::new(),
             rules: Vec::new(),
         }
     }
@@ -102,6 +107,39 @@ impl Tools {
             value: format!("{name}: {}", words.join(", ")),
             origin: origin.clone(),
         });
+        Ok(())
+    }
+
+    /// Adds a toolset with a network of its own, or gives one to a toolset that there is.
+    pub(super) fn define_table(
+        &mut self,
+        name: &str,
+        fields: &[(String, RawValue)],
+        origin: &Origin,
+    ) -> Result<(), String> {
+        let tools = fields.iter().find(|(field, _)| field == TOOLS);
+        match tools {
+            Some((_, tools)) => {
+                let words: Vec<&str> = std::iter::once(name).chain(tools.patterns()).collect();
+                self.define(&words, origin)?;
+            }
+            None => drop(Toolset::find(&self.toolsets, name)?),
+        }
+        let network = ToolsetNetwork::parse(name, fields, origin)?;
+        if network.settings.is_empty() {
+            return Ok(());
+        }
+        if let Some(other) = self.networks.iter().find(|known| known.toolset == name) {
+            return Err(format!(
+                "the toolset `{name}` has a network already, in {}",
+                other.origin
+            ));
+        }
+        self.own.push(SourcedValue {
+            value: network.to_string(),
+            origin: origin.clone(),
+        });
+        self.networks.push(network);
         Ok(())
     }
 

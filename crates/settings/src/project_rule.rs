@@ -149,6 +149,9 @@ pub(super) fn same_or_narrower_toolset(new: &Settings, user: &Settings) -> Optio
 /// A toolset of the project takes effect when somebody names it, so it may have what the user's has or the
 /// usual one.
 pub(super) fn same_or_narrower_toolsets(new: &Settings, user: &Settings) -> Option<String> {
+    if new.tools.networks.len() > user.tools.networks.len() {
+        return Some("gives a toolset a network of its choice".to_owned());
+    }
     let known = user.tools.toolsets.len();
     let usual = match Toolset::find(&user.tools.toolsets, USUAL_TOOLSET) {
         Ok(usual) => usual,

@@ -384,11 +384,14 @@ pub fn journal(registry: &Registry) -> Journal {
     Journal::new(registry.state_dir().join("decisions.jsonl"))
 }
 
-/// With a toolset that only reads, commands cannot write to the project either.
+/// With a toolset that only reads, commands cannot write to the project either; one with a network of its own has that.
 ///
 /// # Errors
 /// A toolset that is not there.
 pub fn lay_toolset(settings: &mut Settings) -> Result<(), Error> {
+    settings
+        .lay_toolset_network()
+        .map_err(|message| Error::usage(message, "correct the table of the toolset"))?;
     let toolset = settings.tools.toolset().map_err(unknown_toolset)?;
     if toolset.is_read_only
         && matches!(

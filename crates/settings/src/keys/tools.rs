@@ -5,6 +5,7 @@ use super::{DefaultValue, Key};
 use crate::McpServer;
 use crate::project_rule::ProjectRule::{Harmless, NeedsTrust, TightensOnly};
 use crate::project_rule::{same_or_narrower_toolset, same_or_narrower_toolsets};
+use crate::raw::RawValue;
 use crate::servers;
 use glovebox_tools::policy::Effect;
 
@@ -21,10 +22,14 @@ pub(super) const KEYS: &[Key] = &[
     .default(DefaultValue::Words("none")),
     Key::new(
         "toolsets",
-        "a table of names, each with a list of tools, after `\"read-only\"` if nothing may be written",
+        "a table of names, each with a list of tools, after `\"read-only\"` if nothing may be written; or with a table \
+         of `tools` and the network of its sandboxes (`net`, `allow`, `deny`, `net_bytes`, `net_connections`, `net_rate`)",
         TightensOnly(same_or_narrower_toolsets),
         Access {
-            set: |settings, raw, _, origin| settings.tools.define(&raw.patterns(), origin),
+            set: |settings, raw, _, origin| match raw {
+                RawValue::Table(name, fields) => settings.tools.define_table(name, fields, origin),
+                list => settings.tools.define(&list.patterns(), origin),
+            },
             show: |settings| show_many(&settings.tools.own, ToString::to_string),
         },
     )
