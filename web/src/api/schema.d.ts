@@ -924,7 +924,7 @@ export interface components {
             detail: string;
             /** @description Whether it works. */
             is_ready: boolean;
-            /** @description `sandbox`, `sessions` or `disk`. */
+            /** @description `sandbox`, `sessions` or `disk`; `pool` where sandboxes are started ahead. */
             name: string;
         };
         /**
