@@ -172,10 +172,11 @@ impl FetchClient {
         // TRUST: a server may announce less than it sends, and may send without end.
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| told(&error))? {
-            (bounds.count)(piece.len())?;
+            let counted = (bounds.count)(piece.len());
             if body.len() + piece.len() > bounds.max_bytes {
                 return Err(too_large("body", bounds.max_bytes));
             }
+            counted?;
             body.extend_from_slice(&piece);
         }
         Ok(FetchAnswer { body, ..head })

@@ -260,8 +260,16 @@ impl Work {
             until,
             ..
         } = &self;
+        let too_much = || {
+            let max = budget.received_bytes;
+            let message = format!("the answers to one call have at most {max} bytes together");
+            FetchError::Budget(message)
+        };
         let max = budget.requests;
         let allow = || {
+            if spent.received.load(Ordering::Relaxed) > budget.received_bytes {
+                return Err(too_much());
+            }
             if spent.requests.fetch_add(1, Ordering::Relaxed) < max {
                 return Ok(());
             }
@@ -271,12 +279,11 @@ impl Work {
         };
         // Whatever arrives counts: also what leads elsewhere, is too long or breaks off.
         let count = |bytes: usize| {
-            let max = budget.received_bytes;
-            if spent.received.fetch_add(bytes, Ordering::Relaxed) + bytes <= max {
+            let before = spent.received.fetch_add(bytes, Ordering::Relaxed);
+            if before + bytes <= budget.received_bytes {
                 return Ok(());
             }
-            let message = format!("the answers to one call have at most {max} bytes together");
-            Err(FetchError::Budget(message))
+            Err(too_much())
         };
         let bounds = AnswerBounds {
             max_bytes: budget.answer_bytes,
