@@ -205,10 +205,11 @@ fn a_manifest_stands_for_the_bundles_that_it_names() {
     let entries: Vec<Value> = texts
         .iter()
         .map(|(name, text)| {
-            let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
-            let place = format!("bundles/{name}.{}.js", &hash[..8]);
+            let digest = Sha256::digest(text);
+            let hash = format!("{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3]);
+            let place = format!("bundles/{name}.{hash}.js");
             file(&home, &place, text);
-            serde_json::json!({"id": name, "hash": hash[..8], "file": place, "size": text.len(), "tools": [], "models": []})
+            serde_json::json!({"id": name, "hash": hash, "file": place, "size": text.len(), "tools": [], "models": []})
         })
         .collect();
     let write = |entries: &[Value]| {
