@@ -163,25 +163,23 @@ impl Observe for EventObserver<'_> {
             None => hub.publish_piece(kind, &to_json(event)),
         }
         self.frontend.calls.observe(event);
-        self.tell(event);
+        log_event(event);
         Ok(())
     }
 }
 
-impl EventObserver<'_> {
-    /// Logs what an event says; the ends of calls are logged where they are counted.
-    fn tell(&self, event: &Event) {
-        match event {
-            Event::CallStarted { id, tool, .. } => {
-                let call_id = Some(id.as_str()).filter(|id| log::is_id(id));
-                debug!(call_id, tool = log::tool_word(tool), "call begins");
-            }
-            Event::Ended { ending, turns, .. } => {
-                let ending = state_of(*ending).as_str();
-                info!(ending, turns, "session ended");
-            }
-            _ => {}
+/// Logs what an event says; the ends of calls are logged where they are counted.
+fn log_event(event: &Event) {
+    match event {
+        Event::CallStarted { id, tool, .. } => {
+            let call_id = Some(id.as_str()).filter(|id| log::is_id(id));
+            debug!(call_id, tool = log::tool_word(tool), "call begins");
         }
+        Event::Ended { ending, turns, .. } => {
+            let ending = state_of(*ending).as_str();
+            info!(ending, turns, "session ended");
+        }
+        _ => {}
     }
 }
 
