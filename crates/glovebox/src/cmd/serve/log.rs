@@ -5,7 +5,7 @@
 
 use glovebox_settings::{LogFormat, LogLevel};
 use serde_json::{Map, Value};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::Write;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -168,7 +168,8 @@ fn line(format: LogFormat, time: &str, level: Level, mut fields: Fields) -> Stri
         LogFormat::Text => {
             let mut line = format!("{time} {word:<5} {}", plain(message));
             for (name, value) in fields.0 {
-                line.push_str(&format!(" {name}={}", shown(&value)));
+                // A `String` takes all that is written to it.
+                let _ = write!(line, " {name}={}", shown(&value));
             }
             line.push('\n');
             line
@@ -193,7 +194,7 @@ fn shown(value: &Value) -> String {
 
 /// Without what would end a line or steer a terminal.
 fn plain(text: &str) -> String {
-    crate::render::escape_text(text).to_string()
+    crate::render::escape_text(text)
 }
 
 #[cfg(test)]
