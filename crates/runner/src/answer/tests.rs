@@ -73,7 +73,7 @@ fn an_end_without_an_answer_has_a_kind_by_its_signal() {
     // The end of a program that gets no memory is a call that the filter does not allow, and it has said why.
     let mut answer = Answer::new(limits(), None);
     answer.complain(b"memory allocation of 67108864 bytes failed\n");
-    answer.complain(&[b'x'; 1 << 20]);
+    answer.complain(&vec![b'x'; 1 << 20]);
     assert!(answer.complaint.len() <= MAX_COMPLAINT_BYTES);
     let end = ended(Exit::Signal(SIGSYS));
     let failure = answer.judge(Some(&end), Duration::ZERO).unwrap_err();
