@@ -43,6 +43,17 @@ pub enum BundleFormat {
     AiSdk,
 }
 
+/// How it was found out what a bundle declares.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExtractedBy {
+    /// Read from its syntax; nothing of it ran.
+    #[default]
+    Syntax,
+    /// It was run and asked, because somebody said so. Its tools run all of it.
+    Execution,
+}
+
 /// The content of a bundle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bundle {
@@ -50,6 +61,9 @@ pub struct Bundle {
     pub format: Option<BundleFormat>,
     /// Version of the extractor.
     pub extractor: u32,
+    /// How it was found out.
+    #[serde(default)]
+    pub extracted_by: ExtractedBy,
     /// `metadata` of the configuration: name, version, description.
     pub metadata: Option<Json>,
     /// Its agents, in the order of the source.
@@ -64,6 +78,7 @@ impl Bundle {
         Self {
             format: None,
             extractor: EXTRACTOR_VERSION,
+            extracted_by: ExtractedBy::Syntax,
             metadata: None,
             agents: Vec::new(),
             tools: Vec::new(),
@@ -140,6 +155,10 @@ pub struct Tool {
     pub description: Option<String>,
     /// JSON Schema 2020-12 of its input.
     pub input_schema: Json,
+    /// Whether fields that objects of its input do not name are dropped before its code sees them: so zod does, unless
+    /// `additionalProperties` says something else.
+    #[serde(default)]
+    pub drops_unknown_fields: bool,
     /// JSON Schema of its output, where the bundle declares one.
     pub output_schema: Option<Json>,
     /// Whether there is code that can be run.

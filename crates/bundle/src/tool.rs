@@ -159,6 +159,7 @@ impl<'a> ToolReader<'_, '_, 'a> {
             signature,
             description: None,
             input_schema: any_object(),
+            drops_unknown_fields: false,
             output_schema: None,
             executable: false,
             options: Vec::new(),
@@ -228,6 +229,8 @@ impl<'a> ToolReader<'_, '_, 'a> {
             Some(schema) => {
                 let path = format!("{path}.{}", schema.key);
                 tool.input_schema = self.schema(schema, &path, Side::Input);
+                tool.drops_unknown_fields = matches!(&schema.value, Value::Made(made)
+                    if provenance::is_zod(&made.origin().package));
             }
             None => self.report.refuse(
                 ProblemCode::FieldMissing,

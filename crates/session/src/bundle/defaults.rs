@@ -1,5 +1,5 @@
-//! Defaults of a tool's schema, put into arguments that fit it. Where a bundle runs by itself, zod does so before
-//! `execute` sees its input; a tool is written for that.
+//! What a tool's schema makes of arguments that fit it: defaults are put in, and with zod fields that objects do not name
+//! are left out. Where a bundle runs by itself, zod does so before `execute` sees its input; a tool is written for that.
 
 use super::schema::{MAX_DEPTH, Mismatch};
 use serde_json::{Map, Value};
@@ -9,13 +9,19 @@ const MAX_ADDED_BYTES: usize = 1 << 20;
 /// References that are followed one after the other.
 const MAX_REFERENCES: usize = 8;
 
-/// Puts the defaults of a schema into a value that was found to fit it.
+/// Puts the defaults of a schema into a value that was found to fit it, and drops fields that its objects do not name
+/// where `drops_unknown` says that the schema does so.
 ///
 /// # Errors
 /// When that would make the value much larger, or nest it deeper than a value may be.
-pub(super) fn fill_defaults(schema: &Value, value: &mut Value) -> Result<(), Mismatch> {
+pub(super) fn fill_defaults(
+    schema: &Value,
+    drops_unknown: bool,
+    value: &mut Value,
+) -> Result<(), Mismatch> {
     let mut filler = Filler {
         root: schema,
+        drops_unknown,
         left_bytes: MAX_ADDED_BYTES,
     };
     filler.fill(schema, value, 0).ok_or_else(|| Mismatch {
@@ -28,6 +34,7 @@ pub(super) fn fill_defaults(schema: &Value, value: &mut Value) -> Result<(), Mis
 
 struct Filler<'s> {
     root: &'s Value,
+    drops_unknown: bool,
     left_bytes: usize,
 }
 
@@ -42,9 +49,13 @@ impl<'s> Filler<'s> {
         let Some(parts) = self.resolve(schema).as_object() else {
             return Some(());
         };
+        // Each of several that hold at once knows its own fields only.
+        let drops_unknown = self.drops_unknown;
+        self.drops_unknown = false;
         for one in list(parts, "allOf") {
             self.fill(one, value, depth)?;
         }
+        self.drops_unknown = drops_unknown;
         for key in ["anyOf", "oneOf"] {
             let mut fitting = list(parts, key).filter(|one| self.may_fit(one, value));
             // Of several alternatives it is not known here which one is meant.
@@ -80,6 +91,13 @@ impl<'s> Filler<'s> {
                     self.fill(others, value, depth)?;
                 }
             }
+        }
+        if let Some(declared) = declared
+            && self.drops_unknown
+            && !parts.contains_key("additionalProperties")
+            && !parts.contains_key("allOf")
+        {
+            fields.retain(|name, _| declared.contains_key(name));
         }
         for (name, schema) in declared.into_iter().flatten() {
             if let Some(value) = fields.get_mut(name) {
@@ -177,7 +195,7 @@ mod tests {
         let mut value = json!({
             "deep": {}, "list": [{}, { "n": 5 }], "either": {}, "shape": { "kind": "b" }, "unclear": {}
         });
-        fill_defaults(&schema, &mut value).unwrap();
+        fill_defaults(&schema, false, &mut value).unwrap();
         assert_eq!(
             value,
             json!({
@@ -186,7 +204,7 @@ mod tests {
             })
         );
         let mut given = json!({ "mode": "slow" });
-        fill_defaults(&schema, &mut given).unwrap();
+        fill_defaults(&schema, false, &mut given).unwrap();
         assert_eq!(given, json!({ "mode": "slow", "both": [] }));
     }
 
@@ -195,9 +213,9 @@ mod tests {
         let schema =
             json!({ "items": { "properties": { "x": { "default": "x".repeat(60_000) } } } });
         let mut value = Value::Array(vec![json!({}); 10]);
-        assert!(fill_defaults(&schema, &mut value).is_ok());
+        assert!(fill_defaults(&schema, false, &mut value).is_ok());
         let mut value = Value::Array(vec![json!({}); 20]);
-        assert!(fill_defaults(&schema, &mut value).is_err());
+        assert!(fill_defaults(&schema, false, &mut value).is_err());
     }
 
     #[test]
@@ -206,6 +224,36 @@ mod tests {
             "allOf": [{ "properties": { "x": { "default": {} } } }],
             "properties": { "x": { "$ref": "#" } },
         });
-        assert!(fill_defaults(&schema, &mut json!({})).is_err());
+        assert!(fill_defaults(&schema, false, &mut json!({})).is_err());
+    }
+
+    #[test]
+    fn fields_that_zod_does_not_know_are_dropped() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "plain": { "type": "object", "properties": { "a": {} } },
+                "loose": { "type": "object", "properties": { "a": {} }, "additionalProperties": {} },
+                "record": { "type": "object", "additionalProperties": { "type": "object", "properties": {} } },
+                "either": { "anyOf": [{ "type": "object", "properties": { "a": {} } }, { "type": "null" }] },
+                "both": { "allOf": [{ "type": "object", "properties": { "a": {} } }, { "type": "object", "properties": { "b": {} } }] },
+                "any": {},
+            },
+        });
+        let inner = json!({ "a": 1, "b": 2 });
+        let value = json!({
+            "plain": inner, "loose": inner, "record": { "x": inner }, "either": inner, "both": inner, "any": inner, "more": 1,
+        });
+        let mut given = value.clone();
+        fill_defaults(&schema, true, &mut given).unwrap();
+        assert_eq!(
+            given,
+            json!({
+                "plain": { "a": 1 }, "loose": inner, "record": { "x": {} }, "either": { "a": 1 }, "both": inner, "any": inner,
+            })
+        );
+        let mut given = value.clone();
+        fill_defaults(&schema, false, &mut given).unwrap();
+        assert_eq!(given, value);
     }
 }

@@ -119,6 +119,8 @@ struct OfferedTool {
     definition: ToolDefinition,
     input: Schema,
     output: Option<Schema>,
+    /// Whether its code does not see fields that the schema does not name.
+    drops_unknown: bool,
 }
 
 /// The tools of one agent, or those that a bundle exports without one.
@@ -202,7 +204,7 @@ impl BundleTools {
             .check(arguments)
             .map_err(ToolFailure::InvalidArguments)?;
         let mut input = arguments.clone();
-        fill_defaults(&found.definition.schema, &mut input)
+        fill_defaults(&found.definition.schema, found.drops_unknown, &mut input)
             .map_err(|mismatch| ToolFailure::InvalidArguments(vec![mismatch]))?;
         let usual = CallLimits::default();
         let request = ToolRequest {
@@ -309,6 +311,7 @@ fn offer(tool: &Tool, slice: &Slice) -> Result<OfferedTool, String> {
         code: slice.code.clone(),
         input,
         output,
+        drops_unknown: tool.drops_unknown_fields,
     })
 }
 
