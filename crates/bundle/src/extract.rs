@@ -3,6 +3,7 @@
 use crate::config::ConfigReader;
 use crate::erase::Erasure;
 use crate::evaluate::Evaluator;
+use crate::execution::{self, WrappedBundle};
 use crate::exports;
 use crate::limits::{
     MAX_CODE_BYTES, MAX_JSON_DEPTH, MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES, STACK_BYTES,
@@ -116,6 +117,44 @@ pub(crate) fn extract_bytes(
                 );
             })
         }
+    }
+}
+
+/// Makes a bundle in JavaScript a module that can be run for what it declares, in this process as [`extract`].
+///
+/// # Errors
+/// The problems for which it cannot be made one.
+pub fn wrap(source: &str) -> Result<WrappedBundle, Vec<Problem>> {
+    let (source, _) = source_map::split(source.as_bytes());
+    std::thread::scope(|scope| {
+        let handle = std::thread::Builder::new()
+            .name("bundle".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, || wrap_bytes(source));
+        match handle.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(wrapped)) => wrapped,
+            _ => Err(refused("", |report| {
+                let reason = "there is no thread for reading the bundle, or it panicked";
+                report.refuse(ProblemCode::Run, "", Span::new(0, 0), reason, "Try again.");
+            })
+            .problems),
+        }
+    })
+}
+
+/// The same on the stack of the caller, which has [`STACK_BYTES`].
+pub(crate) fn wrap_bytes(bytes: &[u8]) -> Result<WrappedBundle, Vec<Problem>> {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) if text.len() <= MAX_SOURCE_BYTES => text,
+        // They say what is wrong with it.
+        Ok(text) => return Err(too_large(text.len()).problems),
+        Err(_) => return Err(extract_bytes(bytes, None, Language::JavaScript.into()).problems),
+    };
+    let source = Source::new(text);
+    let mut report = Report::new(&source);
+    match execution::wrap(&source, &mut report) {
+        Some(code) => Ok(WrappedBundle::new(code)),
+        None => Err(report.finish()),
     }
 }
 

@@ -8,6 +8,7 @@
 //!   evaluate   values of expressions, without running them
 //!   config     agents;  tool  tools;  schema  zod and others -> JSON Schema
 //!   slice      the code that one tool would run;  erase  its types, when it is TypeScript
+//! execution    the explicit other way: a bundle as a module that is run elsewhere, and asked
 //! manifest     bundles that a compiler has made one for each agent
 //! source_map   from places in the bundle to places in the files that it was made from
 //! confined     the same in a process of its own that can do nothing else
@@ -22,6 +23,7 @@ mod confined;
 mod data;
 mod erase;
 mod evaluate;
+mod execution;
 mod exports;
 mod extract;
 mod json;
@@ -44,13 +46,14 @@ mod weigh;
 pub use confined::{
     ConfinedExtractor, EXTRACT_COMMAND, ExtractError, ExtractLimits, serve_extraction,
 };
-pub use extract::{ExtractOptions, Language, extract, extract_with_map};
+pub use execution::{WrappedBundle, not_declared, not_wrapped};
+pub use extract::{ExtractOptions, Language, extract, extract_with_map, wrap};
 pub use json::Json;
 pub use limits::{MAX_MANIFEST_BYTES, MAX_MAP_BYTES, MAX_SOURCE_BYTES};
 pub use manifest::{Manifest, ManifestBundle};
 pub use model::{
-    Agent, Bundle, BundleFormat, EXTRACTOR_VERSION, Extraction, Model, Slice, SourcePlace, Tool,
-    ToolKind, ToolSignature,
+    Agent, Bundle, BundleFormat, EXTRACTOR_VERSION, ExtractedBy, Extraction, Model, Slice,
+    SourcePlace, Tool, ToolKind, ToolSignature,
 };
 pub use problem::{OriginalPlace, Problem, ProblemCode, RelatedPlace};
 pub use source_map::source_map_name;

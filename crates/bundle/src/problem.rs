@@ -78,6 +78,8 @@ codes! {
     ReservedKey = "E_RESERVED_KEY",
     /// A manifest is none, or a bundle is not what its manifest says.
     Manifest = "E_MANIFEST",
+    /// A bundle that was to be run for what it declares did not get there.
+    Run = "E_RUN",
     /// A function was recognised by its name or by its file, not by its import.
     Stub = "W_STUB",
     /// Something in the bundle has no effect here.

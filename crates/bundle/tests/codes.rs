@@ -71,7 +71,7 @@ fn example(code: ProblemCode) -> String {
             "{}\n//# sourceMappingURL=data:application/json;base64,e30=",
             agent("name: 'a', system: 's', model: 'm', temperature: 1")
         ),
-        ProblemCode::Manifest => String::new(),
+        ProblemCode::Manifest | ProblemCode::Run => String::new(),
         ProblemCode::Stub => "function createAgent(o) { return o }\nfunction createLightfast(o) { return o }\n\
              export default createLightfast({ agents: { a: createAgent({ name: 'a', system: 's', model: 'm' }) } });"
             .to_owned(),
@@ -84,8 +84,8 @@ fn example(code: ProblemCode) -> String {
 
 #[test]
 fn every_code_has_a_place_a_reason_and_what_to_write_instead() {
-    // Those of manifests are in tests of their own.
-    let elsewhere = [ProblemCode::Manifest];
+    // Those of manifests and of bundles that are run are in tests of their own.
+    let elsewhere = [ProblemCode::Manifest, ProblemCode::Run];
     let codes = ProblemCode::ALL.iter();
     for &code in codes.filter(|code| !elsewhere.contains(code)) {
         let source = example(code);

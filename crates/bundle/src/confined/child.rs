@@ -1,10 +1,10 @@
 //! The child: confined before it reads the first byte.
 
-use super::request::{Answer, Header};
+use super::request::{Answer, Header, Work};
+use crate::extract;
 use crate::limits::{
     CHILD_CPU_S, CHILD_MEMORY_BYTES, MAX_HEADER_BYTES, MAX_MAP_BYTES, MAX_SOURCE_BYTES, STACK_BYTES,
 };
-use crate::{Extraction, extract};
 use glovebox_jail::compute::{ComputeLimits, confine};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 
@@ -37,14 +37,14 @@ fn answer() -> io::Result<()> {
     let answer = match confine(limits) {
         Err(error) => Answer::NotConfined(error.to_string()),
         Ok(()) => match read_request(io::stdin().lock()) {
-            Ok(extraction) => Answer::Extraction(extraction),
+            Ok(answer) => answer,
             Err(error) => Answer::NoInput(error.to_string()),
         },
     };
     write_answer(&answer)
 }
 
-fn read_request(input: impl Read) -> io::Result<Extraction> {
+fn read_request(input: impl Read) -> io::Result<Answer> {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
     input

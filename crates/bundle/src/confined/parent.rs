@@ -1,8 +1,8 @@
 //! The parent: starts a child per bundle, feeds it, bounds its answer and its time, and says how it ended.
 
-use super::request::{Answer, Header};
+use super::request::{Answer, Header, Work};
 use crate::limits::{MAX_ANSWER_BYTES, MAX_MAP_BYTES, MAX_SOURCE_BYTES};
-use crate::{ExtractOptions, Extraction, extract, source_map};
+use crate::{ExtractOptions, Extraction, Language, Problem, WrappedBundle, extract, source_map};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -119,17 +119,46 @@ impl ConfinedExtractor {
             return Ok(extract::too_large(source.len()));
         }
         let header = Header {
+            work: Work::Extract,
             options,
             source_bytes: source.len(),
             map_bytes: map.map(<[u8]>::len),
         };
-        let mut request = serde_json::to_vec(&header)
+        match self.ask(&header, &[source, map.unwrap_or_default()])? {
+            Answer::Extraction(extraction) => Ok(extraction),
+            _ => Err(another_answer()),
+        }
+    }
+
+    /// Makes a bundle in JavaScript a module that can be run for what it declares, or says why not.
+    ///
+    /// # Errors
+    /// When the child did not answer.
+    pub fn wrap(&self, source: &[u8]) -> Result<Result<WrappedBundle, Vec<Problem>>, ExtractError> {
+        let (source, _) = source_map::split(source);
+        if source.len() > MAX_SOURCE_BYTES {
+            return Ok(Err(extract::too_large(source.len()).problems));
+        }
+        let header = Header {
+            work: Work::Wrap,
+            options: Language::JavaScript.into(),
+            source_bytes: source.len(),
+            map_bytes: None,
+        };
+        match self.ask(&header, &[source])? {
+            Answer::Wrapped(wrapped) => Ok(wrapped),
+            _ => Err(another_answer()),
+        }
+    }
+
+    fn ask(&self, header: &Header, parts: &[&[u8]]) -> Result<Answer, ExtractError> {
+        let mut request = serde_json::to_vec(header)
             .map_err(|error| ExtractError::Start(io::Error::other(error)))?;
         request.push(b'\n');
-        request.extend_from_slice(source);
-        request.extend_from_slice(map.unwrap_or_default());
-        let ended = self.converse(&request)?;
-        ended.into_extraction()
+        for part in parts {
+            request.extend_from_slice(part);
+        }
+        self.converse(&request)?.into_answer()
     }
 
     fn converse(&self, request: &[u8]) -> Result<ChildExit, ExtractError> {
@@ -169,6 +198,10 @@ impl ConfinedExtractor {
             _ => Err(ExtractError::TimedOut(self.limits.wall)),
         }
     }
+}
+
+fn another_answer() -> ExtractError {
+    ExtractError::AnswerMalformed("it is the answer to something else".to_owned())
 }
 
 /// A child that does not outlive the conversation.
@@ -306,16 +339,16 @@ struct ChildExit {
 }
 
 impl ChildExit {
-    fn into_extraction(self) -> Result<Extraction, ExtractError> {
+    fn into_answer(self) -> Result<Answer, ExtractError> {
         if !self.status.success() {
             return Err(self.into_error());
         }
         // TRUST: the bytes come from a process that untrusted text went through; their number is bounded, and they
         // are decoded once, here, into data that is nowhere used as a path, a command or a length.
         match serde_json::from_slice(&self.answer) {
-            Ok(Answer::Extraction(extraction)) => Ok(extraction),
             Ok(Answer::NotConfined(reason)) => Err(ExtractError::NotConfined(clean(&reason))),
             Ok(Answer::NoInput(reason)) => Err(ExtractError::AnswerMalformed(clean(&reason))),
+            Ok(answer) => Ok(answer),
             Err(error) => Err(ExtractError::AnswerMalformed(clean(&error.to_string()))),
         }
     }

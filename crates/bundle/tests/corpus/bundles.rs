@@ -1,13 +1,15 @@
 //! Bundles as builders make them: what is read from each is what it declares when Node runs it.
 //!
 //! `sources` are built by esbuild, tsup, rollup and terser, as modules, CommonJS and scripts, plain and minified, with zod
-//! inside and outside.
+//! inside and outside. Each is also run to be asked what it declares, by Node in place of a sandbox, and then every one of
+//! them says what Node sees.
 
 use crate::comparable::comparable;
 use crate::{node, packages};
-use glovebox_bundle::{Agent, Extraction, Language, ProblemCode, Tool, extract};
+use glovebox_bundle::{Agent, ExtractedBy, Extraction, Language, ProblemCode, Tool, extract, wrap};
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
 
 #[test]
 fn what_is_read_is_what_node_sees() {
@@ -28,6 +30,7 @@ fn what_is_read_is_what_node_sees() {
             wrong.push(format!("{file}: {reason}"));
         }
     }
+    wrong.extend(asked(&bundles, out.path(), &packages));
     assert!(
         wrong.is_empty(),
         "{} of {} bundles:\n{}",
@@ -35,6 +38,54 @@ fn what_is_read_is_what_node_sees() {
         bundles.len(),
         wrong.join("\n")
     );
+}
+
+/// What is wrong with what bundles say when they are run, and with what their tools do.
+fn asked(bundles: &[Value], out: &Path, packages: &Path) -> Vec<String> {
+    let directory = out.join("asked");
+    fs::create_dir(&directory).unwrap();
+    let (mut wrong, mut wrapped) = (Vec::new(), Vec::new());
+    for bundle in bundles {
+        let file = bundle["file"].as_str().unwrap();
+        let source = fs::read_to_string(out.join(file)).unwrap();
+        match wrap(&source) {
+            Ok(module) => {
+                let run = directory.join(format!("{file}.run.mjs"));
+                fs::write(run, module.declaration()).unwrap();
+                wrapped.push((bundle, file, module));
+            }
+            Err(problems) => wrong.push(format!("{file}: {}", problems[0].render(file))),
+        }
+    }
+    node("run.mjs", &directory, packages);
+    let calls = out.join("calls");
+    fs::create_dir(&calls).unwrap();
+    for (bundle, file, module) in &wrapped {
+        let text = fs::read_to_string(directory.join(format!("{file}.declared"))).unwrap();
+        let extraction = module.complete(extract(&text, Language::JavaScript).unwrap());
+        assert_eq!(extraction.bundle.extracted_by, ExtractedBy::Execution);
+        if let Err(reason) = compare_declared(bundle, &extraction) {
+            wrong.push(format!("{file}, asked: {reason}\n{text}"));
+        } else if bundle["source"] == "greeter" {
+            let slice = extraction.bundle.agents[0].tools[0].slice.as_ref().unwrap();
+            fs::write(calls.join(format!("{file}.mjs")), &slice.code).unwrap();
+            let call = format!(
+                "import f from './{file}.mjs';\nexport default async () => JSON.stringify(await f({{ name: 'Ann' }}, {{}}));"
+            );
+            fs::write(calls.join(format!("{file}.run.mjs")), call).unwrap();
+        }
+    }
+    node("run.mjs", &calls, packages);
+    for (bundle, file, _) in &wrapped {
+        if bundle["source"] == "greeter" {
+            let said =
+                fs::read_to_string(calls.join(format!("{file}.declared"))).unwrap_or_default();
+            if said != "{\"hello\":\"Ann\"}" {
+                wrong.push(format!("{file}, called: {said}"));
+            }
+        }
+    }
+    wrong
 }
 
 fn compare(bundle: &Value, extraction: &Extraction) -> Result<(), String> {
@@ -59,6 +110,11 @@ fn compare(bundle: &Value, extraction: &Extraction) -> Result<(), String> {
             first => Err(format!("is not refused as it should be: {first:?}")),
         };
     }
+    compare_declared(bundle, extraction)
+}
+
+fn compare_declared(bundle: &Value, extraction: &Extraction) -> Result<(), String> {
+    let errors: Vec<_> = extraction.errors().collect();
     if let Some(first) = errors.first() {
         return Err(format!("{} errors: {}", errors.len(), first.render("")));
     }

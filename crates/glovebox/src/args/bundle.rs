@@ -48,6 +48,19 @@ pub(crate) struct BundleFile {
     /// that the bundle names. A map inside of the bundle counts without it
     #[arg(long, value_name = "FILE")]
     pub source_map: Option<PathBuf>,
+    /// How it is found out what the bundle declares: from its syntax, or by running it in a sandbox
+    #[arg(long, value_name = "WAY", value_enum, default_value_t)]
+    pub extract: ExtractArg,
+}
+
+/// How it is found out what a bundle declares.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExtractArg {
+    /// Nothing of it runs
+    #[default]
+    Syntax,
+    /// It is run, without files and network, and asked; its tools then run all of it
+    Sandbox,
 }
 
 /// What runs the code of a tool.
@@ -208,6 +221,9 @@ pub(crate) struct BundleRunArgs {
     /// The model, as PROVIDER/NAME, whatever the agent names
     #[arg(long, value_name = "PROVIDER/NAME")]
     pub model: Option<String>,
+    /// How it is found out what the bundle declares: from its syntax, or by running it in a sandbox
+    #[arg(long, value_name = "WAY", value_enum, default_value_t)]
+    pub extract: ExtractArg,
     /// A model that the agent may name: gateway/gpt-4=openai/gpt-4o
     #[arg(long, value_name = "NAME=PROVIDER/NAME", conflicts_with = "model")]
     pub allow_model: Vec<AllowedModel>,

@@ -29,7 +29,7 @@ pub(crate) use agent::{
 };
 pub(crate) use bundle::{
     BundleAction, BundleArgs, BundleCallArgs, BundleCheckArgs, BundleDevArgs, BundleFile,
-    BundleHosts, BundleRunArgs, BundleShowArgs, EngineArg,
+    BundleHosts, BundleRunArgs, BundleShowArgs, EngineArg, ExtractArg,
 };
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! store      bundles by SHA-256, with what was read from them
+//! executed   bundles that are run to be asked, where somebody says so
 //! signature  whose bundles are accepted
 //! models     which model stands for the one that a bundle names
 //! schema     arguments and results, checked against the schemas of a tool
@@ -15,6 +16,7 @@
 //! a model is bounded here, and its code runs where [`tools`](BundleTools) sends it and nowhere else.
 
 mod defaults;
+mod executed;
 mod models;
 mod node;
 mod run;
@@ -23,10 +25,13 @@ mod signature;
 mod store;
 mod tools;
 
+pub use executed::ExecutedReader;
 pub use models::{AllowedModel, ModelRules};
 pub use node::node_view;
 pub use run::{BundleRun, PLACEMENT, declared_engine, engine_of, find_agent};
 pub use schema::{Mismatch, Schema};
 pub use signature::{BundleKey, BundleKeys};
-pub use store::{BundleHash, BundleStore, BundleSummary, PutError, StoreLimits, StoredBundle};
+pub use store::{
+    BundleHash, BundleStore, BundleSummary, PutError, ReadBundle, StoreLimits, StoredBundle,
+};
 pub use tools::{BundleTools, CallContext, RunTools, ToolFailure, ToolNote};

@@ -5,6 +5,7 @@ use crate::args::BundleCheckArgs;
 use crate::cmd::Cx;
 use crate::exit::CommandResult;
 use crate::render::{self, escape_text, table};
+use glovebox_bundle::ExtractedBy;
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -27,6 +28,7 @@ pub(super) fn tell(read: &ReadBundle, is_json: bool) -> CommandResult {
     if is_json {
         let mut data = read.problems_json();
         data["format"] = json!(bundle.format);
+        data["extracted_by"] = json!(bundle.extracted_by);
         data["agents"] = bundle
             .agents
             .iter()
@@ -42,6 +44,9 @@ pub(super) fn tell(read: &ReadBundle, is_json: bool) -> CommandResult {
     let mut text = read.problems();
     text.push_str(&message);
     text.push('\n');
+    if bundle.extracted_by == ExtractedBy::Execution {
+        text.push_str("  it was run to be asked what it declares, and each tool runs all of it\n");
+    }
     if bundle.agents.is_empty() {
         let _ = writeln!(text, "  {}", tool_names(&bundle.tools));
     } else {

@@ -1,16 +1,17 @@
 //! The file of a bundle: its bytes, its source map, what was read from it in a confined process, and the words for what
 //! is wrong with it.
 
-use super::{REFUSED, extractor, manifest};
-use crate::args::BundleFile;
+use super::{REFUSED, executed_reader, extractor, manifest};
+use crate::args::{BundleFile, ExtractArg};
 use crate::cmd::Cx;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape, plural};
 use glovebox_bundle::{
-    Bundle, ExtractError, ExtractOptions, Language, MAX_MAP_BYTES, MAX_SOURCE_BYTES, Problem,
-    source_map_name,
+    Bundle, ExtractError, ExtractOptions, ExtractedBy, Language, MAX_MAP_BYTES, MAX_SOURCE_BYTES,
+    Problem, ProblemCode, source_map_name,
 };
 use glovebox_proto::{Code, Fault};
+use glovebox_session::bundle::ReadBundle as _;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -46,14 +47,28 @@ pub(super) fn read(cx: &Cx, args: &BundleFile) -> Result<ReadBundle, CommandErro
         return manifest::read(cx, args, name);
     }
     let source = source(cx, args, &name)?;
-    let map = source_map(cx, args, &source)?;
-    let extraction = extractor()?
-        .extract_with_map(&source, map.as_deref(), options(args, &args.file))
-        .map_err(|error| not_extracted(&name, &error))?;
+    let extraction = match args.extract {
+        ExtractArg::Syntax => {
+            let map = source_map(cx, args, &source)?;
+            extractor()?.extract_with_map(&source, map.as_deref(), options(args, &args.file))
+        }
+        ExtractArg::Sandbox if args.source_map.is_some() => {
+            return Err(CommandError::usage(
+                "a bundle that is run has no places in its source, so no source map is used",
+                "leave out --source-map or --extract=sandbox",
+            ));
+        }
+        ExtractArg::Sandbox => executed_reader(cx)?.read_bundle(&source, options(args, &args.file)),
+    };
+    let extraction = extraction.map_err(|error| not_extracted(&name, &error))?;
     Ok(ReadBundle {
         bundle: extraction.bundle,
         parts: vec![ReadPart {
-            name: name.clone(),
+            name: match args.extract {
+                ExtractArg::Syntax => name.clone(),
+                // Places are those in what it has written down.
+                ExtractArg::Sandbox => format!("{name} (as it declares itself when it runs)"),
+            },
             problems: extraction.problems,
         }],
         name,
@@ -215,6 +230,26 @@ impl ReadBundle {
         data
     }
 
+    /// Whether every error is one that running the bundle may settle.
+    fn may_be_asked(&self) -> bool {
+        self.manifest.is_none()
+            && self.all().all(|(_, problem)| {
+                !problem.code.is_error()
+                    || matches!(
+                        problem.code,
+                        ProblemCode::NoConfig
+                            | ProblemCode::DynamicValue
+                            | ProblemCode::Conditional
+                            | ProblemCode::Mutated
+                            | ProblemCode::Getter
+                            | ProblemCode::ComputedKey
+                            | ProblemCode::SpreadDynamic
+                            | ProblemCode::SchemaUnrecognised
+                            | ProblemCode::ToolClosure
+                    )
+            })
+    }
+
     /// Shows the problems of a bundle with errors, and says no.
     pub(super) fn refuse(&self, is_json: bool) -> CommandResult {
         let counts = self.counts().unwrap_or_default();
@@ -223,6 +258,12 @@ impl ReadBundle {
             render::print(render::envelope(false, &message, &self.problems_json()))?;
         } else {
             render::print(format_args!("{}{}: {counts}\n", self.problems(), self.name))?;
+            if self.bundle.extracted_by == ExtractedBy::Syntax && self.may_be_asked() {
+                render::say(
+                    "note: a bundle that cannot be read without running it can be run in a sandbox and asked what it \
+                     declares: --extract=sandbox",
+                );
+            }
         }
         Ok(REFUSED)
     }

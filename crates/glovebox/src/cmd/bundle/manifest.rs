@@ -3,7 +3,7 @@
 
 use super::extractor;
 use super::file::{ReadBundle, ReadPart, not_extracted, options};
-use crate::args::BundleFile;
+use crate::args::{BundleFile, ExtractArg};
 use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::{escape, escape_text};
@@ -29,6 +29,12 @@ pub(super) fn read(cx: &Cx, args: &BundleFile, name: String) -> Result<ReadBundl
         return Err(CommandError::usage(
             "--source-map is the map of one bundle, and a manifest names several",
             "give the bundle itself: glovebox bundle check dist/bundles/NAME.js --source-map FILE",
+        ));
+    }
+    if args.extract != ExtractArg::Syntax {
+        return Err(CommandError::usage(
+            "the bundles of a manifest are read from their syntax only",
+            "give the bundle itself: glovebox bundle check dist/bundles/NAME.js --extract=sandbox",
         ));
     }
     let text = text(cx, &args.file, &name)?;

@@ -17,7 +17,9 @@ use file::{ReadBundle, read};
 use glovebox_bundle::{Bundle, ConfinedExtractor, EXTRACT_COMMAND, ExtractLimits, Tool};
 use glovebox_runner::HostGrant;
 use glovebox_sandbox::egress::Policy;
+use glovebox_session::bundle::ExecutedReader;
 use serde_json::json;
+use std::sync::Arc;
 
 /// The bundle has errors.
 const REFUSED: u8 = 2;
@@ -38,6 +40,13 @@ pub(crate) fn run(cx: &Cx, args: &BundleArgs) -> CommandResult {
 pub(crate) fn extractor() -> Result<ConfinedExtractor, CommandError> {
     let command = [supervisor()?.exe.into_os_string(), EXTRACT_COMMAND.into()];
     Ok(ConfinedExtractor::new(command, ExtractLimits::default()))
+}
+
+/// Runs bundles to ask them what they declare. Its sandboxes have no network, whatever tools are granted.
+fn executed_reader(cx: &Cx) -> Result<ExecutedReader, CommandError> {
+    let settings = cx.load_settings(None)?;
+    let registry = Arc::new(cx.registry(&settings)?);
+    Ok(ExecutedReader::new(extractor()?, registry)?)
 }
 
 /// The hosts that tools may reach.

@@ -1,7 +1,7 @@
 //! `glovebox bundle run`: one agent of a bundle, with the bundle's tools and nothing else.
 
 use super::manifest;
-use crate::args::BundleRunArgs;
+use crate::args::{BundleRunArgs, ExtractArg};
 use crate::cmd::Cx;
 use crate::cmd::agent::{AgentTerminal, code_of, open_log, state_of, task, tell};
 use crate::exit::{CommandError, CommandResult};
@@ -97,11 +97,11 @@ fn load(cx: &Cx, settings: &Settings, args: &BundleRunArgs) -> Result<StoredBund
         bundles: MAX_BUNDLES,
         evicts: true,
     };
-    let store = BundleStore::open(
-        &cx.state_dir(settings)?.join("bundles"),
-        limits,
-        super::extractor()?,
-    )?;
+    let dir = cx.state_dir(settings)?.join("bundles");
+    let store = match args.extract {
+        ExtractArg::Syntax => BundleStore::open(&dir, limits, super::extractor()?)?,
+        ExtractArg::Sandbox => BundleStore::open(&dir, limits, super::executed_reader(cx)?)?,
+    };
     let stored = store.put(&source, Language::of_file(&name), None, now_unix_ms());
     let stored = stored.map_err(|error| match error {
         PutError::Fault(fault) => CommandError::from(fault),

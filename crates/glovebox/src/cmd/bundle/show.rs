@@ -5,7 +5,7 @@ use crate::args::BundleShowArgs;
 use crate::cmd::Cx;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape_text};
-use glovebox_bundle::{Agent, Bundle, Json, Tool, ToolKind, ToolSignature};
+use glovebox_bundle::{Agent, Bundle, ExtractedBy, Json, Tool, ToolKind, ToolSignature};
 use glovebox_proto::visible::lines;
 use glovebox_proto::{Code, Fault};
 use serde_json::{Value, json};
@@ -44,6 +44,9 @@ pub(super) fn run(cx: &Cx, args: &BundleShowArgs) -> CommandResult {
         return Ok(0);
     }
     let mut text = String::new();
+    if bundle.extracted_by == ExtractedBy::Execution {
+        text.push_str("read by running it: nothing below was read from its syntax\n");
+    }
     match (agent, tool) {
         (_, Some(tool)) => show_tool(&mut text, tool),
         (Some(agent), None) => show_agent(&mut text, agent),
@@ -57,6 +60,7 @@ fn with_problems(mut shown: Value, read: &ReadBundle) -> Value {
     let problems = read.problems_json();
     shown["file"] = problems["file"].clone();
     shown["warnings"] = problems["warnings"].clone();
+    shown["extracted_by"] = json!(read.bundle.extracted_by);
     shown
 }
 
