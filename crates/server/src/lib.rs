@@ -7,11 +7,14 @@
 //! store    tokens and owners; sessions themselves are in the log of `glovebox_agent`
 //! ```
 //!
+//! `bundle_page` stands beside all of it: a page for the author of one bundle, with connections of the same kind.
+//!
 //! The server is one more caller of `glovebox_session`, as the command line is: it has no tools, no workspaces and no
 //! sessions of its own. What a session did is in its log, where its sandbox is in the registry; a server that was
 //! killed finds both again.
 
 mod api;
+mod bundle_page;
 mod config;
 mod listen;
 mod log;
@@ -22,6 +25,7 @@ mod tls;
 mod work;
 
 pub use api::openapi;
+pub use bundle_page::{BundlePage, ServedPage, serve_bundle_page};
 pub use config::{BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Token, UploadLimits};
 pub use listen::{Serving, serve};
 pub use preview_domain::PreviewDomain;

@@ -225,7 +225,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
 }
 
 /// Answers requests until the connection ends; how it ends is its client's business.
-async fn serve_connection<S>(stream: S, router: Router)
+pub(crate) async fn serve_connection<S>(stream: S, router: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

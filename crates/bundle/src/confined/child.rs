@@ -57,11 +57,13 @@ fn read_request(input: impl Read) -> io::Result<Answer> {
         Some(bytes) => Some(read_part(&mut input, bytes, MAX_MAP_BYTES + 1)?),
         None => None,
     };
-    Ok(extract::extract_bytes(
-        &source,
-        map.as_deref(),
-        header.options,
-    ))
+    Ok(match header.work {
+        Work::Extract => {
+            let extraction = extract::extract_bytes(&source, map.as_deref(), header.options);
+            Answer::Extraction(extraction)
+        }
+        Work::Wrap => Answer::Wrapped(extract::wrap_bytes(&source)),
+    })
 }
 
 fn read_part(input: &mut impl Read, bytes: usize, most: usize) -> io::Result<Vec<u8>> {

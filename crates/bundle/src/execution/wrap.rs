@@ -96,9 +96,7 @@ pub(crate) fn wrap(source: &Source<'_>, report: &mut Report<'_>) -> Option<Strin
                 let word = Span::new(import.span.start, import.span.start + 6);
                 module.replace(word, DYNAMIC);
             }
-            AstKind::MetaProperty(meta) if meta.meta.name == "import" => {
-                module.replace(meta.span, META);
-            }
+            AstKind::ImportMeta(meta) => module.replace(meta.span, META),
             _ => {}
         }
     }
@@ -189,12 +187,12 @@ impl ModuleText {
                 }
                 self.replace(Span::new(node.span.start, inner.start), "");
             }
-            Statement::ExportDefaultDeclaration(node) => self.default(node),
+            Statement::ExportDefaultDeclaration(node) => self.export_default(node),
             _ => {}
         }
     }
 
-    fn default(&mut self, node: &ExportDefaultDeclaration<'_>) {
+    fn export_default(&mut self, node: &ExportDefaultDeclaration<'_>) {
         let inner = node.declaration.span();
         let before = Span::new(node.span.start, inner.start);
         let name = match &node.declaration {

@@ -119,7 +119,10 @@ pub(crate) struct BundleCheckArgs {
 #[command(
     long_about = "Check a bundle, and check it again each time its file is saved, until Ctrl-C: for the terminal beside \
         your editor. Give the file that a bundler writes and let the bundler watch too (`esbuild --watch`), or a single \
-        TypeScript file as it is. With --json each check is one line.",
+        TypeScript file as it is. With --json each check is one line.\n\n\
+        It also serves a page at an address of this machine that it prints: the problems as of the last save, and the \
+        tools of the bundle to try, each call alone in a sandbox. The address has a code in it; whoever has it can call the \
+        tools until the command ends.",
     after_help = "Examples:\n  \
         glovebox bundle dev src/agents.ts\n  \
         glovebox bundle dev dist/agents.js --strict-schema"
@@ -128,6 +131,17 @@ pub(crate) struct BundleDevArgs {
     /// The bundle.
     #[command(flatten)]
     pub bundle: BundleFile,
+    /// What tools that are tried can reach.
+    #[command(flatten)]
+    pub hosts: BundleHosts,
+    /// Port of the page on this machine; without it one that is free
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub port: u16,
     /// Print each check as a line of JSON
     #[arg(long)]
     pub json: bool,

@@ -13,8 +13,8 @@
 
 use super::store::ReadBundle;
 use glovebox_bundle::{
-    ConfinedExtractor, ExtractError, ExtractOptions, ExtractedBy, Extraction, Language,
-    not_declared, not_wrapped,
+    ConfinedExtractor, ExtractError, ExtractOptions, Extraction, Language, not_declared,
+    not_wrapped,
 };
 use glovebox_proto::Fault;
 use glovebox_runner::{
@@ -109,10 +109,6 @@ impl ReadBundle for ExecutedReader {
         // TRUST: the text was written by what ran. It is read as every bundle is, in a process that runs nothing.
         let declared = self.extractor.extract(text.as_bytes(), options)?;
         Ok(wrapped.complete(declared))
-    }
-
-    fn extracted_by(&self) -> ExtractedBy {
-        ExtractedBy::Execution
     }
 }
 

@@ -9,8 +9,8 @@
 //! A bundle appears by one rename, whole. What another version of the extractor read is read anew from the text.
 
 use glovebox_bundle::{
-    ConfinedExtractor, EXTRACTOR_VERSION, ExtractError, ExtractOptions, ExtractedBy, Extraction,
-    Language, MAX_SOURCE_BYTES,
+    ConfinedExtractor, EXTRACTOR_VERSION, ExtractError, ExtractOptions, Extraction, Language,
+    MAX_SOURCE_BYTES,
 };
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
@@ -139,11 +139,6 @@ pub trait ReadBundle: fmt::Debug + Send + Sync {
         source: &[u8],
         options: ExtractOptions,
     ) -> Result<Extraction, ExtractError>;
-
-    /// How it finds out what a bundle declares. What readers of another kind have kept does not count.
-    fn extracted_by(&self) -> ExtractedBy {
-        ExtractedBy::Syntax
-    }
 }
 
 impl ReadBundle for ConfinedExtractor {
@@ -278,10 +273,7 @@ impl BundleStore {
                 &serde_json::to_vec(&stored.summary)?,
             )?;
             let extraction = serde_json::to_vec(&stored.extraction)?;
-            write_file(
-                &unfinished.join(extraction_file(self.reader.extracted_by())),
-                &extraction,
-            )?;
+            write_file(&unfinished.join(extraction_file()), &extraction)?;
             match fs::rename(&unfinished, self.path(stored.hash)) {
                 // Whoever was faster has stored the same text.
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
@@ -310,7 +302,7 @@ impl BundleStore {
             Fault::failed(Code::Io, message).remedy("delete it and upload it again")
         };
         let summary: BundleSummary = serde_json::from_slice(&manifest).map_err(|_| damaged())?;
-        let kept = self.read(&dir.join(extraction_file(self.reader.extracted_by())))?;
+        let kept = self.read(&dir.join(extraction_file()))?;
         let kept = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let extraction = match kept {
             Some(extraction) => extraction,
@@ -370,10 +362,7 @@ impl BundleStore {
         let kept = serde_json::to_vec(&extraction).map_err(io::Error::from);
         let kept = kept.and_then(|bytes| {
             write_file(&unfinished, &bytes)?;
-            fs::rename(
-                &unfinished,
-                dir.join(extraction_file(self.reader.extracted_by())),
-            )
+            fs::rename(&unfinished, dir.join(extraction_file()))
         });
         kept.map_err(|error| self.broken(&error))?;
         Ok(Some(extraction))
@@ -449,11 +438,8 @@ impl BundleStore {
     }
 }
 
-fn extraction_file(by: ExtractedBy) -> String {
-    match by {
-        ExtractedBy::Syntax => format!("extraction-{EXTRACTOR_VERSION}.json"),
-        ExtractedBy::Execution => format!("extraction-{EXTRACTOR_VERSION}-executed.json"),
-    }
+fn extraction_file() -> String {
+    format!("extraction-{EXTRACTOR_VERSION}.json")
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -515,7 +501,7 @@ mod tests {
         let kept = dir
             .path()
             .join(stored.hash.to_string())
-            .join(extraction_file(ExtractedBy::Syntax));
+            .join(extraction_file());
         fs::remove_file(&kept).unwrap();
         assert_eq!(store.get(stored.hash).unwrap(), Some(stored.clone()));
         assert!(kept.exists());
@@ -530,7 +516,7 @@ mod tests {
         let store = store(dir.path(), 9, false);
         let stored = put(&store, BUNDLE).unwrap();
         let own = dir.path().join(stored.hash.to_string());
-        fs::remove_file(own.join(extraction_file(ExtractedBy::Syntax))).unwrap();
+        fs::remove_file(own.join(extraction_file())).unwrap();
         fs::write(own.join(SOURCE), BUNDLE.replace("gpt-4", "gpt-5")).unwrap();
         let fault = store.get(stored.hash).unwrap_err();
         assert!(fault.message.contains("damaged"), "{fault:?}");

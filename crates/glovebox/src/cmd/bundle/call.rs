@@ -74,17 +74,7 @@ fn offered(read: &ReadBundle, args: &BundleCallArgs) -> Result<BundleTools, Comm
 
 fn succeed(done: &CallReport, engine: Engine, is_json: bool) -> CommandResult {
     if is_json {
-        let data = json!({
-            "result": done.value,
-            "warnings": done.warnings,
-            "log": done.log,
-            "engine": engine.as_str(),
-            "wall_ms": milliseconds(done.wall),
-            "cpu_ms": milliseconds(done.cpu),
-            "peak_memory_bytes": done.peak_memory_bytes,
-            "refused_hosts": hosts_json(&done.refused_hosts),
-        });
-        render::print(render::envelope(true, "called", &data))?;
+        render::print(render::envelope(true, "called", &done_json(done, engine)))?;
         return Ok(0);
     }
     say_log(&done.log);
@@ -95,6 +85,39 @@ fn succeed(done: &CallReport, engine: Engine, is_json: bool) -> CommandResult {
     let text = serde_json::to_string_pretty(&done.value).unwrap_or_default();
     render::print(format_args!("{}\n", visible(&text)))?;
     Ok(0)
+}
+
+/// What came of a call, for programs.
+pub(super) fn done_json(done: &CallReport, engine: Engine) -> Value {
+    json!({
+        "result": done.value,
+        "warnings": done.warnings,
+        "log": done.log,
+        "engine": engine.as_str(),
+        "wall_ms": milliseconds(done.wall),
+        "cpu_ms": milliseconds(done.cpu),
+        "peak_memory_bytes": done.peak_memory_bytes,
+        "refused_hosts": hosts_json(&done.refused_hosts),
+    })
+}
+
+/// Why nothing came of it, for programs.
+pub(super) fn failure_json(failure: &ToolFailure) -> Value {
+    let (stack, refused) = details(failure);
+    json!({
+        "kind": failure.as_str(),
+        "log": failure.log(),
+        "stack": stack,
+        "refused_hosts": hosts_json(refused),
+    })
+}
+
+/// Where it was thrown, and hosts that were refused.
+fn details(failure: &ToolFailure) -> (&str, &[RefusedHost]) {
+    match failure {
+        ToolFailure::Call(call) => (&call.stack, &call.refused_hosts),
+        _ => ("", &[]),
+    }
 }
 
 fn fail(failure: &ToolFailure, is_json: bool) -> CommandResult {
@@ -111,17 +134,9 @@ fn fail(failure: &ToolFailure, is_json: bool) -> CommandResult {
             _ => Kind::Failed.exit_code(),
         },
     };
-    let (stack, refused) = match failure {
-        ToolFailure::Call(call) => (&*call.stack, &*call.refused_hosts),
-        _ => ("", &[][..]),
-    };
+    let (stack, refused) = details(failure);
     if is_json {
-        let data = json!({
-            "kind": failure.as_str(),
-            "log": failure.log(),
-            "stack": stack,
-            "refused_hosts": hosts_json(refused),
-        });
+        let data = failure_json(failure);
         render::print(render::envelope(false, &failure.to_string(), &data))?;
         return Ok(code);
     }

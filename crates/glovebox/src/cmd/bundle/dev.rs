@@ -1,18 +1,29 @@
-//! `glovebox bundle dev`: what is wrong with a bundle, said again each time its file is saved.
+//! `glovebox bundle dev`: what is wrong with a bundle, said again each time its file is saved, in the terminal and on a page
+//! that also calls its tools.
 
-use super::{check, read};
+use super::file::ReadBundle;
+use super::{call, check, host_grant, read};
 use crate::args::BundleDevArgs;
 use crate::cmd::Cx;
 use crate::exit::{CommandError, CommandResult};
-use std::convert::Infallible;
+use crate::streams::Signals;
+use glovebox_bundle::{Bundle, Tool};
+use glovebox_runner::{Engine, RunnerConfig, ToolRunner};
+use glovebox_server::{BundlePage, serve_bundle_page};
+use glovebox_session::bundle::{BundleTools, CallContext};
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Soon enough for a person who saves, and next to no work.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// On whose behalf tools are called.
+const TENANT: &str = "local";
 
 /// Which state of a file was looked at. Editors write in place, or rename a new file over the old one.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,14 +41,20 @@ pub(super) fn run(cx: &Cx, args: &BundleDevArgs) -> CommandResult {
             "name a file, or use `glovebox bundle check -`",
         ));
     }
+    // Sandboxes of tools that were called end with the command, not after it.
+    let signals = Signals::take_over()?;
     // A first file that cannot be read is a mistake; later it may be about to be written.
     let path = cx.host.directory().join(&args.bundle.file);
     let version = version_of(&path);
-    check::tell(&read(cx, &args.bundle)?, args.json)?;
+    let first = read(cx, &args.bundle)?;
+    let page = Arc::new(AuthorPage::new(cx, args, &first)?);
+    let served = serve_bundle_page(Arc::clone(&page) as Arc<dyn BundlePage>, args.port)?;
+    check::tell(&first, args.json)?;
     cx.talk.note(format_args!(
-        "checking again when the file is saved; Ctrl-C ends; `glovebox bundle call FILE TOOL JSON` tries a tool"
+        "checking again when the file is saved; Ctrl-C ends; the page to try tools is {}",
+        served.url
     ));
-    match watch(cx, args, &path, version)? {}
+    watch(cx, args, &path, version, &page, &signals)
 }
 
 fn watch(
@@ -45,16 +62,22 @@ fn watch(
     args: &BundleDevArgs,
     path: &Path,
     mut seen: Option<FileVersion>,
-) -> Result<Infallible, CommandError> {
+    page: &AuthorPage,
+    signals: &Signals,
+) -> CommandResult {
     loop {
         std::thread::sleep(LOOK_EVERY);
+        signals.check()?;
         let version = version_of(path);
         if version == seen || version.is_none() {
             continue;
         }
         seen = version;
         match read(cx, &args.bundle) {
-            Ok(read) => drop(check::tell(&read, args.json)?),
+            Ok(read) => {
+                page.show(&read);
+                check::tell(&read, args.json)?;
+            }
             Err(error) => cx
                 .talk
                 .warning(format_args!("not checked: {}", error.fault.message)),
@@ -69,4 +92,131 @@ fn version_of(path: &Path) -> Option<FileVersion> {
         bytes: found.len(),
         modified: found.modified().ok(),
     })
+}
+
+/// What the page shows, and what calls its tools.
+#[derive(Debug)]
+struct AuthorPage {
+    runner: ToolRunner,
+    shown: Mutex<Shown>,
+}
+
+/// What was read last.
+#[derive(Debug)]
+struct Shown {
+    state: Value,
+    /// Nothing of a bundle with errors can be called.
+    bundle: Option<Bundle>,
+}
+
+impl AuthorPage {
+    fn new(cx: &Cx, args: &BundleDevArgs, read: &ReadBundle) -> Result<Self, CommandError> {
+        let settings = cx.load_settings(None)?;
+        let config = RunnerConfig {
+            hosts: host_grant(&args.hosts)?,
+            ..RunnerConfig::default()
+        };
+        Ok(Self {
+            runner: ToolRunner::new(Arc::new(cx.registry(&settings)?), config)?,
+            shown: Mutex::new(shown(read, 1)),
+        })
+    }
+
+    fn show(&self, read: &ReadBundle) {
+        let mut now = self.lock();
+        let number = now.state["number"].as_u64().unwrap_or_default();
+        *now = shown(read, number + 1);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BundlePage for AuthorPage {
+    fn state(&self) -> Value {
+        self.lock().state.clone()
+    }
+
+    fn call(&self, wanted: &Value) -> Value {
+        let failed = |message: &str| json!({ "success": false, "message": message, "data": {} });
+        let Some(bundle) = self.lock().bundle.clone() else {
+            return failed("the bundle has errors, so none of its tools can be called");
+        };
+        let (agent, name) = (wanted["agent"].as_str(), wanted["tool"].as_str());
+        let mut callable = callable(&bundle);
+        let found = callable.find(|(key, tool)| *key == agent && Some(tool.name.as_str()) == name);
+        let Some((_, tool)) = found else {
+            return failed("the bundle has no such tool any more");
+        };
+        let tools = match BundleTools::new(std::slice::from_ref(tool)) {
+            Ok(tools) => tools,
+            Err(notes) => {
+                let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
+                return failed(&told.join("; "));
+            }
+        };
+        let context = CallContext {
+            tenant: TENANT,
+            id: "call-1",
+            context: &json!({ "resourceId": TENANT, "sessionId": null }),
+            engine: Engine::Quickjs,
+            timeout: None,
+        };
+        let never = AtomicBool::new(false);
+        let done = tools.call(
+            &self.runner,
+            &tool.name,
+            &context,
+            &wanted["arguments"],
+            &never,
+        );
+        match done {
+            Ok(done) => json!({
+                "success": true, "message": "called", "data": call::done_json(&done, Engine::Quickjs),
+            }),
+            Err(failure) => json!({
+                "success": false,
+                "message": format!("{}: {failure}", failure.as_str()),
+                "data": call::failure_json(&failure),
+            }),
+        }
+    }
+}
+
+fn shown(read: &ReadBundle, number: u64) -> Shown {
+    let is_refused = read.error_count() > 0;
+    let tools: Vec<Value> = callable(&read.bundle)
+        .map(|(agent, tool)| {
+            json!({
+                "agent": agent,
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": tool.input_schema,
+            })
+        })
+        .collect();
+    let counts = read.counts().unwrap_or_else(|| "nothing wrong".to_owned());
+    let state = json!({
+        "number": number,
+        "file": read.name,
+        "message": format!("{}, {counts}", super::content(&read.bundle)),
+        "error_count": read.error_count(),
+        "problems": read.problem_list(),
+        "tools": if is_refused { Vec::new() } else { tools },
+    });
+    Shown {
+        state,
+        bundle: (!is_refused).then(|| read.bundle.clone()),
+    }
+}
+
+/// Tools with code here, and whose they are.
+fn callable(bundle: &Bundle) -> impl Iterator<Item = (Option<&str>, &Tool)> {
+    let of_agents = bundle.agents.iter().flat_map(|agent| {
+        let key = Some(agent.key.as_str());
+        agent.tools.iter().map(move |tool| (key, tool))
+    });
+    let alone = bundle.tools.iter().map(|tool| (None, tool));
+    of_agents.chain(alone).filter(|(_, tool)| tool.executable)
 }

@@ -209,6 +209,20 @@ impl ReadBundle {
         }
     }
 
+    /// All problems as a page shows them: code, field, reason, and the text of each.
+    pub(super) fn problem_list(&self) -> Vec<Value> {
+        let told = self.all().map(|(part, problem)| {
+            json!({
+                "code": problem.code,
+                "path": problem.path,
+                "reason": problem.reason,
+                "is_error": problem.code.is_error(),
+                "text": problem.render(&part.name),
+            })
+        });
+        told.collect()
+    }
+
     /// Errors and warnings for programs; with a manifest, each with its file.
     pub(super) fn problems_json(&self) -> Value {
         let list = |is_error| {

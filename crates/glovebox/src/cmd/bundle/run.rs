@@ -97,10 +97,16 @@ fn load(cx: &Cx, settings: &Settings, args: &BundleRunArgs) -> Result<StoredBund
         bundles: MAX_BUNDLES,
         evicts: true,
     };
-    let dir = cx.state_dir(settings)?.join("bundles");
+    // Each way has a store of its own: what is kept of one text differs.
+    let state = cx.state_dir(settings)?;
     let store = match args.extract {
-        ExtractArg::Syntax => BundleStore::open(&dir, limits, super::extractor()?)?,
-        ExtractArg::Sandbox => BundleStore::open(&dir, limits, super::executed_reader(cx)?)?,
+        ExtractArg::Syntax => {
+            BundleStore::open(&state.join("bundles"), limits, super::extractor()?)?
+        }
+        ExtractArg::Sandbox => {
+            let dir = state.join("bundles-executed");
+            BundleStore::open(&dir, limits, super::executed_reader(cx)?)?
+        }
     };
     let stored = store.put(&source, Language::of_file(&name), None, now_unix_ms());
     let stored = stored.map_err(|error| match error {

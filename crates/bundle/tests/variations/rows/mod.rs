@@ -1,0 +1,86 @@
+//! The variations of how bundles are written, one test each, by number: those that are read, with what is read, and
+//! those that are refused, with code and place. Numbers that are missing were never given.
+
+mod agents;
+mod exports;
+mod schemas;
+mod tools;
+mod values;
+
+use crate::{complaints, read};
+use glovebox_bundle::Extraction;
+
+/// One agent `a` whose prompt is `s`, as the argument of `createLightfast`.
+const AGENTS: &str =
+    "{ agents: { a: createAgent({ name: 'a', system: 's', model: gateway('m') }) } }";
+
+/// CommonJS in place of `IMPORTS`.
+const REQUIRES: &str = "const { createLightfast } = require('lightfast/client');
+const { createAgent } = require('lightfast/agent');
+const { createTool } = require('lightfast/tool');
+const { gateway } = require('@ai-sdk/gateway');
+const { tool, jsonSchema } = require('ai');
+const { z } = require('zod');
+";
+
+/// The bundle is read without an error, and has this agent.
+#[track_caller]
+fn accepted(source: &str) -> Extraction {
+    let extraction = read(source);
+    assert_eq!(complaints(&extraction), "", "{source}");
+    assert!(
+        extraction
+            .bundle
+            .agents
+            .iter()
+            .any(|agent| agent.key == "a"),
+        "{source}"
+    );
+    extraction
+}
+
+/// The bundle is refused with this code first, at this line and column, and the complaint says what to write.
+#[track_caller]
+fn refused(source: &str, code: &str, path: &str, text: &str) {
+    let extraction = read(source);
+    let said = complaints(&extraction);
+    let Some(problem) = extraction
+        .errors()
+        .find(|problem| problem.code.as_str() == code && problem.path == path)
+    else {
+        panic!("no {code} at `{path}` in {source}\n{said}");
+    };
+    let line = source.lines().nth(problem.line as usize - 1).unwrap();
+    let there: String = line.chars().skip(problem.column as usize - 1).collect();
+    assert!(there.starts_with(text), "{there} is not at {text}: {said}");
+    assert!(
+        !problem.hint.is_empty() && !problem.snippet.is_empty(),
+        "{said}"
+    );
+}
+
+/// A warning has these words.
+#[track_caller]
+fn warned(extraction: &Extraction, words: &str) {
+    let mut reasons = extraction.warnings().map(|problem| &problem.reason);
+    assert!(
+        reasons.any(|reason| reason.contains(words)),
+        "{words}: {:?}",
+        extraction.problems
+    );
+}
+
+/// The only tool of the only agent.
+#[track_caller]
+fn tool(before: &str, declared: &str) -> glovebox_bundle::Tool {
+    let extraction = crate::tools(before, &format!("{{ t: {declared} }}"));
+    assert_eq!(complaints(&extraction), "", "{before} {declared}");
+    extraction.bundle.agents[0].tools[0].clone()
+}
+
+/// The schema that a zod expression gives.
+#[track_caller]
+fn schema(before: &str, expression: &str) -> serde_json::Value {
+    let declared = format!("tool({{ inputSchema: {expression}, execute: () => 1 }})");
+    serde_json::to_value(tool(before, &declared).input_schema).unwrap()
+}

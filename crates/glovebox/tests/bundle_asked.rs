@@ -1,0 +1,208 @@
+//! `--extract=sandbox`: bundles that are run to be asked what they declare, and what they try while they are.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+use serde_json::Value;
+use std::fs;
+use std::net::TcpListener;
+use testkit::Home;
+
+fn file(home: &Home, name: &str, text: &str) -> String {
+    let path = home.root().join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Agents from a loop, a name from the environment, zod by another name: nothing that can be read from the syntax.
+const ASKED: &str = r#"import { createAgent } from "lightfast/agent";
+import { createLightfast } from "lightfast/client";
+import { createTool } from "lightfast/tool";
+import { z } from "zod";
+const agents = {};
+let made = 0;
+for (const name of ["one", "two"]) {
+  const shape = {};
+  for (const field of ["a", "b"].slice(0, ++made)) shape[field] = z.number().min(made);
+  agents[name] = createAgent({ name, system: `I am ${name}, ${process.env.MOOD ?? "calm"}`, model: "gpt",
+    tools: { add: createTool({ description: `Adds for ${name}`, inputSchema: z.object(shape), execute: async (i) => [name, i, made] }) } });
+}
+export default createLightfast({ agents });
+"#;
+
+#[test]
+fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
+    let home = Home::new();
+    let path = file(&home, "asked.js", ASKED);
+    // Never by itself; that there is another way is said.
+    let ran = home
+        .line(&format!("bundle check {path}"))
+        .run()
+        .expect_code(2);
+    assert!(
+        ran.out().contains("E_MUTATED agents") && ran.err().contains("--extract=sandbox"),
+        "{ran}"
+    );
+    let out = home
+        .line(&format!("bundle check {path} --extract=sandbox"))
+        .run()
+        .expect_code(0)
+        .out();
+    assert!(
+        out.contains("2 agents, 2 tools") && out.contains("it was run to be asked"),
+        "{out}"
+    );
+    let out = home
+        .line(&format!("bundle check {path} --extract=sandbox --json"))
+        .run()
+        .expect_code(0)
+        .out();
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(answer["data"]["extracted_by"], "execution");
+    let out = home
+        .line(&format!(
+            "bundle show {path} --agent two --extract=sandbox --json"
+        ))
+        .run()
+        .expect_code(0)
+        .out();
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(answer["data"]["agent"]["system"], "I am two, calm");
+    assert_eq!(answer["data"]["extracted_by"], "execution");
+    let schema = &answer["data"]["agent"]["tools"][0]["input_schema"];
+    assert_eq!(schema["properties"]["b"]["minimum"], 2);
+    // Arguments are checked against what it declares, and its tools run all of it.
+    let call = |json: &str, code: i32| {
+        let line = [
+            "bundle",
+            "call",
+            &path,
+            "add",
+            json,
+            "--agent",
+            "two",
+            "--extract=sandbox",
+        ];
+        home.glovebox(line).run().expect_code(code)
+    };
+    let out = call(r#"{"a":3,"b":4}"#, 0).out();
+    let value: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(value, serde_json::json!(["two", {"a": 3, "b": 4}, 2]));
+    assert!(call(r#"{"a":3}"#, 2).err().contains("invalid_arguments"));
+    // It is one kind of reading, with its own limits, beside source maps and TypeScript.
+    let typed = file(&home, "asked.ts", ASKED);
+    let out = home
+        .line(&format!("bundle check {typed} --extract=sandbox"))
+        .run()
+        .expect_code(2)
+        .out();
+    assert!(
+        out.contains("E_RUN") && out.contains("TypeScript is not run"),
+        "{out}"
+    );
+}
+
+/// What a bundle tries while it is asked comes to an error of its own, and to nothing else.
+#[test]
+fn a_bundle_that_is_run_to_be_asked_can_do_nothing_but_answer() {
+    let home = Home::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tail = "import { createLightfast, createAgent } from 'lightfast';\nexport default createLightfast({ agents: { a: createAgent({ name: 'a', system: String(found), model: 'm' }) } });\n";
+    let check = |name: &str, text: &str, code: i32| {
+        let path = file(&home, name, text);
+        let ran = home
+            .glovebox(["bundle", "check", &path, "--extract=sandbox", "--json"])
+            .run();
+        ran.expect_code(code).out()
+    };
+    for (name, head, words) in [
+        (
+            "loop.js",
+            "for (;;) {}\nconst found = 1;",
+            "two seconds of a processor",
+        ),
+        (
+            "throw.js",
+            "throw new TypeError('\\u001b[31mred');\nconst found = 1;",
+            "TypeError",
+        ),
+        (
+            "memory.js",
+            "const found = []; for (;;) found.push(new Array(1e6).fill(0));",
+            "64 MiB",
+        ),
+        (
+            "fetch.js",
+            &format!("const found = await fetch('http://127.0.0.1:{port}/');"),
+            "E_NETWORK",
+        ),
+        (
+            "files.js",
+            "import fs from 'node:fs'; const found = fs.readFileSync('/etc/passwd', 'utf8');",
+            "is of a package that is not in the bundle",
+        ),
+        (
+            "import.js",
+            "const found = (await import('node:child_process')).execSync('id');",
+            "is of a package that is not in the bundle",
+        ),
+        (
+            "wait.js",
+            "const found = await new Promise(() => {});",
+            "never settled",
+        ),
+    ] {
+        let out = check(name, &format!("{head}\n{tail}"), 2);
+        assert!(
+            out.contains("E_RUN") && out.contains(words),
+            "{name}: {out}"
+        );
+        assert!(
+            !out.contains('\u{1b}') && !out.contains("root:"),
+            "{name}: {out}"
+        );
+    }
+    // What it answers is checked as any bundle is, whatever it has changed of the language.
+    for (name, text, code) in [
+        (
+            "name.js",
+            "import { createLightfast, createAgent } from 'lightfast'; export default createLightfast({ agents: { ['x'.repeat(300)]: createAgent({ name: 'a', system: 's', model: 'm' }) } });",
+            "E_NAME_INVALID",
+        ),
+        (
+            "type.js",
+            "import { createLightfast, createAgent } from 'lightfast'; export default createLightfast({ agents: { a: createAgent({ name: 'a', system: Symbol('x'), model: 'm' }) } });",
+            "E_DYNAMIC_VALUE",
+        ),
+        (
+            "lie.js",
+            "import { createLightfast, createAgent } from 'lightfast'; Array.prototype.join = () => '}); process.exit(0); //'; export default createLightfast({ agents: { a: createAgent({ name: 'a', system: 's', model: 'm' }) } });",
+            "E_PARSE",
+        ),
+        (
+            "many.js",
+            "import { createLightfast, createAgent } from 'lightfast'; const agents = {}; for (let i = 0; i < 100000; i++) agents['a' + i] = createAgent({ name: 'a', system: 's', model: 'm' }); export default createLightfast({ agents });",
+            "E_RUN",
+        ),
+    ] {
+        let out = check(name, text, 2);
+        assert!(out.contains(code), "{name}: {out}");
+    }
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "somebody connected");
+    // The same bundle declares the same each time.
+    let text = format!("const found = [Date.now(), Math.random(), new Date().getTime()];\n{tail}");
+    let path = file(&home, "time.js", &text);
+    let show = || {
+        home.line(&format!("bundle show {path} --extract=sandbox"))
+            .run()
+            .expect_code(0)
+            .out()
+    };
+    let first = show();
+    assert!(first.contains("1735689600000"), "{first}");
+    assert_eq!(first, show());
+}

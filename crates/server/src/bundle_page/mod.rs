@@ -1,0 +1,205 @@
+//! A page for the author of one bundle, on this machine only: what is wrong with the bundle as it was last saved, and its
+//! tools to try. The pages of a server are the interface of its users; this one belongs to a command that ends with its
+//! terminal, so it has no tokens, no sessions and no store.
+//!
+//! Who may use it: the address that the command prints has a code behind `#`, which browsers send nowhere; the page's own
+//! script sends it with each request. A page of another origin has neither the code nor, under another host name, an
+//! answer. Nothing is loaded from elsewhere (Content-Security-Policy).
+
+use crate::config::Token;
+use crate::listen::serve_connection;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use glovebox_proto::{Code, Fault};
+use serde::Deserialize;
+use serde_json::Value;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the page's script sends its code in.
+const CODE: &str = "x-glovebox-code";
+/// Connections of browsers at the same time.
+const MAX_CONNECTIONS: usize = 16;
+/// Arguments of one call.
+const MAX_BODY_BYTES: usize = 1 << 20;
+/// How long a request waits for the bundle to be saved, and how often it is looked.
+const WAIT: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(100);
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
+/// What the page shows and does.
+pub trait BundlePage: fmt::Debug + Send + Sync + 'static {
+    /// What was read last: an object whose `number` is another one each time the bundle was read again.
+    fn state(&self) -> Value;
+
+    /// Calls a tool: `agent` (or null), `tool`, `arguments`. What comes of it, success or not.
+    fn call(&self, call: &Value) -> Value;
+}
+
+/// A page that is served until its process ends.
+#[derive(Debug)]
+pub struct ServedPage {
+    /// Where, with its code.
+    pub url: String,
+}
+
+/// Serves a page on this machine's loopback address, at a port or, with 0, at one that is free.
+///
+/// # Errors
+/// When the port cannot be had, or there can be no runtime.
+pub fn serve_bundle_page(page: Arc<dyn BundlePage>, port: u16) -> Result<ServedPage, Fault> {
+    let broken = |error: std::io::Error| {
+        Fault::failed(Code::Io, format!("the page cannot be served: {error}"))
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(broken)?;
+    let address = listener.local_addr().map_err(broken)?;
+    listener.set_nonblocking(true).map_err(broken)?;
+    let code = Token::random()?;
+    let url = format!("http://{address}/#{}", code.reveal());
+    let router = router(page, address, code.digest());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(broken)?;
+    std::thread::Builder::new()
+        .name("bundle-page".to_owned())
+        .spawn(move || runtime.block_on(accept(listener, router)))
+        .map_err(broken)?;
+    Ok(ServedPage { url })
+}
+
+async fn accept(listener: TcpListener, router: Router) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+        return;
+    };
+    let places = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        };
+        let router = router.clone();
+        tokio::spawn(async move {
+            serve_connection(stream, router).await;
+            drop(place);
+        });
+    }
+}
+
+/// Who may ask, and what is shown.
+#[derive(Clone)]
+struct Shared {
+    page: Arc<dyn BundlePage>,
+    address: SocketAddr,
+    code: blake3::Hash,
+}
+
+fn router(page: Arc<dyn BundlePage>, address: SocketAddr, code: blake3::Hash) -> Router {
+    let shared = Shared {
+        page,
+        address,
+        code,
+    };
+    let api = Router::new()
+        .route("/api/state", get(state))
+        .route("/api/call", post(call))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(middleware::from_fn_with_state(shared.clone(), check_code));
+    let file = |kind: &'static str, text: &'static str| {
+        get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
+    };
+    Router::new()
+        .route(
+            "/",
+            file("text/html; charset=utf-8", include_str!("page.html")),
+        )
+        .route(
+            "/page.js",
+            file("text/javascript; charset=utf-8", include_str!("page.js")),
+        )
+        .route(
+            "/page.css",
+            file("text/css; charset=utf-8", include_str!("page.css")),
+        )
+        .merge(api)
+        .layer(middleware::from_fn_with_state(shared.clone(), check_host))
+        .with_state(shared)
+}
+
+/// A name that somebody has made lead here is not this machine's.
+async fn check_host(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let port = shared.address.port();
+    let is_own = [format!("127.0.0.1:{port}"), format!("localhost:{port}")]
+        .iter()
+        .any(|own| own == host);
+    let mut response = if is_own {
+        next.run(request).await
+    } else {
+        let text = "this page is at 127.0.0.1 only\n";
+        (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+    };
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        let headers: &mut HeaderMap = response.headers_mut();
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn check_code(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(CODE);
+    if given.is_none_or(|given| blake3::hash(given.as_bytes()) != shared.code) {
+        let text = "open the address that `glovebox bundle dev` has printed\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    next.run(request).await
+}
+
+#[derive(Deserialize)]
+struct StateQuery {
+    /// The number of what the page shows.
+    after: Option<u64>,
+}
+
+/// What was read last, as soon as it is another one than the page shows.
+async fn state(State(shared): State<Shared>, Query(query): Query<StateQuery>) -> Response {
+    let begun = Instant::now();
+    loop {
+        let state = shared.page.state();
+        if query.after.is_none() || state["number"].as_u64() != query.after {
+            return axum::Json(state).into_response();
+        }
+        if begun.elapsed() > WAIT {
+            return StatusCode::NO_CONTENT.into_response();
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn call(State(shared): State<Shared>, body: Bytes) -> Response {
+    let Ok(wanted) = serde_json::from_slice::<Value>(&body) else {
+        return (StatusCode::BAD_REQUEST, "this is no JSON\n").into_response();
+    };
+    let called = tokio::task::spawn_blocking(move || shared.page.call(&wanted)).await;
+    match called {
+        Ok(answer) => axum::Json(answer).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
