@@ -43,7 +43,7 @@ const TESTS_PER_CORE: usize = 2;
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Suites of which one test runs for each core: they compute all the time, or drive programs of others that go on
 /// without what has not answered them in time.
-const ONE_PER_CORE: [&str; 5] = ["kernel", "fuzzing", "faults", "mcp", "flow"];
+const ONE_PER_CORE: [&str; 4] = ["kernel", "fuzzing", "faults", "mcp"];
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 
