@@ -243,26 +243,28 @@ fn a_preview_is_for_its_user_and_its_own_page() {
         session: "s-0000000000".to_owned(),
     };
 
+    let named = [("x-request-id", "the-same")];
     for path in ["ports", "previews/80"] {
         let path = |id: &str| format!("/api/sessions/{id}/{path}");
         let (one, other) = (path(&previews.session), path(&absent.session));
-        let (one, other) = (bob.get(&one).expect(404), bob.get(&other).expect(404));
+        let ask = |path: &str| bob.ask("GET", path, &named, b"").expect(404);
+        let (one, other) = (ask(&one), ask(&other));
         let hidden = one.text().replace(&previews.session, &absent.session);
         assert_eq!(hidden, other.text());
     }
     let post = format!("/api/sessions/{}/previews", previews.session);
     bob.post(&post, &json!({ "port": PORT })).expect(404);
-    let one = previews.ask(&bob, "GET", "/", &[]).expect(404);
-    let other = absent.ask(&bob, "GET", "/", &[]).expect(404);
+    let one = previews.ask(&bob, "GET", "/", &named).expect(404);
+    let other = absent.ask(&bob, "GET", "/", &named).expect(404);
     assert_eq!(
         one.text().replace(&previews.session, &absent.session),
         other.text()
     );
     for client in [&anybody, &server.client("0123456789abcdef0123456789abcdeX")] {
-        let one = previews.ask(client, "GET", "/", &[]).expect(401);
+        let one = previews.ask(client, "GET", "/", &named).expect(401);
         assert_eq!(
             one.text(),
-            absent.ask(client, "GET", "/", &[]).expect(401).text()
+            absent.ask(client, "GET", "/", &named).expect(401).text()
         );
     }
     // An administrator sees it.

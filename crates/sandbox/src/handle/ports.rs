@@ -72,10 +72,12 @@ impl Sandbox {
         let failure = PortFailure::default();
         let told = failure.clone();
         spawn(move || {
-            if let Err(fault) = carry(stream, theirs.as_fd()) {
+            let tell = |fault: &Fault| {
                 // The only one that is set.
-                let _ = told.0.set(fault);
-            }
+                let _ = told.0.set(fault.clone());
+            };
+            // It has been told.
+            let _ = carry(stream, theirs.as_fd(), tell);
             drop(theirs);
             drop(place);
         })
@@ -90,11 +92,16 @@ impl Sandbox {
     /// # Errors
     /// `not-found` when nothing listens there; `link-lost`.
     pub fn forward_port(&self, port: u16, client: BorrowedFd<'_>) -> Result<(), Fault> {
-        carry(self.open(Request::Connect { port })?, client)
+        carry(self.open(Request::Connect { port })?, client, |_| {})
     }
 }
 
-fn carry(mut stream: Stream, client: BorrowedFd<'_>) -> Result<(), Fault> {
+/// Carries both ways until one end is over. `tell` hears of a failure before `client` can notice it.
+fn carry(
+    mut stream: Stream,
+    client: BorrowedFd<'_>,
+    tell: impl FnOnce(&Fault),
+) -> Result<(), Fault> {
     let input = stream.input();
     let is_all_sent = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -108,6 +115,9 @@ fn carry(mut stream: Stream, client: BorrowedFd<'_>) -> Result<(), Fault> {
             Ok(_) => receive(&mut stream, client, &is_all_sent),
             Err(error) => Err(fault::plain_io("cannot start a thread", error)),
         };
+        if let Err(fault) = &ended {
+            tell(fault);
+        }
         // Ends the other thread; what has been written still arrives.
         let how = if ended.is_ok() {
             Shutdown::Both
