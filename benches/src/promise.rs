@@ -348,7 +348,7 @@ pub(crate) fn promises() -> Vec<Promise> {
     list.0
 }
 
-/// Agents and tools of bundles. Goals until they are seen to hold in a published run.
+/// Agents and tools of bundles.
 fn bundles(list: &mut List) {
     use Bound::{Number, Times};
     let median = Quantity::median;
@@ -359,7 +359,7 @@ fn bundles(list: &mut List) {
         median(bundle::CALL, bundle::HTTP),
         Number(5000.0),
     );
-    list.goal(
+    list.promise(
         "bundle",
         "the same beside a process of Node for each call",
         "10x faster",
@@ -370,7 +370,7 @@ fn bundles(list: &mut List) {
         (bundle::SIZES_KB[0], "p50 <= 20 ms", 20_000.0),
         (bundle::SIZES_KB[1], "p50 <= 250 ms", 250_000.0),
     ] {
-        list.goal(
+        list.promise(
             "bundle",
             format!("a bundle of {kb} KB read, in a process of its own"),
             bound,
@@ -395,7 +395,7 @@ fn bundles(list: &mut List) {
         Quantity::figure(bundle::POOL, bundle::reserve_total(), "KiB"),
         Number(8192.0),
     );
-    list.goal(
+    list.promise(
         "bundle",
         "200 calls a second of bundles' tools for a minute",
         "5 ms from call to call",
@@ -403,7 +403,7 @@ fn bundles(list: &mut List) {
         // A timer may be late.
         Number(5050.0),
     );
-    list.goal(
+    list.promise(
         "bundle",
         "the same: memory of the host process more at the end",
         "<= 4 MiB",
