@@ -75,7 +75,7 @@ impl Dev {
     ) -> (u16, String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
+            .set_read_timeout(Some(Duration::from_mins(1)))
             .unwrap();
         let code = code.map_or(String::new(), |code| format!("x-glovebox-code: {code}\r\n"));
         let length = body.len();
