@@ -1,6 +1,6 @@
 //! `glovebox mcp`: the tools for agents of others.
 
-use super::{Cx, SharedTerminal, run::supervisor};
+use super::{Cx, SharedTerminal, given_token::given_token, run::supervisor};
 use crate::args::McpArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::say;
@@ -8,16 +8,13 @@ use glovebox_mcp::server::{self, HttpOptions, Token};
 use glovebox_proto::{Code, Fault};
 use glovebox_session::mcp_clients::{McpClients, USUAL_WAIT};
 use glovebox_settings::Settings;
-use std::fs::File;
-use std::io::Read as _;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 const USUAL_CLIENTS: u16 = 16;
 const USUAL_IDLE_MS: u64 = 30 * 60 * 1000;
-const MAX_TOKEN_BYTES: u64 = 4096;
 const TOKEN_VARIABLE: &str = "GLOVEBOX_MCP_TOKEN";
 
 /// Serves until the client, or a signal, says that it is enough.
@@ -34,7 +31,7 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
             format!("leave --no-token out, or unset {TOKEN_VARIABLE}"),
         ));
     }
-    let given = token(cx, args.token_file.as_deref())?;
+    let given = given_token(cx, args.token_file.as_deref(), TOKEN_VARIABLE, Token::parse)?;
     let made = if given.is_none() && addr.ip().is_loopback() && !args.no_token {
         Some(make_token()?)
     } else {
@@ -91,33 +88,6 @@ fn clients(
         Some(name) => clients.in_sandbox(&super::name(name)?)?,
         None if args.http.is_none() => clients.with_first(!args.fresh)?,
         None => clients,
-    })
-}
-
-/// The token, from where it is said not to be seen by others: never from the command line.
-fn token(cx: &Cx, file: Option<&Path>) -> Result<Option<Token>, CommandError> {
-    let (text, origin) = match file {
-        Some(path) => {
-            let path = cx.host.absolute(path);
-            let mut text = String::new();
-            let read = File::open(&path)
-                .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text));
-            read.map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
-            (text, path.display().to_string())
-        }
-        None => match cx.host.var(TOKEN_VARIABLE) {
-            Some(text) => (
-                text.to_string_lossy().into_owned(),
-                format!("${TOKEN_VARIABLE}"),
-            ),
-            None => return Ok(None),
-        },
-    };
-    Token::parse(&text).map(Some).map_err(|error| {
-        CommandError::usage(
-            format!("{origin}: {error}"),
-            "make one with `openssl rand -hex 32`",
-        )
     })
 }
 

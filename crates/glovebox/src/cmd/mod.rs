@@ -19,6 +19,7 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod expose;
 mod frontend;
+mod given_token;
 pub(crate) mod help;
 pub(crate) mod here;
 mod hidden_note;

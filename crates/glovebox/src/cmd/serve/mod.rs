@@ -3,6 +3,7 @@
 mod log;
 
 use super::Cx;
+use super::given_token::given_token;
 use super::run::supervisor;
 use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
@@ -31,7 +32,6 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
-const MAX_TOKEN_BYTES: u64 = 4096;
 const MAX_PEM_BYTES: u64 = 1 << 20;
 const USUAL_RUNNING: usize = 32;
 /// 4096 connections, and what sandboxes, logs and previews take beside them.
@@ -54,7 +54,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let quotas = quotas(&settings, placement)?;
     let models = models(cx, args, &settings)?;
     let bundles = bundles(cx, args, &settings)?;
-    let given = token(cx, args.token_file.as_deref())?;
+    let given = given_token(cx, args.token_file.as_deref(), TOKEN_VARIABLE, Token::parse)?;
     let is_made = given.is_none();
     let admin_token = match given {
         Some(token) => token,
@@ -393,31 +393,4 @@ fn find_named(cx: &Cx, settings: &Settings, model: &str) -> Result<(), CommandEr
     });
     find_model(&cx.host, &settings, None)?;
     Ok(())
-}
-
-/// The administrator's token, from where it is not seen by others: never from the command line.
-fn token(cx: &Cx, file: Option<&Path>) -> Result<Option<Token>, CommandError> {
-    let (text, origin) = match file {
-        Some(path) => {
-            let path = cx.host.absolute(path);
-            let mut text = String::new();
-            let read = File::open(&path)
-                .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text));
-            read.map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
-            (text, path.display().to_string())
-        }
-        None => match cx.host.var(TOKEN_VARIABLE) {
-            Some(text) => (
-                text.to_string_lossy().into_owned(),
-                format!("${TOKEN_VARIABLE}"),
-            ),
-            None => return Ok(None),
-        },
-    };
-    Token::parse(&text).map(Some).map_err(|error| {
-        CommandError::usage(
-            format!("{origin}: {error}"),
-            "make one with `openssl rand -hex 32`",
-        )
-    })
 }
