@@ -8,34 +8,11 @@
 mod bench;
 
 use bench::Bench;
-use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, Engine, FailureKind, FixedSources, ToolRequest,
-};
+use glovebox_runner::{CallFailure, CallReport, FailureKind, FixedSources};
 use serde_json::{Value, json};
 use std::sync::atomic::AtomicBool;
 
 impl Bench {
-    fn call_with(
-        &self,
-        code: &str,
-        input: &Value,
-        adjust: impl FnOnce(&mut ToolRequest<'_>),
-    ) -> Result<CallReport, CallFailure> {
-        let context = json!({ "sessionId": "s1" });
-        let mut request = ToolRequest {
-            tenant: "a",
-            code,
-            input,
-            context: &context,
-            engine: Engine::Quickjs,
-            call_id: "call-1",
-            limits: CallLimits::default(),
-            fixed: None,
-        };
-        adjust(&mut request);
-        self.runner.call(&request, &AtomicBool::new(false))
-    }
-
     fn call(&self, code: &str) -> Result<CallReport, CallFailure> {
         self.call_with(code, &json!({}), |_| {})
     }
@@ -323,17 +300,9 @@ fn a_call_that_is_given_up_ends_soon() {
             std::thread::sleep(std::time::Duration::from_millis(200));
             cancel.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        let request = ToolRequest {
-            tenant: "a",
-            code: "export default () => { for (;;); };",
-            input: &json!({}),
-            context: &json!({}),
-            engine: Engine::Quickjs,
-            call_id: "c",
-            limits: CallLimits::default(),
-            fixed: None,
-        };
-        bench.runner.call(&request, &cancel).unwrap_err()
+        let code = "export default () => { for (;;); };";
+        let called = bench.call_until(code, &json!({}), &cancel, |_| {});
+        called.unwrap_err()
     });
     assert_eq!(failure.kind, FailureKind::Cancelled);
     assert!(started.elapsed() < std::time::Duration::from_secs(5));

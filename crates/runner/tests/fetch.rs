@@ -13,9 +13,7 @@ mod web;
 use bench::Bench;
 use glovebox_proto::EgressReason;
 use glovebox_runner::FailureKind::{Cancelled, Timeout, ToolError};
-use glovebox_runner::{
-    CALL_BUDGET, CallFailure, CallLimits, CallReport, Engine, HostGrant, RunnerConfig, ToolRequest,
-};
+use glovebox_runner::{CALL_BUDGET, CallFailure, CallReport, Engine, HostGrant, RunnerConfig};
 use glovebox_sandbox::egress::Policy;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,20 +56,10 @@ fn call(
         "const at = (path) => `http://api.example:{}${{path}}`;\nexport default async (input) => {{ {body} }};",
         web.port
     );
-    let request = ToolRequest {
-        tenant: "a",
-        engine,
-        code: &code,
-        input: &json!({}),
-        context: &json!({}),
-        call_id: "c",
-        limits: CallLimits {
-            wall_ms,
-            ..CallLimits::default()
-        },
-        fixed: None,
-    };
-    bench.runner.call(&request, &AtomicBool::new(false))
+    bench.call_with(&code, &json!({}), |request| {
+        request.engine = engine;
+        request.limits.wall_ms = wall_ms;
+    })
 }
 
 fn value(bench: &Bench, web: &Web, body: &str) -> Value {
@@ -383,19 +371,8 @@ fn a_slow_server_ends_with_the_call_or_with_the_signal() {
         "export default () => fetch('http://api.example:{}/slow');",
         web.port
     );
-    let empty = json!({});
-    let request = ToolRequest {
-        tenant: "a",
-        engine: Engine::Quickjs,
-        code: &code,
-        input: &empty,
-        context: &empty,
-        call_id: "c",
-        limits: CallLimits::default(),
-        fixed: None,
-    };
     std::thread::scope(|scope| {
-        let called = scope.spawn(|| bench.runner.call(&request, &cancel));
+        let called = scope.spawn(|| bench.call_until(&code, &json!({}), &cancel, |_| {}));
         std::thread::sleep(Duration::from_millis(300));
         cancel.store(true, Ordering::Relaxed);
         assert_eq!(called.join().unwrap().unwrap_err().kind, Cancelled);
@@ -512,20 +489,10 @@ fn a_tenant_does_not_hold_the_places_of_others() {
     };
     let (slow, fast) = (code("/slow"), code("/json"));
     let run = |tenant: &str, code: &str, wall_ms: u64| {
-        let request = ToolRequest {
-            tenant,
-            engine: Engine::Quickjs,
-            code,
-            input: &json!({}),
-            context: &json!({}),
-            call_id: "c",
-            limits: CallLimits {
-                wall_ms,
-                ..CallLimits::default()
-            },
-            fixed: None,
-        };
-        bench.runner.call(&request, &AtomicBool::new(false))
+        bench.call_with(code, &json!({}), |request| {
+            request.tenant = tenant;
+            request.limits.wall_ms = wall_ms;
+        })
     };
     std::thread::scope(|scope| {
         let held: Vec<_> = (0..8)

@@ -14,11 +14,10 @@ use glovebox_runner::FailureKind::{
     Cpu, Killed, Memory, NotFound, NotJson, OutputLimit, Syntax, Timeout, ToolError, Unavailable,
 };
 use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, Engine, FixedSources, LogLevel, NodeView, ToolRequest,
+    CallFailure, CallLimits, CallReport, Engine, FixedSources, LogLevel, NodeView,
 };
 use serde_json::{Value, json};
 use std::net::TcpListener;
-use std::sync::atomic::AtomicBool;
 use table::Expectation::{self, Ends, Is, Nowhere};
 use table::probes;
 
@@ -33,17 +32,10 @@ impl Bench {
         input: &Value,
         limits: CallLimits,
     ) -> Result<CallReport, CallFailure> {
-        let request = ToolRequest {
-            tenant: "a",
-            engine,
-            code,
-            input,
-            context: &json!({ "sessionId": "s1" }),
-            call_id: "call-1",
-            limits,
-            fixed: None,
-        };
-        self.runner.call(&request, &AtomicBool::new(false))
+        self.call_with(code, input, |request| {
+            request.engine = engine;
+            request.limits = limits;
+        })
     }
 
     fn node(&self, code: &str) -> Result<CallReport, CallFailure> {
@@ -301,20 +293,11 @@ fn without_node_inside_the_next_step_is_named() {
 #[test]
 fn a_fixed_clock_is_refused() {
     let bench = Bench::new();
-    let request = ToolRequest {
-        tenant: "a",
-        engine: Engine::Node,
-        code: "export default () => 1;",
-        input: &json!({}),
-        context: &json!({}),
-        call_id: "c",
-        limits: CallLimits::default(),
-        fixed: Some(FixedSources { now_ms: 0, seed: 1 }),
-    };
-    let failure = bench
-        .runner
-        .call(&request, &AtomicBool::new(false))
-        .unwrap_err();
+    let called = bench.call_with("export default () => 1;", &json!({}), |request| {
+        request.engine = Engine::Node;
+        request.fixed = Some(FixedSources { now_ms: 0, seed: 1 });
+    });
+    let failure = called.unwrap_err();
     assert_eq!(failure.kind, Unavailable);
 }
 

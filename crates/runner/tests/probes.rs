@@ -13,10 +13,9 @@ mod table;
 
 use bench::{Bench, processes};
 use glovebox_runner::FailureKind::{Memory, ToolError};
-use glovebox_runner::{CallFailure, CallLimits, CallReport, Engine, ToolRequest};
+use glovebox_runner::{CallFailure, CallReport};
 use serde_json::{Value, json};
 use std::net::TcpListener;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use table::probes;
 
@@ -35,21 +34,11 @@ impl Bench {
         code: &str,
         input: &Value,
     ) -> Result<CallReport, CallFailure> {
-        let request = ToolRequest {
-            tenant,
-            code,
-            input,
-            context: &json!({}),
-            engine: Engine::Quickjs,
-            call_id: "c",
-            limits: CallLimits {
-                wall_ms,
-                memory_bytes: 24 << 20,
-                ..CallLimits::default()
-            },
-            fixed: None,
-        };
-        self.runner.call(&request, &AtomicBool::new(false))
+        self.call_with(code, input, |request| {
+            request.tenant = tenant;
+            request.limits.wall_ms = wall_ms;
+            request.limits.memory_bytes = 24 << 20;
+        })
     }
 
     /// The next call is right: nothing of what others did is there.
@@ -154,21 +143,14 @@ fn bombs_beside_honest_calls_do_them_no_harm() {
                 let bench = &bench;
                 scope.spawn(move || {
                     let bomb = "export default () => { const a = []; for (;;) a.push({}); };";
-                    let request = ToolRequest {
-                        tenant: if number % 2 == 0 { "bombs" } else { "honest" },
-                        code: if number % 2 == 0 {
-                            bomb
-                        } else {
-                            "export default ({ a }) => a * 2;"
-                        },
-                        input: &json!({ "a": number }),
-                        context: &json!({}),
-                        engine: Engine::Quickjs,
-                        call_id: "c",
-                        limits: CallLimits::default(),
-                        fixed: None,
+                    let (tenant, code) = if number % 2 == 0 {
+                        ("bombs", bomb)
+                    } else {
+                        ("honest", "export default ({ a }) => a * 2;")
                     };
-                    (number, bench.runner.call(&request, &AtomicBool::new(false)))
+                    let input = json!({ "a": number });
+                    let called = bench.call_with(code, &input, |request| request.tenant = tenant);
+                    (number, called)
                 })
             })
             .collect();

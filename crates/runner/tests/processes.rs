@@ -10,11 +10,10 @@ mod bench;
 
 use bench::{Bench, pids, processes};
 use glovebox_runner::FailureKind::{Killed, Memory, Timeout, Unavailable};
-use glovebox_runner::{CallFailure, CallLimits, CallReport, Engine, ToolRequest};
+use glovebox_runner::{CallFailure, CallLimits, CallReport, Engine};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Long, so that a call that ends before has not been waited for.
@@ -25,20 +24,10 @@ const SOON: Duration = Duration::from_secs(10);
 impl Bench {
     fn run(&self, engine: Engine, body: &str, wall_ms: u64) -> Result<CallReport, CallFailure> {
         let code = format!("export default async (input) => {{ {body} }};");
-        let request = ToolRequest {
-            tenant: "a",
-            engine,
-            code: &code,
-            input: &json!({}),
-            context: &json!({}),
-            call_id: "c",
-            limits: CallLimits {
-                wall_ms,
-                ..CallLimits::default()
-            },
-            fixed: None,
-        };
-        self.runner.call(&request, &AtomicBool::new(false))
+        self.call_with(&code, &json!({}), |request| {
+            request.engine = engine;
+            request.limits.wall_ms = wall_ms;
+        })
     }
 
     fn honest(&self) {

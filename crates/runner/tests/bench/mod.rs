@@ -2,11 +2,18 @@
 
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
-use glovebox_runner::{NodeView, RunnerConfig, ToolRunner};
+use glovebox_runner::{
+    CallFailure, CallLimits, CallReport, Engine, NodeView, RunnerConfig, ToolRequest, ToolRunner,
+};
 use glovebox_sandbox::{Registry, RegistryConfig};
+use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 use tempfile::TempDir;
+
+/// What tools are told beside their input.
+static CONTEXT: LazyLock<Value> = LazyLock::new(|| json!({ "sessionId": "s1" }));
 
 pub(crate) struct Bench {
     pub(crate) runner: ToolRunner,
@@ -36,6 +43,38 @@ impl Bench {
             runner: ToolRunner::new(registry, config).unwrap(),
             state,
         }
+    }
+
+    /// A call of a tool in QuickJS, but for what `adjust` changes.
+    pub(crate) fn call_with<'a>(
+        &self,
+        code: &'a str,
+        input: &'a Value,
+        adjust: impl FnOnce(&mut ToolRequest<'a>),
+    ) -> Result<CallReport, CallFailure> {
+        self.call_until(code, input, &AtomicBool::new(false), adjust)
+    }
+
+    /// [`Self::call_with`], given up when `cancel` is set.
+    pub(crate) fn call_until<'a>(
+        &self,
+        code: &'a str,
+        input: &'a Value,
+        cancel: &AtomicBool,
+        adjust: impl FnOnce(&mut ToolRequest<'a>),
+    ) -> Result<CallReport, CallFailure> {
+        let mut request = ToolRequest {
+            tenant: "a",
+            engine: Engine::Quickjs,
+            code,
+            input,
+            context: &CONTEXT,
+            call_id: "call-1",
+            limits: CallLimits::default(),
+            fixed: None,
+        };
+        adjust(&mut request);
+        self.runner.call(&request, cancel)
     }
 
     /// All files and directories of its registry, sorted.
