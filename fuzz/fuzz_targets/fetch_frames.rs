@@ -11,7 +11,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Debug, Arbitrary)]
-struct Asked {
+struct RequestParts {
     id: u32,
     method: String,
     url: String,
@@ -21,7 +21,7 @@ struct Asked {
 }
 
 #[derive(Debug, Arbitrary)]
-struct Answered {
+struct ReplyParts {
     id: u32,
     status: u16,
     text: String,
@@ -30,7 +30,7 @@ struct Answered {
     is_failure: bool,
 }
 
-fn reply(one: Answered) -> FetchReply {
+fn reply(one: ReplyParts) -> FetchReply {
     let outcome = if one.is_failure {
         FetchOutcome::Failure(FetchFailure {
             code: one.text.clone(),
@@ -52,7 +52,7 @@ fn reply(one: Answered) -> FetchReply {
     FetchReply { id: one.id, outcome }
 }
 
-fuzz_target!(|input: (Vec<Asked>, Vec<Answered>, usize, &[u8])| {
+fuzz_target!(|input: (Vec<RequestParts>, Vec<ReplyParts>, usize, &[u8])| {
     let (asked, answered, step, garbage) = input;
     for one in asked {
         let redirect = [RedirectMode::Follow, RedirectMode::Error, RedirectMode::Manual][usize::from(one.redirect) % 3];

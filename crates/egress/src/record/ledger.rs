@@ -150,7 +150,7 @@ impl DecisionKey {
 }
 
 #[derive(Debug)]
-struct Untold {
+struct PendingCount {
     /// 0 when all of it was told.
     count: u64,
     first_unix_ms: u64,
@@ -158,7 +158,7 @@ struct Untold {
     told_at: Option<Instant>,
 }
 
-impl Untold {
+impl PendingCount {
     fn is_due(&self, now: Instant) -> bool {
         let is_time = |told_at| now.saturating_duration_since(told_at) >= REPEAT;
         self.count > 0 && self.told_at.is_none_or(is_time)
@@ -179,7 +179,7 @@ pub(crate) struct Ledger {
 
 #[derive(Debug, Default)]
 struct Entries {
-    sums: HashMap<DecisionKey, Untold>,
+    sums: HashMap<DecisionKey, PendingCount>,
     allowed: u64,
     failed: u64,
     refused: BTreeMap<&'static str, u64>,
@@ -225,7 +225,7 @@ impl Ledger {
         } else {
             DecisionKey::rest(key.verdict)
         };
-        let sum = entries.sums.entry(key).or_insert(Untold {
+        let sum = entries.sums.entry(key).or_insert(PendingCount {
             count: 0,
             first_unix_ms: now,
             last_unix_ms: now,

@@ -69,7 +69,7 @@ pub trait Session: Debug + Send + Sync {
 
     /// A call of `tool` begins, for whoever counts them. What this gives is told the end.
     fn call_began(&self, _tool: &str, _arguments: &Value) -> Box<dyn CallRecord> {
-        Box::new(Uncounted)
+        Box::new(NoRecord)
     }
 }
 
@@ -80,8 +80,8 @@ pub trait CallRecord: Send {
 }
 
 /// Nobody counts it.
-struct Uncounted;
+struct NoRecord;
 
-impl CallRecord for Uncounted {
+impl CallRecord for NoRecord {
     fn end(self: Box<Self>, _: Result<&ToolOutcome, &Fault>) {}
 }

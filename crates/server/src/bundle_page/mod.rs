@@ -99,14 +99,14 @@ async fn accept(listener: TcpListener, router: Router) {
 
 /// Who may ask, and what is shown.
 #[derive(Clone)]
-struct Shared {
+struct PageContext {
     page: Arc<dyn BundlePage>,
     address: SocketAddr,
     code: blake3::Hash,
 }
 
 fn router(page: Arc<dyn BundlePage>, address: SocketAddr, code: blake3::Hash) -> Router {
-    let shared = Shared {
+    let shared = PageContext {
         page,
         address,
         code,
@@ -138,7 +138,7 @@ fn router(page: Arc<dyn BundlePage>, address: SocketAddr, code: blake3::Hash) ->
 }
 
 /// A name that somebody has made lead here is not this machine's.
-async fn check_host(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+async fn check_host(State(shared): State<PageContext>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
     let port = shared.address.port();
@@ -163,7 +163,7 @@ async fn check_host(State(shared): State<Shared>, request: Request, next: Next) 
     response
 }
 
-async fn check_code(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+async fn check_code(State(shared): State<PageContext>, request: Request, next: Next) -> Response {
     let given = request.headers().get(CODE);
     if given.is_none_or(|given| blake3::hash(given.as_bytes()) != shared.code) {
         let text = "open the address that `glovebox bundle dev` has printed\n";
@@ -179,7 +179,7 @@ struct StateQuery {
 }
 
 /// What was read last, as soon as it is another one than the page shows.
-async fn state(State(shared): State<Shared>, Query(query): Query<StateQuery>) -> Response {
+async fn state(State(shared): State<PageContext>, Query(query): Query<StateQuery>) -> Response {
     let begun = Instant::now();
     loop {
         let state = shared.page.state();
@@ -193,7 +193,7 @@ async fn state(State(shared): State<Shared>, Query(query): Query<StateQuery>) ->
     }
 }
 
-async fn call(State(shared): State<Shared>, body: Bytes) -> Response {
+async fn call(State(shared): State<PageContext>, body: Bytes) -> Response {
     let Ok(wanted) = serde_json::from_slice::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "this is no JSON\n").into_response();
     };

@@ -131,12 +131,12 @@ impl Drop for WarmSandbox {
 /// Sandboxes that wait, and the thread that starts them.
 #[derive(Debug)]
 pub struct WarmPool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolCore>,
     filler: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoolCore {
     source: PoolSource,
     size: usize,
     dir: PathBuf,
@@ -157,7 +157,7 @@ struct PoolState {
     rest_until: Option<Instant>,
 }
 
-impl Shared {
+impl PoolCore {
     fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,7 +191,7 @@ impl WarmPool {
         make_dir(&own).map_err(|error| cannot(&error))?;
         let lock = File::create(own.join(LOCK)).map_err(|error| cannot(&error))?;
         lock.lock().map_err(|error| cannot(&error))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolCore {
             source,
             size,
             dir: own,
@@ -278,7 +278,7 @@ impl Drop for WarmPool {
     }
 }
 
-impl Shared {
+impl PoolCore {
     /// Keeps as many sandboxes ready as there should be, until the pool closes.
     fn fill(&self) {
         let mut failures = 0_u32;

@@ -98,12 +98,12 @@ fn version_of(path: &Path) -> Option<FileVersion> {
 #[derive(Debug)]
 struct AuthorPage {
     runner: ToolRunner,
-    shown: Mutex<Shown>,
+    shown: Mutex<PageState>,
 }
 
 /// What was read last.
 #[derive(Debug)]
-struct Shown {
+struct PageState {
     state: Value,
     /// Nothing of a bundle with errors can be called.
     bundle: Option<Bundle>,
@@ -128,7 +128,7 @@ impl AuthorPage {
         *now = shown(read, number + 1);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Shown> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, PageState> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,7 +184,7 @@ impl BundlePage for AuthorPage {
     }
 }
 
-fn shown(read: &ReadBundle, number: u64) -> Shown {
+fn shown(read: &ReadBundle, number: u64) -> PageState {
     let is_refused = read.error_count() > 0;
     let tools: Vec<Value> = callable(&read.bundle)
         .map(|(agent, tool)| {
@@ -205,7 +205,7 @@ fn shown(read: &ReadBundle, number: u64) -> Shown {
         "problems": read.problem_list(),
         "tools": if is_refused { Vec::new() } else { tools },
     });
-    Shown {
+    PageState {
         state,
         bundle: (!is_refused).then(|| read.bundle.clone()),
     }
