@@ -2,8 +2,8 @@
 
 use super::{agent, at_terminal_with, last_results};
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, TcpListener, UdpSocket};
-use testkit::{ModelServer, Person, Step, skip};
+use std::net::TcpListener;
+use testkit::{ModelServer, Person, Step, own_address, skip};
 
 fn look_up(name: &str) -> Step {
     let arguments = format!(r#"{{"command":"getent hosts {name} || exit 3"}}"#);
@@ -81,14 +81,6 @@ fn where_nobody_sits_nothing_is_asked_or_opened() {
             "{result}"
         );
     }
-}
-
-/// The address of this machine in its network; nothing is sent to find it.
-fn own_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    socket.connect("198.51.100.1:9").ok()?;
-    let address = socket.local_addr().ok()?.ip();
-    (!address.is_loopback()).then_some(address)
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::egress::{Server, answer_hello, python};
 use crate::without_network::has;
-use std::net::{IpAddr, Ipv6Addr, UdpSocket};
+use std::net::Ipv6Addr;
+pub(crate) use testkit::own_address;
 use testkit::{Person, skip};
 
 /// Asks the proxy by SOCKS and by CONNECT for what stands in `HOSTS`, each a host as bytes, and prints the answers.
@@ -191,14 +192,6 @@ fn clients_that_are_told_of_the_proxy_use_it() {
             .run();
         assert!(ran.out().starts_with("http://198.18.0.1:808"), "{ran}");
     });
-}
-
-/// The address of this machine in its network; nothing is sent to find it.
-pub(crate) fn own_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    socket.connect("198.51.100.1:9").ok()?;
-    let address = socket.local_addr().ok()?.ip();
-    (!address.is_loopback()).then_some(address)
 }
 
 #[test]

@@ -34,6 +34,15 @@ pub enum AllowError {
         /// The one that closes it.
         by: String,
     },
+    /// As many addresses have been opened as there can be, with those whose rules have ended.
+    #[error(
+        "{address} cannot be opened: {} addresses have been opened, and there can be no more",
+        crate::MAX_ADDRESSES
+    )]
+    TooManyAddresses {
+        /// The address.
+        address: Ipv4Addr,
+    },
     /// There are listeners on as many ports as there can be.
     #[error(
         "port {port} cannot be opened: {} ports are open, and there can be no more",

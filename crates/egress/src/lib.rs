@@ -18,6 +18,7 @@
 mod allow;
 mod connect_failure;
 mod fetch;
+mod innermost;
 mod inward;
 mod memory;
 mod outward;
@@ -43,6 +44,7 @@ pub use policy::live_policy::RuleInForce;
 pub use policy::name::{Host, Name, NameError};
 pub use policy::preset::{PRESETS, Preset};
 pub use policy::rule::{Reach, Rule, RuleError};
+pub use policy::stand_in::is_own;
 pub use policy::{MAX_ADDRESSES, MAX_PORTS, MAX_RULES, Policy, PolicyError};
 pub use probe::{Probe, ProbeConnection};
 pub use proxy::{AddAddress, Proxy, ProxyHandle, Sockets};

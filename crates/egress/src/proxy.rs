@@ -7,6 +7,7 @@ use crate::inward::dns;
 use crate::inward::listeners::Listeners;
 use crate::memory::MAX_CONNECTIONS;
 use crate::outward::resolve::Resolve;
+use crate::policy::MAX_ADDRESSES;
 use crate::policy::live_policy::{RuleInForce, end_of};
 use crate::policy::name::Host;
 use crate::probe::{Probe, probe};
@@ -102,7 +103,7 @@ impl Proxy {
         interceptor: Option<Interceptor>,
     ) -> io::Result<Self> {
         let in_force = control.policy.in_force();
-        let (ports, first_rules) = (in_force.ports(), control.policy.of_beginning());
+        let (ports, known) = (in_force.ports(), control.policy.first_addresses());
         let (first_address, proxy) = (sockets.first_address, sockets.proxy);
         let state = ProxyState::new(control, resolve, first_address, proxy, interceptor);
         let state = Arc::new(state);
@@ -123,7 +124,7 @@ impl Proxy {
             state,
             listeners: Mutex::new(Listeners::new(sockets.spare)),
             addresses: Mutex::new(OwnAddresses {
-                known: first_rules.addresses(),
+                known,
                 add: sockets.addresses,
             }),
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
@@ -137,7 +138,10 @@ impl Proxy {
         // Those that an earlier proxy of this sandbox was told to open.
         handle
             .add_addresses(&in_force.addresses())
-            .map_err(|(_, error)| error)?;
+            .map_err(|error| match error {
+                AllowError::Address { error, .. } => error,
+                other => io::Error::other(other),
+            })?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("egress".to_owned())
@@ -205,8 +209,7 @@ impl ProxyHandle {
         let rules = new_rules(words, &in_force)?;
         let wanted = in_force.with(rules.clone())?;
         self.listen_all(&wanted.ports())?;
-        self.add_addresses(&wanted.addresses())
-            .map_err(|(address, error)| AllowError::Address { address, error })?;
+        self.add_addresses(&wanted.addresses())?;
         policy.add(&rules, end_of(lifetime))?;
         let mut list = policy.list();
         list.retain(|one| !one.is_denial && rules.contains(&one.rule));
@@ -224,17 +227,21 @@ impl ProxyHandle {
         answer.recv().ok()
     }
 
-    /// Makes these the sandbox's own, so far as they are not.
-    fn add_addresses(&self, wanted: &BTreeSet<Ipv4Addr>) -> Result<(), (Ipv4Addr, io::Error)> {
+    /// Makes these the sandbox's own, so far as they are not. None is given back when its rule ends: connections that
+    /// the rule let through stay open.
+    fn add_addresses(&self, wanted: &BTreeSet<Ipv4Addr>) -> Result<(), AllowError> {
         let addresses = self.0.addresses.lock();
         let mut addresses = addresses.unwrap_or_else(PoisonError::into_inner);
-        for address in wanted {
-            if !addresses.known.contains(address) {
-                let number = addresses.known.len();
-                let added = addresses.add.add_address(number, *address);
-                added.map_err(|error| (*address, error))?;
-                addresses.known.insert(*address);
-            }
+        let missing: Vec<Ipv4Addr> = wanted.difference(&addresses.known).copied().collect();
+        let room = MAX_ADDRESSES.saturating_sub(addresses.known.len());
+        if let Some(address) = missing.get(room) {
+            return Err(AllowError::TooManyAddresses { address: *address });
+        }
+        for address in missing {
+            let number = addresses.known.len();
+            let added = addresses.add.add_address(number, address);
+            added.map_err(|error| AllowError::Address { address, error })?;
+            addresses.known.insert(address);
         }
         Ok(())
     }

@@ -301,6 +301,14 @@ impl Denial {
         }
     }
 
+    /// The rule that opens a host at a port. One without a port opens those of HTTP and HTTPS.
+    pub fn opening_rule(host: &str, port: Option<u16>) -> String {
+        match port {
+            None | Some(80 | 443) => host.to_owned(),
+            Some(port) => format!("{host}:{port}"),
+        }
+    }
+
     /// The same with every text short and printable.
     #[must_use]
     pub fn made_safe(self) -> Self {
@@ -426,10 +434,7 @@ fn egress_clause(host: &str, port: Option<u16>, reason: EgressReason, asker: &st
 }
 
 fn egress_remedy(host: &str, port: Option<u16>, reason: EgressReason) -> Remedy {
-    let rule = match port {
-        None | Some(80 | 443) => host.to_owned(),
-        Some(port) => format!("{host}:{port}"),
-    };
+    let rule = Denial::opening_rule(host, port);
     match reason {
         EgressReason::Unlisted | EgressReason::Port => {
             [Setting::Allow.of(rule), " opens it".into()].into()

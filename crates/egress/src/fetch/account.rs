@@ -8,51 +8,20 @@ use crate::fetch::request::FetchRequest;
 use crate::policy::Policy;
 use crate::policy::name::Host;
 use crate::record::ledger::{DecisionKey, EgressVerdict, Ledger, TrafficNews};
-use crate::record::traffic::{ByteCounts, Direction};
+use crate::record::traffic::ByteCounts;
+use std::sync::Arc;
 
 /// What was decided and carried, and not told yet.
 #[derive(Debug, Default)]
 pub struct FetchAccount {
     ledger: Ledger,
-    bytes: ByteCounts,
+    bytes: Arc<ByteCounts>,
 }
 
 impl FetchAccount {
-    /// Counts a request, and what came of it.
-    pub(crate) fn see(
-        &self,
-        policy: &Policy,
-        request: &FetchRequest,
-        answered: &Result<FetchAnswer, FetchError>,
-    ) {
-        // One that names no host was not decided about.
-        let Ok((host, port)) = request.target() else {
-            return;
-        };
-        let verdict = match answered {
-            Ok(answer) => {
-                self.carried(request, answer.body.len());
-                EgressVerdict::Allowed
-            }
-            Err(FetchError::Refused { reason, .. }) => EgressVerdict::Refused(*reason),
-            Err(FetchError::TimedOut { .. }) => EgressVerdict::Failed(ConnectFailure::TimedOut),
-            Err(FetchError::TooLarge { max_bytes, .. }) => {
-                self.carried(request, *max_bytes);
-                EgressVerdict::Allowed
-            }
-            // The host has answered, and its caller has had enough.
-            Err(FetchError::Budget(_)) => EgressVerdict::Allowed,
-            Err(_) => EgressVerdict::Failed(ConnectFailure::Other),
-        };
-        let rule = rule_of(policy, &host, port);
-        let shown = host.to_string();
-        self.ledger
-            .add(DecisionKey::new(&shown, Some(port), rule, verdict));
-    }
-
-    fn carried(&self, request: &FetchRequest, received: usize) {
-        self.bytes.add(Direction::Sent, request.body.len() as u64);
-        self.bytes.add(Direction::Received, received as u64);
+    /// Where bytes of bodies are counted as they pass.
+    pub(crate) const fn bytes(&self) -> &Arc<ByteCounts> {
+        &self.bytes
     }
 
     /// What happened since this was asked last.
@@ -64,6 +33,58 @@ impl FetchAccount {
     /// Whether there is nothing left to tell or to remember.
     pub fn is_told(&self) -> bool {
         self.ledger.is_empty()
+    }
+}
+
+/// One request in an account, which counts it when this is dropped: one that is given up while it is being made was let
+/// through as well.
+#[derive(Debug)]
+pub(crate) struct RequestRecord<'a> {
+    ledger: &'a Ledger,
+    /// `None` for one that names no host: it was not decided about.
+    key: Option<DecisionKey>,
+}
+
+impl<'a> RequestRecord<'a> {
+    /// Of a request that is about to be made.
+    pub(crate) fn begin(
+        account: &'a FetchAccount,
+        policy: &Policy,
+        request: &FetchRequest,
+    ) -> Self {
+        let key = request.target().ok().map(|(host, port)| {
+            let rule = rule_of(policy, &host, port);
+            let verdict = EgressVerdict::Allowed;
+            DecisionKey::new(&host.to_string(), Some(port), rule, verdict)
+        });
+        Self {
+            ledger: &account.ledger,
+            key,
+        }
+    }
+
+    /// Ends it with what came of the request.
+    pub(crate) fn settle(mut self, answered: &Result<FetchAnswer, FetchError>) {
+        let verdict = match answered {
+            // Where there was too much of an answer the host has answered, and its caller has had enough.
+            Ok(_) | Err(FetchError::TooLarge { .. } | FetchError::Budget(_)) => {
+                EgressVerdict::Allowed
+            }
+            Err(FetchError::Refused { reason, .. }) => EgressVerdict::Refused(*reason),
+            Err(FetchError::TimedOut { .. }) => EgressVerdict::Failed(ConnectFailure::TimedOut),
+            Err(_) => EgressVerdict::Failed(ConnectFailure::Other),
+        };
+        if let Some(key) = &mut self.key {
+            key.set_verdict(verdict);
+        }
+    }
+}
+
+impl Drop for RequestRecord<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.ledger.add(key);
+        }
     }
 }
 

@@ -3,14 +3,17 @@
 
 use crate::fetch::error::FetchError;
 use crate::fetch::request::FetchRequest;
+use crate::fetch::sent_body::SentBody;
+use crate::innermost::innermost;
 use crate::outward::resolve::{Resolve, ResolveError, Resolver};
 use crate::policy::Policy;
 use crate::policy::name::Host;
+use crate::record::traffic::ByteCounts;
 use glovebox_proto::EgressReason;
 use glovebox_proto::visible::line_of_text as escape_text;
 use http::header::{ACCEPT, HeaderValue};
 use reqwest::dns::{Addrs, Name, Resolving};
-use reqwest::{Client, Response, Url};
+use reqwest::{Body, Client, Response, Url};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -59,7 +62,7 @@ pub struct FetchAnswer {
     pub body: Vec<u8>,
 }
 
-/// What an answer may have.
+/// What an answer may have, and who is told of what passes.
 pub(crate) struct AnswerBounds<'a> {
     /// Bytes of its body.
     pub(crate) max_bytes: usize,
@@ -67,6 +70,8 @@ pub(crate) struct AnswerBounds<'a> {
     pub(crate) until: std::time::Instant,
     /// Told of each piece of a body as it arrives; an error ends the request.
     pub(crate) count: &'a (dyn Fn(usize) -> Result<(), FetchError> + Sync),
+    /// Counts the body of the request when it goes out.
+    pub(crate) sent: &'a Arc<ByteCounts>,
 }
 
 impl FetchClient {
@@ -107,6 +112,7 @@ impl FetchClient {
             max_bytes,
             until,
             count: &|_| Ok(()),
+            sent: &Arc::default(),
         };
         self.send_within(request, &bounds).await
     }
@@ -148,7 +154,7 @@ impl FetchClient {
                     port,
                 };
             }
-            failed(innermost(error))
+            failed(shown_reason(error))
         };
         let addresses = self.addresses(host, port).await?;
         let client = self.client(request, &addresses, port).map_err(failed)?;
@@ -159,7 +165,8 @@ impl FetchClient {
             asked = asked.header(ACCEPT, HeaderValue::from_static("*/*"));
         }
         if !request.body.is_empty() {
-            asked = asked.body(request.body.clone());
+            let body = SentBody::new(request.body.clone(), Arc::clone(bounds.sent));
+            asked = asked.body(Body::wrap(body));
         }
         let mut response = asked.send().await.map_err(|error| told(&error))?;
         let too_large = |part, max_bytes| FetchError::TooLarge {
@@ -238,7 +245,7 @@ impl FetchClient {
         builder
             .tls_backend_preconfigured(tls)
             .build()
-            .map_err(|error| innermost(&error))
+            .map_err(|error| shown_reason(&error))
     }
 
     fn tls(&self) -> Result<ClientConfig, String> {
@@ -317,10 +324,6 @@ fn head_of(response: &Response) -> Option<FetchAnswer> {
 }
 
 /// The innermost reason of an error, made safe to show.
-fn innermost(error: &reqwest::Error) -> String {
-    let mut last: &dyn std::error::Error = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    escape_text(&last.to_string())
+fn shown_reason(error: &reqwest::Error) -> String {
+    escape_text(&innermost(error))
 }

@@ -5,6 +5,7 @@ use crate::fetch::account::FetchAccount;
 use crate::fetch::client::{AnswerBounds, FetchAnswer, FetchClient};
 use crate::fetch::error::FetchError;
 use crate::fetch::request::FetchRequest;
+use crate::record::traffic::Direction;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -255,10 +256,11 @@ struct Work {
 impl Work {
     async fn carry_out(self, request: FetchRequest) -> Result<FetchAnswer, FetchError> {
         let Self {
-            budget,
+            client,
             spent,
+            budget,
             until,
-            ..
+            account,
         } = &self;
         let too_much = || {
             let max = budget.received_bytes;
@@ -279,6 +281,7 @@ impl Work {
         };
         // Whatever arrives counts: also what leads elsewhere, is too long or breaks off.
         let count = |bytes: usize| {
+            account.bytes().add(Direction::Received, bytes as u64);
             let before = spent.received.fetch_add(bytes, Ordering::Relaxed);
             if before + bytes <= budget.received_bytes {
                 return Ok(());
@@ -289,12 +292,9 @@ impl Work {
             max_bytes: budget.answer_bytes,
             until: *until,
             count: &count,
+            sent: account.bytes(),
         };
-        let policy = self.client.policy();
-        let see = |request: &FetchRequest, answered: &Result<FetchAnswer, FetchError>| {
-            self.account.see(policy, request, answered);
-        };
-        self.client.follow(request, &bounds, allow, see).await
+        client.follow(request, &bounds, allow, account).await
     }
 }
 

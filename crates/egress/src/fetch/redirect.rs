@@ -1,5 +1,6 @@
 //! Where an answer leads. Each step is a request of its own: decided, looked up and counted as the first one was.
 
+use crate::fetch::account::{FetchAccount, RequestRecord};
 use crate::fetch::client::{AnswerBounds, FetchAnswer, FetchClient};
 use crate::fetch::error::FetchError;
 use crate::fetch::request::{FetchRequest, Redirects, checked_url};
@@ -12,8 +13,8 @@ use http::header::{
 const MAX_HOPS: u32 = 20;
 
 impl FetchClient {
-    /// Makes a request, and those that its answers lead to. `allow` is asked before each, and
-    /// `see` is told what came of it.
+    /// Makes a request, and those that its answers lead to. `allow` is asked before each, and `account` is told what
+    /// came of it.
     ///
     /// # Errors
     /// [`FetchError`], of any of them.
@@ -22,13 +23,14 @@ impl FetchClient {
         mut request: FetchRequest,
         bounds: &AnswerBounds<'_>,
         allow: impl Fn() -> Result<(), FetchError>,
-        see: impl Fn(&FetchRequest, &Result<FetchAnswer, FetchError>),
+        account: &FetchAccount,
     ) -> Result<FetchAnswer, FetchError> {
         let mut hops = 0;
         loop {
             allow()?;
+            let record = RequestRecord::begin(account, self.policy(), &request);
             let answered = self.send_within(&request, bounds).await;
-            see(&request, &answered);
+            record.settle(&answered);
             let answer = answered?;
             let location = matches!(answer.status, 301 | 302 | 303 | 307 | 308)
                 .then(|| find(&answer.headers, "location"))

@@ -5,6 +5,8 @@
 use crate::policy::rule::Rule;
 use crate::policy::{Policy, PolicyError};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,9 +56,9 @@ impl LivePolicy {
         Arc::clone(&self.current().in_force)
     }
 
-    /// What held in the beginning.
-    pub(crate) fn of_beginning(&self) -> Policy {
-        self.current().base.clone()
+    /// Every address of version 4 that a rule of the beginning opens without a name.
+    pub(crate) fn first_addresses(&self) -> BTreeSet<Ipv4Addr> {
+        self.current().base.addresses()
     }
 
     /// Adds rules until `until`, or for good. A rule that was added before gets the new end.

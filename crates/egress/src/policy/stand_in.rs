@@ -11,7 +11,7 @@ const MAX_NAMES: usize = 10_000;
 
 /// Whether an address belongs to every sandbox itself: its loopback, and the range of what stands in for names
 /// (198.18.0.0/15, RFC 2544).
-pub(crate) const fn is_own(address: Ipv4Addr) -> bool {
+pub const fn is_own(address: Ipv4Addr) -> bool {
     let [first, second, ..] = address.octets();
     first == 127 || (first == 198 && matches!(second, 18 | 19))
 }

@@ -84,7 +84,7 @@ pub struct TrafficNews {
     pub sent_bytes: u64,
     /// Bytes into it.
     pub received_bytes: u64,
-    /// Connections that were let through and made.
+    /// Connections and requests that were let through and did not fail: made, or given up before that.
     pub allowed: u64,
     /// Connections and look-ups that were let through and came to nothing.
     pub failed: u64,
@@ -138,6 +138,10 @@ impl DecisionKey {
         }
     }
 
+    pub(crate) const fn set_verdict(&mut self, verdict: EgressVerdict) {
+        self.verdict = verdict;
+    }
+
     /// What it is told with when there are too many of its kind.
     const fn rest(verdict: EgressVerdict) -> Self {
         Self {
@@ -160,14 +164,18 @@ struct PendingCount {
 
 impl PendingCount {
     fn is_due(&self, now: Instant) -> bool {
-        let is_time = |told_at| now.saturating_duration_since(told_at) >= REPEAT;
-        self.count > 0 && self.told_at.is_none_or(is_time)
+        self.count > 0 && self.is_quiet(now)
     }
 
     /// Nothing has to be remembered of it.
     fn is_over(&self, now: Instant) -> bool {
+        self.count == 0 && self.is_quiet(now)
+    }
+
+    /// It was not told in the time of [`REPEAT`].
+    fn is_quiet(&self, now: Instant) -> bool {
         let is_past = |told_at| now.saturating_duration_since(told_at) >= REPEAT;
-        self.count == 0 && self.told_at.is_none_or(is_past)
+        self.told_at.is_none_or(is_past)
     }
 }
 
@@ -275,11 +283,14 @@ impl Ledger {
                 last_unix_ms: sum.last_unix_ms,
             });
         }
-        let told = std::mem::replace(&mut entries.told_bytes, carried);
+        let told = entries.told_bytes;
+        // It was read before this was locked: somebody else may have been told more since then.
+        let carried = (carried.0.max(told.0), carried.1.max(told.1));
+        entries.told_bytes = carried;
         let refused = std::mem::take(&mut entries.refused);
         TrafficNews {
-            sent_bytes: carried.0.saturating_sub(told.0),
-            received_bytes: carried.1.saturating_sub(told.1),
+            sent_bytes: carried.0 - told.0,
+            received_bytes: carried.1 - told.1,
             allowed: std::mem::take(&mut entries.allowed),
             failed: std::mem::take(&mut entries.failed),
             refused: refused
@@ -336,6 +347,19 @@ mod tests {
         assert_eq!(last.decisions.len(), 1);
         assert_eq!(last.decisions[0].count, 1);
         assert_eq!(take(&ledger, true), TrafficNews::default());
+    }
+
+    #[test]
+    fn an_older_sum_of_bytes_tells_none_twice() {
+        let ledger = Ledger::default();
+        let told = |carried| {
+            let news = ledger.take(carried, 0, usize::MAX, false);
+            (news.sent_bytes, news.received_bytes)
+        };
+        assert_eq!(told((10, 20)), (10, 20));
+        assert_eq!(told((4, 21)), (0, 1));
+        assert_eq!(told((12, 8)), (2, 0));
+        assert_eq!(told((12, 21)), (0, 0));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! It is kept from one request to the next, and made again when the server has closed it in between.
 
+use crate::innermost::innermost;
 use crate::memory::{
     HTTP1_BYTES, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW, HTTP2_WINDOW,
 };
@@ -134,11 +135,7 @@ fn told(error: &hyper::Error) -> io::Error {
     if error.is_canceled() || error.is_closed() {
         return io::Error::other("the server ended the connection before it answered");
     }
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    io::Error::other(innermost.to_string())
+    io::Error::other(innermost(error))
 }
 
 async fn greet<S>(stream: S, is_http2: bool) -> io::Result<Sender>

@@ -119,7 +119,9 @@ pub(crate) fn allow(
             AllowError::Policy(_) | AllowError::OwnName(_) => Code::InvalidArgument,
             AllowError::Denied { .. } => Code::PermissionDenied,
             AllowError::Address { .. } => Code::Unsupported,
-            AllowError::TooManyPorts { .. } | AllowError::Port { .. } => Code::Busy,
+            AllowError::TooManyAddresses { .. }
+            | AllowError::TooManyPorts { .. }
+            | AllowError::Port { .. } => Code::Busy,
         };
         Fault::refused(code, error.to_string())
     })

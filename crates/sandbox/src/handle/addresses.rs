@@ -3,7 +3,7 @@
 //! The kernel counts such attempts and does not say where they went. Programs do, in the line about their failure, or
 //! the command itself names the address. What is found is a rule to propose, and nothing is decided by it.
 
-use glovebox_egress::{AddressKind, kind};
+use glovebox_egress::{AddressKind, is_own, kind};
 use glovebox_proto::{Denial, EgressReason};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -40,11 +40,20 @@ pub(super) const fn lacks_address(denial: &Denial) -> bool {
     )
 }
 
-/// The same with the address, if the end of the output or the command names one.
-pub(super) fn with_address(denial: Denial, output: &[u8], command: &[u8]) -> Denial {
+/// The same with the address, if the end of the output or the command names one. The command is asked for where the
+/// output names none.
+pub(super) fn with_address<'a>(
+    denial: Denial,
+    output: &[u8],
+    command: impl FnOnce() -> &'a [u8],
+) -> Denial {
     // TRUST: a command writes what it likes; an address is digits and dots, and a rule is proposed and not made.
     let output = named(&String::from_utf8_lossy(output)).pop();
-    let from_command = || named(&String::from_utf8_lossy(command)).into_iter().next();
+    let from_command = || {
+        named(&String::from_utf8_lossy(command()))
+            .into_iter()
+            .next()
+    };
     let Some(named) = output.or_else(from_command) else {
         return denial;
     };
@@ -77,17 +86,12 @@ pub(super) fn with_address(denial: Denial, output: &[u8], command: &[u8]) -> Den
 impl NamedAddress {
     /// The rule that opens it.
     fn rule(self) -> String {
-        match self.port {
-            None | Some(80 | 443) => self.address.to_string(),
-            Some(port) => format!("{}:{port}", self.address),
-        }
+        Denial::opening_rule(&self.address.to_string(), self.port)
     }
 
     /// Whether it is outside of the sandbox, and some rule can open it.
     fn can_be_opened(self) -> bool {
-        let [first, second, ..] = self.address.octets();
-        let is_own = first == 127 || (first == 198 && matches!(second, 18 | 19));
-        !is_own && kind(IpAddr::V4(self.address)) != AddressKind::Never
+        !is_own(self.address) && kind(IpAddr::V4(self.address)) != AddressKind::Never
     }
 }
 
@@ -97,11 +101,8 @@ fn named(text: &str) -> Vec<NamedAddress> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
-        let is_begun = rest
-            .get(..start)
-            .is_some_and(|before| before.ends_with(is_part));
-        let before = rest.get(..start).unwrap_or_default();
-        let word = rest.get(start..).unwrap_or_default();
+        let (before, word) = rest.split_at(start);
+        let is_begun = before.ends_with(is_part);
         let end = word.find(|c| !is_part(c)).unwrap_or(word.len());
         let (word, after) = word.split_at(end);
         // A sentence may end with it.
@@ -216,7 +217,7 @@ mod tests {
         };
         assert!(lacks_address(&refused));
         let told = |output: &str, command: &str| {
-            with_address(refused.clone(), output.as_bytes(), command.as_bytes())
+            with_address(refused.clone(), output.as_bytes(), || command.as_bytes())
         };
         let Denial::Egress {
             host,

@@ -11,6 +11,7 @@ use crate::{Sandbox, SandboxSpec};
 use glovebox_jail::project_quota;
 use glovebox_jail::spec::{Spec, WORKSPACE};
 use glovebox_proto::{Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, visible};
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
@@ -58,8 +59,8 @@ impl Sandbox {
             denials.push(Denial::Disk);
         }
         if lacks_address {
-            let command = self.command_of(report).unwrap_or_default();
-            let named = |denial| addresses::with_address(denial, &tail, &command);
+            let command = LazyCell::new(|| self.command_of(report).unwrap_or_default());
+            let named = |denial| addresses::with_address(denial, &tail, || command.as_slice());
             denials.extend(seen.into_iter().map(named));
         } else {
             denials.extend(seen);

@@ -17,6 +17,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Most pages of news that are taken at once: more than there are of what a supervisor keeps at a time, which is about 100
+/// decisions for each of four kinds of verdict. A program that asks for hosts as fast as they are told holds up nobody.
+const MAX_NEWS_PAGES: usize = 32;
+
 impl Registry {
     /// Decisions about connections and look-ups that came after the one with this number, oldest first; 0 stands
     /// before all. Older ones than the latest 2000 are forgotten.
@@ -87,20 +91,24 @@ impl Registry {
     }
 
     /// What was decided and carried since this was asked for last, for one who keeps accounts of it: the news are told
-    /// once. `is_last` says that nobody asks again.
+    /// once. `is_last` says that nobody asks again. What came before the supervisor
+    /// answered no more is given back, with `has_more`.
     ///
     /// # Errors
     /// As [`Self::network_log`].
     pub fn take_network_news(&self, name: &Name, is_last: bool) -> Result<TrafficNews, Fault> {
-        let mut news = TrafficNews::default();
-        loop {
-            let page: TrafficNews = self.ask_network(name, NetworkOrder::News { is_last })?;
-            let has_more = page.has_more;
-            news.add(page);
-            if !has_more {
-                return Ok(news);
+        let mut news: TrafficNews = self.ask_network(name, NetworkOrder::News { is_last })?;
+        for _ in 1..MAX_NEWS_PAGES {
+            if !news.has_more {
+                break;
             }
+            // What has come is told to nobody else: it is kept when the rest cannot be had.
+            let Ok(page) = self.ask_network(name, NetworkOrder::News { is_last }) else {
+                break;
+            };
+            news.add(page);
         }
+        Ok(news)
     }
 
     /// Opens hosts (rules and names of presets) of a running sandbox, for so long or as long as it runs. Gives back

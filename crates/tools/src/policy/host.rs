@@ -75,10 +75,7 @@ fn opening_rule(denial: &Denial) -> Option<String> {
     else {
         return None;
     };
-    let rule = match port {
-        None | Some(80 | 443) => host.clone(),
-        Some(port) => format!("{host}:{port}"),
-    };
+    let rule = Denial::opening_rule(host, *port);
     // What is no rule is nothing to ask about.
     Policy::new(&[&rule], &[]).is_ok().then_some(rule)
 }

@@ -433,3 +433,67 @@ fn who_waits_for_no_answer_any_more_has_let_go_of_its_place() {
     assert!(matches!(error, FetchError::TimedOut { .. }), "{error:?}");
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
+
+/// A caller of `account`, at a fetcher of its own.
+fn open_counted(
+    allow: &[String],
+    account: &Arc<FetchAccount>,
+) -> (Fetcher, FetchSession, Receiver<FetchReply>) {
+    let fetcher = fetcher(allow, &[], 4);
+    let group = FetchGroup::new(4, Arc::clone(account));
+    let (send, replies) = channel();
+    let session = fetcher.open(BUDGET, &group, Instant::now() + LONG, send);
+    (fetcher, session, replies)
+}
+
+fn post(url: &str) -> Result<FetchRequest, FetchError> {
+    FetchRequest::parse("POST", url, &[], vec![0; 7], Redirects::Follow)
+}
+
+#[test]
+fn a_request_that_is_given_up_is_counted_with_what_it_sent() {
+    let (tell, arrived) = channel();
+    let (port, _) = serve(move |_, body, _| {
+        let _ = tell.send(body.len());
+        std::thread::sleep(Duration::from_secs(30));
+    });
+    for is_aborted in [true, false] {
+        let account = Arc::<FetchAccount>::default();
+        let (fetcher, mut session, _replies) = open_counted(&[pinned("a.example", port)], &account);
+        session.begin(1, post(&format!("http://a.example:{port}/")));
+        assert_eq!(arrived.recv_timeout(LONG).unwrap(), 7);
+        let news = account.take_news();
+        assert_eq!((news.allowed, news.sent_bytes), (0, 7));
+        if is_aborted {
+            session.abort(1);
+        }
+        drop(session);
+        // It has ended when its thread has.
+        drop(fetcher);
+        let news = account.take_news();
+        assert_eq!((news.allowed, news.failed, news.received_bytes), (1, 0, 0));
+        assert_eq!(news.decisions[0].host.as_deref(), Some("a.example"));
+    }
+}
+
+#[test]
+fn bytes_are_counted_as_they_pass_whatever_comes_of_it() {
+    let (port, _) = serve(|_, _, stream| say(stream, "200 OK", "", &[b'x'; 10_001]));
+    // Nobody listens there.
+    let allow = [pinned("a.example", port), pinned("gone.example", 1)];
+    let account = Arc::<FetchAccount>::default();
+    let (_fetcher, mut session, replies) = open_counted(&allow, &account);
+    for (id, url) in [
+        (1, format!("http://a.example:{port}/")),
+        (2, format!("http://b.example:{port}/")),
+        (3, "http://gone.example:1/".to_owned()),
+    ] {
+        session.begin(id, post(&url));
+        let reply = replies.recv_timeout(LONG).unwrap();
+        assert!(reply.outcome.is_err(), "{reply:?}");
+    }
+    let news = account.take_news();
+    assert_eq!((news.sent_bytes, news.received_bytes), (7, 10_001));
+    assert_eq!((news.allowed, news.failed), (1, 1));
+    assert_eq!(news.refused, [("unlisted".to_owned(), 1)].into());
+}
