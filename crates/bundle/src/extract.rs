@@ -11,13 +11,13 @@ use crate::limits::{
 use crate::model::{Bundle, Extraction};
 use crate::nesting;
 use crate::problem::{Problem, ProblemCode};
-use crate::report::Report;
+use crate::report::{Report, alone};
 use crate::source::Source;
 use crate::source_map;
 use crate::value::Refusal;
 use crate::weigh;
 use oxc_allocator::Allocator;
-use oxc_parser::{ParseOptions, Parser};
+use oxc_parser::{ParseOptions, Parser, ParserReturn};
 use oxc_semantic::SemanticBuilder;
 use oxc_span::{SourceType, Span};
 use serde::{Deserialize, Serialize};
@@ -83,12 +83,17 @@ pub fn extract_with_map(
     let options = options.into();
     let (source, inside) = source_map::split(source.as_bytes());
     let map = map.or(inside);
-    // The parser and walks over its tree recurse; `nesting` keeps them below this.
+    on_large_stack(|| extract_bytes(source, map, options))
+}
+
+/// Does it in a thread that has [`STACK_BYTES`]: the parser and walks over its tree recurse, and `nesting` keeps them below
+/// that.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     std::thread::scope(|scope| {
         let handle = std::thread::Builder::new()
             .name("bundle".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || extract_bytes(source, map, options))?;
+            .spawn_scoped(scope, work)?;
         handle
             .join()
             .map_err(|_| std::io::Error::other("the extraction of the bundle panicked"))
@@ -126,19 +131,9 @@ pub(crate) fn extract_bytes(
 /// The problems for which it cannot be made one.
 pub fn wrap(source: &str) -> Result<WrappedBundle, Vec<Problem>> {
     let (source, _) = source_map::split(source.as_bytes());
-    std::thread::scope(|scope| {
-        let handle = std::thread::Builder::new()
-            .name("bundle".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || wrap_bytes(source));
-        match handle.map(std::thread::ScopedJoinHandle::join) {
-            Ok(Ok(wrapped)) => wrapped,
-            _ => Err(refused("", |report| {
-                let reason = "there is no thread for reading the bundle, or it panicked";
-                report.refuse(ProblemCode::Run, "", Span::new(0, 0), reason, "Try again.");
-            })
-            .problems),
-        }
+    on_large_stack(|| wrap_bytes(source)).unwrap_or_else(|_| {
+        let reason = "there is no thread for reading the bundle, or it panicked";
+        Err(vec![alone(ProblemCode::Run, reason, "Try again.")])
     })
 }
 
@@ -190,15 +185,7 @@ fn extract_here(text: &str, map: Option<&[u8]>, options: ExtractOptions) -> Extr
     let mut report = Report::new(&source);
     if text.len() > MAX_SOURCE_BYTES {
         refuse_size(&mut report, text.len());
-    } else if let Err(deep) = nesting::check(text) {
-        report.refuse(
-            ProblemCode::TooDeep,
-            "",
-            Span::new(deep.offset, deep.offset),
-            "the source nests too deeply to be read",
-            "Break the expression or statement up.",
-        );
-    } else {
+    } else if !refuse_nesting(text, &mut report) {
         parse(&source, options, &mut bundle, &mut report);
     }
     bound_output(&mut bundle, &mut report);
@@ -210,6 +197,39 @@ fn extract_here(text: &str, map: Option<&[u8]>, options: ExtractOptions) -> Extr
         source_map::apply(map, &source, &mut problems);
     }
     Extraction { bundle, problems }
+}
+
+/// Whether a source nests too deeply for the parser, which is then said.
+pub(crate) fn refuse_nesting(text: &str, report: &mut Report<'_>) -> bool {
+    let Err(deep) = nesting::check(text) else {
+        return false;
+    };
+    report.refuse(
+        ProblemCode::TooDeep,
+        "",
+        Span::new(deep.offset, deep.offset),
+        "the source nests too deeply to be read",
+        "Break the expression or statement up.",
+    );
+    true
+}
+
+/// Whether the parser found errors, which are then said.
+pub(crate) fn refuse_syntax(
+    parsed: &ParserReturn<'_>,
+    hint: &str,
+    report: &mut Report<'_>,
+) -> bool {
+    const MAX_SYNTAX_ERRORS: usize = 20;
+    for diagnostic in parsed.diagnostics.iter().take(MAX_SYNTAX_ERRORS) {
+        let span = diagnostic.labels.first().map_or(Span::new(0, 0), |label| {
+            let start = label.offset();
+            Span::new(start, start + label.len())
+        });
+        let reason = format!("this is no JavaScript: {}", diagnostic.message);
+        report.refuse(ProblemCode::Parse, "", span, reason, hint);
+    }
+    parsed.panicked || !parsed.diagnostics.is_empty()
 }
 
 fn parse(
@@ -230,21 +250,8 @@ fn parse(
             ..ParseOptions::default()
         })
         .parse();
-    if parsed.panicked || !parsed.diagnostics.is_empty() {
-        const MAX_SYNTAX_ERRORS: usize = 20;
-        for diagnostic in parsed.diagnostics.iter().take(MAX_SYNTAX_ERRORS) {
-            let span = diagnostic.labels.first().map_or(Span::new(0, 0), |label| {
-                let start = label.offset();
-                Span::new(start, start + label.len())
-            });
-            report.refuse(
-                ProblemCode::Parse,
-                "",
-                span,
-                format!("this is no JavaScript: {}", diagnostic.message),
-                "Give the file that a bundler made, or TypeScript in a file that ends in `.ts`.",
-            );
-        }
+    let hint = "Give the file that a bundler made, or TypeScript in a file that ends in `.ts`.";
+    if refuse_syntax(&parsed, hint, report) {
         return;
     }
     let program = parsed.program;

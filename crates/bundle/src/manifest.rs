@@ -14,7 +14,7 @@
 use crate::limits::{MAX_MANIFEST_BUNDLES, MAX_MANIFEST_BYTES, MAX_NAME_CHARS};
 use crate::model::{Agent, Bundle};
 use crate::problem::{Problem, ProblemCode};
-use crate::report::Report;
+use crate::report::{Report, alone};
 use crate::source::{Source, quoted};
 use oxc_span::Span;
 use serde::Deserialize;
@@ -109,9 +109,13 @@ impl<'t> Manifest<'t> {
                     "the manifest has {} bytes, more than {MAX_MANIFEST_BYTES}",
                     text.len()
                 );
-                return Err(alone(reason, "Name fewer bundles in it."));
+                let hint = "Name fewer bundles in it.";
+                return Err(vec![alone(ProblemCode::Manifest, reason, hint)]);
             }
-            Err(_) => return Err(alone("the manifest is no UTF-8", "Save it as UTF-8.")),
+            Err(_) => {
+                let (reason, hint) = ("the manifest is no UTF-8", "Save it as UTF-8.");
+                return Err(vec![alone(ProblemCode::Manifest, reason, hint)]);
+            }
         };
         let source = Source::new(text);
         let mut report = Report::new(&source);
@@ -133,7 +137,8 @@ impl<'t> Manifest<'t> {
                 "the manifest has {} bundles, more than {MAX_MANIFEST_BUNDLES}",
                 raw.bundles.len()
             );
-            return Err(alone(reason, "Make several manifests."));
+            let hint = "Make several manifests.";
+            return Err(vec![alone(ProblemCode::Manifest, reason, hint)]);
         }
         let mut bundles: Vec<ManifestBundle> = Vec::new();
         for (index, entry) in raw.bundles.iter().enumerate() {
@@ -163,6 +168,18 @@ impl<'t> Manifest<'t> {
             compiler_version: raw.compiler_version,
             bundles,
         })
+    }
+
+    /// The bundle that an agent is in: its own, or the one that holds all agents. Without an agent, the only bundle.
+    pub fn bundle_of(&self, agent: Option<&str>) -> Option<&ManifestBundle> {
+        match (agent, self.bundles.as_slice()) {
+            (None, [only]) => Some(only),
+            (None, _) => None,
+            (Some(agent), all) => {
+                let own = all.iter().find(|bundle| bundle.id == agent);
+                own.or_else(|| all.iter().find(|bundle| bundle.is_of_all()))
+            }
+        }
     }
 
     /// What is wrong with the file of an entry: that it cannot be read, for a reason.
@@ -214,14 +231,6 @@ fn refuse(report: &mut Report<'_>, path: &str, span: Span, reason: impl Into<Str
     report.refuse(ProblemCode::Manifest, path, span, reason, HINT);
 }
 
-/// A problem of a manifest that was not read.
-fn alone(reason: impl Into<String>, hint: &str) -> Vec<Problem> {
-    let source = Source::new("");
-    let mut report = Report::new(&source);
-    report.refuse(ProblemCode::Manifest, "", Span::new(0, 0), reason, hint);
-    report.finish()
-}
-
 /// What is wrong with a text, without the place, which is told otherwise.
 fn words(error: &serde_json::Error) -> String {
     let text = error.to_string();
@@ -238,10 +247,15 @@ impl EntryPlaces {
 }
 
 impl ManifestBundle {
+    /// Whether it is for all agents of a configuration, as far as its name says: an agent may have that name too.
+    pub fn is_of_all(&self) -> bool {
+        self.id == ALL_AGENTS
+    }
+
     /// The agents of its bundle that are meant.
     pub fn agents<'b>(&self, bundle: &'b Bundle) -> Vec<&'b Agent> {
         let agents = bundle.agents.iter();
-        if self.id == ALL_AGENTS && !agents.clone().any(|agent| agent.key == self.id) {
+        if self.is_of_all() && !agents.clone().any(|agent| agent.key == self.id) {
             return agents.collect();
         }
         agents.filter(|agent| agent.key == self.id).collect()

@@ -118,6 +118,14 @@ impl<'a> Report<'a> {
     }
 }
 
+/// A problem of what was not read, so that it has no place.
+pub(crate) fn alone(code: ProblemCode, reason: impl Into<String>, hint: &str) -> Problem {
+    let source = Source::new("");
+    let mut report = Report::new(&source);
+    report.refuse(code, "", Span::new(0, 0), reason, hint);
+    report.finish().swap_remove(0)
+}
+
 /// The agent in `agents.NAME.field`.
 fn agent_of(path: &str) -> Option<&str> {
     path.strip_prefix("agents.")?.split('.').next()

@@ -188,3 +188,33 @@ fn what_is_no_manifest_is_refused_with_its_place() {
     assert_eq!(told(&problems), [("E_MANIFEST", "bundles.1.id")]);
     assert_eq!(problems[0].also.len(), 1);
 }
+
+#[test]
+fn an_agent_is_in_its_own_bundle_or_in_the_one_of_all() {
+    for (ids, agent, expected) in [
+        ("main", None, Some("main")),
+        ("main", Some("b"), Some("main")),
+        ("main a", Some("a"), Some("a")),
+        ("a main", Some("b"), Some("main")),
+        ("a main", None, None),
+        ("a", Some("b"), None),
+        ("a", Some("main"), None),
+    ] {
+        let entries: Vec<Value> = ids
+            .split(' ')
+            .map(|id| {
+                let mut one = entry(CODE);
+                one["id"] = id.into();
+                one
+            })
+            .collect();
+        let text = manifest(&json!(entries));
+        let manifest = Manifest::parse(text.as_bytes()).unwrap();
+        let found = manifest.bundle_of(agent);
+        assert_eq!(
+            found.map(|bundle| bundle.id.as_str()),
+            expected,
+            "{ids} {agent:?}"
+        );
+    }
+}

@@ -104,6 +104,46 @@ fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
     );
 }
 
+/// Tools without an agent, one with a schema as zod 4 keeps it where it is part of the bundle.
+const ALONE: &str = r#"import { tool } from "ai";
+const type = (def) => ({ _zod: { def } });
+const choice = type({ type: "enum", entries: { a: "a", b: "b" }, checks: [type({ check: "custom" })] });
+const made = {};
+for (const name of ["first", "second"]) {
+  made[name] = tool({ description: name, inputSchema: type({ type: "object", shape: { choice } }), execute: async (i) => [name, i.choice] });
+}
+export const first = made.first, second = made.second;
+"#;
+
+#[test]
+fn a_tool_without_an_agent_is_asked_for_and_called_too() {
+    let home = Home::new();
+    let path = file(&home, "alone.js", ALONE);
+    let out = home
+        .line(&format!("bundle check {path} --extract=sandbox"))
+        .run()
+        .expect_code(0)
+        .out();
+    assert!(
+        out.contains("2 tools") && out.contains("first, second"),
+        "{out}"
+    );
+    // What the enum's check is, is code.
+    assert!(
+        out.contains("W_SCHEMA_LOSSY") && out.contains("`refine` is code"),
+        "{out}"
+    );
+    let call = |json: &str, code: i32| {
+        let line = ["bundle", "call", &path, "second", json, "--extract=sandbox"];
+        home.glovebox(line).run().expect_code(code)
+    };
+    let out = call(r#"{"choice":"b"}"#, 0).out();
+    let value: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(value, serde_json::json!(["second", "b"]));
+    let ran = call(r#"{"choice":"c"}"#, 2);
+    assert!(ran.err().contains("invalid_arguments"), "{ran}");
+}
+
 /// What a bundle tries while it is asked comes to an error of its own, and to nothing else.
 #[test]
 fn a_bundle_that_is_run_to_be_asked_can_do_nothing_but_answer() {

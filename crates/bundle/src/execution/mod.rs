@@ -16,9 +16,7 @@ pub(crate) use wrap::wrap;
 use crate::limits::{MAX_CODE_BYTES, MAX_SLICE_BYTES};
 use crate::model::{Agent, ExtractedBy, Extraction, Slice, Tool, ToolSignature};
 use crate::problem::{Problem, ProblemCode};
-use crate::report::Report;
-use crate::source::Source;
-use oxc_span::Span;
+use crate::report::alone;
 use serde::{Deserialize, Serialize};
 
 /// What bundles find around them.
@@ -51,18 +49,23 @@ impl WrappedBundle {
             let key: &str = key;
             tools.iter_mut().map(move |tool| (Some(key), tool))
         });
-        let alone = declared.bundle.tools.iter_mut().map(|tool| (None, tool));
-        let mut bytes = 0;
-        let mut largest = 0;
-        for (agent, tool) in of_agents.chain(alone) {
-            if tool.slice.is_some() {
-                let slice = self.slice(agent, tool);
-                bytes += slice.code.len();
-                largest = largest.max(slice.code.len());
-                tool.slice = Some(slice);
+        let of_bundle = declared.bundle.tools.iter_mut().map(|tool| (None, tool));
+        let (mut bytes, mut largest, mut is_too_large) = (0, 0, false);
+        for (agent, tool) in of_agents.chain(of_bundle) {
+            if tool.slice.is_none() {
+                continue;
             }
+            let slice = self.slice(agent, tool);
+            bytes += slice.code.len();
+            largest = largest.max(slice.code.len());
+            // Each is a copy of the whole bundle: no more of them than are handed on.
+            is_too_large = largest > MAX_SLICE_BYTES || bytes > MAX_CODE_BYTES;
+            if is_too_large {
+                break;
+            }
+            tool.slice = Some(slice);
         }
-        if largest > MAX_SLICE_BYTES || bytes > MAX_CODE_BYTES {
+        if is_too_large {
             let reason = format!(
                 "each tool of a bundle that is run has the whole bundle as its code, {largest} bytes; at most are \
                  {MAX_SLICE_BYTES}, and {MAX_CODE_BYTES} of all tools"
@@ -70,7 +73,7 @@ impl WrappedBundle {
             let hint = "Leave out of the bundle what it does not need, or write what can be read without running it.";
             declared
                 .problems
-                .push(alone_problem(ProblemCode::TooLarge, &reason, hint));
+                .push(alone(ProblemCode::TooLarge, reason, hint));
             declared.bundle.agents.clear();
             declared.bundle.tools.clear();
         }
@@ -98,7 +101,7 @@ impl WrappedBundle {
 
 /// What there is to say about a bundle that was run and did not come to say what it declares.
 pub fn not_declared(reason: &str, hint: &str) -> Extraction {
-    not_wrapped(vec![alone_problem(ProblemCode::Run, reason, hint)])
+    not_wrapped(vec![alone(ProblemCode::Run, reason, hint)])
 }
 
 /// What there is to say about a bundle that could not be made a module to run.
@@ -110,11 +113,4 @@ pub fn not_wrapped(problems: Vec<Problem>) -> Extraction {
         },
         problems,
     }
-}
-
-fn alone_problem(code: ProblemCode, reason: &str, hint: &str) -> Problem {
-    let source = Source::new("");
-    let mut report = Report::new(&source);
-    report.refuse(code, "", Span::new(0, 0), reason, hint);
-    report.finish().swap_remove(0)
 }

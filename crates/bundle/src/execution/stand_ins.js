@@ -262,10 +262,9 @@ const glovebox = (() => {
       if (depth > MAX_DEPTH) return opaque('a value that nests too deeply');
       switch (typeof it) {
         case 'string': return add(stringify(it));
-        case 'number': return Number.isFinite(it) ? String(it === 0 ? 0 : it) : String(it);
         case 'bigint': return `${it}n`;
         case 'symbol': return opaque('a symbol');
-        case 'boolean': case 'undefined': return String(it);
+        case 'number': case 'boolean': case 'undefined': return String(it);
         case 'function':
           if (recorded.has(it)) return recordName(recorded.get(it));
           if (made.has(it)) return toolText(it, depth);
@@ -294,8 +293,8 @@ const glovebox = (() => {
 
     const zodText = (schema, depth) => named(schema, () => {
       const isNew = isObject(schema._zod);
-      const text = (isNew ? zod4(schema._zod.def, schema, depth) : zod3(schema._def, depth)) + about(schema, isNew, depth);
-      return text;
+      const calls = isNew ? zod4(schema._zod.def, schema, depth) + checks4(schema._zod.def) : zod3(schema._def, depth);
+      return calls + about(schema, isNew, depth);
     }, isObject(schema._zod) ? 'zod' : 'zod/v3');
     const about = (schema, isNew, depth) => {
       if (!isNew) return schema._def.description === undefined ? '' : `.describe(${value(schema._def.description)})`;
@@ -325,21 +324,23 @@ const glovebox = (() => {
         case 'multiple_of': return `.multipleOf(${value(def.value)})`;
         case 'number_format': return /int/.test(def.format) ? '.int()' : '';
         case 'string_format': return formatText(def);
-        case 'overwrite': case 'property': case 'mime_type': return def.check === 'overwrite' ? '' : '.refine(() => true)';
+        // Those change the value, or say what `about` writes.
+        case 'overwrite': case 'describe': case 'meta': return '';
         default: return '.refine(() => true)';
       }
     };
+    /** Every type may have checks: a refinement of an enum, for instance. */
+    const checks4 = (def) => (def.checks ?? []).map((check) => checkText(check, def.type)).join('');
     function zod4(def, schema, depth) {
       const z = from('zod');
       const inner = (one) => value(one, depth + 1);
-      const checks = () => (def.checks ?? []).map((check) => checkText(check, def.type)).join('');
       const coerce = def.coerce === true ? `${z}.coerce` : z;
       switch (def.type) {
         case 'string':
-          return `${coerce}.string()${def.check === 'string_format' ? formatText(def) : ''}${checks()}`;
+          return `${coerce}.string()${def.check === 'string_format' ? formatText(def) : ''}`;
         case 'number':
-          return `${coerce === z && def.check === 'number_format' ? `${z}.${NUMBERS[def.format] ?? 'number'}` : `${coerce}.number`}()${checks()}`;
-        case 'bigint': case 'boolean': case 'date': return `${coerce}.${def.type}()${checks()}`;
+          return `${coerce === z && def.check === 'number_format' ? `${z}.${NUMBERS[def.format] ?? 'number'}` : `${coerce}.number`}()`;
+        case 'bigint': case 'boolean': case 'date': return `${coerce}.${def.type}()`;
         case 'null': case 'undefined': case 'void': case 'any': case 'unknown': case 'never': case 'nan': case 'symbol': return `${z}.${def.type}()`;
         case 'literal': return `${z}.literal(${list(def.values, depth)})`;
         case 'enum': return `${z}.enum(${value({ ...def.entries }, depth + 1)})`;
@@ -347,18 +348,18 @@ const glovebox = (() => {
           const shape = fields(def.shape, depth, inner);
           const rest = def.catchall;
           const kind = rest === undefined ? '' : rest._zod.def.type === 'never' ? '.strict()' : rest._zod.def.type === 'unknown' ? '.loose()' : `.catchall(${inner(rest)})`;
-          return `${z}.object(${shape})${kind}${checks()}`;
+          return `${z}.object(${shape})${kind}`;
         }
-        case 'array': return `${z}.array(${inner(def.element)})${checks()}`;
-        case 'tuple': return `${z}.tuple(${list(def.items, depth)}${def.rest ? `, ${inner(def.rest)}` : ''})${checks()}`;
+        case 'array': return `${z}.array(${inner(def.element)})`;
+        case 'tuple': return `${z}.tuple(${list(def.items, depth)}${def.rest ? `, ${inner(def.rest)}` : ''})`;
         case 'record': {
           const isPartial = def.keyType._zod.def.type === 'enum' && def.keyType._zod.values === undefined;
-          return `${z}.${isPartial ? 'partialRecord' : 'record'}(${inner(def.keyType)}, ${inner(def.valueType)})${checks()}`;
+          return `${z}.${isPartial ? 'partialRecord' : 'record'}(${inner(def.keyType)}, ${inner(def.valueType)})`;
         }
         case 'union': {
           const options = list(def.options, depth);
           if (def.discriminator !== undefined) return `${z}.discriminatedUnion(${value(def.discriminator)}, ${options})`;
-          return `${z}.${def.inclusive === false ? 'xor' : 'union'}(${options})${checks()}`;
+          return `${z}.${def.inclusive === false ? 'xor' : 'union'}(${options})`;
         }
         case 'intersection': return `${z}.intersection(${inner(def.left)}, ${inner(def.right)})`;
         case 'optional': case 'nullable': case 'nonoptional': case 'readonly': return `${inner(def.innerType)}.${def.type}()`;
@@ -447,25 +448,24 @@ const glovebox = (() => {
       const out = writer();
       const config = findConfig(exported) ?? configs[0];
       // Every configuration that is exported: several are refused as in any bundle.
-      const several = Object.entries(exported).filter(([, it]) => findConfig(it) !== undefined && findConfig(it) !== config);
+      const several = Object.entries(exported).map(([name, it]) => [name, findConfig(it)]).filter(([, found]) => found !== undefined && found !== config);
       if (config !== undefined) {
         out.write('default', config);
-        for (const [name, it] of several) out.write(name === 'default' ? 'other' : name, findConfig(it));
+        for (const [name, other] of several) out.write(name === 'default' ? 'other' : name, other);
       } else {
         for (const [name, it] of Object.entries(exported)) if (isTool(fromFactory(it, {}))) out.write(name, it);
       }
       return out.text();
     },
-    /** The code of one tool: `{ agent, tool, isBare }`, without an agent where the bundle exports the tool. */
+    /** The code of one tool: `{ agent, tool, isBare }`; the agent is null where the bundle exports the tool itself. */
     tool: (bundle, place) => async (input, context) => {
       const exported = await run(bundle);
-      const holder = place.agent === undefined ? exported : toolsOf((findConfig(exported) ?? configs[0]).agents[place.agent], context);
+      const holder = place.agent == null ? exported : toolsOf((findConfig(exported) ?? configs[0]).agents[place.agent], context);
       const found = holder[place.tool];
-      isToolRunning = place.isBare;
-      if (place.isBare) return found(input);
-      const one = fromFactory(found, context);
-      const fields = made.get(one)?.fields ?? one;
+      const one = place.isBare ? found : fromFactory(found, context);
       isToolRunning = true;
+      if (place.isBare) return found(input);
+      const fields = made.get(one)?.fields ?? one;
       return fields.execute(input, context);
     },
   };

@@ -1,8 +1,7 @@
 //! A function around a bundle. A module's imports become look-ups among the stand-ins and its exports getters; all other
 //! text stays where it was, so that lines of errors are those of the bundle.
 
-use crate::nesting;
-use crate::problem::ProblemCode;
+use crate::extract::{refuse_nesting, refuse_syntax};
 use crate::report::Report;
 use crate::source::Source;
 use oxc_allocator::Allocator;
@@ -23,16 +22,7 @@ const DEFAULT: &str = "__glovebox_default";
 
 /// The bundle as a constant of a module; none with what is wrong in the report.
 pub(crate) fn wrap(source: &Source<'_>, report: &mut Report<'_>) -> Option<String> {
-    if let Err(deep) = nesting::check(source.text()) {
-        let span = Span::new(deep.offset, deep.offset);
-        let hint = "Break the expression or statement up.";
-        report.refuse(
-            ProblemCode::TooDeep,
-            "",
-            span,
-            "the source nests too deeply to be read",
-            hint,
-        );
+    if refuse_nesting(source.text(), report) {
         return None;
     }
     let allocator = Allocator::default();
@@ -42,19 +32,8 @@ pub(crate) fn wrap(source: &Source<'_>, report: &mut Report<'_>) -> Option<Strin
             ..ParseOptions::default()
         })
         .parse();
-    if parsed.panicked || !parsed.diagnostics.is_empty() {
-        for diagnostic in parsed.diagnostics.iter().take(20) {
-            let span = diagnostic.labels.first().map_or(Span::new(0, 0), |label| {
-                Span::new(label.offset(), label.offset() + label.len())
-            });
-            report.refuse(
-                ProblemCode::Parse,
-                "",
-                span,
-                format!("this is no JavaScript: {}", diagnostic.message),
-                "Give the file that a bundler made; TypeScript is not run.",
-            );
-        }
+    let hint = "Give the file that a bundler made; TypeScript is not run.";
+    if refuse_syntax(&parsed, hint, report) {
         return None;
     }
     let program = parsed.program;

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// What the page's script sends its code in.
@@ -37,8 +37,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 /// What the page shows and does.
 pub trait BundlePage: fmt::Debug + Send + Sync + 'static {
-    /// What was read last: an object whose `number` is another one each time the bundle was read again.
-    fn state(&self) -> Value;
+    /// What was read last: an object whose `number` is another one each time the bundle was read again. None where that
+    /// is the one that the page shows.
+    fn state(&self, shown: Option<u64>) -> Option<Value>;
 
     /// Calls a tool: `agent` (or null), `tool`, `arguments`. What comes of it, success or not.
     fn call(&self, call: &Value) -> Value;
@@ -51,11 +52,12 @@ pub struct ServedPage {
     pub url: String,
 }
 
-/// Serves a page on this machine's loopback address, at a port or, with 0, at one that is free.
+/// Serves a page on this machine's loopback address, at a port or, with 0, at one that is free. Whoever has the page keeps
+/// it: when it is gone, requests are answered with 410.
 ///
 /// # Errors
 /// When the port cannot be had, or there can be no runtime.
-pub fn serve_bundle_page(page: Arc<dyn BundlePage>, port: u16) -> Result<ServedPage, Fault> {
+pub fn serve_bundle_page(page: Weak<dyn BundlePage>, port: u16) -> Result<ServedPage, Fault> {
     let broken = |error: std::io::Error| {
         Fault::failed(Code::Io, format!("the page cannot be served: {error}"))
     };
@@ -100,12 +102,12 @@ async fn accept(listener: TcpListener, router: Router) {
 /// Who may ask, and what is shown.
 #[derive(Clone)]
 struct PageContext {
-    page: Arc<dyn BundlePage>,
+    page: Weak<dyn BundlePage>,
     address: SocketAddr,
     code: blake3::Hash,
 }
 
-fn router(page: Arc<dyn BundlePage>, address: SocketAddr, code: blake3::Hash) -> Router {
+fn router(page: Weak<dyn BundlePage>, address: SocketAddr, code: blake3::Hash) -> Router {
     let shared = PageContext {
         page,
         address,
@@ -182,8 +184,13 @@ struct StateQuery {
 async fn state(State(shared): State<PageContext>, Query(query): Query<StateQuery>) -> Response {
     let begun = Instant::now();
     loop {
-        let state = shared.page.state();
-        if query.after.is_none() || state["number"].as_u64() != query.after {
+        // The page is let go of before it is waited, or it would outlive its command.
+        let Some(page) = shared.page.upgrade() else {
+            return gone();
+        };
+        let state = page.state(query.after);
+        drop(page);
+        if let Some(state) = state {
             return axum::Json(state).into_response();
         }
         if begun.elapsed() > WAIT {
@@ -197,9 +204,17 @@ async fn call(State(shared): State<PageContext>, body: Bytes) -> Response {
     let Ok(wanted) = serde_json::from_slice::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "this is no JSON\n").into_response();
     };
-    let called = tokio::task::spawn_blocking(move || shared.page.call(&wanted)).await;
-    match called {
-        Ok(answer) => axum::Json(answer).into_response(),
+    let called = tokio::task::spawn_blocking(move || {
+        let page = shared.page.upgrade();
+        page.map(|page| page.call(&wanted))
+    });
+    match called.await {
+        Ok(Some(answer)) => axum::Json(answer).into_response(),
+        Ok(None) => gone(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+fn gone() -> Response {
+    (StatusCode::GONE, "`glovebox bundle dev` has ended\n").into_response()
 }

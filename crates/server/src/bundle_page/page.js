@@ -55,11 +55,17 @@ function example(schema, depth = 0) {
   }
 }
 
-function showTool() {
+/** What the chosen tool is for and takes. Its arguments, which may be half written, stay. */
+function describe() {
   const tool = tools[element("tool").selectedIndex];
-  element("call").disabled = tool === undefined;
   element("about").textContent = tool === undefined ? "There is no tool that can be called." : tool.description ?? "";
   element("schema").textContent = tool === undefined ? "" : JSON.stringify(tool.input_schema, null, 2);
+  return tool;
+}
+
+function showTool() {
+  const tool = describe();
+  element("call").disabled = tool === undefined;
   if (tool !== undefined) element("arguments").value = JSON.stringify(example(tool.input_schema), null, 2);
 }
 
@@ -75,8 +81,12 @@ function show(state) {
     const name = tool.agent === null ? tool.name : `${tool.agent}: ${tool.name}`;
     return new Option(name, JSON.stringify([tool.agent, tool.name]));
   }));
-  if (tools.some((tool) => JSON.stringify([tool.agent, tool.name]) === chosen)) element("tool").value = chosen;
-  else showTool();
+  if (tools.some((tool) => JSON.stringify([tool.agent, tool.name]) === chosen)) {
+    element("tool").value = chosen;
+    describe();
+  } else {
+    showTool();
+  }
 }
 
 element("tool").addEventListener("change", showTool);
@@ -96,7 +106,7 @@ element("try").addEventListener("submit", async (event) => {
   } catch (error) {
     add(place, "p", error instanceof SyntaxError ? `The arguments are no JSON: ${error.message}` : error.message, "error");
   } finally {
-    element("call").disabled = false;
+    element("call").disabled = tools.length === 0;
   }
 });
 

@@ -1,7 +1,7 @@
 //! `glovebox bundle call`: one call of one tool, as an agent of the bundle would make it, in a sandbox of its own.
 
 use super::show::{find_agent, find_tool};
-use super::{ReadBundle, host_grant, read};
+use super::{LOCAL_TENANT, ReadBundle, host_grant, joined, local_context, read};
 use crate::args::BundleCallArgs;
 use crate::cmd::{Cx, tools};
 use crate::exit::{CommandError, CommandResult, Kind, TIMED_OUT};
@@ -14,9 +14,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-
-/// On whose behalf the tool is called.
-const TENANT: &str = "local";
 
 /// Calls it.
 pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
@@ -45,9 +42,9 @@ pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
     };
     let runner = ToolRunner::new(Arc::new(cx.registry(&settings)?), config)?;
     let context = CallContext {
-        tenant: TENANT,
+        tenant: LOCAL_TENANT,
         id: "call-1",
-        context: &json!({ "resourceId": TENANT, "sessionId": null }),
+        context: &local_context(None),
         engine,
         timeout,
     };
@@ -66,10 +63,8 @@ fn offered(read: &ReadBundle, args: &BundleCallArgs) -> Result<BundleTools, Comm
         None => None,
     };
     let tool = find_tool(bundle, agent, &args.tool)?;
-    BundleTools::new(std::slice::from_ref(tool)).map_err(|notes| {
-        let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
-        CommandError::usage(told.join("; "), "correct the bundle")
-    })
+    BundleTools::new(std::slice::from_ref(tool))
+        .map_err(|notes| CommandError::usage(joined(&notes), "correct the bundle"))
 }
 
 fn succeed(done: &CallReport, engine: Engine, is_json: bool) -> CommandResult {

@@ -2,7 +2,7 @@
 //! that also calls its tools.
 
 use super::file::ReadBundle;
-use super::{call, check, host_grant, read};
+use super::{LOCAL_TENANT, call, check, host_grant, joined, local_context, read};
 use crate::args::BundleDevArgs;
 use crate::cmd::Cx;
 use crate::exit::{CommandError, CommandResult};
@@ -17,13 +17,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 /// Soon enough for a person who saves, and next to no work.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// On whose behalf tools are called.
-const TENANT: &str = "local";
 
 /// Which state of a file was looked at. Editors write in place, or rename a new file over the old one.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +46,9 @@ pub(super) fn run(cx: &Cx, args: &BundleDevArgs) -> CommandResult {
     let version = version_of(&path);
     let first = read(cx, &args.bundle)?;
     let page = Arc::new(AuthorPage::new(cx, args, &first)?);
-    let served = serve_bundle_page(Arc::clone(&page) as Arc<dyn BundlePage>, args.port)?;
+    // The server keeps no hold of the page: its runner ends with this function, or with the last call under way.
+    let held: Weak<AuthorPage> = Arc::downgrade(&page);
+    let served = serve_bundle_page(held, args.port)?;
     check::tell(&first, args.json)?;
     cx.talk.note(format_args!(
         "checking again when the file is saved; Ctrl-C ends; the page to try tools is {}",
@@ -106,7 +106,7 @@ struct AuthorPage {
 struct PageState {
     state: Value,
     /// Nothing of a bundle with errors can be called.
-    bundle: Option<Bundle>,
+    bundle: Option<Arc<Bundle>>,
 }
 
 impl AuthorPage {
@@ -134,8 +134,10 @@ impl AuthorPage {
 }
 
 impl BundlePage for AuthorPage {
-    fn state(&self) -> Value {
-        self.lock().state.clone()
+    fn state(&self, shown: Option<u64>) -> Option<Value> {
+        let now = self.lock();
+        let is_shown = now.state["number"].as_u64() == shown;
+        (!is_shown).then(|| now.state.clone())
     }
 
     fn call(&self, wanted: &Value) -> Value {
@@ -151,15 +153,12 @@ impl BundlePage for AuthorPage {
         };
         let tools = match BundleTools::new(std::slice::from_ref(tool)) {
             Ok(tools) => tools,
-            Err(notes) => {
-                let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
-                return failed(&told.join("; "));
-            }
+            Err(notes) => return failed(&joined(&notes)),
         };
         let context = CallContext {
-            tenant: TENANT,
+            tenant: LOCAL_TENANT,
             id: "call-1",
-            context: &json!({ "resourceId": TENANT, "sessionId": null }),
+            context: &local_context(None),
             engine: Engine::Quickjs,
             timeout: None,
         };
@@ -207,7 +206,7 @@ fn shown(read: &ReadBundle, number: u64) -> PageState {
     });
     PageState {
         state,
-        bundle: (!is_refused).then(|| read.bundle.clone()),
+        bundle: (!is_refused).then(|| Arc::new(read.bundle.clone())),
     }
 }
 

@@ -20,6 +20,9 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+/// What is read of a bundle's file: a map inside of it comes on top of its source.
+pub(super) const MAX_FILE_BYTES: usize = MAX_SOURCE_BYTES + MAX_MAP_BYTES;
+
 /// A bundle that was read, whatever is wrong with it.
 pub(super) struct ReadBundle {
     /// The file as the user named it, safe to show.
@@ -86,19 +89,22 @@ pub(super) fn options(args: &BundleFile, file: &Path) -> ExtractOptions {
 
 /// The bytes of the file, one more than are taken at most.
 fn source(cx: &Cx, args: &BundleFile, name: &str) -> Result<Vec<u8>, CommandError> {
-    let mut bytes = Vec::new();
-    // A map inside of the file comes on top of what is read of it.
-    let most = (MAX_SOURCE_BYTES + MAX_MAP_BYTES) as u64 + 1;
     let read = if args.file.as_os_str() == OsStr::new("-") {
-        io::stdin().take(most).read_to_end(&mut bytes)
+        read_most(io::stdin(), MAX_FILE_BYTES)
     } else {
         let path = cx.host.directory().join(&args.file);
-        File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+        File::open(path).and_then(|file| read_most(file, MAX_FILE_BYTES))
     };
     read.map_err(|error| {
         CommandError::io(format!("read {name}"), &error)
             .remedy("give the file that a bundler made, such as dist/agents.js")
-    })?;
+    })
+}
+
+/// All that can be read; where that is more than `most`, one byte more than `most`, by which who takes it sees that.
+pub(super) fn read_most(from: impl Read, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -141,14 +147,11 @@ fn source_map(cx: &Cx, args: &BundleFile, source: &[u8]) -> Result<Option<Vec<u8
 }
 
 fn read_map(file: io::Result<File>, name: &str) -> Result<Vec<u8>, CommandError> {
-    let mut bytes = Vec::new();
-    let most = MAX_MAP_BYTES as u64 + 1;
-    file.and_then(|file| file.take(most).read_to_end(&mut bytes))
+    file.and_then(|file| read_most(file, MAX_MAP_BYTES))
         .map_err(|error| {
             CommandError::io(format!("read the source map {name}"), &error)
                 .remedy("give the map that the bundler wrote, such as dist/agents.js.map")
-        })?;
-    Ok(bytes)
+        })
 }
 
 pub(super) fn not_extracted(name: &str, error: &ExtractError) -> CommandError {

@@ -2,18 +2,16 @@
 //! one.
 
 use super::extractor;
-use super::file::{ReadBundle, ReadPart, not_extracted, options};
+use super::file::{MAX_FILE_BYTES, ReadBundle, ReadPart, not_extracted, options, read_most};
 use crate::args::{BundleFile, ExtractArg};
 use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::{escape, escape_text};
-use glovebox_bundle::{
-    Bundle, MAX_MANIFEST_BYTES, MAX_MAP_BYTES, MAX_SOURCE_BYTES, Manifest, ManifestBundle, Problem,
-};
+use glovebox_bundle::{Bundle, MAX_MANIFEST_BYTES, Manifest, ManifestBundle, Problem};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde_json::json;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -100,7 +98,7 @@ pub(super) fn read(cx: &Cx, args: &BundleFile, name: String) -> Result<ReadBundl
     })
 }
 
-/// The bundle of one agent, or the only one: its name and its bytes, as the manifest says that they are.
+/// The bundle that an agent is in, or the only one: its name and its bytes, as the manifest says that they are.
 pub(super) fn bundle_of(
     cx: &Cx,
     file: &Path,
@@ -110,9 +108,7 @@ pub(super) fn bundle_of(
     let text = text(cx, file, &name)?;
     let manifest =
         Manifest::parse(&text).map_err(|problems| refusal(&name, problems.first(), "read"))?;
-    let entries = manifest.bundles.iter();
-    let mut meant = entries.filter(|entry| agent.is_none_or(|agent| entry.id == agent));
-    let (Some(entry), None) = (meant.next(), meant.next()) else {
+    let Some(entry) = manifest.bundle_of(agent) else {
         let ids: Vec<String> = manifest
             .bundles
             .iter()
@@ -154,15 +150,12 @@ fn directory(cx: &Cx, file: &Path) -> std::path::PathBuf {
 }
 
 fn text(cx: &Cx, file: &Path, name: &str) -> Result<Vec<u8>, CommandError> {
-    let mut text = Vec::new();
-    let most = MAX_MANIFEST_BYTES as u64 + 1;
     File::open(cx.host.directory().join(file))
-        .and_then(|file| file.take(most).read_to_end(&mut text))
+        .and_then(|file| read_most(file, MAX_MANIFEST_BYTES))
         .map_err(|error| {
             CommandError::io(format!("read {name}"), &error)
                 .remedy("give the manifest that the compiler wrote, such as dist/manifest.json")
-        })?;
-    Ok(text)
+        })
 }
 
 // TRUST: the path was written by a stranger. It was found to have no `..` in it, and is followed below the directory of
@@ -181,8 +174,5 @@ fn open(directory: &Path, entry: &ManifestBundle) -> io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no file"));
     }
-    let mut source = Vec::new();
-    file.take((MAX_SOURCE_BYTES + MAX_MAP_BYTES) as u64 + 1)
-        .read_to_end(&mut source)?;
-    Ok(source)
+    read_most(file, MAX_FILE_BYTES)
 }

@@ -17,12 +17,14 @@ use file::{ReadBundle, read};
 use glovebox_bundle::{Bundle, ConfinedExtractor, EXTRACT_COMMAND, ExtractLimits, Tool};
 use glovebox_runner::HostGrant;
 use glovebox_sandbox::egress::Policy;
-use glovebox_session::bundle::ExecutedReader;
-use serde_json::json;
+use glovebox_session::bundle::{ExecutedReader, ToolNote};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The bundle has errors.
 const REFUSED: u8 = 2;
+/// On whose behalf tools are called.
+const LOCAL_TENANT: &str = "local";
 
 /// Does what is asked.
 pub(crate) fn run(cx: &Cx, args: &BundleArgs) -> CommandResult {
@@ -57,6 +59,17 @@ fn host_grant(hosts: &BundleHosts) -> Result<HostGrant, CommandError> {
         policy,
         ..HostGrant::default()
     })
+}
+
+/// What tools are told of whom they are called for.
+fn local_context(session: Option<&str>) -> Value {
+    json!({ "resourceId": LOCAL_TENANT, "sessionId": session })
+}
+
+/// Why tools are not offered, in one line.
+fn joined(notes: &[ToolNote]) -> String {
+    let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    told.join("; ")
 }
 
 /// `1 agent, 3 tools`: what a bundle has.

@@ -1,6 +1,7 @@
 //! `glovebox bundle run`: one agent of a bundle, with the bundle's tools and nothing else.
 
-use super::manifest;
+use super::file::read_most;
+use super::{LOCAL_TENANT, joined, local_context, manifest};
 use crate::args::{BundleRunArgs, ExtractArg};
 use crate::cmd::Cx;
 use crate::cmd::agent::{AgentTerminal, code_of, open_log, state_of, task, tell};
@@ -19,14 +20,11 @@ use glovebox_session::host::now_unix_ms;
 use glovebox_settings::{AgentFlags, Settings};
 use serde_json::json;
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Bundles that are kept of those that were run here.
 const MAX_BUNDLES: usize = 64;
-/// On whose behalf tools are called.
-const TENANT: &str = "local";
 
 /// Runs it.
 pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
@@ -36,10 +34,8 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
     let agent = choose(&bundle, args.agent.as_deref())?;
     let mut model = choose_model(cx, &mut settings, args, agent)?;
     model.learn_window();
-    let tools = BundleTools::new(&agent.tools).map_err(|notes| {
-        let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
-        CommandError::usage(told.join("; "), "correct the bundle")
-    })?;
+    let tools = BundleTools::new(&agent.tools)
+        .map_err(|notes| CommandError::usage(joined(&notes), "correct the bundle"))?;
     for note in tools.left_out() {
         cx.talk.warning(format_args!("not offered: {note}"));
     }
@@ -68,8 +64,8 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
                 tools: Arc::new(tools),
                 runner: Arc::new(ToolRunner::new(registry, config)?),
                 engine,
-                tenant: TENANT.to_owned(),
-                context: json!({ "resourceId": TENANT, "sessionId": args.session }),
+                tenant: LOCAL_TENANT.to_owned(),
+                context: local_context(args.session.as_deref()),
             },
         },
     };
@@ -84,12 +80,8 @@ fn load(cx: &Cx, settings: &Settings, args: &BundleRunArgs) -> Result<StoredBund
         manifest::bundle_of(cx, &args.file, args.agent.as_deref())?
     } else {
         let path = cx.host.absolute(&args.file);
-        let mut source = Vec::new();
-        File::open(&path)
-            .and_then(|file| {
-                file.take(MAX_SOURCE_BYTES as u64 + 1)
-                    .read_to_end(&mut source)
-            })
+        let source = File::open(&path)
+            .and_then(|file| read_most(file, MAX_SOURCE_BYTES))
             .map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
         (args.file.display().to_string(), source)
     };
