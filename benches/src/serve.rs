@@ -30,7 +30,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
-    let server = match Server::start(world, 0, &["--max-running", "100"]) {
+    let server = match Server::start(world, CALLS, &["--max-running", "100"]) {
         Ok(server) => server,
         Err(error) => {
             table.skip(GROUP, "everything", format!("{error:#}"));
@@ -69,7 +69,6 @@ struct Server {
 
 impl Server {
     fn start(world: &World, calls: usize, args: &[&str]) -> Result<Self> {
-        let calls = if calls == 0 { CALLS } else { calls };
         let content = "a line\n".repeat(calls + 1);
         let write = json!({ "path": "file", "content": content });
         let mut lines = vec![call_line(1, "Write", &write)];

@@ -3,29 +3,10 @@
 use crate::server::{PATIENCE, Server, recording};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use testkit::{Person, await_sleepers, marker, skip, wait_until};
-
-/// A field of a process in KiB, by the file and its name there.
-fn kib(pid: u32, file: &str, field: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with(field));
-    let value = line.and_then(|line| line.split_whitespace().nth(1));
-    value.map_or(0, |value| value.parse().unwrap())
-}
-
-fn resident_kib(server: &Server) -> u64 {
-    kib(server.child.id(), "status", "VmRSS:")
-}
-
-fn descriptors(server: &Server) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", server.child.id()))
-        .unwrap()
-        .count()
-}
 
 /// So many open files for this process, if it may.
 fn may_open(count: u64) -> bool {
@@ -107,7 +88,7 @@ fn a_thousand_idle_readers_cost_little_and_all_hear_the_end() {
     let admin = server.admin();
     let id = admin.submit(&json!({ "task": "x" }));
     await_sleepers(&marker, 1);
-    let (memory, files) = (resident_kib(&server), descriptors(&server));
+    let (memory, files) = (server.resident_kib(), server.descriptors());
     let request = format!(
         "GET /api/sessions/{id}/events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
         server.addr,
@@ -130,7 +111,7 @@ fn a_thousand_idle_readers_cost_little_and_all_hear_the_end() {
         metrics.contains(&format!("glovebox_event_readers {READERS}")),
         "{metrics}"
     );
-    let each_kib = resident_kib(&server).saturating_sub(memory) / READERS as u64;
+    let each_kib = server.resident_kib().saturating_sub(memory) / READERS as u64;
     assert!(each_kib < 128, "{each_kib} KiB for each reader");
     // Nobody waits for them.
     let begun = Instant::now();
@@ -160,9 +141,9 @@ fn a_thousand_idle_readers_cost_little_and_all_hear_the_end() {
     }
     drop(readers);
     assert!(
-        wait_until(PATIENCE, || descriptors(&server) <= files + 8),
+        wait_until(PATIENCE, || server.descriptors() <= files + 8),
         "{files} descriptors became {}",
-        descriptors(&server)
+        server.descriptors()
     );
 }
 
@@ -190,15 +171,15 @@ fn sessions_that_come_and_go_leave_neither_memory_nor_descriptors() {
         }
     };
     come_and_go(10);
-    let (memory, files) = (resident_kib(&server), descriptors(&server));
+    let (memory, files) = (server.resident_kib(), server.descriptors());
     come_and_go(40);
     assert!(
-        wait_until(Duration::from_secs(10), || descriptors(&server)
+        wait_until(Duration::from_secs(10), || server.descriptors()
             <= files + 4),
         "{files} descriptors became {}",
-        descriptors(&server)
+        server.descriptors()
     );
-    let now = resident_kib(&server);
+    let now = server.resident_kib();
     assert!(now < memory + (16 << 10), "{memory} KiB became {now}");
     assert_eq!(person.sandboxes().len(), 0, "{:?}", person.sandboxes());
 }

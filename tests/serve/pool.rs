@@ -24,17 +24,9 @@ fn names(person: &Person) -> BTreeSet<String> {
     running(person).into_iter().map(|(name, _)| name).collect()
 }
 
-fn metric(server: &Server, name: &str) -> u64 {
-    let text = server.admin().get("/metrics").expect(200).text();
-    let line = text
-        .lines()
-        .find(|line| line.starts_with(&format!("{name} ")));
-    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
-}
-
 #[track_caller]
 fn await_ready(server: &Server, count: u64) {
-    let is_full = || metric(server, "glovebox_warm_sandboxes") == count;
+    let is_full = || server.admin().metric("glovebox_warm_sandboxes") == count;
     assert!(
         wait_until(PATIENCE, is_full),
         "{}",
@@ -90,14 +82,20 @@ fn sessions_take_waiting_sandboxes_each_once_and_the_pool_fills_again() {
         let own = client.get("/api/sandboxes").json()["sandboxes"].clone();
         assert_eq!(own.as_array().unwrap().len(), 1, "{own}");
     }
-    assert_eq!((metric(&server, WARM), metric(&server, COLD)), (4, 0));
+    assert_eq!(
+        (server.admin().metric(WARM), server.admin().metric(COLD)),
+        (4, 0)
+    );
 
     // Another spec, another workspace: started as without a pool.
     let admin = server.admin();
     let id = admin.submit(&json!({ "task": "look", "phase": "plan" }));
     admin.follow_to_end(&id);
     assert!(!waiting.contains(&sandbox_of(&server, &id)));
-    assert_eq!((metric(&server, WARM), metric(&server, COLD)), (4, 1));
+    assert_eq!(
+        (server.admin().metric(WARM), server.admin().metric(COLD)),
+        (4, 1)
+    );
 }
 
 #[test]
@@ -124,7 +122,7 @@ fn a_waiting_sandbox_that_died_is_not_given_out() {
     );
     let killed: BTreeSet<String> = killed.into_iter().map(|(name, _)| name).collect();
     assert!(!killed.contains(&sandbox_of(&server, &id)));
-    let is_noticed = || metric(&server, "glovebox_warm_sandboxes_lost") == 2;
+    let is_noticed = || server.admin().metric("glovebox_warm_sandboxes_lost") == 2;
     assert!(wait_until(PATIENCE, is_noticed));
     await_ready(&server, 2);
     assert!(killed.is_disjoint(&names(&person)));
@@ -185,6 +183,7 @@ fn waiting_sandboxes_make_room_and_a_pool_that_is_useless_is_refused() {
     assert!(refused("--pool 1 --project .").contains("as it was then"));
     assert!(refused("--pool 1 --unsafe-local").contains("without sandboxes"));
     assert!(refused("--pool 2 --max-running 3").contains("beside a pool of 2"));
+    assert!(refused("--pool 4").contains("no session can work beside a pool of 4"));
     let model = recording(
         &person,
         "quick",

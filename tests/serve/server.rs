@@ -167,6 +167,20 @@ impl Server {
         }
     }
 
+    /// Memory of its process, in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+        kib.parse().unwrap()
+    }
+
+    /// How many descriptors its process has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        open.unwrap().count()
+    }
+
     /// Asks it to end as a service manager does, and waits until it has.
     pub(crate) fn end(mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
@@ -305,6 +319,15 @@ impl Client {
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         let json = [("content-type", "application/json")];
         self.ask("POST", path, &json, body.to_string().as_bytes())
+    }
+
+    /// The number of one line of the metrics, by its name and labels; 0 where there is none yet.
+    #[track_caller]
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = self.get("/metrics").expect(200).text();
+        let mut lines = text.lines();
+        let number = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        number.map_or(0, |number| number.trim().parse().unwrap())
     }
 
     /// Asks without a look at what comes of it.

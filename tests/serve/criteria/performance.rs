@@ -3,7 +3,6 @@
 use super::caller;
 use crate::server::{Server, recording};
 use serde_json::{Value, json};
-use std::fs;
 use std::time::{Duration, Instant};
 use testkit::{Person, wait_until};
 
@@ -95,7 +94,6 @@ fn p4_sandboxes_that_come_and_go_leave_neither_memory_nor_descriptors() {
     let person = Person::myself();
     let server = Server::start(&person, "");
     let admin = server.admin();
-    let proc = format!("/proc/{}", server.child.id());
     let come_and_go = |count: usize| {
         for _ in 0..count {
             let made = admin.post("/api/sandboxes", &json!({})).expect(201).json();
@@ -105,23 +103,17 @@ fn p4_sandboxes_that_come_and_go_leave_neither_memory_nor_descriptors() {
             admin.delete(&path).expect(204);
         }
     };
-    let descriptors = || fs::read_dir(format!("{proc}/fd")).unwrap().count();
-    let resident_kib = || {
-        let status = fs::read_to_string(format!("{proc}/status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        let kib = line.unwrap().split_whitespace().nth(1).unwrap();
-        kib.parse::<u64>().unwrap()
-    };
     come_and_go(8);
-    let (before, before_kib) = (descriptors(), resident_kib());
+    let (before, before_kib) = (server.descriptors(), server.resident_kib());
     come_and_go(24);
     // A connection of the last request may still be closing.
     assert!(
-        wait_until(Duration::from_secs(10), || descriptors() <= before + 4),
+        wait_until(Duration::from_secs(10), || server.descriptors()
+            <= before + 4),
         "{before} descriptors became {}",
-        descriptors()
+        server.descriptors()
     );
-    let now_kib = resident_kib();
+    let now_kib = server.resident_kib();
     assert!(
         now_kib < before_kib + (24 << 10),
         "{before_kib} KiB became {now_kib}"

@@ -277,6 +277,11 @@ pub(super) async fn find_by_token(shared: &Shared, token: &str) -> ApiResult<Opt
     if digest == shared.logins.admin {
         return Ok(Some(Principal::admin()));
     }
+    find_by_digest(shared, digest).await
+}
+
+/// Whose token has this digest, if one that holds does.
+async fn find_by_digest(shared: &Shared, digest: blake3::Hash) -> ApiResult<Option<Principal>> {
     let app = Arc::clone(&shared.app);
     let found = super::blocking(move || app.tokens.find(digest, now_unix_ms())).await??;
     Ok(found.map(|(name, scopes)| Principal {
@@ -294,16 +299,10 @@ pub(super) async fn still_known(
     let Some(principal) = by_cookie else {
         return Ok(None);
     };
-    let Some(digest) = principal.token else {
-        return Ok(Some(principal));
-    };
-    let app = Arc::clone(&shared.app);
-    let found = super::blocking(move || app.tokens.find(digest, now_unix_ms())).await??;
-    Ok(found.map(|(name, scopes)| Principal {
-        name,
-        scopes,
-        ..principal
-    }))
+    match principal.token {
+        Some(digest) => find_by_digest(shared, digest).await,
+        None => Ok(Some(principal)),
+    }
 }
 
 async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> ApiResult<Principal> {

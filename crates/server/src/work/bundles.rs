@@ -180,6 +180,12 @@ impl Bundles {
         }
     }
 
+    /// Whether calls of this user are being made, besides those of sessions.
+    pub(super) fn has_calls_of(&self, user: &str) -> bool {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.contains_key(user)
+    }
+
     /// Leave to call a tool. Nobody waits: a caller that gets none is told to come back.
     pub(crate) fn begin_call(self: &Arc<Self>, user: &str) -> Option<OpenCall> {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);

@@ -31,7 +31,7 @@ const CHECK_BROKEN: Duration = Duration::from_secs(3);
 /// Room in the state directory below which sessions cannot be expected to work: events, layers, databases.
 const MIN_FREE_BYTES: u64 = 32 << 20;
 const SANDBOX: &str = "sandbox";
-const DISK: &str = "disk";
+pub(super) const DISK: &str = "disk";
 
 /// One part that must work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -187,12 +187,8 @@ impl App {
         }
     }
 
-    /// An error while no sandbox works or nothing can be written: a task that begins now could only fail.
+    /// An error while no sandbox works: a task in one that begins now could only fail.
     pub(super) fn refuse_unready(&self) -> Result<(), Fault> {
-        if let Some(detail) = self.status.problem_of(DISK) {
-            let message = format!("nothing can be written at the moment: {detail}");
-            return Err(Fault::failed(Code::NoSpace, message).retryable());
-        }
         let Some(detail) = self.status.problem_of(SANDBOX) else {
             return Ok(());
         };

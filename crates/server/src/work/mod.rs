@@ -98,6 +98,16 @@ struct Turns {
     told: Mutex<Vec<QueuePlace>>,
 }
 
+/// The turn of one that begins what may begin. Given back when it is dropped, after a panic too.
+#[derive(Debug)]
+struct TakenTurn<'a>(&'a AtomicBool);
+
+impl Drop for TakenTurn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
 /// The work of one session.
 #[derive(Debug)]
 enum QueuedWork {
@@ -189,6 +199,8 @@ impl App {
             .map_err(glovebox_session::Error::into_fault)?;
         app.sweep_workspaces();
         app.sweep_uploads()?;
+        // Last: the directories of sandboxes that wait belong to no session, and would be swept away.
+        app.begin_pool();
         Ok(app)
     }
 
@@ -247,6 +259,7 @@ impl App {
         while self.turns.is_wanted.load(Ordering::SeqCst)
             && !self.turns.is_taken.swap(true, Ordering::SeqCst)
         {
+            let _turn = TakenTurn(&self.turns.is_taken);
             while self.turns.is_wanted.swap(false, Ordering::SeqCst) {
                 while !self.end.is_cancelled()
                     && let Some((job, place)) = self.queue.take(|id, user| self.admit(id, user))
@@ -254,7 +267,6 @@ impl App {
                     self.begin(job, place);
                 }
             }
-            self.turns.is_taken.store(false, Ordering::SeqCst);
         }
         self.tell_places();
     }
@@ -329,7 +341,6 @@ impl App {
                     .await
                     .is_err()
                 {
-                    self.turns.is_taken.store(false, Ordering::SeqCst);
                     warn!("those who wait could not be looked at");
                 }
             }

@@ -13,7 +13,7 @@ use glovebox_session::work::{PoolConfig, WarmPool, WarmSandbox, WorkContext};
 /// The component of health.
 const POOL: &str = "pool";
 
-/// The pool, where the server is to have one.
+/// The pool, where the server is to have one. It has yet to begin.
 pub(super) fn open(config: &ServerConfig) -> Result<Option<WarmPool>, Fault> {
     let pool = PoolConfig {
         size: config.pool,
@@ -37,6 +37,13 @@ pub(super) fn open(config: &ServerConfig) -> Result<Option<WarmPool>, Fault> {
 }
 
 impl App {
+    /// Begins to start sandboxes, over workspaces that no session has yet.
+    pub(super) fn begin_pool(&self) {
+        if let Some(pool) = &self.pool {
+            pool.begin();
+        }
+    }
+
     /// A sandbox that waits for a session, if there is one.
     pub(super) fn take_warm(&self) -> Option<WarmSandbox> {
         self.pool.as_ref()?.take()

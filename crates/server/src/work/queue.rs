@@ -87,6 +87,15 @@ impl<J> Queue<J> {
         self.counts_of(user).1 >= self.bounds.queued_per_user
     }
 
+    /// Whether work of `user` that came now would be next, and could begin.
+    pub(crate) fn has_turn_for(&self, user: &str) -> bool {
+        let state = self.state();
+        let of_user = state.running.get(user).copied().unwrap_or(0);
+        state.waiting.is_empty()
+            && state.running.values().sum::<usize>() < self.bounds.running
+            && of_user < self.bounds.running_per_user
+    }
+
     /// Puts work at the end. What can begin now is returned by [`Self::take`].
     pub(crate) fn push(&self, id: String, user: String, job: J) {
         self.state().waiting.push_back(Waiting {
@@ -286,6 +295,32 @@ mod tests {
         queue.finish("a");
         assert_eq!(queue.counts(), (1, 1));
         assert_eq!(take(&queue), Some("a3"));
+    }
+
+    #[test]
+    fn who_comes_has_a_turn_where_nobody_waits_and_one_more_may_work() {
+        let queue = Queue::new(Bounds {
+            running: 2,
+            running_per_user: 1,
+            queued: 9,
+            queued_per_user: 9,
+        });
+        let begin = |id: &'static str, user: &str| {
+            queue.push(id.to_owned(), user.to_owned(), id);
+            assert_eq!(take(&queue), Some(id));
+        };
+        assert!(queue.has_turn_for("a"));
+        begin("a1", "a");
+        assert!(!queue.has_turn_for("a"), "a has as many as a user may have");
+        assert!(queue.has_turn_for("b"));
+        begin("b1", "b");
+        assert!(!queue.has_turn_for("c"), "two work");
+        queue.finish("a");
+        assert!(queue.has_turn_for("a") && queue.has_turn_for("c"));
+        queue.push("b2".to_owned(), "b".to_owned(), "b2");
+        assert!(!queue.has_turn_for("c"), "somebody waits");
+        assert_eq!(queue.remove("b2"), Some("b2"));
+        assert!(queue.has_turn_for("c"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a request asks for, checked once and turned into the work of a session.
 
+use super::health::DISK;
 use super::live::{Heard, LiveSession};
 use super::worker::{Beginning, Job};
 use super::{App, QueuedWork};
@@ -283,6 +284,8 @@ impl App {
         }
     }
 
+    /// An error while the server ends, while no more sessions can wait, and while nothing can be written: every session
+    /// writes down what it does, with a sandbox or without.
     pub(super) fn refuse_when_full(&self, user: &str) -> Result<(), Fault> {
         if self.end.is_cancelled() {
             return Err(Fault::failed(Code::Unavailable, "the server is ending").retryable());
@@ -294,11 +297,15 @@ impl App {
             let remedy = "wait until one begins, or cancel one; /api/quotas says what is used";
             return Err(fault.remedy(remedy).retryable());
         }
-        if !self.queue.is_full() {
-            return Ok(());
+        if self.queue.is_full() {
+            let fault = Fault::failed(Code::Busy, "too many sessions wait for their turn");
+            return Err(fault.remedy("try again in a while").retryable());
         }
-        let fault = Fault::failed(Code::Busy, "too many sessions wait for their turn");
-        Err(fault.remedy("try again in a while").retryable())
+        let Some(detail) = self.status.problem_of(DISK) else {
+            return Ok(());
+        };
+        let message = format!("nothing can be written at the moment: {detail}");
+        Err(Fault::failed(Code::NoSpace, message).retryable())
     }
 
     /// What holds for one session.

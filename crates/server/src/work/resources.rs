@@ -1,8 +1,9 @@
 //! Memory, processors and disk of sandboxes, against the quotas of a user and of all users together.
 //!
 //! A sandbox that runs counts with its limits, which is what it may use; one that has stopped counts with the disk that
-//! its files take. What counts is read from the registry each time, so it is true after every way in which a sandbox can
-//! end; starts on their way, which the registry does not know of yet, are kept beside it ([`Starts`]).
+//! its files take, where there is a quota of that. What counts is read from the registry each time, so it is true after
+//! every way in which a sandbox can end; starts on their way, which the registry does not know of yet, are kept beside it
+//! ([`Starts`]).
 
 use super::App;
 use crate::config::{ResourceLimits, ResourceQuotas};
@@ -148,17 +149,23 @@ impl Shortage {
     }
 }
 
-/// Starts on their way, by user: how many, and what their sandboxes may use.
+/// Starts on their way, by user: what their sandboxes may use.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
-    on_their_way: Mutex<HashMap<String, (usize, Vec<Resources>)>>,
+    on_their_way: Mutex<HashMap<String, Vec<Resources>>>,
     /// Bytes of the files of sandboxes that have stopped, and since when they are so.
     stopped_bytes: Mutex<HashMap<Name, (SystemTime, u64)>>,
 }
 
 impl Starts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (usize, Vec<Resources>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Resources>>> {
         self.on_their_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopped_bytes(&self) -> MutexGuard<'_, HashMap<Name, (SystemTime, u64)>> {
+        self.stopped_bytes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,12 +182,11 @@ pub(super) struct StartPlace {
 impl Drop for StartPlace {
     fn drop(&mut self) {
         let mut all = self.starts.lock();
-        if let Some((count, needs)) = all.get_mut(&self.user) {
-            *count = count.saturating_sub(1);
+        if let Some(needs) = all.get_mut(&self.user) {
             if let Some(at) = needs.iter().position(|need| *need == self.need) {
                 needs.swap_remove(at);
             }
-            if *count == 0 {
+            if needs.is_empty() {
                 all.remove(&self.user);
             }
         }
@@ -238,6 +244,11 @@ impl ResourceQuotas {
         *self != Self::default()
     }
 
+    /// Whether there is one of disk.
+    const fn is_disk_limited(&self) -> bool {
+        self.in_all.disk_bytes.is_some() || self.per_user.disk_bytes.is_some()
+    }
+
     /// An error for settings whose sandboxes can never start here.
     ///
     /// # Errors
@@ -293,13 +304,14 @@ impl App {
             // Not held while one stops: that takes a while, and others start as well.
             let mut starts = self.starts.lock();
             let used = self.resources_used(wish.user, wish.name)?;
-            let (coming, needs) = starts.get(wish.user).cloned().unwrap_or_default();
+            let own = starts.get(wish.user);
+            let coming = own.map_or(0, Vec::len);
             let mut of_user = used.of_user.plus(wish.need);
             let mut of_all = used.of_all.plus(wish.need);
-            for need in &needs {
+            for need in own.into_iter().flatten() {
                 of_user = of_user.plus(*need);
             }
-            for need in starts.values().flat_map(|(_, needs)| needs) {
+            for need in starts.values().flatten() {
                 of_all = of_all.plus(*need);
             }
             let short = |is_of_user, (kind, limit)| {
@@ -318,9 +330,8 @@ impl App {
                 exceeded.map(|exceeded| short(false, exceeded))
             };
             let Some(no_place) = no_place else {
-                let entry = starts.entry(wish.user.to_owned()).or_default();
-                entry.0 += 1;
-                entry.1.push(wish.need);
+                let needs = starts.entry(wish.user.to_owned()).or_default();
+                needs.push(wish.need);
                 return Ok(StartPlace {
                     starts: Arc::clone(&self.starts),
                     user: wish.user.to_owned(),
@@ -338,7 +349,8 @@ impl App {
         }
     }
 
-    /// What sandboxes of `user`, and of all, use now, without the one that is `left_out`.
+    /// What sandboxes of `user`, and of all, use now, without the one that is `left_out`. Files of those that have stopped
+    /// are measured only where there is a quota of disk.
     pub(super) fn resources_used(
         &self,
         user: &str,
@@ -346,6 +358,7 @@ impl App {
     ) -> Result<ResourceUse, Fault> {
         let mut used = ResourceUse::default();
         let is_limited = self.config.quotas.is_limited();
+        let is_disk_limited = self.config.quotas.is_disk_limited();
         let registry = &self.config.registry;
         for (name, owned) in self.owners.sandboxes()? {
             let is_own = owned.user == user;
@@ -359,6 +372,9 @@ impl App {
                 continue;
             };
             let is_running = matches!(entry.state, SandboxState::Starting | SandboxState::Ready);
+            if !is_running && !is_disk_limited {
+                continue;
+            }
             let amounts = if is_running {
                 // One that goes just now counts no more.
                 registry
@@ -385,30 +401,23 @@ impl App {
     fn stopped_disk_bytes(&self, name: &Name) -> u64 {
         let registry = &self.config.registry;
         let since = registry.changed_at(name).ok().flatten();
-        let lock = || {
-            let known = self.starts.stopped_bytes.lock();
-            known.unwrap_or_else(PoisonError::into_inner)
-        };
-        if let (Some(since), Some((at, bytes))) = (since, lock().get(name))
-            && since == *at
+        let known = self.starts.stopped_bytes().get(name).copied();
+        if let (Some(since), Some((at, bytes))) = (since, known)
+            && since == at
         {
-            return *bytes;
+            return bytes;
         }
         let bytes = registry.disk_bytes(name).ok().flatten().unwrap_or(0);
         if let Some(since) = since {
-            lock().insert(name.clone(), (since, bytes));
+            let known = (since, bytes);
+            self.starts.stopped_bytes().insert(name.clone(), known);
         }
         bytes
     }
 
     /// Forgets what was known of a sandbox that is gone.
     pub(super) fn forget_disk_bytes(&self, name: &Name) {
-        let mut known = self
-            .starts
-            .stopped_bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        known.remove(name);
+        self.starts.stopped_bytes().remove(name);
     }
 }
 

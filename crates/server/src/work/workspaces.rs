@@ -125,7 +125,7 @@ impl App {
         if choice.is_none()
             && request.phase.is_none()
             && self.config.project.is_none()
-            && self.counts().1 == 0
+            && self.queue.has_turn_for(user)
             && let Some(warm) = self.take_warm()
         {
             return Ok(NewWorkspace {

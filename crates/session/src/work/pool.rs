@@ -150,6 +150,8 @@ struct PoolCore {
 #[derive(Debug, Default)]
 struct PoolState {
     ready: VecDeque<WarmSandbox>,
+    /// None is started before.
+    has_begun: bool,
     is_closing: bool,
     lost: u64,
     problem: Option<String>,
@@ -172,7 +174,7 @@ impl PoolState {
 }
 
 impl WarmPool {
-    /// Kills what pools of dead owners have left, and begins to start sandboxes.
+    /// Kills what pools of dead owners have left. The pool is empty until [`Self::begin`].
     ///
     /// # Errors
     /// `io` when the records cannot be written, or there can be no thread.
@@ -211,6 +213,13 @@ impl WarmPool {
             shared,
             filler: Some(filler),
         })
+    }
+
+    /// Begins to start sandboxes. Until then nothing is made in the directory of workspaces, so an owner can remove there
+    /// what is nobody's any more.
+    pub fn begin(&self) {
+        self.shared.state().has_begun = true;
+        self.shared.changed.notify_all();
     }
 
     /// A sandbox that runs, for one piece of work; `None` while there is none.
@@ -279,7 +288,7 @@ impl Drop for WarmPool {
 }
 
 impl PoolCore {
-    /// Keeps as many sandboxes ready as there should be, until the pool closes.
+    /// Keeps as many sandboxes ready as there should be, from the time the pool begins until it closes.
     fn fill(&self) {
         let mut failures = 0_u32;
         let mut looked = Instant::now();
@@ -288,7 +297,7 @@ impl PoolCore {
                 let mut state = self.state();
                 let is_due = |state: &PoolState| {
                     let rests = state.rest_until.is_some_and(|until| until > Instant::now());
-                    state.ready.len() < self.size && !rests
+                    state.has_begun && state.ready.len() < self.size && !rests
                 };
                 while !state.is_closing && !is_due(&state) && looked.elapsed() < LOOK {
                     // Every wait is short, so that times that have passed are noticed.
@@ -364,7 +373,11 @@ impl PoolCore {
             supervisor: &source.supervisor,
             frontend: &Silent,
         };
-        let (_, mut resolved) = WorkSession::resolve_new(&caller, &source.settings, &workspace)?;
+        let resolved = WorkSession::resolve_new(&caller, &source.settings, &workspace);
+        let (_, mut resolved) = resolved.inspect_err(|_| {
+            // There is no sandbox yet that it would go with.
+            let _ = fs::remove_dir(&workspace);
+        })?;
         let lease_ms = Some(source.lease_ms);
         resolved.spec.lease_ms = lease_ms.filter(|_| resolved.spec.has_layers_on_disk());
         let record = self.dir.join(name.as_str());

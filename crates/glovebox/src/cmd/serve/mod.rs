@@ -214,13 +214,23 @@ fn max_running(args: &ServeArgs, settings: &Settings) -> Result<usize, CommandEr
     let most = settings.max_sandboxes.value.0.unwrap_or(u32::MAX);
     let others = 1 + u32::from(args.pool);
     let room = usize::try_from(most.saturating_sub(others)).unwrap_or(usize::MAX);
+    let beside = match args.pool {
+        0 => String::new(),
+        pool => format!(" beside a pool of {pool}"),
+    };
     match args.max_running {
+        None | Some(0) if args.pool > 0 && room == 0 => Err(CommandError::usage(
+            format!("no session can work{beside}: `max_sandboxes` is {most}"),
+            format!(
+                "take a smaller --pool, or raise `max_sandboxes` in glovebox.toml to {} or more",
+                others + 1
+            ),
+        )),
         None => Ok(USUAL_RUNNING.min(room).max(1)),
         Some(asked) if usize::from(asked) <= room => Ok(usize::from(asked.max(1))),
         Some(asked) => Err(CommandError::usage(
             format!(
-                "{asked} sessions cannot work at the same time beside a pool of {}: `max_sandboxes` is {most}",
-                args.pool
+                "{asked} sessions cannot work at the same time{beside}: `max_sandboxes` is {most}"
             ),
             format!(
                 "raise it in glovebox.toml to {} or more",
