@@ -152,7 +152,7 @@ fn try_in_browser(binary: &Path) -> Result<()> {
     let binary = binary
         .canonicalize()
         .with_context(|| format!("find {}", binary.display()))?;
-    step::run(
+    step::run_told(
         "the interface in Chromium",
         npm(&["run", "e2e"]).env("GLOVEBOX_BIN", binary),
     )

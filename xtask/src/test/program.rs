@@ -6,14 +6,15 @@
 
 use super::timing::Timing;
 use crate::step::{self, say};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Failures beyond which nothing is tried again: that is no coincidence.
 const MAX_REPEATED: usize = 5;
+/// What is told again, at the end of a run, of what a test program said of its failures.
+const MAX_SAID_BYTES: usize = 6 << 10;
 
 /// A test program as cargo built it.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,47 +71,76 @@ impl Tally {
         args: &[String],
     ) -> Result<()> {
         say(&format!("==> {title}"));
-        let (is_success, failures) = self.timing.of(title, || run_once(command().args(args)))?;
-        if is_success {
+        let first = self.timing.of(title, || run_once(command().args(args)))?;
+        if first.is_success {
             return Ok(());
         }
-        if failures.is_empty() || failures.len() > MAX_REPEATED {
-            self.failed
-                .push(format!("{title}: {}", step::shown(command().args(args))));
+        if first.failures.is_empty() || first.failures.len() > MAX_REPEATED {
+            let line = step::shown(command().args(args));
+            self.failed.push(told(title, &line, &first.said));
             return Ok(());
         }
-        for name in failures {
+        for name in first.failures {
             say(&format!("==> once more, by itself: {name}"));
             let alone = [name.as_str(), "--exact", "--test-threads=1"];
-            if run_once(command().args(alone))?.0 {
-                self.unsteady.push(format!("{title}: {name}"));
+            let again = run_once(command().args(alone))?;
+            if again.is_success {
+                self.unsteady
+                    .push(told(title, &name, said_by(&name, &first.said)));
             } else {
                 let line = step::shown(command().args(alone));
-                self.failed.push(format!("{title}: {line}"));
+                self.failed
+                    .push(told(title, &line, said_by(&name, &again.said)));
             }
         }
         Ok(())
     }
 }
 
-/// Runs it, showing what it prints. Whether it succeeded, and the tests that did not.
-fn run_once(command: &mut Command) -> Result<(bool, Vec<String>)> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", step::shown(command)))?;
+/// One run of a test program.
+struct Attempt {
+    is_success: bool,
+    /// The tests that failed.
+    failures: Vec<String>,
+    /// What it said of them, within [`MAX_SAID_BYTES`].
+    said: String,
+}
+
+/// A failure for the end of the run, with the words of the tests that failed.
+fn told(title: &str, what: &str, said: &str) -> String {
+    let said = step::indented(said);
+    format!("{title}: {what}\n{said}").trim_end().to_owned()
+}
+
+/// What one test printed before it failed.
+fn said_by<'a>(test: &str, said: &'a str) -> &'a str {
+    let Some((_, own)) = said.split_once(&format!("---- {test} stdout ----\n")) else {
+        return "";
+    };
+    let end = own.find("\n---- ").or_else(|| own.find("\nfailures:\n"));
+    own.get(..end.unwrap_or(own.len()))
+        .unwrap_or(own)
+        .trim_end()
+}
+
+/// Runs it, showing what it prints.
+fn run_once(command: &mut Command) -> Result<Attempt> {
     let mut failures = Vec::new();
-    if let Some(output) = child.stdout.take() {
-        let mut output = BufReader::new(output);
-        let mut line = Vec::new();
-        // Until a process that outlives the tests closes it too; those are waited for by cargo as well.
-        while output.read_until(b'\n', &mut line)? > 0 {
-            std::io::stdout().write_all(&line)?;
-            failures.extend(failed_test(&String::from_utf8_lossy(&line)));
-            line.clear();
+    let mut said = String::new();
+    let status = step::run_heard(command, |line| {
+        failures.extend(failed_test(line));
+        // Everything after the first of these lines is about failures.
+        let is_about_failures = !said.is_empty() || line == "failures:";
+        if is_about_failures && said.len() + line.len() < MAX_SAID_BYTES {
+            said.push_str(line);
+            said.push('\n');
         }
-    }
-    Ok((child.wait()?.success(), failures))
+    })?;
+    Ok(Attempt {
+        is_success: status.success(),
+        failures,
+        said,
+    })
 }
 
 /// The test that a line of output says has failed.
@@ -177,6 +207,20 @@ mod tests {
         };
         tally.run("it", shell, &[]).unwrap();
         tally
+    }
+
+    #[test]
+    fn the_words_of_a_failed_test_are_told_with_it() {
+        let script = "[ \"$1\" = a ] && exit 0; printf '%s\\n' 'test a ... FAILED' 'test b ... FAILED' '' failures: '' \
+             '---- a stdout ----' 'left: 1' '' '---- b stdout ----' 'right: 2' '' '' failures: '    a' '    b'; exit 1";
+        let tally = tally(script);
+        assert_eq!(tally.unsteady, ["it: a\n    left: 1"]);
+        assert_eq!(tally.failed.len(), 1);
+        let failed = &tally.failed[0];
+        assert!(
+            failed.starts_with("it: sh -c ") && failed.ends_with("\n    right: 2"),
+            "{failed}"
+        );
     }
 
     #[test]
