@@ -9,15 +9,15 @@ use crate::limits::{
     MAX_CODE_BYTES, MAX_JSON_DEPTH, MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES, STACK_BYTES,
 };
 use crate::model::{Bundle, Extraction};
-use crate::nesting;
 use crate::problem::{Problem, ProblemCode};
 use crate::report::{Report, alone};
 use crate::source::Source;
 use crate::source_map;
+use crate::syntax::{refuse_nesting, refuse_syntax};
 use crate::value::Refusal;
 use crate::weigh;
 use oxc_allocator::Allocator;
-use oxc_parser::{ParseOptions, Parser, ParserReturn};
+use oxc_parser::{ParseOptions, Parser};
 use oxc_semantic::SemanticBuilder;
 use oxc_span::{SourceType, Span};
 use serde::{Deserialize, Serialize};
@@ -197,39 +197,6 @@ fn extract_here(text: &str, map: Option<&[u8]>, options: ExtractOptions) -> Extr
         source_map::apply(map, &source, &mut problems);
     }
     Extraction { bundle, problems }
-}
-
-/// Whether a source nests too deeply for the parser, which is then said.
-pub(crate) fn refuse_nesting(text: &str, report: &mut Report<'_>) -> bool {
-    let Err(deep) = nesting::check(text) else {
-        return false;
-    };
-    report.refuse(
-        ProblemCode::TooDeep,
-        "",
-        Span::new(deep.offset, deep.offset),
-        "the source nests too deeply to be read",
-        "Break the expression or statement up.",
-    );
-    true
-}
-
-/// Whether the parser found errors, which are then said.
-pub(crate) fn refuse_syntax(
-    parsed: &ParserReturn<'_>,
-    hint: &str,
-    report: &mut Report<'_>,
-) -> bool {
-    const MAX_SYNTAX_ERRORS: usize = 20;
-    for diagnostic in parsed.diagnostics.iter().take(MAX_SYNTAX_ERRORS) {
-        let span = diagnostic.labels.first().map_or(Span::new(0, 0), |label| {
-            let start = label.offset();
-            Span::new(start, start + label.len())
-        });
-        let reason = format!("this is no JavaScript: {}", diagnostic.message);
-        report.refuse(ProblemCode::Parse, "", span, reason, hint);
-    }
-    parsed.panicked || !parsed.diagnostics.is_empty()
 }
 
 fn parse(

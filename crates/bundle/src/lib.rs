@@ -38,6 +38,7 @@ mod schema;
 mod slice;
 mod source;
 mod source_map;
+mod syntax;
 mod text;
 mod tool;
 mod value;

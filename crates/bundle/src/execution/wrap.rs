@@ -1,9 +1,9 @@
 //! A function around a bundle. A module's imports become look-ups among the stand-ins and its exports getters; all other
 //! text stays where it was, so that lines of errors are those of the bundle.
 
-use crate::extract::{refuse_nesting, refuse_syntax};
 use crate::report::Report;
 use crate::source::Source;
+use crate::syntax::{refuse_nesting, refuse_syntax};
 use oxc_allocator::Allocator;
 use oxc_ast::AstKind;
 use oxc_ast::ast::*;
