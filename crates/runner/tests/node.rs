@@ -9,7 +9,7 @@ mod bench;
 #[path = "bench/probes.rs"]
 mod table;
 
-use bench::{Bench, processes};
+use bench::Bench;
 use glovebox_runner::FailureKind::{
     Cpu, Killed, Memory, NotFound, NotJson, OutputLimit, Syntax, Timeout, ToolError, Unavailable,
 };
@@ -373,7 +373,7 @@ fn every_probe_comes_to_what_is_expected_in_node() {
         Some(in_node(name).unwrap_or(usual))
     });
     bench.honest();
-    assert_eq!(processes("max-old-space-size"), 0);
+    assert_eq!(bench.processes("max-old-space-size"), 0);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -420,7 +420,7 @@ fn nothing_outside_the_sandbox_is_in_reach() {
     ] {
         assert_eq!(bench.value(&body), expected, "{body}");
     }
-    assert_eq!(processes("98765"), 0);
+    assert_eq!(bench.processes("98765"), 0);
     assert!(!std::path::Path::new("/usr/bin/left-by-a-tool").exists());
     // The processes above it, the frames and the limits are not the tool's to change.
     for body in [

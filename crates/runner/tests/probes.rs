@@ -11,11 +11,12 @@ mod bench;
 #[path = "bench/probes.rs"]
 mod table;
 
-use bench::{Bench, processes};
+use bench::Bench;
 use glovebox_runner::FailureKind::{Memory, ToolError};
 use glovebox_runner::{CallFailure, CallReport};
 use serde_json::{Value, json};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use table::probes;
 
@@ -76,13 +77,21 @@ fn every_probe_comes_to_what_is_expected_and_leaves_nothing() {
         if soonest > SOON {
             wrong.push(format!("{name}: the next call took {soonest:?}"));
         }
-        if bench.files() != files {
-            wrong.push(format!("{name}: files {files:?} -> {:?}", bench.files()));
+        let now = bench.files();
+        if now != files {
+            let (gone, new) = (without(&files, &now), without(&now, &files));
+            wrong.push(format!("{name}: files {gone:?} are gone, {new:?} are new"));
         }
     }
     bench.honest("b");
-    assert_eq!(processes("glovebox-tool"), 0);
+    assert_eq!(bench.processes("glovebox-tool"), 0);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Those of `files` that are not in `others`.
+fn without<'a>(files: &'a [PathBuf], others: &[PathBuf]) -> Vec<&'a PathBuf> {
+    let missing = files.iter().filter(|file| !others.contains(file));
+    missing.collect()
 }
 
 #[test]
@@ -131,7 +140,7 @@ fn hostile_calls_in_a_row_leave_the_runner_as_it_was() {
         let _ = bench.call("a", hostile[round % hostile.len()], &json!({}));
     }
     bench.honest("a");
-    assert_eq!(processes("glovebox-tool"), 0);
+    assert_eq!(bench.processes("glovebox-tool"), 0);
 }
 
 #[test]
@@ -162,5 +171,5 @@ fn bombs_beside_honest_calls_do_them_no_harm() {
             }
         }
     });
-    assert_eq!(processes("glovebox-tool"), 0);
+    assert_eq!(bench.processes("glovebox-tool"), 0);
 }

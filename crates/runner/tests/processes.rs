@@ -8,7 +8,7 @@
 
 mod bench;
 
-use bench::{Bench, pids, processes};
+use bench::Bench;
 use glovebox_runner::FailureKind::{Killed, Memory, Timeout, Unavailable};
 use glovebox_runner::{CallFailure, CallLimits, CallReport, Engine};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ impl Bench {
             let begun = Instant::now();
             let process = loop {
                 // It is confined before it runs the tool's code.
-                let found = pids("glovebox-tool").into_iter().find(|dir| {
+                let found = self.pids("glovebox-tool").into_iter().find(|dir| {
                     let limits = limits(dir).unwrap_or_default();
                     limits.get("Max file size").is_some_and(|max| max == "0")
                 });
@@ -190,7 +190,7 @@ fn a_process_that_breaks_the_rules_is_ended_at_once() {
         assert!(failure.message.contains(told), "{body}: {failure:?}");
         assert!(begun.elapsed() < SOON, "{body}: {:?}", begun.elapsed());
     }
-    assert_eq!(processes("max-old-space-size"), 0);
+    assert_eq!(bench.processes("max-old-space-size"), 0);
 }
 
 /// An answer counts once it is whole, whatever its process does then; a part of one is none.
@@ -223,7 +223,7 @@ fn an_answer_is_whole_or_none() {
     assert_eq!(outcome.unwrap_err().kind, Timeout);
     let (outcome, _) = run("closeSync(1); closeSync(0); for (;;);", 1500);
     assert_eq!(outcome.unwrap_err().kind, Timeout);
-    assert_eq!(processes("max-old-space-size"), 0);
+    assert_eq!(bench.processes("max-old-space-size"), 0);
 }
 
 /// A call whose sandbox dies says so, and the next one has another sandbox.
@@ -256,7 +256,7 @@ fn a_sandbox_that_dies_takes_its_calls_with_it_and_no_others() {
     assert_eq!(failure.kind, Unavailable, "{failure:?}");
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     bench.honest();
-    assert_eq!(processes("glovebox-tool"), 0);
+    assert_eq!(bench.processes("glovebox-tool"), 0);
 }
 
 /// Nothing of a call is there for the next one, of the same tenant in the same sandbox.

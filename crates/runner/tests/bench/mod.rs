@@ -7,7 +7,7 @@ use glovebox_runner::{
 };
 use glovebox_sandbox::{Registry, RegistryConfig};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use tempfile::TempDir;
@@ -17,6 +17,7 @@ static CONTEXT: LazyLock<Value> = LazyLock::new(|| json!({ "sessionId": "s1" }))
 
 pub(crate) struct Bench {
     pub(crate) runner: ToolRunner,
+    registry: Arc<Registry>,
     state: TempDir,
 }
 
@@ -40,7 +41,8 @@ impl Bench {
         };
         let registry = Arc::new(Registry::open(registry).unwrap());
         Self {
-            runner: ToolRunner::new(registry, config).unwrap(),
+            runner: ToolRunner::new(registry.clone(), config).unwrap(),
+            registry,
             state,
         }
     }
@@ -91,43 +93,46 @@ impl Bench {
         found.sort();
         found
     }
-}
 
-/// Processes that this test has started and that are left, by a word of their command line.
-pub(crate) fn processes(word: &str) -> usize {
-    pids(word).len()
-}
-
-/// Their directories in /proc.
-pub(crate) fn pids(word: &str) -> Vec<std::path::PathBuf> {
-    let entries = std::fs::read_dir("/proc").unwrap();
-    let dirs = entries.flatten().map(|entry| entry.path());
-    dirs.filter(|dir| {
-        let line = std::fs::read(dir.join("cmdline")).unwrap_or_default();
-        let is_meant = String::from_utf8_lossy(&line).contains(word);
-        is_meant && is_descendant(dir)
-    })
-    .collect()
-}
-
-/// Whether a process of /proc descends from this one.
-fn is_descendant(dir: &std::path::Path) -> bool {
-    let own = std::process::id().to_string();
-    let mut dir = dir.to_owned();
-    loop {
-        let Ok(status) = std::fs::read_to_string(dir.join("status")) else {
-            return false;
-        };
-        let parent = status
-            .lines()
-            .find_map(|line| line.strip_prefix("PPid:"))
-            .map_or("0", str::trim);
-        if parent == own {
-            return true;
-        }
-        if parent == "0" {
-            return false;
-        }
-        dir = std::path::Path::new("/proc").join(parent);
+    /// How many processes are in its sandboxes whose command line has a word.
+    pub(crate) fn processes(&self, word: &str) -> usize {
+        self.pids(word).len()
     }
+
+    /// Their directories in /proc. Other tests of the program have processes with the same words at the same time.
+    pub(crate) fn pids(&self, word: &str) -> Vec<PathBuf> {
+        let sandboxes: Vec<String> = self.inits();
+        let entries = std::fs::read_dir("/proc").unwrap();
+        let dirs = entries.flatten().map(|entry| entry.path());
+        dirs.filter(|dir| {
+            let line = std::fs::read(dir.join("cmdline")).unwrap_or_default();
+            let is_meant = String::from_utf8_lossy(&line).contains(word);
+            is_meant && ancestors(dir).any(|pid| sandboxes.contains(&pid))
+        })
+        .collect()
+    }
+
+    /// The first process of each of its sandboxes.
+    fn inits(&self) -> Vec<String> {
+        let entries = self.registry.list().unwrap().into_iter();
+        entries
+            .filter_map(|entry| {
+                let status = std::fs::read(entry.dir.join("status.json")).ok()?;
+                let status: Value = serde_json::from_slice(&status).unwrap();
+                Some(status["process"]["pid"].as_u64()?.to_string())
+            })
+            .collect()
+    }
+}
+
+/// The parent of a process of /proc, its parent, and so on.
+fn ancestors(dir: &Path) -> impl Iterator<Item = String> {
+    let parent = |dir: &Path| {
+        let status = std::fs::read_to_string(dir.join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        Some(line.trim().to_owned()).filter(|pid| pid != "0")
+    };
+    std::iter::successors(parent(dir), move |pid| {
+        parent(&Path::new("/proc").join(pid))
+    })
 }
