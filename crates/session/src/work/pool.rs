@@ -23,6 +23,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -90,6 +91,8 @@ pub struct WarmSandbox {
     started: Instant,
     record: PathBuf,
     registry: Arc<Registry>,
+    /// Those of its pool that were lost.
+    lost: Arc<AtomicU64>,
     /// Whether the workspace goes with it.
     has_workspace: bool,
     /// Whether it is somebody else's now.
@@ -110,6 +113,12 @@ impl WarmSandbox {
     fn is_running(&self) -> bool {
         let entry = self.registry.entry(&self.name).ok().flatten();
         entry.is_some_and(|entry| entry.state == SandboxState::Ready)
+    }
+
+    /// It has ended while it waited. One that is being killed still seems to run: it may be that nobody notices before its
+    /// work begins.
+    fn note_lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -141,6 +150,8 @@ struct PoolCore {
     size: usize,
     dir: PathBuf,
     workspaces: PathBuf,
+    /// How many ended while they waited.
+    lost: Arc<AtomicU64>,
     state: Mutex<PoolState>,
     changed: Condvar,
     /// Tells others that the owner lives.
@@ -153,7 +164,6 @@ struct PoolState {
     /// None is started before.
     has_begun: bool,
     is_closing: bool,
-    lost: u64,
     problem: Option<String>,
     /// Until when no sandbox is started.
     rest_until: Option<Instant>,
@@ -198,6 +208,7 @@ impl WarmPool {
             size,
             dir: own,
             workspaces,
+            lost: Arc::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
             _lock: lock,
@@ -232,7 +243,7 @@ impl WarmPool {
                 warm.has_workspace = false;
                 return Some(warm);
             }
-            self.shared.state().lost += 1;
+            warm.note_lost();
         }
     }
 
@@ -257,7 +268,7 @@ impl WarmPool {
         PoolStatus {
             size: self.shared.size,
             ready: state.ready.len(),
-            lost: state.lost,
+            lost: self.shared.lost.load(Ordering::Relaxed),
             problem: state.problem.clone(),
         }
     }
@@ -353,10 +364,10 @@ impl PoolCore {
             let mut state = self.state();
             let at = state.ready.iter().position(|warm| warm.name == name);
             let removed = at.and_then(|at| state.ready.remove(at));
-            if removed.is_some() && !is_running {
-                state.lost += 1;
-            }
             drop(state);
+            if let Some(warm) = removed.as_ref().filter(|_| !is_running) {
+                warm.note_lost();
+            }
             drop(removed);
         }
     }
@@ -385,6 +396,7 @@ impl PoolCore {
             spec: resolved.spec,
             started: Instant::now(),
             registry: Arc::clone(&source.registry),
+            lost: Arc::clone(&self.lost),
             has_workspace: true,
             is_given: false,
             name,
@@ -421,11 +433,13 @@ impl WorkSession {
         if resolved.spec != warm.spec {
             return Ok(None);
         }
-        let Ok(sandbox) = caller.registry.connect(&warm.name) else {
+        let connected = caller.registry.connect(&warm.name);
+        let Ok(sandbox) = connected.and_then(|sandbox| sandbox.ping().map(|_| sandbox)) else {
+            warm.note_lost();
             return Ok(None);
         };
         // From here on it is this work's, whatever becomes of the process: what is used is no pool's.
-        if sandbox.ping().is_err() || fs::remove_file(&warm.record).is_err() {
+        if fs::remove_file(&warm.record).is_err() {
             return Ok(None);
         }
         warm.is_given = true;
