@@ -67,7 +67,7 @@ test("axe finds nothing, and every page fits its window", async ({ page, server,
   await expect(page.getByRole("link", { name: "Open preview of port 8123 in a new tab" })).toBeVisible();
   await look("ports");
   await page.goto(`${server.url}/status`);
-  await expect(page.getByText("Sandboxes")).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Sandboxes" })).toBeVisible();
   await look("health");
   await page.goto(server.url);
   await expect(page.getByRole("listitem")).toHaveCount(1);
