@@ -77,6 +77,7 @@ pub fn serve(
             logins,
             mcp: Arc::clone(&mcp),
             previews,
+            chats: Arc::default(),
         };
         tokio::spawn(Arc::clone(&app).stop_idle());
         tokio::spawn(Arc::clone(&app).end_old_sandboxes());

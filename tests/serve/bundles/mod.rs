@@ -64,6 +64,7 @@ export const reaches = tool({
   description: "t", inputSchema: any,
   execute: () => [typeof process, typeof Deno, typeof WebAssembly, typeof XMLHttpRequest].join(),
 });
+export const newer = tool({ description: "t", inputSchema: any, execute: () => new (class { accessor n = 1; })().n });
 "#;
 
 fn put(client: &Client, text: &str) -> Answer {

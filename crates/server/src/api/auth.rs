@@ -4,6 +4,7 @@
 //! with a cookie must come from a page of this server's own (`Origin`, `Sec-Fetch-Site`): a cookie is sent by whatever
 //! page asks for it.
 
+use super::chat::OpenChats;
 use super::error::{ApiError, ApiResult};
 use super::interface;
 use super::mcp::McpServices;
@@ -225,6 +226,7 @@ pub(crate) struct Shared {
     pub logins: Arc<Logins>,
     pub mcp: Arc<McpServices>,
     pub previews: Arc<Previews>,
+    pub chats: Arc<OpenChats>,
 }
 
 /// Lets a request in, with its [`Principal`], or answers it.

@@ -23,8 +23,9 @@ use glovebox_proto::{Code, Fault};
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use utoipa::ToSchema;
 
 const MAX_ID_CHARS: usize = 128;
@@ -77,7 +78,7 @@ pub(crate) struct ChatPart {
     responses(
         (status = 200, description = "Chunks of the AI SDK's UI message stream, version 1", body = String, content_type = "text/event-stream"),
         (status = 404, description = "There is no such bundle or agent: `details.agents` has those there are", body = ErrorBody),
-        (status = 409, description = "The chat has more messages than were said here", body = ErrorBody),
+        (status = 409, description = "The chat has more messages than were said here, or is taking another one", body = ErrorBody),
         (status = "4XX", description = "Refused, or wrong", body = ErrorBody))
 )]
 pub(super) async fn send(
@@ -89,8 +90,13 @@ pub(super) async fn send(
     let request = body.value;
     check_id(&request.id)?;
     let is_resumable = request.resumable;
+    let open = shared.chats.enter(&principal.name, &request.id)?;
     let app = Arc::clone(&shared.app);
-    let (id, after) = blocking(move || begin(&app, &principal, &request)).await??;
+    let begun = blocking(move || {
+        let _open = open;
+        begin(&app, &principal, &request)
+    });
+    let (id, after) = begun.await??;
     let live = shared.app.live(&id);
     let presence = ChatPresence(live.clone().filter(|_| !is_resumable));
     Ok(stream_chat(&shared.app, id, live, after, presence))
@@ -247,6 +253,39 @@ fn stream_chat(
     response
 }
 
+/// Chats of users in which a message is being taken. Of two messages at once in one chat the second would be placed where
+/// the first one is, so it is refused.
+#[derive(Debug, Default)]
+pub(crate) struct OpenChats(Mutex<HashSet<(String, String)>>);
+
+impl OpenChats {
+    fn enter(self: &Arc<Self>, user: &str, chat: &str) -> ApiResult<OpenChat> {
+        let key = (user.to_owned(), chat.to_owned());
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.insert(key.clone()) {
+            let chats = Arc::clone(self);
+            return Ok(OpenChat { chats, key });
+        }
+        let fault = Fault::failed(Code::Conflict, "the chat is taking another message");
+        Err(fault.remedy("send it again after that").retryable().into())
+    }
+}
+
+/// A message on its way into a chat; the next one may come when it is dropped.
+#[derive(Debug)]
+struct OpenChat {
+    chats: Arc<OpenChats>,
+    key: (String, String),
+}
+
+impl Drop for OpenChat {
+    fn drop(&mut self) {
+        let open = self.chats.0.lock();
+        open.unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.key);
+    }
+}
+
 /// The chunks of events, to the end of what the agent does.
 fn to_chunks(
     events: impl Stream<Item = Sent> + Send + 'static,
@@ -287,5 +326,23 @@ impl Drop for ChatPresence {
         if let Some(live) = &self.0 {
             live.stop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chat_takes_one_message_at_a_time() {
+        let chats = Arc::new(OpenChats::default());
+        let first = chats.enter("ann", "c").unwrap();
+        assert!(chats.enter("ann", "c").is_err());
+        let _others = [
+            chats.enter("bob", "c").unwrap(),
+            chats.enter("ann", "d").unwrap(),
+        ];
+        drop(first);
+        chats.enter("ann", "c").unwrap();
     }
 }
