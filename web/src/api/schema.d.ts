@@ -1727,7 +1727,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description The chat has more messages than were said here */
+            /** @description The chat has more messages than were said here, or is taking another one */
             409: {
                 headers: {
                     [name: string]: unknown;
