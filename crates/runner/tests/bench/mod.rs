@@ -101,13 +101,13 @@ impl Bench {
 
     /// Their directories in /proc. Other tests of the program have processes with the same words at the same time.
     pub(crate) fn pids(&self, word: &str) -> Vec<PathBuf> {
-        let sandboxes: Vec<String> = self.inits();
+        let inits = self.inits();
         let entries = std::fs::read_dir("/proc").unwrap();
         let dirs = entries.flatten().map(|entry| entry.path());
         dirs.filter(|dir| {
             let line = std::fs::read(dir.join("cmdline")).unwrap_or_default();
             let is_meant = String::from_utf8_lossy(&line).contains(word);
-            is_meant && ancestors(dir).any(|pid| sandboxes.contains(&pid))
+            is_meant && ancestors(dir).any(|pid| inits.contains(&pid))
         })
         .collect()
     }
