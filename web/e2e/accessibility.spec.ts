@@ -69,6 +69,9 @@ test("axe finds nothing, and every page fits its window", async ({ page, server,
   await page.goto(`${server.url}/status`);
   await expect(page.getByRole("heading", { name: "Sandboxes" })).toBeVisible();
   await look("health");
+  await page.goto(`${server.url}/api-docs#post-api-tasks`);
+  await expect(page.getByText("Request body")).toBeVisible();
+  await look("api-docs");
   await page.goto(server.url);
   await expect(page.getByRole("listitem")).toHaveCount(1);
   await look("sessions");

@@ -24,6 +24,8 @@ export class TestServer {
   private backend = 0;
   private isCut = false;
   private models: string[] = [];
+  /** The administrator's. */
+  readonly token = TOKEN;
   url = "";
 
   /** Starts with models that play these recordings; `demo` is there besides. The names of the models. */

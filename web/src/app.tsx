@@ -1,5 +1,5 @@
 // The frame around every page: header, login, the state of the connection, and which page an address means.
-import { Component, type ReactNode, useEffect, useState } from "react";
+import { Component, lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import { setLoggedOutHandler } from "./api/client";
 import { useIsOffline } from "./model/hooks";
 import { useServerStatus } from "./model/status";
@@ -8,9 +8,12 @@ import { LoginPage } from "./pages/login";
 import { SessionPage } from "./pages/session";
 import { SessionsPage } from "./pages/sessions";
 import { EnvironmentStrip } from "./parts/environment-strip";
-import { Empty, OfflineBar } from "./parts/states";
+import { Empty, Loading, OfflineBar } from "./parts/states";
 import { ThemeSwitch } from "./parts/theme-switch";
 import { Link, usePath } from "./router";
+
+/** Few look at it, so it is read when it is first asked for. */
+const ApiDocsPage = lazy(() => import("./pages/api-docs").then(({ ApiDocsPage }) => ({ default: ApiDocsPage })));
 
 export function App() {
   const [isLoggedOut, setLoggedOut] = useState(false);
@@ -33,6 +36,7 @@ export function App() {
             <nav aria-label="Main" className="flex gap-1 text-sm">
               <NavLink href="/" label="Sessions" isCurrent={path.length === 0 || path[0] === "sessions"} />
               <NavLink href="/status" label="Health" isCurrent={path[0] === "status"} />
+              <NavLink href="/api-docs" label="API" isCurrent={path[0] === "api-docs"} />
             </nav>
           )}
           <div className="ml-auto">
@@ -54,7 +58,7 @@ export function App() {
 function NavLink({ href, label, isCurrent }: { href: string; label: string; isCurrent: boolean }) {
   const style = isCurrent ? "bg-sunken text-ink" : "text-muted hover:bg-sunken hover:text-ink";
   return (
-    <Link href={href} aria-current={isCurrent ? "page" : undefined} className={`rounded-md px-3 py-1 font-medium ${style}`}>
+    <Link href={href} aria-current={isCurrent ? "page" : undefined} className={`rounded-md px-2 py-1 font-medium sm:px-3 ${style}`}>
       {label}
     </Link>
   );
@@ -64,6 +68,13 @@ function Page({ path }: { path: string[] }) {
   const [first, second, third, ...rest] = path;
   if (first === undefined) return <SessionsPage />;
   if (first === "status" && second === undefined) return <HealthPage />;
+  if (first === "api-docs" && second === undefined) {
+    return (
+      <Suspense fallback={<Loading what="the description of the API" />}>
+        <ApiDocsPage />
+      </Suspense>
+    );
+  }
   if (first === "sessions" && second !== undefined) {
     return <SessionPage key={second} id={second} view={third ?? "conversation"} rest={rest} />;
   }
@@ -74,6 +85,10 @@ function Page({ path }: { path: string[] }) {
       <Empty title="There is no such page">
         <Link href="/" className="link">
           Go to the sessions
+        </Link>
+        , or to the{" "}
+        <Link href="/api-docs" className="link">
+          description of the API
         </Link>
       </Empty>
     </>

@@ -960,7 +960,7 @@ export interface components {
             placement: string;
             /** @description Why the sandbox could not be looked at. */
             problem?: string | null;
-            sandbox?: components["schemas"]["SandboxView"] | null;
+            sandbox?: components["schemas"]["SandboxFactsView"] | null;
             /** @description Whether the facts are there. */
             state: components["schemas"]["EnvironmentState"];
         };
@@ -1181,6 +1181,21 @@ export interface components {
             /** @description Its name. */
             checkpoint_id: string;
         };
+        /** @description A new sandbox. Each text is one line of plain characters, and empty where nothing is known. */
+        SandboxFactsView: {
+            /** @description Architecture, such as `x86_64`. */
+            arch: string;
+            /** @description Where commands start. */
+            directory: string;
+            /** @description Kernel, such as `Linux 6.1.0-28-amd64`. */
+            kernel: string;
+            /** @description System, such as `Debian GNU/Linux 12 (bookworm)`. */
+            os: string;
+            /** @description Programs that were found, those with a version first. */
+            programs: components["schemas"]["ProgramView"][];
+            /** @description Time zone. */
+            time_zone: string;
+        };
         /** @description What each sandbox may use; null where nothing limits it. */
         SandboxLimits: {
             /**
@@ -1200,20 +1215,19 @@ export interface components {
             /** @description In the order of their names. */
             sandboxes: components["schemas"]["SandboxView"][];
         };
-        /** @description A new sandbox. Each text is one line of plain characters, and empty where nothing is known. */
+        /** @description A sandbox. */
         SandboxView: {
-            /** @description Architecture, such as `x86_64`. */
-            arch: string;
-            /** @description Where commands start. */
-            directory: string;
-            /** @description Kernel, such as `Linux 6.1.0-28-amd64`. */
-            kernel: string;
-            /** @description System, such as `Debian GNU/Linux 12 (bookworm)`. */
-            os: string;
-            /** @description Programs that were found, those with a version first. */
-            programs: components["schemas"]["ProgramView"][];
-            /** @description Time zone. */
-            time_zone: string;
+            /**
+             * Format: int64
+             * @description When it was made, in milliseconds since 1970.
+             */
+            created_unix_ms: number;
+            /** @description Its name. */
+            id: string;
+            /** @description `starting`, `ready`, `stopped` or another word for how it stands. */
+            state: string;
+            /** @description Whose it is. */
+            user: string;
         };
         /**
          * @description Whether the server can work.

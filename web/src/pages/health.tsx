@@ -3,6 +3,7 @@ import { type Health, type Quotas, getQuotas } from "../api/client";
 import { usePolled, useTitle } from "../model/hooks";
 import { QuotaTables } from "../parts/quotas";
 import { Badge, ErrorBox, Loading } from "../parts/states";
+import { Link } from "../router";
 
 const NAMES: Record<string, string> = { sandbox: "Sandboxes", sessions: "Sessions", disk: "Disk", pool: "Sandboxes ahead" };
 
@@ -44,6 +45,10 @@ export function HealthPage() {
               /metrics
             </a>
             , the description of the API is at{" "}
+            <Link className="link" href="/api-docs">
+              /api-docs
+            </Link>
+            , for programs at{" "}
             <a className="link" href="/api/openapi.json">
               /api/openapi.json
             </a>

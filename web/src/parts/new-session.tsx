@@ -2,7 +2,7 @@
 import { type FormEvent, type KeyboardEvent, useState } from "react";
 import { post, type TaskRequest, type WorkspaceChoice } from "../api/client";
 import { useAction } from "../model/hooks";
-import { navigate } from "../router";
+import { Link, navigate } from "../router";
 import { ErrorBox } from "./states";
 import { WorkspaceField } from "./workspace-field";
 
@@ -119,6 +119,12 @@ export function NewSession() {
           {action.isBusy ? "Starting…" : "Start session"}
         </button>
         <span className="hidden text-sm text-muted sm:inline">Ctrl + Enter</span>
+        <span className="ml-auto text-sm text-muted">
+          Or from a program:{" "}
+          <Link href="/api-docs#post-api-tasks" className="link">
+            API
+          </Link>
+        </span>
       </div>
     </form>
   );

@@ -57,7 +57,8 @@ function Paragraphs({ text }: { text: string }) {
   });
 }
 
-function Inline({ text }: { text: string }): ReactNode {
+/** A piece of a line: `code` and **strong** words, the rest as it is. */
+export function Inline({ text }: { text: string }): ReactNode {
   return text.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).map((piece, index) => {
     if (piece.startsWith("`") && piece.endsWith("`") && piece.length > 2) {
       return (

@@ -44,6 +44,7 @@ pub(crate) struct ExecuteRequest {
     /// `quickjs` or `node`: what runs its tools; a session keeps its own.
     engine: Option<String>,
     /// What it is to do.
+    #[schema(min_length = 1)]
     input: String,
     /// A session of it that goes on with that.
     session_id: Option<String>,

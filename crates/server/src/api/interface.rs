@@ -27,11 +27,12 @@ macro_rules! asset {
 }
 
 /// The only page comes first.
-static ASSETS: [Asset; 6] = [
+static ASSETS: [Asset; 7] = [
     asset!("index.html", "text/html; charset=utf-8"),
     asset!("assets/app.js", "text/javascript; charset=utf-8"),
     asset!("assets/app.css", "text/css; charset=utf-8"),
     asset!("assets/terminal.js", "text/javascript; charset=utf-8"),
+    asset!("assets/api-docs.js", "text/javascript; charset=utf-8"),
     asset!("theme.js", "text/javascript; charset=utf-8"),
     asset!("favicon.svg", "image/svg+xml"),
 ];
@@ -113,6 +114,7 @@ mod tests {
         assert_eq!(find("/", &any), Some(0));
         assert_eq!(find("/sessions/s-1/files/src/main.rs", &page), Some(0));
         assert_eq!(find("/apiary", &page), Some(0));
+        assert_eq!(find("/api-docs", &page), Some(0));
         assert_eq!(find("/sessions/s-1", &any), None);
         for path in ["/api", "/api/nothing", "/health/x", "/assets/old.js"] {
             assert_eq!(find(path, &page), None, "{path}");

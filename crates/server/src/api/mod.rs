@@ -36,6 +36,7 @@ use auth::Principal;
 pub(crate) use auth::{Logins, Shared};
 use error::{ApiError, ApiResult};
 pub(crate) use mcp::McpServices;
+use page::TokenScheme;
 pub(crate) use preview::Previews;
 
 use crate::store::{AuditEntry, Decision, Owned, Scope};
@@ -57,10 +58,23 @@ use utoipa_axum::routes;
 #[openapi(
     info(
         title = "Glovebox",
-        description = "Sessions of agents, each in a sandbox of its own. Every request needs `Authorization: Bearer TOKEN`.",
+        description = "Sessions of agents, each in a sandbox of its own. Every request but those about health needs `Authorization: Bearer TOKEN`.",
         license(name = "MIT OR Apache-2.0")
     ),
-    paths(files::read)
+    paths(files::read),
+    security(("token" = [])),
+    modifiers(&TokenScheme),
+    // Readers see the groups in this order.
+    tags(
+        (name = "sessions", description = "Tasks for agents: begin them, follow them, answer them, end them."),
+        (name = "changes", description = "What a session wrote: its diff, its files, and taking changes over."),
+        (name = "checkpoints", description = "Files of a session as they were: keep them, go back to them, begin there."),
+        (name = "workspaces", description = "What sessions begin with: directories of the operator's, and uploads."),
+        (name = "sandboxes", description = "Sandboxes and single calls of tools, without an agent."),
+        (name = "bundles", description = "Agents and tools that a JavaScript or TypeScript file declares."),
+        (name = "mcp", description = "The tools of a sandbox for clients of the Model Context Protocol."),
+        (name = "operation", description = "How the server stands, what its machine is like, and what it counts.")
+    )
 )]
 struct ApiDescription;
 

@@ -5,6 +5,20 @@ use axum::response::{IntoResponse, Response};
 use glovebox_proto::{Code, Fault};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use utoipa::Modify;
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+
+/// Declares `token`, the scheme that every operation names which needs a user: `Authorization: Bearer TOKEN`.
+pub(super) struct TokenScheme;
+
+impl Modify for TokenScheme {
+    fn modify(&self, openapi: &mut OpenApi) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        let components = openapi.components.get_or_insert_default();
+        components.add_security_scheme("token", scheme);
+    }
+}
 
 /// The description of the API.
 pub(super) async fn description() -> Response {
@@ -14,7 +28,7 @@ pub(super) async fn description() -> Response {
 /// No such route.
 pub(super) fn not_found() -> ApiError {
     let fault = Fault::failed(Code::NotFound, "there is nothing at this address")
-        .remedy("/api/openapi.json describes what there is");
+        .remedy("/api/openapi.json describes what there is, /api-docs shows it in a browser");
     ApiError::new(StatusCode::NOT_FOUND, fault)
 }
 
@@ -24,6 +38,6 @@ pub(super) async fn wrong_method() -> ApiError {
         Code::InvalidArgument,
         "this address does not take that method",
     )
-    .remedy("/api/openapi.json describes what it takes");
+    .remedy("/api/openapi.json describes what it takes, /api-docs shows it in a browser");
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, fault)
 }

@@ -94,7 +94,7 @@ pub(super) async fn sandbox_ports(
 #[serde(deny_unknown_fields)]
 pub(crate) struct PreviewRequest {
     /// The port that a program listens on.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 65535)]
     port: u16,
     /// Where the browser is led: a path of the program, with its query; `/` without it.
     #[serde(default = "root")]
@@ -191,7 +191,7 @@ pub(super) async fn of_sandbox(
 /// Go to the preview of a port of a session's sandbox: what a link in the interface leads to.
 #[utoipa::path(
     get, path = "/api/sessions/{id}/previews/{port}", tag = "sessions", operation_id = "open_session_preview",
-    params(("id" = String, Path, description = "Its name"), ("port" = u16, Path, description = "The port")),
+    params(("id" = String, Path, description = "Its name"), ("port" = u16, Path, description = "The port", minimum = 1, maximum = 65535)),
     responses((status = 303, description = "To an address that lets this browser in, once"),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
 )]

@@ -17,6 +17,7 @@ pub(super) struct ListQuery {
     /// Only those in one of these states, separated by commas.
     state: Option<String>,
     /// At most so many, from 1 to 1000; 500 when it is not said.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// Those after the page whose `next` this was.
     after: Option<String>,

@@ -295,6 +295,7 @@ pub(super) async fn cancel(
 #[serde(deny_unknown_fields)]
 pub(crate) struct MessageRequest {
     /// The words, at most 1 MiB.
+    #[schema(min_length = 1)]
     text: String,
     /// Whether the agent stops what it does to hear them; without it, it hears them when it has ended.
     #[serde(default)]

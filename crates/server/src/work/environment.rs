@@ -31,7 +31,7 @@ pub(crate) struct EnvironmentSnapshot {
     /// The machine that serves.
     pub host: HostView,
     /// A new sandbox; `null` until one was looked at. After a failure, what was found before it.
-    pub sandbox: Option<SandboxView>,
+    pub sandbox: Option<SandboxFactsView>,
     /// Why the sandbox could not be looked at.
     pub problem: Option<String>,
     /// When this was captured, in UTC, such as `2026-11-24T12:00:00Z`.
@@ -84,7 +84,7 @@ pub(crate) struct HostView {
 
 /// A new sandbox. Each text is one line of plain characters, and empty where nothing is known.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct SandboxView {
+pub(crate) struct SandboxFactsView {
     /// System, such as `Debian GNU/Linux 12 (bookworm)`.
     pub os: String,
     /// Kernel, such as `Linux 6.1.0-28-amd64`.
@@ -139,7 +139,7 @@ impl HostView {
     }
 }
 
-impl SandboxView {
+impl SandboxFactsView {
     fn new(facts: SandboxFacts) -> Self {
         let SystemFacts {
             os,
@@ -247,7 +247,7 @@ impl App {
         let before = self.status.environment();
         let host = HostFacts::capture(&self.config.host);
         let (sandbox, problem) = match looked {
-            Ok(facts) => (Some(SandboxView::new(facts)), None),
+            Ok(facts) => (Some(SandboxFactsView::new(facts)), None),
             Err(problem) => (before.sandbox.clone(), Some(problem)),
         };
         let mut now = EnvironmentSnapshot {
@@ -304,7 +304,7 @@ mod tests {
         now.host.user = "ann".to_owned();
         now.captured_at = "later".to_owned();
         assert_eq!(changes(&before, &now), ["host.user"]);
-        now.sandbox = Some(SandboxView::new(SandboxFacts::default()));
+        now.sandbox = Some(SandboxFactsView::new(SandboxFacts::default()));
         assert!(changes(&before, &now).contains(&"sandbox.kernel".to_owned()));
     }
 }

@@ -32,6 +32,7 @@ const END_LOOK: Duration = Duration::from_millis(10);
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskRequest {
     /// What is to be done, at most 1 MiB.
+    #[schema(min_length = 1)]
     pub task: String,
     /// A session that is to go on with it; without one, a session begins.
     pub session_id: Option<String>,
