@@ -36,6 +36,7 @@
 mod accounting;
 mod archives;
 mod bundles;
+mod contract;
 mod criteria;
 mod environment;
 mod events;

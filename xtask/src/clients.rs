@@ -10,6 +10,8 @@ use std::process::Command;
 const PYTHON: &str = "mcp==2.3.0";
 /// The HTTP client that most programs in Python use, with what it needs.
 const REQUESTS: &str = "requests==2.34.2";
+/// What tries an HTTP API by its description; and what makes its requests, so that they are the same everywhere.
+const SCHEMATHESIS: &str = "schemathesis==4.32.5 hypothesis==6.170.17";
 /// The official inspector; later ones want a newer Node than distributions have.
 const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
 /// The official conformance suite; later ones want a newer Node than distributions have.
@@ -33,23 +35,9 @@ pub(crate) fn dir() -> PathBuf {
 
 /// Installs what is missing, and says what cannot be: the tests that need it then skip and say so.
 pub(crate) fn install_missing() {
-    install("python", PYTHON, |dir| {
-        let mut venv = Command::new("python3");
-        // Without a pip of its own: distributions keep what that needs in one more package.
-        venv.args(["-m", "venv", "--clear", "--without-pip"])
-            .arg(dir);
-        let mut pip = Command::new("python3");
-        pip.args([
-            "-m",
-            "pip",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--python",
-        ])
-        .arg(dir.join("bin/python3"))
-        .args(["install", PYTHON]);
-        vec![venv, pip]
-    });
+    for (name, packages) in [("python", PYTHON), ("schemathesis", SCHEMATHESIS)] {
+        install(name, packages, |dir| python_environment(dir, packages));
+    }
     install("requests", REQUESTS, |dir| {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"])
@@ -85,6 +73,26 @@ pub(crate) fn install_rivals() {
             });
         }
     }
+}
+
+/// Commands that make an environment of Python's with these packages.
+fn python_environment(dir: &Path, packages: &str) -> Vec<Command> {
+    let mut venv = Command::new("python3");
+    // Without a pip of its own: distributions keep what that needs in one more package.
+    venv.args(["-m", "venv", "--clear", "--without-pip"])
+        .arg(dir);
+    let mut pip = Command::new("python3");
+    pip.args([
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--python",
+    ])
+    .arg(dir.join("bin/python3"))
+    .arg("install")
+    .args(packages.split_ascii_whitespace());
+    vec![venv, pip]
 }
 
 fn npm(dir: &Path, packages: &str) -> Command {
