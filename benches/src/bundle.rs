@@ -93,6 +93,8 @@ impl Runner {
     ) -> Result<CallReport, CallFailure> {
         let request = ToolRequest {
             tenant,
+            tool: "tool",
+            session: None,
             engine,
             code,
             input: &input(),

@@ -267,6 +267,99 @@ fn what_is_decided_while_no_server_runs_is_written_down_by_the_next() {
     }
 }
 
+/// A script that calls tools, and a sandbox that is made beside another one: each decision is the user's and names the
+/// call, whichever way it came.
+#[test]
+fn what_scripts_and_sandboxes_beside_others_ask_for_is_written_down_with_the_call() {
+    let person = Person::myself();
+    let port = host();
+    person.write(
+        "home/.config/glovebox/glovebox.toml",
+        "toolset = \"full\"\n",
+    );
+    let nested = format!(
+        "const it = await tools.Bash({{ command: {} }}); console.log(JSON.stringify(it));",
+        json!("getent hosts script.test; exit 0")
+    );
+    let model = recording(
+        &person,
+        "scripts",
+        &[("RunJS", json!({ "source": nested }))],
+    );
+    let args =
+        format!("--project . --model {model} --net egress --allow web.test:{port}=127.0.0.1");
+    let server = Server::start(&person, &args);
+    let admin = server.admin();
+    let ann_token = token(&person, "ann --scope run");
+    let ann = server.client(&ann_token);
+    let session = ann.submit(&json!({ "task": "t" }));
+    ann.follow_to_end(&session);
+    let sandbox = start_sandbox(&ann);
+    let spawned = |client: &Client| -> String {
+        let made = call(client, &sandbox, "Spawn", &json!({}));
+        made["facts"]["sandbox"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{made}"))
+            .to_owned()
+    };
+    let exec = |client: &Client, name: &str, command: &str| {
+        let arguments = json!({ "name": name, "command": command });
+        call(client, &sandbox, "SandboxExec", &arguments)
+    };
+    let child = spawned(&ann);
+    let told = exec(&ann, &child, &ask(port));
+    assert!(told["text"].as_str().unwrap().contains("hello"), "{told}");
+    exec(&ann, &child, "getent hosts child.test");
+    assert_eq!(egress(&admin, "allowed", ""), 1);
+    assert!(egress(&admin, "refused", "unlisted") >= 2);
+    let entries = audit(&person);
+    let hosts = of(&entries, "egress", "ann");
+    let about = |host: &str| -> &Value {
+        let found = hosts.iter().find(|entry| entry["host"] == host);
+        found.unwrap_or_else(|| panic!("{host}: {hosts:?}"))
+    };
+    let calls = of(&entries, "tool", "ann");
+    let ids = |tool: &str| -> Vec<&Value> {
+        let mine = calls.iter().filter(|entry| entry["tool"] == tool);
+        mine.map(|entry| &entry["call"]).collect()
+    };
+    let script = about("script.test");
+    assert_eq!(script["session"], json!(session));
+    assert_eq!(script["calls"], json!(["c0"]), "{script}");
+    let web = about("web.test");
+    assert_eq!(web["sandbox"], json!(child));
+    assert_eq!(web["verdict"], "allowed");
+    let executed = ids("SandboxExec");
+    assert_eq!(web["calls"], json!([executed[0]]), "{web}");
+    assert_eq!(about("child.test")["calls"], json!([executed[1]]));
+
+    // What was told a moment ago is told again when its sandbox ends: by a call...
+    exec(&ann, &child, "getent hosts child.test");
+    exec(&ann, &child, "getent hosts last.test");
+    call(&ann, &sandbox, "SandboxKill", &json!({ "name": child }));
+    // ... or with the one from which it was made, also under the next server.
+    let child = spawned(&ann);
+    exec(&ann, &child, "getent hosts again.test");
+    assert_eq!(server.end(), Some(0));
+    let server = Server::start(&person, &args);
+    let ann = server.client(&ann_token);
+    exec(&ann, &child, "getent hosts later.test");
+    ann.delete(&sandbox).expect(204);
+    let entries = audit(&person);
+    let count = |host: &str| {
+        let about = entries.iter().filter(|entry| entry["host"] == host);
+        about.filter(|entry| entry["user"] == "ann").count()
+    };
+    for (host, lines) in [
+        ("child.test", 2),
+        ("last.test", 1),
+        ("again.test", 1),
+        ("later.test", 1),
+    ] {
+        assert_eq!(count(host), lines, "{host}: {entries:?}");
+    }
+}
+
 #[test]
 fn every_call_of_a_tool_is_counted_and_written_down_without_its_content() {
     let person = Person::myself();

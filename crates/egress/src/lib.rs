@@ -35,7 +35,7 @@ pub use connect_failure::ConnectFailure;
 pub use fetch::account::FetchAccount;
 pub use fetch::client::{CertificateError, FetchAnswer, FetchClient};
 pub use fetch::error::FetchError;
-pub use fetch::fetcher::{FetchBudget, FetchGroup, FetchReply, FetchSession, Fetcher};
+pub use fetch::fetcher::{FetchBudget, FetchCaller, FetchGroup, FetchReply, FetchSession, Fetcher};
 pub use fetch::request::{FetchRequest, MAX_URL_BYTES, Redirects};
 pub use outward::resolve::{Resolve, ResolveError, Resolver, SystemResolver};
 pub use policy::address::{AddressKind, kind};

@@ -330,3 +330,93 @@ async fn accept(listener: TcpListener, state: Arc<ProxyState>, places: Arc<Semap
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+    use crate::policy::name::Name;
+    use crate::record::limits::TrafficLimits;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use std::net::{IpAddr, UdpSocket as StdUdpSocket};
+
+    /// How long rules hold that are to end in a test.
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Remembers what it was told to add.
+    #[derive(Debug, Clone, Default)]
+    struct AddedAddresses(Arc<Mutex<Vec<(usize, Ipv4Addr)>>>);
+
+    impl AddAddress for AddedAddresses {
+        fn add_address(&self, number: usize, address: Ipv4Addr) -> io::Result<()> {
+            self.0.lock().unwrap().push((number, address));
+            Ok(())
+        }
+    }
+
+    #[derive(Debug)]
+    struct NoNames;
+
+    impl Resolve for NoNames {
+        fn addresses(&self, _: &Name) -> io::Result<Vec<IpAddr>> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+    }
+
+    fn free_port() -> u16 {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    }
+
+    /// A proxy on sockets of this machine, and the addresses that it was given.
+    fn start() -> (Proxy, AddedAddresses) {
+        let added = AddedAddresses::default();
+        let stream = |_| socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let sockets = Sockets {
+            names: StdUdpSocket::bind("127.0.0.1:0").unwrap().into(),
+            addresses: Box::new(added.clone()),
+            spare: (0..2).map(stream).collect(),
+            first_address: Ipv4Addr::new(198, 18, 0, 1),
+            proxy: SocketAddrV4::new(Ipv4Addr::LOCALHOST, free_port()),
+        };
+        let control = Arc::new(Control::new(Policy::default(), TrafficLimits::default()));
+        let proxy = Proxy::start(sockets, control, Arc::new(NoNames), None).unwrap();
+        (proxy, added)
+    }
+
+    /// Addresses stay a sandbox's own when the rules that opened them have ended, so that rules which follow each other
+    /// can come to more than any policy has.
+    #[test]
+    fn more_addresses_than_a_sandbox_can_have_are_refused_by_name_and_none_is_added() {
+        let (proxy, added) = start();
+        let handle = proxy.handle();
+        let port = free_port();
+        let words = |numbers: RangeInclusive<usize>| -> Vec<String> {
+            numbers
+                .map(|last| format!("192.0.2.{last}:{port}"))
+                .collect()
+        };
+        let many = MAX_ADDRESSES - 2;
+        handle.allow(&words(1..=many), Some(SHORT)).unwrap();
+        std::thread::sleep(2 * SHORT);
+        assert_eq!(handle.control().rules(), []);
+        // No policy has too many, and the sandbox would have.
+        let error = handle.allow(&words(many..=many + 3), None).unwrap_err();
+        let first_too_many = Ipv4Addr::new(192, 0, 2, u8::try_from(many + 3).unwrap());
+        assert!(
+            matches!(error, AllowError::TooManyAddresses { address } if address == first_too_many),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains("64 addresses have been opened"),
+            "{error}"
+        );
+        assert_eq!(handle.control().rules(), []);
+        assert_eq!(added.0.lock().unwrap().len(), many);
+        // What there is room for is opened, and what was opened before takes none.
+        handle.allow(&words(many - 1..=many + 2), None).unwrap();
+        let added = added.0.lock().unwrap();
+        assert_eq!(added.len(), MAX_ADDRESSES);
+        assert!(added.iter().map(|(number, _)| *number).eq(0..MAX_ADDRESSES));
+    }
+}

@@ -493,7 +493,7 @@ fn a_tool_reaches_granted_hosts_and_its_caller_is_told_what_opens_others() {
         let refused = call("http://other.example/", &allowed).expect_code(1).err();
         assert!(
             refused.contains("refused: other.example")
-                && refused.contains("(unlisted); `--allow other.example` opens it"),
+                && refused.contains("(unlisted); `--allow double=other.example` opens it"),
             "{engine}: {refused}"
         );
     }
@@ -505,6 +505,37 @@ fn a_tool_reaches_granted_hosts_and_its_caller_is_told_what_opens_others() {
     );
     let wrong = call(&url, &["--allow", "nmp"]).expect_code(2).err();
     assert!(wrong.contains("nmp"), "{wrong}");
+    // A rule for one tool, and one for a tool that is not there.
+    let own = format!("double={rule}");
+    for engine in ["quickjs", "node"] {
+        let ran = call(&url, &["--allow", &own, "--engine", engine]).expect_code(0);
+        assert_eq!((ran.out().as_str(), ran.err().as_str()), ("\"ok\"\n", ""));
+        let other = [
+            "--allow",
+            "other=b.example",
+            "--allow",
+            &format!("third={rule}"),
+        ];
+        let refused = call(&url, &other).expect_code(1).err();
+        let warning = "warning: no tool of the bundle has the name that --allow or --deny has before `=`: `other`, `third`";
+        assert_eq!(refused.matches(warning).count(), 1, "{refused}");
+        let opener = format!("`--allow double=api.example:{port}` opens it");
+        assert!(refused.contains(&opener), "{refused}");
+    }
+    let unclear = call(&url, &["--allow", "double=10.0.0.1"])
+        .expect_code(2)
+        .err();
+    assert!(unclear.contains("two ways"), "{unclear}");
+    let told = call(
+        &url,
+        &["--allow", &own, "--deny", "double=api.example", "--json"],
+    );
+    let told: Value = serde_json::from_str(&told.expect_code(1).out()).unwrap();
+    assert_eq!(
+        told["data"]["refused_hosts"][0]["remedy"],
+        "whoever runs the tool can leave out that `--deny`",
+        "{told}"
+    );
     call(&url, &["--deny", "a.example"]).expect_code(2);
 }
 

@@ -15,6 +15,10 @@ pub const MAX_WALL: Duration = Duration::from_secs(30);
 pub struct ToolRequest<'a> {
     /// On whose behalf: calls of different tenants never share a sandbox.
     pub tenant: &'a str,
+    /// The tool, by its name: it may reach the hosts that are granted to tools of that name.
+    pub tool: &'a str,
+    /// The session that the call is made in, if it is one: what its tools ask of hosts is counted for it.
+    pub session: Option<&'a str>,
     /// What runs it.
     pub engine: Engine,
     /// An ECMAScript module whose default export is the function.

@@ -1,15 +1,18 @@
 //! `fetch` of tools: the program inside asks, and the request is made out here, by the operator's policy and within a
 //! budget for each call. The process of the tool has no network, whatever it is granted.
 
+use crate::call::ToolRequest;
+use crate::grant::HostGrant;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_js::tool_call::frame;
 use glovebox_js::tool_fetch as wire;
-use glovebox_proto::{Code, Denial, EgressReason, Fault, Remedy};
+use glovebox_proto::{Code, EgressReason, Fault};
 use glovebox_sandbox::Input;
 use glovebox_sandbox::egress::{
-    FetchAccount, FetchAnswer, FetchBudget, FetchClient, FetchError, FetchGroup, FetchReply,
-    FetchRequest, FetchSession, Fetcher, Policy, Redirects, SystemResolver, TrafficNews,
+    FetchAccount, FetchAnswer, FetchBudget, FetchCaller, FetchClient, FetchError, FetchGroup,
+    FetchReply, FetchRequest, FetchSession, Fetcher, Policy, Redirects, SystemResolver,
+    TrafficNews,
 };
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
@@ -28,7 +31,7 @@ pub const CALL_BUDGET: FetchBudget = FetchBudget {
 const MAX_PARALLEL: usize = 32;
 /// The same of all calls of one tenant: whose servers are slow leaves others most of the places.
 const MAX_PARALLEL_OF_TENANT: usize = 8;
-/// Tenants without calls about whom something is to be told, where nobody asks.
+/// Tools about whose requests something is to be told or remembered.
 const MAX_ACCOUNTS: usize = 10_000;
 /// What one frame with a request may have: its body in base64, its address and its headers.
 pub(crate) const MAX_REQUEST_FRAME_BYTES: usize = 8 << 20;
@@ -37,15 +40,6 @@ const MAX_REFUSED: usize = 16;
 
 const _: () = assert!(CALL_BUDGET.sent_bytes / 3 * 4 + (1 << 20) < MAX_REQUEST_FRAME_BYTES);
 const _: () = assert!(CALL_BUDGET.answer_bytes / 3 * 4 + (2 << 20) < wire::MAX_REPLY_BYTES);
-
-/// Hosts that tools may reach with `fetch`. An operator grants them; a bundle cannot.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HostGrant {
-    /// Which.
-    pub policy: Policy,
-    /// Certificates (PEM) that are believed there besides those of this machine.
-    pub authorities: Vec<u8>,
-}
 
 /// A host that a tool asked for and may not reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,19 +50,28 @@ pub struct RefusedHost {
     pub port: Option<u16>,
     /// Why not.
     pub reason: EgressReason,
+    /// What whoever runs the tool can do about it, in one sentence.
+    pub remedy: String,
 }
 
-impl RefusedHost {
-    /// What the operator can do to open it.
-    pub fn remedy(&self) -> Remedy {
-        let denial = Denial::Egress {
-            host: self.host.clone(),
-            port: self.port,
-            reason: self.reason,
-            attempts: 1,
-            is_shared: false,
-        };
-        denial.remedy()
+/// Calls whose requests are counted together: those of one tool, on behalf of one tenant, in one session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ToolCaller {
+    /// The tenant.
+    pub tenant: String,
+    /// The session; `None` for single calls.
+    pub session: Option<String>,
+    /// The tool, by its name.
+    pub tool: String,
+}
+
+impl ToolCaller {
+    pub(crate) fn of(request: &ToolRequest<'_>) -> Self {
+        Self {
+            tenant: request.tenant.to_owned(),
+            session: request.session.map(str::to_owned),
+            tool: request.tool.to_owned(),
+        }
     }
 }
 
@@ -82,11 +85,14 @@ pub(crate) enum FetchMessage {
 /// Makes the requests of all calls.
 #[derive(Debug)]
 pub(crate) struct ToolFetcher {
+    grant: Arc<HostGrant>,
     fetcher: Fetcher,
+    /// What the clients of all tools are made from.
+    client: FetchClient,
     /// Of tenants whose calls have asked for requests; of others nothing is kept.
     tenants: Mutex<HashMap<String, Weak<FetchGroup>>>,
-    /// Of tenants about whom something is to be told.
-    accounts: Mutex<HashMap<String, Arc<FetchAccount>>>,
+    /// Of callers about whom something is to be told.
+    accounts: Mutex<HashMap<ToolCaller, Arc<FetchAccount>>>,
 }
 
 impl ToolFetcher {
@@ -94,76 +100,80 @@ impl ToolFetcher {
     ///
     /// # Errors
     /// When the certificates cannot be read, or there is no thread.
-    pub(crate) fn start(grant: &HostGrant) -> Result<Option<Self>, Fault> {
-        if grant.policy.allowed().is_empty() {
+    pub(crate) fn start(grant: &Arc<HostGrant>) -> Result<Option<Self>, Fault> {
+        if grant.is_empty() {
             return Ok(None);
         }
-        let client = FetchClient::new(
-            grant.policy.clone(),
-            Arc::new(SystemResolver),
-            &grant.authorities,
-        )
-        .map_err(|error| Fault::failed(Code::InvalidArgument, error.to_string()))?;
-        let fetcher = Fetcher::start(client, MAX_PARALLEL).map_err(|error| {
+        let resolver = Arc::new(SystemResolver);
+        let client = FetchClient::new(Policy::default(), resolver, grant.authorities())
+            .map_err(|error| Fault::failed(Code::InvalidArgument, error.to_string()))?;
+        let fetcher = Fetcher::start(MAX_PARALLEL).map_err(|error| {
             Fault::failed(
                 Code::Unavailable,
                 format!("no thread for requests: {error}"),
             )
         })?;
         Ok(Some(Self {
+            grant: Arc::clone(grant),
             fetcher,
+            client,
             tenants: Mutex::default(),
             accounts: Mutex::default(),
         }))
     }
 
-    /// What the requests of each tenant came to since this was asked for last.
-    pub(crate) fn take_news(&self) -> Vec<(String, TrafficNews)> {
+    /// What the requests of each caller came to since this was asked for last. `is_last` says that nobody asks again.
+    pub(crate) fn take_news(&self, is_last: bool) -> Vec<(ToolCaller, TrafficNews)> {
         let mut accounts = lock(&self.accounts);
         let told = accounts
             .iter()
-            .map(|(tenant, account)| (tenant.clone(), account.take_news()));
+            .map(|(caller, account)| (caller.clone(), account.take_news(is_last)));
         let news = told.collect();
         accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_told());
         news
     }
 
-    fn account_of(&self, tenant: &str) -> Arc<FetchAccount> {
+    /// Where the requests of a caller are counted.
+    pub(crate) fn account_of(&self, caller: ToolCaller) -> Arc<FetchAccount> {
         let mut accounts = lock(&self.accounts);
+        let is_open = |account: &Arc<FetchAccount>| Arc::strong_count(account) > 1;
         if accounts.len() >= MAX_ACCOUNTS {
-            accounts.retain(|_, account| Arc::strong_count(account) > 1);
+            // That an equal decision was told a moment ago is forgotten before one that was not told.
+            accounts.retain(|_, account| is_open(account) || account.has_untold());
         }
-        Arc::clone(accounts.entry(tenant.to_owned()).or_default())
+        if accounts.len() >= MAX_ACCOUNTS {
+            // Nobody asks.
+            accounts.retain(|_, account| is_open(account));
+        }
+        Arc::clone(accounts.entry(caller).or_default())
     }
 
-    /// The same for calls of one tenant.
-    pub(crate) const fn of_tenant<'a>(&'a self, tenant: &'a str) -> TenantFetcher<'a> {
-        TenantFetcher { all: self, tenant }
+    /// The same for one call.
+    pub(crate) fn of_call(&self, request: &ToolRequest<'_>) -> CallFetcher<'_> {
+        CallFetcher {
+            all: self,
+            caller: ToolCaller::of(request),
+        }
     }
-}
 
-/// Makes the requests of the calls of one tenant.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TenantFetcher<'a> {
-    all: &'a ToolFetcher,
-    tenant: &'a str,
-}
-
-impl TenantFetcher<'_> {
-    /// What the tenant's calls share, while any of them has requests.
-    fn group(&self) -> Arc<FetchGroup> {
-        let mut tenants = lock(&self.all.tenants);
-        if let Some(group) = tenants.get(self.tenant).and_then(Weak::upgrade) {
+    /// What the calls of a tenant share, while any of them has requests.
+    fn group_of(&self, tenant: &str) -> Arc<FetchGroup> {
+        let mut tenants = lock(&self.tenants);
+        if let Some(group) = tenants.get(tenant).and_then(Weak::upgrade) {
             return group;
         }
         tenants.retain(|_, group| group.strong_count() > 0);
-        let group = Arc::new(FetchGroup::new(
-            MAX_PARALLEL_OF_TENANT,
-            self.all.account_of(self.tenant),
-        ));
-        tenants.insert(self.tenant.to_owned(), Arc::downgrade(&group));
+        let group = Arc::new(FetchGroup::new(MAX_PARALLEL_OF_TENANT));
+        tenants.insert(tenant.to_owned(), Arc::downgrade(&group));
         group
     }
+}
+
+/// Makes the requests of one call.
+#[derive(Debug)]
+pub(crate) struct CallFetcher<'a> {
+    all: &'a ToolFetcher,
+    caller: ToolCaller,
 }
 
 /// What the program inside is told of a grant.
@@ -190,18 +200,30 @@ impl CallFetches {
     /// # Errors
     /// When there is no thread.
     pub(crate) fn open(
-        fetcher: &TenantFetcher<'_>,
+        fetcher: &CallFetcher<'_>,
         input: Input,
         until: Instant,
     ) -> std::io::Result<Self> {
+        let CallFetcher { all, caller } = fetcher;
         let (send, replies) = channel();
         let refused = Arc::<Mutex<Vec<RefusedHost>>>::default();
-        let seen = Arc::clone(&refused);
+        let passage = Passage {
+            grant: Arc::clone(&all.grant),
+            tool: caller.tool.clone(),
+            input,
+            refused: Arc::clone(&refused),
+        };
         std::thread::Builder::new()
             .name("tool-fetch".to_owned())
-            .spawn(move || pass_on(&replies, &input, &seen))?;
-        let group = fetcher.group();
-        let session = fetcher.all.fetcher.open(CALL_BUDGET, &group, until, send);
+            .spawn(move || passage.pass_on(&replies))?;
+        let policy = Arc::clone(all.grant.policy_of(&caller.tool));
+        let group = all.group_of(&caller.tenant);
+        let asking = FetchCaller {
+            client: &all.client.with_policy(policy),
+            group: &group,
+            account: &all.account_of(caller.clone()),
+        };
+        let session = all.fetcher.open(asking, CALL_BUDGET, until, send);
         Ok(Self {
             session,
             _group: group,
@@ -229,24 +251,45 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes answers into the program's input as they come.
-fn pass_on(replies: &Receiver<FetchReply>, input: &Input, refused: &Mutex<Vec<RefusedHost>>) {
-    for reply in replies {
-        if let Err(FetchError::Refused { host, port, reason }) = &reply.outcome {
-            let one = RefusedHost {
-                host: host.to_string(),
-                port: Some(*port),
-                reason: *reason,
-            };
-            let mut refused = lock(refused);
-            if refused.len() < MAX_REFUSED && !refused.contains(&one) {
-                refused.push(one);
+/// The way of answers to the program of one call.
+struct Passage {
+    grant: Arc<HostGrant>,
+    tool: String,
+    input: Input,
+    /// Hosts that were refused so far.
+    refused: Arc<Mutex<Vec<RefusedHost>>>,
+}
+
+impl Passage {
+    /// Writes answers into the program's input as they come.
+    fn pass_on(&self, replies: &Receiver<FetchReply>) {
+        for reply in replies {
+            let refused = self.refused_host(&reply);
+            let frame = frame_of(&reply, refused.as_ref());
+            if let Some(one) = refused {
+                let mut refused = lock(&self.refused);
+                if refused.len() < MAX_REFUSED && !refused.contains(&one) {
+                    refused.push(one);
+                }
+            }
+            // Its place is free again once the answer is in the hands of the tool's sandbox.
+            if self.input.send(&frame).is_err() {
+                return;
             }
         }
-        // Its place is free again once the answer is in the hands of the tool's sandbox.
-        if input.send(&frame_of(&reply)).is_err() {
-            return;
-        }
+    }
+
+    fn refused_host(&self, reply: &FetchReply) -> Option<RefusedHost> {
+        let Err(FetchError::Refused { host, port, reason }) = &reply.outcome else {
+            return None;
+        };
+        let (host, port) = (host.to_string(), Some(*port));
+        Some(RefusedHost {
+            remedy: self.grant.remedy(&self.tool, &host, port, *reason),
+            host,
+            port,
+            reason: *reason,
+        })
     }
 }
 
@@ -263,10 +306,10 @@ fn request_of(call: &wire::FetchCall) -> Result<FetchRequest, FetchError> {
     FetchRequest::parse(&call.method, &call.url, &call.headers, body, redirects)
 }
 
-fn frame_of(reply: &FetchReply) -> Vec<u8> {
+fn frame_of(reply: &FetchReply, refused: Option<&RefusedHost>) -> Vec<u8> {
     let outcome = match &reply.outcome {
         Ok(answer) => wire::FetchOutcome::Answer(answer_of(answer)),
-        Err(error) => wire::FetchOutcome::Failure(failure_of(error)),
+        Err(error) => wire::FetchOutcome::Failure(failure_of(error, refused)),
     };
     let reply = wire::FetchReply {
         id: reply.id,
@@ -287,7 +330,7 @@ fn answer_of(answer: &FetchAnswer) -> wire::FetchAnswer {
     }
 }
 
-fn failure_of(error: &FetchError) -> wire::FetchFailure {
+fn failure_of(error: &FetchError, refused: Option<&RefusedHost>) -> wire::FetchFailure {
     let code = match error {
         FetchError::Request(_) => "E_REQUEST",
         FetchError::Refused { .. } | FetchError::Failed { .. } | FetchError::Redirect { .. } => {
@@ -301,7 +344,10 @@ fn failure_of(error: &FetchError) -> wire::FetchFailure {
         .map_or_else(Default::default, |(host, port)| (host.to_string(), port));
     wire::FetchFailure {
         code: code.to_owned(),
-        message: error.to_string(),
+        message: match refused {
+            Some(refused) => format!("{error}; {}", refused.remedy),
+            None => error.to_string(),
+        },
         host,
         port,
         reason: match error {

@@ -7,7 +7,8 @@
 //!   process one call's process: what it is told and says, and how it is ended
 //!   pool    quickjs: sandboxes that hold nothing, one for each tenant and one more in reserve
 //!   node    node: a sandbox for each call, with the programs of this machine
-//!   fetch   requests that a tool asks for, made out here where an operator has granted hosts
+//!   grant   which hosts an operator has granted to which tool
+//!   fetch   requests that a tool asks for, made out here by that grant
 //!   answer  frames of the program inside -> log, value, error; how its end is judged
 //! ```
 //!
@@ -28,6 +29,7 @@ mod call;
 mod engine;
 mod fetch;
 mod gate;
+mod grant;
 mod node;
 mod pool;
 mod process;
@@ -35,6 +37,9 @@ mod runner;
 
 pub use call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
 pub use engine::{Engine, NodeView};
-pub use fetch::{CALL_BUDGET, HostGrant, RefusedHost};
+pub use fetch::{CALL_BUDGET, RefusedHost, ToolCaller};
 pub use glovebox_js::tool_call::{CallLimits, FixedSources, LogLevel, LogRecord};
+pub use grant::{
+    GrantError, GrantFlags, HostGrant, HostRule, HostRuleError, MAX_TOOL_NAME_CHARS, is_tool_name,
+};
 pub use runner::{RunnerConfig, ToolRunner};

@@ -2,9 +2,11 @@
 //! and a process in it that runs `node.js` of this crate.
 
 use crate::engine::NodeView;
-use crate::fetch::{CALL_BUDGET, HostGrant, RefusedHost};
+use crate::fetch::{CALL_BUDGET, RefusedHost};
+use crate::grant::HostGrant;
 use glovebox_js::tool_call::{CallLimits, MAX_RESULT_DEPTH, SERIALIZER, TOOL_CALL};
 use glovebox_proto::{Background, Denial, EnvVar, Exec, Exit, ExitReport, Fault, Stdin};
+use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{Layers, Limits, Net};
 use glovebox_sandbox::{Backend, Registry, Sandbox, SandboxSpec};
 use serde_bytes::ByteBuf;
@@ -27,28 +29,29 @@ const OLD_NODE: i32 = 126;
 const START: &str =
     "ulimit -S -t \"$1\" && ulimit -H -t \"$2\" && ulimit -c 0 && shift 2 && exec node \"$@\"";
 
-/// Starts the sandbox of one call.
+/// Starts the sandbox of one call. It has a network where there is a policy, also one that opens nothing: what was asked
+/// for and refused is then known.
 ///
 /// # Errors
 /// Whatever keeps one from starting.
 pub(crate) fn sandbox(
     registry: &Registry,
     view: &NodeView,
-    hosts: &HostGrant,
+    policy: Option<&Policy>,
     limits: CallLimits,
 ) -> Result<Sandbox, Fault> {
     let mut spec = SandboxSpec::new(Backend::Native);
-    let is_granted = !hosts.policy.allowed().is_empty();
-    spec.jail.net = if is_granted { Net::Egress } else { Net::None };
-    spec.egress = hosts.policy.clone();
+    let has_network = policy.is_some();
+    spec.jail.net = if has_network { Net::Egress } else { Net::None };
+    spec.egress = policy.cloned().unwrap_or_default();
     spec.jail.layers = Layers::Memory;
     spec.jail.grants.clone_from(&view.grants);
     spec.jail.limits = Limits {
         memory_bytes: Some(OWN_BYTES.saturating_add(limits.memory_bytes)),
         pids: Some(PIDS),
         disk_bytes: Some(DISK_BYTES),
-        net_bytes: is_granted.then_some(NET_BYTES),
-        net_connections: is_granted.then_some(CALL_BUDGET.requests),
+        net_bytes: has_network.then_some(NET_BYTES),
+        net_connections: has_network.then_some(CALL_BUDGET.requests),
         ..Limits::default()
     };
     registry.create(&spec, None)
@@ -91,14 +94,24 @@ pub(crate) fn process(view: &NodeView, limits: CallLimits, deadline: Duration) -
     }
 }
 
-/// Hosts that were asked for in the sandbox of a call, and refused.
-pub(crate) fn refused_hosts(sandbox: &Sandbox, end: &ExitReport) -> Vec<RefusedHost> {
+/// Hosts that were asked for in the sandbox of a call of this tool, and refused.
+pub(crate) fn refused_hosts(
+    sandbox: &Sandbox,
+    end: &ExitReport,
+    grant: &HostGrant,
+    tool: &str,
+) -> Vec<RefusedHost> {
     let denials = sandbox.denials(end).into_iter();
     denials
         .filter_map(|denial| match denial {
             Denial::Egress {
                 host, port, reason, ..
-            } => Some(RefusedHost { host, port, reason }),
+            } => Some(RefusedHost {
+                remedy: grant.remedy(tool, &host, port, reason),
+                host,
+                port,
+                reason,
+            }),
             _ => None,
         })
         .collect()

@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::call::{CallFailure, FailureKind};
-use crate::fetch::{self, CallFetches, RefusedHost, TenantFetcher};
+use crate::fetch::{self, CallFetcher, CallFetches, RefusedHost};
 use glovebox_js::tool_call::CallLimits;
 use glovebox_proto::{Channel, Class, Code, Exec, ExitReport, Fault, Reply, Request};
 use glovebox_sandbox::{Incoming, Sandbox, Stream};
@@ -32,7 +32,7 @@ pub(crate) struct Process<'a> {
     pub(crate) sandbox: &'a Sandbox,
     pub(crate) exec: Exec,
     /// Makes its requests, where it may ask for any.
-    pub(crate) fetcher: Option<TenantFetcher<'a>>,
+    pub(crate) fetcher: Option<CallFetcher<'a>>,
 }
 
 /// When the process of a call is killed.

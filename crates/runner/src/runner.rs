@@ -2,15 +2,16 @@
 
 use crate::call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
 use crate::engine::{Engine, NodeView};
-use crate::fetch::{self, HostGrant, ToolFetcher};
+use crate::fetch::{self, ToolCaller, ToolFetcher};
 use crate::gate::Gate;
+use crate::grant::HostGrant;
 use crate::node;
 use crate::pool::{self, Pool};
 use crate::process::{EndedCall, Process, deadline, run, unavailable};
 use glovebox_js::tool_call::{CallLimits, MAX_CALL_BYTES, ToolCall, frame};
 use glovebox_proto::Fault;
-use glovebox_sandbox::Registry;
 use glovebox_sandbox::egress::TrafficNews;
+use glovebox_sandbox::{Registry, Sandbox};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ pub struct ToolRunner {
     gate: Gate,
     node_gate: Gate,
     node: NodeView,
-    hosts: HostGrant,
+    hosts: Arc<HostGrant>,
     /// Makes the requests of tools, where any host is granted.
     fetcher: Option<ToolFetcher>,
 }
@@ -63,9 +64,10 @@ impl ToolRunner {
     /// # Errors
     /// When hosts are granted and their certificates cannot be read.
     pub fn new(registry: Arc<Registry>, config: RunnerConfig) -> Result<Self, Fault> {
+        let hosts = Arc::new(config.hosts);
         Ok(Self {
-            fetcher: ToolFetcher::start(&config.hosts)?,
-            hosts: config.hosts,
+            fetcher: ToolFetcher::start(&hosts)?,
+            hosts,
             pool: Arc::new(Pool::new(registry)),
             gate: Gate::new(config.max_parallel, config.max_parallel_of_tenant),
             node_gate: Gate::new(config.max_parallel_node, config.max_parallel_node_of_tenant),
@@ -100,7 +102,7 @@ impl ToolRunner {
         limits.wall_ms = limits.wall_ms.clamp(1, MAX_WALL.as_millis() as u64);
         let call = self.frame_of(request, limits)?;
         let ended = match request.engine {
-            Engine::Quickjs => self.call_quickjs(request.tenant, &call, limits, cancel)?,
+            Engine::Quickjs => self.call_quickjs(request, &call, limits, cancel)?,
             Engine::Node => self.call_node(request, &call, limits, cancel)?,
         };
         let EndedCall {
@@ -129,20 +131,22 @@ impl ToolRunner {
 }
 
 impl ToolRunner {
-    /// What the tools of each tenant asked for of hosts since this was asked for last.
-    pub fn take_network_news(&self) -> Vec<(String, TrafficNews)> {
+    /// What calls with both engines asked for of hosts since this was asked for last. Decisions that were told a short
+    /// while ago come later; all of them where `is_last` says that nobody asks again.
+    pub fn take_network_news(&self, is_last: bool) -> Vec<(ToolCaller, TrafficNews)> {
         let fetcher = self.fetcher.as_ref();
-        fetcher.map_or_else(Vec::new, ToolFetcher::take_news)
+        fetcher.map_or_else(Vec::new, |fetcher| fetcher.take_news(is_last))
     }
 
     /// A process in the tenant's sandbox.
     fn call_quickjs(
         &self,
-        tenant: &str,
+        request: &ToolRequest<'_>,
         call: &[u8],
         limits: CallLimits,
         cancel: &AtomicBool,
     ) -> Result<EndedCall, CallFailure> {
+        let tenant = request.tenant;
         let _turn = self.gate.enter(tenant, cancel)?;
         let sandbox = self.pool.sandbox(tenant);
         let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
@@ -150,7 +154,7 @@ impl ToolRunner {
         let process = Process {
             sandbox: &sandbox,
             exec: process,
-            fetcher: self.fetcher.as_ref().map(|all| all.of_tenant(tenant)),
+            fetcher: self.fetcher.as_ref().map(|all| all.of_call(request)),
         };
         run(process, call, limits, cancel).map_err(|lost| {
             if lost.is_sandbox_lost {
@@ -173,10 +177,32 @@ impl ToolRunner {
             return Err(CallFailure::new(FailureKind::Unavailable, message));
         }
         let _turn = self.node_gate.enter(request.tenant, cancel)?;
-        let sandbox = node::sandbox(self.pool.registry(), &self.node, &self.hosts, limits);
+        let account = self.fetcher.as_ref();
+        let account = account.map(|all| all.account_of(ToolCaller::of(request)));
+        let policy = account.as_ref().map(|_| self.hosts.policy_of(request.tool));
+        let policy = policy.map(AsRef::as_ref);
+        let sandbox = node::sandbox(self.pool.registry(), &self.node, policy, limits);
         let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
+        let ended = self.run_node(&sandbox, request, call, limits, cancel);
+        let traffic = sandbox.network_control();
+        // Its proxy decides and counts until it has ended.
+        drop(sandbox);
+        if let (Some(account), Some(traffic)) = (account, traffic) {
+            account.absorb(&traffic.take_news(usize::MAX, true));
+        }
+        ended
+    }
+
+    fn run_node(
+        &self,
+        sandbox: &Sandbox,
+        request: &ToolRequest<'_>,
+        call: &[u8],
+        limits: CallLimits,
+        cancel: &AtomicBool,
+    ) -> Result<EndedCall, CallFailure> {
         let process = Process {
-            sandbox: &sandbox,
+            sandbox,
             exec: node::process(&self.node, limits, deadline(limits)),
             // It has a network of its own, with the same hosts in it.
             fetcher: None,
@@ -186,7 +212,7 @@ impl ToolRunner {
             if let Some(message) = node::missing(end).filter(|_| ended.answer.is_silent()) {
                 return Err(CallFailure::new(FailureKind::Unavailable, message));
             }
-            ended.refused_hosts = node::refused_hosts(&sandbox, end);
+            ended.refused_hosts = node::refused_hosts(sandbox, end, &self.hosts, request.tool);
         }
         Ok(ended)
     }

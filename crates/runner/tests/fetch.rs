@@ -13,8 +13,9 @@ mod web;
 use bench::Bench;
 use glovebox_proto::EgressReason;
 use glovebox_runner::FailureKind::{Cancelled, Timeout, ToolError};
-use glovebox_runner::{CALL_BUDGET, CallFailure, CallReport, Engine, HostGrant, RunnerConfig};
-use glovebox_sandbox::egress::Policy;
+use glovebox_runner::{
+    CALL_BUDGET, CallFailure, CallReport, Engine, GrantFlags, HostGrant, HostRule, RunnerConfig,
+};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,19 +28,15 @@ fn granted() -> (Bench, Web) {
 
 fn granted_by(allow: &[&str], deny: &[&str]) -> (Bench, Web) {
     let web = Web::start();
-    let words = |words: &[&str]| -> Vec<String> {
+    let rules = |words: &[&str]| -> Vec<HostRule> {
         let port = web.port.to_string();
         words
             .iter()
-            .map(|word| word.replace("PORT", &port))
+            .map(|word| word.replace("PORT", &port).parse().unwrap())
             .collect()
     };
-    let policy = Policy::new(&words(allow), &words(deny)).unwrap();
     let bench = Bench::with(RunnerConfig {
-        hosts: HostGrant {
-            policy,
-            ..HostGrant::default()
-        },
+        hosts: HostGrant::new(&rules(allow), &rules(deny), GrantFlags::Serve).unwrap(),
         ..RunnerConfig::default()
     });
     (bench, web)
@@ -188,6 +185,14 @@ fn what_was_not_granted_is_refused_in_words_with_the_host_and_what_opens_it() {
             message.contains(&format!("{host}:{asked} may not be reached")),
             "{message}"
         );
+        let opener = match (reason, asked) {
+            ("denied", _) => "leave out that `--bundle-deny`".to_owned(),
+            (_, 80 | 443) if !host.starts_with(char::is_numeric) => {
+                format!("; `--bundle-allow get={host}` opens it")
+            }
+            _ => format!("; `--bundle-allow get={host}:{asked}` opens it"),
+        };
+        assert!(message.ends_with(&opener), "{message}");
         assert_eq!(
             told.as_array().unwrap()[2..6],
             [json!(host), json!(asked), json!(reason), json!(true)]
@@ -219,6 +224,10 @@ fn what_was_not_granted_is_refused_in_words_with_the_host_and_what_opens_it() {
     assert_eq!(
         (refused.host.as_str(), refused.port, refused.reason),
         ("evil.example", Some(81), EgressReason::Unlisted)
+    );
+    assert_eq!(
+        refused.remedy,
+        "`--bundle-allow get=evil.example:81` opens it"
     );
     let caught = call(
         &bench,
@@ -475,6 +484,168 @@ fn node_reaches_the_same_hosts() {
             .any(|one| one.host == "evil.example"),
         "{failure:?}"
     );
+}
+
+/// One runner, three tools: what is granted to one opens nothing for another, in both engines.
+#[test]
+fn a_tool_reaches_the_hosts_of_all_and_its_own_and_those_of_no_other() {
+    let (bench, web) = granted_by(
+        &[
+            "all.example:PORT=127.0.0.1",
+            "weather=api.example:PORT=127.0.0.1",
+            "news=news.example:PORT=127.0.0.1",
+        ],
+        &["news=all.example"],
+    );
+    let port = web.port;
+    let ask = |engine: Engine, tool: &'static str, host: &str| {
+        let code =
+            format!("export default async () => (await fetch('http://{host}:{port}/')).text();");
+        let called = bench.call_with(&code, &json!({}), |request| {
+            request.engine = engine;
+            request.tool = tool;
+        });
+        called.map(|report| report.value).map_err(|failure| {
+            assert!(failure.message.contains("E_NETWORK"), "{failure:?}");
+            let mut refused = failure.refused_hosts.into_iter();
+            let one = refused.find(|one| one.host == host);
+            one.map(|one| (one.reason, one.remedy))
+        })
+    };
+    for engine in [Engine::Quickjs, Engine::Node] {
+        let refused = |tool: &'static str, host: &str, reason: EgressReason, remedy: &str| {
+            let (was, told) = ask(engine, tool, host).unwrap_err().unwrap_or_else(|| {
+                panic!("{engine} {tool} {host}: the host is not among those that were refused")
+            });
+            assert_eq!(
+                (was, told.as_str()),
+                (reason, remedy),
+                "{engine} {tool} {host}"
+            );
+        };
+        for (tool, host) in [
+            ("weather", "all.example"),
+            ("weather", "api.example"),
+            ("news", "news.example"),
+            ("other", "all.example"),
+        ] {
+            assert_eq!(
+                ask(engine, tool, host),
+                Ok(json!("ok")),
+                "{engine} {tool} {host}"
+            );
+        }
+        for (tool, host) in [
+            ("news", "api.example"),
+            ("other", "api.example"),
+            ("weather", "news.example"),
+        ] {
+            // Of a name that is not listed Node hears when it looks it up: no port is known then.
+            let remedy = match engine {
+                Engine::Quickjs => format!("`--bundle-allow {tool}={host}:{port}` opens it"),
+                Engine::Node => format!("`--bundle-allow {tool}={host}` opens it"),
+            };
+            refused(tool, host, EgressReason::Unlisted, &remedy);
+        }
+        let remedy = "whoever runs the tool can leave out that `--bundle-deny`";
+        refused("news", "all.example", EgressReason::Denied, remedy);
+    }
+    assert_eq!(web.asked(), 8);
+}
+
+/// A tool for which nothing is granted is told what was refused, also in Node, whose sandbox then reaches nothing.
+#[test]
+fn a_tool_without_a_host_of_its_own_is_told_what_opens_one() {
+    let (bench, web) = granted_by(&["weather=api.example:PORT=127.0.0.1"], &[]);
+    for engine in [Engine::Quickjs, Engine::Node] {
+        let failure = call(&bench, engine, &web, "await fetch(at('/'));", 10_000).unwrap_err();
+        let [refused] = &*failure.refused_hosts else {
+            panic!("{engine}: {failure:?}");
+        };
+        assert!(
+            refused
+                .remedy
+                .starts_with("`--bundle-allow get=api.example"),
+            "{engine}: {refused:?}"
+        );
+    }
+    assert_eq!(web.asked(), 0);
+}
+
+/// What calls ask for is counted for whoever keeps accounts: by tenant, session and tool, in both engines alike.
+#[test]
+fn what_calls_ask_of_hosts_is_told_by_whose_it_was() {
+    // Nobody listens there. Not one of the ports that the Fetch standard closes, of which Node asks nobody.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let (bench, web) = granted_by(
+        &[
+            "api.example:PORT=127.0.0.1",
+            &format!("gone.example:{gone}=127.0.0.1"),
+        ],
+        &[],
+    );
+    let port = web.port;
+    let code = format!(
+        "export default async () => {{ for (const url of ['http://api.example:{port}/', 'http://api.example:{port}/', \
+         'http://evil.example/', 'http://gone.example:{gone}/']) {{ try {{ await (await fetch(url)).text(); }} catch {{}} }} }};"
+    );
+    let run = |engine, tenant: &'static str, session: Option<&'static str>| {
+        let called = bench.call_with(&code, &json!({}), |request| {
+            request.engine = engine;
+            request.tenant = tenant;
+            request.session = session;
+        });
+        called.unwrap();
+    };
+    for engine in [Engine::Quickjs, Engine::Node] {
+        run(engine, "ann", None);
+        run(engine, "ann", None);
+        run(engine, "ann", Some("s-1"));
+        run(engine, "bea", None);
+        let mut news = bench.runner.take_network_news(true);
+        news.sort_by_key(|(caller, _)| (caller.tenant.clone(), caller.session.clone()));
+        let whose: Vec<_> = news
+            .iter()
+            .map(|(caller, _)| {
+                assert_eq!(caller.tool, "get");
+                (caller.tenant.as_str(), caller.session.as_deref())
+            })
+            .collect();
+        assert_eq!(whose, [("ann", None), ("ann", Some("s-1")), ("bea", None)]);
+        for ((_, news), calls) in news.iter().zip([2, 1, 1]) {
+            assert_eq!(news.allowed, 2 * calls, "{engine}: {news:?}");
+            assert_eq!(news.failed, calls, "{engine}: {news:?}");
+            // A look-up may ask for both versions of addresses.
+            let refused = news.refused["unlisted"];
+            assert!((calls..=4 * calls).contains(&refused), "{engine}: {news:?}");
+            assert!(news.received_bytes >= 2 * 2 * calls, "{engine}: {news:?}");
+            let mut hosts: Vec<_> = news
+                .decisions
+                .iter()
+                .map(|sum| (sum.host.as_deref().unwrap(), sum.verdict.word()))
+                .collect();
+            hosts.sort_unstable();
+            hosts.dedup();
+            let expected = [
+                ("api.example", "allowed"),
+                ("evil.example", "refused"),
+                ("gone.example", "failed"),
+            ];
+            assert_eq!(hosts, expected, "{engine}");
+            let allowed = news
+                .decisions
+                .iter()
+                .find(|sum| sum.verdict.word() == "allowed");
+            let allowed = allowed.unwrap();
+            // Equal decisions of several calls are told together, with the rule.
+            assert_eq!(allowed.count, 2 * calls, "{engine}");
+            assert_eq!(allowed.rule, Some(format!("api.example:{port}=127.0.0.1")));
+        }
+    }
 }
 
 /// Calls of one tenant whose server does not answer leave places to the calls of others.

@@ -115,7 +115,7 @@ pub fn serve(
         Ok(())
     });
     mcp.close();
-    app.count_networks();
+    app.count_networks(true);
     app.sandboxes.close_all();
     runtime.shutdown_timeout(Duration::from_secs(2));
     info!("the server has ended");

@@ -8,7 +8,7 @@ use crate::fetch::request::FetchRequest;
 use crate::policy::Policy;
 use crate::policy::name::Host;
 use crate::record::ledger::{DecisionKey, EgressVerdict, Ledger, TrafficNews};
-use crate::record::traffic::ByteCounts;
+use crate::record::traffic::{ByteCounts, Direction};
 use std::sync::Arc;
 
 /// What was decided and carried, and not told yet.
@@ -24,10 +24,23 @@ impl FetchAccount {
         &self.bytes
     }
 
-    /// What happened since this was asked last.
-    pub fn take_news(&self) -> TrafficNews {
+    /// What happened since this was asked last. Decisions that were told a short while ago come later; all of them where
+    /// `is_last` says that nobody asks again.
+    pub fn take_news(&self, is_last: bool) -> TrafficNews {
         let carried = (self.bytes.sent(), self.bytes.received());
-        self.ledger.take(carried, 0, usize::MAX, false)
+        self.ledger.take(carried, 0, usize::MAX, is_last)
+    }
+
+    /// Adds what somebody else has counted of the same callers: the proxy of a sandbox that has ended.
+    pub fn absorb(&self, news: &TrafficNews) {
+        self.bytes.add(Direction::Sent, news.sent_bytes);
+        self.bytes.add(Direction::Received, news.received_bytes);
+        self.ledger.absorb(&news.decisions);
+    }
+
+    /// Whether there is something to tell, now or later.
+    pub fn has_untold(&self) -> bool {
+        self.ledger.has_untold()
     }
 
     /// Whether there is nothing left to tell or to remember.

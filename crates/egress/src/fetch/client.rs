@@ -31,9 +31,15 @@ const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Makes requests to the hosts of a policy.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FetchClient {
-    policy: Policy,
+    policy: Arc<Policy>,
+    common: Arc<ClientCommon>,
+}
+
+/// What clients have together, whatever their policies are.
+#[derive(Debug)]
+struct ClientCommon {
     resolver: Resolver,
     authorities: Vec<CertificateDer<'static>>,
     /// Made for the first server that speaks TLS: it reads the certificates of this machine.
@@ -86,15 +92,26 @@ impl FetchClient {
     ) -> Result<Self, CertificateError> {
         let authorities: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(authorities).collect();
         Ok(Self {
-            policy,
-            resolver: Resolver::new(resolve),
-            authorities: authorities.map_err(|error| CertificateError(error.to_string()))?,
-            tls: OnceLock::new(),
+            policy: Arc::new(policy),
+            common: Arc::new(ClientCommon {
+                resolver: Resolver::new(resolve),
+                authorities: authorities.map_err(|error| CertificateError(error.to_string()))?,
+                tls: OnceLock::new(),
+            }),
         })
     }
 
+    /// One for other hosts, with the same certificates and the same memory of what was looked up.
+    #[must_use]
+    pub fn with_policy(&self, policy: Arc<Policy>) -> Self {
+        Self {
+            policy,
+            common: Arc::clone(&self.common),
+        }
+    }
+
     /// The hosts.
-    pub const fn policy(&self) -> &Policy {
+    pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
@@ -202,7 +219,8 @@ impl FetchClient {
             reason: reason.to_owned(),
         };
         let rule = self.policy.decide(host, port).map_err(refused)?;
-        self.resolver
+        self.common
+            .resolver
             .targets(host, rule)
             .await
             .map_err(|error| match error {
@@ -252,7 +270,7 @@ impl FetchClient {
         let make = || {
             let provider = Arc::new(rustls::crypto::ring::default_provider());
             let verifier = Verifier::new_with_extra_roots(
-                self.authorities.iter().cloned(),
+                self.common.authorities.iter().cloned(),
                 Arc::clone(&provider),
             )?;
             let config = ClientConfig::builder_with_provider(provider)
@@ -262,7 +280,7 @@ impl FetchClient {
                 .with_no_client_auth();
             Ok(config)
         };
-        let made = self.tls.get_or_init(|| {
+        let made = self.common.tls.get_or_init(|| {
             make().map_err(|error: rustls::Error| {
                 escape_text(&format!("no TLS can be spoken here: {error}"))
             })

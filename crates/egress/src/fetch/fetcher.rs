@@ -54,24 +54,31 @@ struct Places {
 #[derive(Debug)]
 pub struct FetchGroup {
     places: Arc<Semaphore>,
-    account: Arc<FetchAccount>,
 }
 
 impl FetchGroup {
-    /// One whose callers have at most `max_parallel` requests at a time, together; others wait. What becomes of requests
-    /// is counted in `account`.
-    pub fn new(max_parallel: usize, account: Arc<FetchAccount>) -> Self {
+    /// One whose callers have at most `max_parallel` requests at a time, together; others wait.
+    pub fn new(max_parallel: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(max_parallel)),
-            account,
         }
     }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct FetchCaller<'a> {
+    /// Makes its requests, to the hosts that it may reach.
+    pub client: &'a FetchClient,
+    /// With whom it shares places.
+    pub group: &'a FetchGroup,
+    /// Where what becomes of its requests is counted.
+    pub account: &'a Arc<FetchAccount>,
 }
 
 /// A thread that makes requests. Dropping it gives up those that are being made.
 #[derive(Debug)]
 pub struct Fetcher {
-    client: Arc<FetchClient>,
     places: Arc<Semaphore>,
     runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
@@ -83,7 +90,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// When there is no thread.
-    pub fn start(client: FetchClient, max_parallel: usize) -> io::Result<Self> {
+    pub fn start(max_parallel: usize) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -100,7 +107,6 @@ impl Fetcher {
                 runtime.shutdown_background();
             })?;
         Ok(Self {
-            client: Arc::new(client),
             places: Arc::new(Semaphore::new(max_parallel)),
             runtime: handle,
             stop: Some(stop),
@@ -108,21 +114,20 @@ impl Fetcher {
         })
     }
 
-    /// The requests of one caller of a group, none of which goes on after `until`. What comes of them is sent to
-    /// `replies`.
+    /// The requests of one caller, none of which goes on after `until`. What comes of them is sent to `replies`.
     pub fn open(
         &self,
+        caller: FetchCaller<'_>,
         budget: FetchBudget,
-        group: &FetchGroup,
         until: Instant,
         replies: Sender<FetchReply>,
     ) -> FetchSession {
         FetchSession {
-            client: Arc::clone(&self.client),
+            client: caller.client.clone(),
             runtime: self.runtime.clone(),
             common: Arc::clone(&self.places),
-            group: Arc::clone(&group.places),
-            account: Arc::clone(&group.account),
+            group: Arc::clone(&caller.group.places),
+            account: Arc::clone(caller.account),
             own: Arc::new(Semaphore::new(budget.parallel)),
             spent: Arc::new(Spent::default()),
             budget,
@@ -153,7 +158,7 @@ struct Spent {
 /// The requests of one caller. Dropping it gives them up.
 #[derive(Debug)]
 pub struct FetchSession {
-    client: Arc<FetchClient>,
+    client: FetchClient,
     runtime: Handle,
     common: Arc<Semaphore>,
     group: Arc<Semaphore>,
@@ -192,7 +197,7 @@ impl FetchSession {
         }
         self.sent_bytes = sent;
         let work = Work {
-            client: Arc::clone(&self.client),
+            client: self.client.clone(),
             spent: Arc::clone(&self.spent),
             budget: self.budget,
             until: self.until,
@@ -246,7 +251,7 @@ impl Drop for FetchSession {
 }
 
 struct Work {
-    client: Arc<FetchClient>,
+    client: FetchClient,
     spent: Arc<Spent>,
     budget: FetchBudget,
     until: Instant,

@@ -196,13 +196,14 @@ struct Entries {
 }
 
 impl Entries {
-    fn count(&mut self, verdict: EgressVerdict) {
-        match verdict {
-            EgressVerdict::Allowed => self.allowed += 1,
-            EgressVerdict::Failed(_) => self.failed += 1,
-            EgressVerdict::Refused(reason) => *self.refused.entry(reason.word()).or_default() += 1,
-            EgressVerdict::Withheld(_) => *self.refused.entry(WITHHELD_SECRET).or_default() += 1,
-        }
+    fn count(&mut self, verdict: EgressVerdict, times: u64) {
+        let counter = match verdict {
+            EgressVerdict::Allowed => &mut self.allowed,
+            EgressVerdict::Failed(_) => &mut self.failed,
+            EgressVerdict::Refused(reason) => self.refused.entry(reason.word()).or_default(),
+            EgressVerdict::Withheld(_) => self.refused.entry(WITHHELD_SECRET).or_default(),
+        };
+        *counter += times;
     }
 
     fn has_room(&self, verdict: EgressVerdict) -> bool {
@@ -224,10 +225,33 @@ impl Ledger {
         self.entries().sums.values().all(|sum| sum.is_over(now))
     }
 
+    /// Whether there is something to tell, now or later.
+    pub(crate) fn has_untold(&self) -> bool {
+        self.entries().sums.values().any(|sum| sum.count > 0)
+    }
+
     pub(crate) fn add(&self, key: DecisionKey) {
         let now = now_unix_ms();
+        self.add_times(key, 1, now, now);
+    }
+
+    /// Adds what another ledger has told, as if it had been decided here. Its bytes are counted elsewhere.
+    pub(crate) fn absorb(&self, decisions: &[DecisionSum]) {
+        for sum in decisions {
+            let key = DecisionKey {
+                host: sum.host.clone(),
+                port: sum.port,
+                rule: sum.rule.clone(),
+                verdict: sum.verdict,
+            };
+            self.add_times(key, sum.count, sum.first_unix_ms, sum.last_unix_ms);
+        }
+    }
+
+    /// Adds a decision that was made so many times between these moments.
+    fn add_times(&self, key: DecisionKey, times: u64, first_unix_ms: u64, last_unix_ms: u64) {
         let mut entries = self.entries();
-        entries.count(key.verdict);
+        entries.count(key.verdict, times);
         let key = if entries.sums.contains_key(&key) || entries.has_room(key.verdict) {
             key
         } else {
@@ -235,15 +259,16 @@ impl Ledger {
         };
         let sum = entries.sums.entry(key).or_insert(PendingCount {
             count: 0,
-            first_unix_ms: now,
-            last_unix_ms: now,
+            first_unix_ms,
+            last_unix_ms,
             told_at: None,
         });
         if sum.count == 0 {
-            sum.first_unix_ms = now;
+            (sum.first_unix_ms, sum.last_unix_ms) = (first_unix_ms, last_unix_ms);
         }
-        sum.count += 1;
-        sum.last_unix_ms = now;
+        sum.count += times;
+        sum.first_unix_ms = sum.first_unix_ms.min(first_unix_ms);
+        sum.last_unix_ms = sum.last_unix_ms.max(last_unix_ms);
     }
 
     /// Tells what was not told yet, at most so many decisions. `is_last` says that nobody asks again: what would be told
@@ -399,6 +424,41 @@ mod tests {
             }
         }
         assert_eq!(hosts.len(), 90);
+    }
+
+    #[test]
+    fn what_several_ledgers_told_is_one_account_within_the_same_bounds() {
+        let whole = Ledger::default();
+        for round in 0..3 {
+            let one = Ledger::default();
+            for number in 0..MAX_HOSTS_OF_A_KIND + 50 {
+                add(&one, &format!("n{round}-{number}.test"), UNLISTED);
+            }
+            add(&one, "a.test", EgressVerdict::Allowed);
+            add(&one, "a.test", EgressVerdict::Allowed);
+            whole.absorb(&take(&one, true).decisions);
+        }
+        assert!(whole.has_untold());
+        let news = take(&whole, false);
+        let refused = 3 * (MAX_HOSTS_OF_A_KIND as u64 + 50);
+        assert_eq!(news.allowed, 6);
+        assert_eq!(news.refused, [("unlisted".to_owned(), refused)].into());
+        let of = |verdict| {
+            news.decisions
+                .iter()
+                .filter(move |sum| sum.verdict == verdict)
+        };
+        assert_eq!(of(EgressVerdict::Allowed).count(), 1);
+        assert_eq!(of(EgressVerdict::Allowed).next().unwrap().count, 6);
+        assert_eq!(of(UNLISTED).count(), MAX_HOSTS_OF_A_KIND + 1);
+        let told: u64 = of(UNLISTED).map(|sum| sum.count).sum();
+        assert_eq!(told, refused);
+        // The same again is not told at once.
+        whole.absorb(&news.decisions);
+        assert_eq!(take(&whole, false).decisions, []);
+        assert!(whole.has_untold());
+        assert_eq!(take(&whole, true).decisions.len(), MAX_HOSTS_OF_A_KIND + 2);
+        assert!(!whole.has_untold());
     }
 
     #[test]

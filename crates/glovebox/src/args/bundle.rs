@@ -1,9 +1,8 @@
 //! Arguments of `glovebox bundle`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use glovebox_runner::Engine;
+use glovebox_runner::{Engine, HostRule};
 use glovebox_session::bundle::AllowedModel;
-use glovebox_settings::parse_reach;
 use glovebox_settings::units::Span;
 use std::path::PathBuf;
 
@@ -87,12 +86,13 @@ impl EngineArg {
 #[derive(Debug, Args)]
 pub(crate) struct BundleHosts {
     /// Let tools reach a host with `fetch`, `*.` and a name for all below it, or a preset such as npm. Ports 80 and 443
-    /// without one; public addresses only, unless =private or =ADDRESS. Without it they have no network
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_reach)]
-    pub allow: Vec<String>,
-    /// Keep a host closed that `--allow` would open
-    #[arg(long, value_name = "HOST[:PORT]", requires = "allow", value_parser = parse_reach)]
-    pub deny: Vec<String>,
+    /// without one; public addresses only, unless =private or =ADDRESS. With TOOL= it holds for tools of that name only.
+    /// Without it they have no network
+    #[arg(long, value_name = "[TOOL=]HOST[:PORT]")]
+    pub allow: Vec<HostRule>,
+    /// Keep a host closed that `--allow` would open, for all tools or those of one name
+    #[arg(long, value_name = "[TOOL=]HOST[:PORT]", requires = "allow")]
+    pub deny: Vec<HostRule>,
 }
 
 /// Say what is wrong with a bundle, all at once
@@ -184,7 +184,7 @@ pub(crate) struct BundleShowArgs {
         too long.\n\nExamples:\n  \
         glovebox bundle call agents.js search '{\"query\":\"cats\"}'\n  \
         echo '{\"query\":\"cats\"}' | glovebox bundle call agents.js search - --agent support --json\n  \
-        glovebox bundle call agents.js weather '{\"city\":\"Oslo\"}' --allow api.example.com"
+        glovebox bundle call agents.js weather '{\"city\":\"Oslo\"}' --allow weather=api.example.com"
 )]
 pub(crate) struct BundleCallArgs {
     /// The bundle.

@@ -2,10 +2,11 @@
 
 use super::{EngineArg, SandboxArgs};
 use clap::{Args, Subcommand};
+use glovebox_runner::HostRule;
 use glovebox_server::{PreviewDomain, Scope};
 use glovebox_session::bundle::{AllowedModel, BundleKey};
 use glovebox_settings::units::{Cpus, Size, Span};
-use glovebox_settings::{LogFormat, LogLevel, SourceDir, parse_reach};
+use glovebox_settings::{LogFormat, LogLevel, SourceDir};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -35,12 +36,13 @@ pub(crate) struct ServeArgs {
     /// A host that bundles may be fetched from over HTTPS, in the words of --allow
     #[arg(long, value_name = "HOST")]
     pub bundle_host: Vec<String>,
-    /// A host that tools of bundles may reach with `fetch`, in the words of --allow; without it they have no network
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_reach)]
-    pub bundle_allow: Vec<String>,
-    /// Keep a host closed that --bundle-allow would open
-    #[arg(long, value_name = "HOST[:PORT]", requires = "bundle_allow", value_parser = parse_reach)]
-    pub bundle_deny: Vec<String>,
+    /// A host that tools of bundles may reach with `fetch`, in the words of --allow; with TOOL= for tools of that name
+    /// only. Without it they have no network
+    #[arg(long, value_name = "[TOOL=]HOST[:PORT]")]
+    pub bundle_allow: Vec<HostRule>,
+    /// Keep a host closed that --bundle-allow would open, for all tools or those of one name
+    #[arg(long, value_name = "[TOOL=]HOST[:PORT]", requires = "bundle_allow")]
+    pub bundle_deny: Vec<HostRule>,
     /// Certificates in PEM that are believed at both kinds of hosts besides the usual ones
     #[arg(long, value_name = "FILE")]
     pub bundle_ca: Option<PathBuf>,

@@ -67,6 +67,8 @@ impl Bench {
     ) -> Result<CallReport, CallFailure> {
         let mut request = ToolRequest {
             tenant: "a",
+            tool: "get",
+            session: None,
             engine: Engine::Quickjs,
             code,
             input,

@@ -37,7 +37,7 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{SandboxDir, read_json};
 use crate::state::slot::Slot;
 use crate::{Backend, Name, Report, WorkspaceLayers};
-use glovebox_egress::{RuleInForce, TrafficStats};
+use glovebox_egress::{Control, RuleInForce, TrafficStats};
 use glovebox_proto::{Class, Code, Denial, EgressReason, ExitReport, Facts, Fault, Reply, Request};
 use serde_bytes::ByteBuf;
 use std::path::{Path, PathBuf};
@@ -457,6 +457,13 @@ impl Sandbox {
             Err(fault) if fault.code == Code::Unsupported => Ok(None),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// The rules, the log and the accounts of a sandbox of this process that reaches listed hosts only; `None` for any
+    /// other. They outlive the sandbox, and are whole when it has been dropped.
+    pub fn network_control(&self) -> Option<Arc<Control>> {
+        let proxy = self.core.owner.as_ref()?.egress()?;
+        Some(Arc::clone(proxy.control()))
     }
 
     /// Holds every process of a native sandbox still until the result is dropped or this process

@@ -97,18 +97,7 @@ impl Registry {
     /// # Errors
     /// As [`Self::network_log`].
     pub fn take_network_news(&self, name: &Name, is_last: bool) -> Result<TrafficNews, Fault> {
-        let mut news: TrafficNews = self.ask_network(name, NetworkOrder::News { is_last })?;
-        for _ in 1..MAX_NEWS_PAGES {
-            if !news.has_more {
-                break;
-            }
-            // What has come is told to nobody else: it is kept when the rest cannot be had.
-            let Ok(page) = self.ask_network(name, NetworkOrder::News { is_last }) else {
-                break;
-            };
-            news.add(page);
-        }
-        Ok(news)
+        take_pages(|| self.ask_network(name, NetworkOrder::News { is_last }))
     }
 
     /// Opens hosts (rules and names of presets) of a running sandbox, for so long or as long as it runs. Gives back
@@ -194,5 +183,94 @@ impl Registry {
             Net::Egress => Ok(dir),
             Net::None | Net::Host => Err(no_filtered_network()),
         }
+    }
+}
+
+/// News from as many pages as there are, up to [`MAX_NEWS_PAGES`].
+fn take_pages(mut ask: impl FnMut() -> Result<TrafficNews, Fault>) -> Result<TrafficNews, Fault> {
+    let mut news = ask()?;
+    for _ in 1..MAX_NEWS_PAGES {
+        if !news.has_more {
+            break;
+        }
+        // What has come is told to nobody else: it is kept when the rest cannot be had.
+        let Ok(page) = ask() else {
+            break;
+        };
+        news.add(page);
+    }
+    Ok(news)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glovebox_egress::{DecisionSum, EgressVerdict};
+    use glovebox_proto::Code;
+
+    /// The page with this number, from 1 on.
+    fn page(number: usize, has_more: bool) -> TrafficNews {
+        TrafficNews {
+            sent_bytes: 1,
+            allowed: 2,
+            refused: [("unlisted".to_owned(), 3)].into(),
+            open_connections: number as u64,
+            decisions: vec![DecisionSum {
+                host: Some(format!("n{number}.test")),
+                port: Some(443),
+                rule: None,
+                verdict: EgressVerdict::Allowed,
+                count: 1,
+                first_unix_ms: 0,
+                last_unix_ms: 0,
+            }],
+            has_more,
+            ..TrafficNews::default()
+        }
+    }
+
+    fn taken(last: usize, fails_at: usize) -> (Result<TrafficNews, Fault>, usize) {
+        let mut asked = 0;
+        let news = take_pages(|| {
+            asked += 1;
+            if asked == fails_at {
+                return Err(Fault::lost(Code::LinkLost, "the supervisor has ended"));
+            }
+            Ok(page(asked, asked < last))
+        });
+        (news, asked)
+    }
+
+    #[test]
+    fn pages_of_news_are_taken_to_the_last_one_and_added_up() {
+        let (news, asked) = taken(3, usize::MAX);
+        let news = news.unwrap();
+        assert_eq!((asked, news.decisions.len(), news.has_more), (3, 3, false));
+        assert_eq!(
+            (news.sent_bytes, news.allowed, news.open_connections),
+            (3, 6, 3)
+        );
+        assert_eq!(news.refused, [("unlisted".to_owned(), 9)].into());
+    }
+
+    #[test]
+    fn news_without_end_are_taken_up_to_a_bound_and_the_rest_is_said_to_be_there() {
+        let (news, asked) = taken(usize::MAX, usize::MAX);
+        let news = news.unwrap();
+        assert_eq!(
+            (asked, news.decisions.len()),
+            (MAX_NEWS_PAGES, MAX_NEWS_PAGES)
+        );
+        assert!(news.has_more);
+        let (news, asked) = taken(MAX_NEWS_PAGES, usize::MAX);
+        assert_eq!((asked, news.unwrap().has_more), (MAX_NEWS_PAGES, false));
+    }
+
+    #[test]
+    fn news_that_have_come_are_kept_when_the_next_page_cannot_be_had() {
+        let (news, asked) = taken(usize::MAX, 4);
+        let news = news.unwrap();
+        assert_eq!((asked, news.decisions.len(), news.has_more), (4, 3, true));
+        assert_eq!(taken(usize::MAX, 1).0.unwrap_err().code, Code::LinkLost);
     }
 }

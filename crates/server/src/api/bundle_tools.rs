@@ -262,7 +262,7 @@ fn to_error(failure: &ToolFailure, call: &str) -> ApiError {
         let hosts = failure
             .refused_hosts
             .iter()
-            .map(|one| json!({ "host": one.host, "port": one.port, "reason": one.reason.word() }));
+            .map(|one| json!({ "host": one.host, "port": one.port, "reason": one.reason.word(), "remedy": one.remedy }));
         details.insert("refused_hosts".to_owned(), hosts.collect());
     }
     if !failure.log().is_empty() {

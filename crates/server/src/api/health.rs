@@ -73,7 +73,7 @@ pub(super) async fn metrics(
 ) -> ApiResult<Response> {
     principal.require(Scope::Admin)?;
     let app = Arc::clone(&shared.app);
-    super::blocking(move || app.count_networks()).await?;
+    super::blocking(move || app.count_networks(false)).await?;
     let (running, queued) = shared.app.counts();
     let pool = shared.app.pool_counts();
     let text = shared.app.metrics.encode(running, queued, pool);

@@ -1,6 +1,6 @@
 //! Who did what, when, and what was decided: one JSON line each, appended and never changed.
 //!
-//! Three kinds: requests, calls of tools, and decisions about hosts that a sandbox asked for. No content: neither words
+//! Three kinds: requests, calls of tools, and decisions about hosts that a sandbox or a tool of a bundle asked for. No content: neither words
 //! of a task nor of a file, nor the arguments of a call. What was said is told by its digest.
 
 use glovebox_egress::DecisionSum;
@@ -80,32 +80,31 @@ pub(crate) struct EgressEntry<'a> {
     pub user: &'a str,
     pub session: Option<&'a str>,
     pub sandbox: Option<&'a str>,
+    /// The tool of a bundle that asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<&'a str>,
     /// Calls that ran at that time.
     pub calls: Vec<String>,
     /// `None` stands for all those that there were too many of.
-    host: Option<&'a str>,
-    port: Option<u16>,
-    rule: Option<&'a str>,
-    verdict: &'static str,
-    reason: Option<&'static str>,
-    count: u64,
-    first_unix_ms: u64,
-    last_unix_ms: u64,
+    pub host: Option<&'a str>,
+    pub port: Option<u16>,
+    pub rule: Option<&'a str>,
+    pub verdict: &'static str,
+    pub reason: Option<&'static str>,
+    pub count: u64,
+    pub first_unix_ms: u64,
+    pub last_unix_ms: u64,
 }
 
 impl<'a> EgressEntry<'a> {
-    pub(crate) fn new(
-        user: &'a str,
-        session: Option<&'a str>,
-        sandbox: Option<&'a str>,
-        calls: Vec<String>,
-        decision: &'a DecisionSum,
-    ) -> Self {
+    /// Of what a user's programs asked for, without where they did.
+    pub(crate) fn new(user: &'a str, decision: &'a DecisionSum) -> Self {
         Self {
             user,
-            session,
-            sandbox,
-            calls,
+            session: None,
+            sandbox: None,
+            tool: None,
+            calls: Vec::new(),
             host: decision.host.as_deref(),
             port: decision.port,
             rule: decision.rule.as_deref(),

@@ -5,6 +5,7 @@ use crate::log;
 use crate::metrics::Metrics;
 use crate::store::{Audit, AuditEntry, Decision, ToolEntry};
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Registry;
 use glovebox_session::host::now_unix_ms;
 use glovebox_tools::ToolOutcome;
 use serde_json::{Map, Value};
@@ -105,11 +106,11 @@ impl<'a> CallEnd<'a> {
 }
 
 impl Accounting {
-    pub(crate) fn new(audit: Audit) -> Self {
+    pub(crate) fn new(audit: Audit, registry: Arc<Registry>) -> Self {
         Self {
             metrics: Arc::new(Metrics::new()),
             audit,
-            network: NetworkWatch::default(),
+            network: NetworkWatch::new(registry),
         }
     }
 
@@ -129,9 +130,7 @@ impl Accounting {
         tool: &str,
         arguments: &Value,
     ) -> OpenCall {
-        if let Some(sandbox) = &place.sandbox {
-            self.network.call_began(sandbox, &id);
-        }
+        self.watch_call(place, &id, tool, arguments);
         OpenCall {
             id,
             tool: tool.to_owned(),
@@ -143,9 +142,7 @@ impl Accounting {
 
     /// It has ended.
     pub(crate) fn end_call(&self, place: &CallPlace, call: &OpenCall, end: CallEnd<'_>) {
-        if let Some(sandbox) = &place.sandbox {
-            self.network.call_ended(sandbox, &call.id);
-        }
+        self.unwatch_call(place, &call.id, &call.tool, end.facts);
         self.metrics
             .tool_executed(place.placement, &call.tool, !end.is_error);
         if let Some(code) = end.fault {

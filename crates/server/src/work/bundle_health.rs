@@ -68,6 +68,8 @@ impl App {
     fn call_probe(&self, tenant: &str, engine: Engine) -> Result<(), CallFailure> {
         let request = ToolRequest {
             tenant,
+            tool: "health",
+            session: None,
             engine,
             code: TOOL,
             input: &json!({ "a": 2, "b": 3 }),

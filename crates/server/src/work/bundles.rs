@@ -315,15 +315,17 @@ impl App {
     ) -> Result<CallReport, ToolFailure> {
         let place = CallPlace {
             user: call.tenant.to_owned(),
-            session: None,
+            session: call.session().map(str::to_owned),
             sandbox: None,
             placement: PLACEMENT,
         };
         let id = call.id.to_owned();
         let begun = self.accounting.begin_call(&place, id, tool, arguments);
         let called = tools.call(&self.bundles.runner, tool, call, arguments, cancel);
-        // A name that is no tool's is a stranger's word: no call was made.
-        if !matches!(&called, Err(ToolFailure::NotFound(_))) {
+        if matches!(&called, Err(ToolFailure::NotFound(_))) {
+            // A name that is no tool's is a stranger's word: no call was made.
+            self.accounting.unwatch_call(&place, call.id, tool, None);
+        } else {
             let text = match &called {
                 Ok(report) => report.value.to_string(),
                 Err(failure) => failure.to_string(),

@@ -179,6 +179,7 @@ impl App {
                 self.accounting.network.watch(&name, &owned.user, session);
             }
         }
+        self.watch_children()?;
         Ok(())
     }
 }

@@ -162,7 +162,8 @@ impl App {
     pub(crate) fn open(config: ServerConfig) -> Result<Arc<Self>, Fault> {
         let dir = config.state_dir.join("server");
         let owners = Owners::open(&dir)?;
-        let accounting = Arc::new(Accounting::new(Audit::open(&dir)?));
+        let registry = Arc::clone(&config.registry);
+        let accounting = Arc::new(Accounting::new(Audit::open(&dir)?, registry));
         let app = Arc::new(Self {
             tokens: TokenStore::open(&config.state_dir)?,
             metrics: Arc::clone(&accounting.metrics),

@@ -64,6 +64,8 @@ impl ExecutedReader {
     fn run(&self, code: &str) -> Result<String, CallFailure> {
         let request = ToolRequest {
             tenant: TENANT,
+            tool: "declaration",
+            session: None,
             engine: Engine::Quickjs,
             code,
             input: &Value::Null,

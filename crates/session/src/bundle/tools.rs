@@ -9,7 +9,8 @@ use glovebox_bundle::{Slice, Tool, ToolKind};
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
 use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, Engine, FailureKind, LogRecord, ToolRequest, ToolRunner,
+    CallFailure, CallLimits, CallReport, Engine, FailureKind, LogRecord, MAX_TOOL_NAME_CHARS,
+    ToolRequest, ToolRunner, is_tool_name,
 };
 use glovebox_tools::cut::{CutBias, CutSource, OUTPUT_BYTES, cut};
 use serde_json::{Map, Value};
@@ -20,8 +21,6 @@ use std::time::Duration;
 
 /// Tools that one agent may have.
 const MAX_TOOLS: usize = 128;
-/// What providers accept as the name of a tool.
-const MAX_NAME_CHARS: usize = 64;
 /// What a model is told about one tool.
 const MAX_DESCRIPTION_BYTES: usize = 16 << 10;
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
@@ -209,6 +208,8 @@ impl BundleTools {
         let usual = CallLimits::default();
         let request = ToolRequest {
             tenant: call.tenant,
+            tool: name,
+            session: call.session(),
             engine: call.engine,
             code: &found.code,
             input: &input,
@@ -236,7 +237,7 @@ impl BundleTools {
         if let Some(note) = self.left_out.iter().find(|note| note.tool == name) {
             return ToolFailure::NotExecutable(note.to_string());
         }
-        let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
+        let shown: String = name.chars().take(MAX_TOOL_NAME_CHARS).collect();
         let names: Vec<&str> = self
             .offered
             .iter()
@@ -260,12 +261,19 @@ pub struct CallContext<'a> {
     pub tenant: &'a str,
     /// Names the call.
     pub id: &'a str,
-    /// What the code is told about where it is called: an object.
+    /// What the code is told about where it is called: an object. Its `sessionId` is the session, if there is one.
     pub context: &'a Value,
     /// What runs its code.
     pub engine: Engine,
     /// How long it may take.
     pub timeout: Option<Duration>,
+}
+
+impl CallContext<'_> {
+    /// The session that the call is made in.
+    pub fn session(&self) -> Option<&str> {
+        self.context["sessionId"].as_str()
+    }
 }
 
 fn joined(mismatches: &[Mismatch]) -> String {
@@ -275,10 +283,9 @@ fn joined(mismatches: &[Mismatch]) -> String {
 
 /// A tool as it is declared, when all of it can be kept.
 fn offer(tool: &Tool, slice: &Slice) -> Result<OfferedTool, String> {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if tool.name.is_empty() || tool.name.len() > MAX_NAME_CHARS || !tool.name.chars().all(is_word) {
+    if !is_tool_name(&tool.name) {
         return Err(format!(
-            "models cannot call it by that name: write letters, digits, `_` and `-`, at most {MAX_NAME_CHARS}"
+            "models cannot call it by that name: write letters, digits, `_` and `-`, at most {MAX_TOOL_NAME_CHARS}"
         ));
     }
     let description = tool.description.clone().unwrap_or_default();

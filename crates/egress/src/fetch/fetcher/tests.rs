@@ -77,12 +77,11 @@ fn say(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
         .and_then(|()| stream.write_all(body));
 }
 
-/// A fetcher with so many places, for these hosts.
-fn fetcher(allow: &[String], deny: &[&str], max_parallel: usize) -> Fetcher {
+/// A client for these hosts.
+fn client(allow: &[String], deny: &[&str]) -> FetchClient {
     let deny: Vec<String> = deny.iter().map(|&word| word.to_owned()).collect();
     let policy = Policy::new(allow, &deny).unwrap();
-    let client = FetchClient::new(policy, Arc::new(Home), b"").unwrap();
-    Fetcher::start(client, max_parallel).unwrap()
+    FetchClient::new(policy, Arc::new(Home), b"").unwrap()
 }
 
 struct Caller {
@@ -95,15 +94,15 @@ struct Caller {
 
 impl Caller {
     fn new(allow: &[String], deny: &[&str], wait: Duration) -> Self {
-        let fetcher = fetcher(allow, deny, 32);
+        let fetcher = Fetcher::start(32).unwrap();
         let (send, replies) = channel();
+        let caller = FetchCaller {
+            client: &client(allow, deny),
+            group: &FetchGroup::new(32),
+            account: &Arc::default(),
+        };
         Self {
-            session: fetcher.open(
-                BUDGET,
-                &FetchGroup::new(32, Arc::default()),
-                Instant::now() + wait,
-                send,
-            ),
+            session: fetcher.open(caller, BUDGET, Instant::now() + wait, send),
             replies,
             next: 0,
             _fetcher: fetcher,
@@ -338,19 +337,22 @@ fn a_group_has_some_of_the_places_and_no_more() {
         }
         say(stream, "200 OK", "", b"x");
     });
-    let fetcher = fetcher(&[pinned("a.example", port)], &[], 4);
+    let fetcher = Fetcher::start(4).unwrap();
+    let client = client(&[pinned("a.example", port)], &[]);
     let request = |path: &str| {
         let url = format!("http://a.example:{port}{path}");
         FetchRequest::parse("GET", &url, &[], Vec::new(), Redirects::Follow)
     };
-    let (slow, fast) = (
-        FetchGroup::new(3, Arc::default()),
-        FetchGroup::new(3, Arc::default()),
-    );
+    let (slow, fast) = (FetchGroup::new(3), FetchGroup::new(3));
     let open = |group| {
         let (send, replies) = channel();
+        let caller = FetchCaller {
+            client: &client,
+            group,
+            account: &Arc::default(),
+        };
         (
-            fetcher.open(BUDGET, group, Instant::now() + LONG, send),
+            fetcher.open(caller, BUDGET, Instant::now() + LONG, send),
             replies,
         )
     };
@@ -439,15 +441,50 @@ fn open_counted(
     allow: &[String],
     account: &Arc<FetchAccount>,
 ) -> (Fetcher, FetchSession, Receiver<FetchReply>) {
-    let fetcher = fetcher(allow, &[], 4);
-    let group = FetchGroup::new(4, Arc::clone(account));
+    let fetcher = Fetcher::start(4).unwrap();
     let (send, replies) = channel();
-    let session = fetcher.open(BUDGET, &group, Instant::now() + LONG, send);
+    let caller = FetchCaller {
+        client: &client(allow, &[]),
+        group: &FetchGroup::new(4),
+        account,
+    };
+    let session = fetcher.open(caller, BUDGET, Instant::now() + LONG, send);
     (fetcher, session, replies)
 }
 
 fn post(url: &str) -> Result<FetchRequest, FetchError> {
     FetchRequest::parse("POST", url, &[], vec![0; 7], Redirects::Follow)
+}
+
+/// Clients with policies of their own look names up and check certificates together, and decide apart.
+#[test]
+fn callers_at_one_fetcher_reach_the_hosts_of_their_own_policies() {
+    let (port, asked) = serve(|_, _, stream| say(stream, "200 OK", "", b"x"));
+    let fetcher = Fetcher::start(4).unwrap();
+    let first = client(&[pinned("a.example", port)], &[]);
+    let policy = Policy::new(&[pinned("b.example", port)], &[]).unwrap();
+    let second = first.with_policy(Arc::new(policy));
+    let group = FetchGroup::new(4);
+    let ask = |client: &FetchClient, host: &str| {
+        let (send, replies) = channel();
+        let account = Arc::<FetchAccount>::default();
+        let caller = FetchCaller {
+            client,
+            group: &group,
+            account: &account,
+        };
+        let mut session = fetcher.open(caller, BUDGET, Instant::now() + LONG, send);
+        session.begin(1, post(&format!("http://{host}:{port}/")));
+        let outcome = replies.recv_timeout(LONG).unwrap().outcome;
+        let rule = account.take_news(false).decisions[0].rule.clone();
+        (outcome.is_ok(), rule)
+    };
+    let rule = |host| Some(pinned(host, port));
+    assert_eq!(ask(&first, "a.example"), (true, rule("a.example")));
+    assert_eq!(ask(&second, "b.example"), (true, rule("b.example")));
+    assert_eq!(ask(&first, "b.example"), (false, None));
+    assert_eq!(ask(&second, "a.example"), (false, None));
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
 
 #[test]
@@ -462,7 +499,7 @@ fn a_request_that_is_given_up_is_counted_with_what_it_sent() {
         let (fetcher, mut session, _replies) = open_counted(&[pinned("a.example", port)], &account);
         session.begin(1, post(&format!("http://a.example:{port}/")));
         assert_eq!(arrived.recv_timeout(LONG).unwrap(), 7);
-        let news = account.take_news();
+        let news = account.take_news(false);
         assert_eq!((news.allowed, news.sent_bytes), (0, 7));
         if is_aborted {
             session.abort(1);
@@ -470,7 +507,7 @@ fn a_request_that_is_given_up_is_counted_with_what_it_sent() {
         drop(session);
         // It has ended when its thread has.
         drop(fetcher);
-        let news = account.take_news();
+        let news = account.take_news(false);
         assert_eq!((news.allowed, news.failed, news.received_bytes), (1, 0, 0));
         assert_eq!(news.decisions[0].host.as_deref(), Some("a.example"));
     }
@@ -492,7 +529,7 @@ fn bytes_are_counted_as_they_pass_whatever_comes_of_it() {
         let reply = replies.recv_timeout(LONG).unwrap();
         assert!(reply.outcome.is_err(), "{reply:?}");
     }
-    let news = account.take_news();
+    let news = account.take_news(false);
     assert_eq!((news.sent_bytes, news.received_bytes), (7, 10_001));
     assert_eq!((news.allowed, news.failed), (1, 1));
     assert_eq!(news.refused, [("unlisted".to_owned(), 1)].into());

@@ -37,7 +37,7 @@ pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
     let engine = args.engine.engine();
     let config = RunnerConfig {
         node: node_view(&[engine], &settings, &cx.host),
-        hosts: host_grant(&args.hosts)?,
+        hosts: host_grant(cx, &args.hosts, &read.bundle)?,
         ..RunnerConfig::default()
     };
     let runner = ToolRunner::new(Arc::new(cx.registry(&settings)?), config)?;
@@ -158,7 +158,7 @@ fn say_refused(hosts: &[RefusedHost]) {
             "refused: {} ({}); {}",
             shown(host),
             host.reason.word(),
-            render::in_flags(&host.remedy())
+            escape_text(&host.remedy)
         ));
     }
 }
@@ -169,7 +169,7 @@ fn hosts_json(hosts: &[RefusedHost]) -> Vec<Value> {
             "host": host.host,
             "port": host.port,
             "reason": host.reason.word(),
-            "remedy": render::in_flags(&host.remedy()),
+            "remedy": host.remedy,
         })
     });
     told.collect()

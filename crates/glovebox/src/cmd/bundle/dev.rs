@@ -113,7 +113,7 @@ impl AuthorPage {
     fn new(cx: &Cx, args: &BundleDevArgs, read: &ReadBundle) -> Result<Self, CommandError> {
         let settings = cx.load_settings(None)?;
         let config = RunnerConfig {
-            hosts: host_grant(&args.hosts)?,
+            hosts: host_grant(cx, &args.hosts, &read.bundle)?,
             ..RunnerConfig::default()
         };
         Ok(Self {

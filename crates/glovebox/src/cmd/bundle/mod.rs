@@ -15,10 +15,10 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
 use file::{ReadBundle, read};
 use glovebox_bundle::{Bundle, ConfinedExtractor, EXTRACT_COMMAND, ExtractLimits, Tool};
-use glovebox_runner::HostGrant;
-use glovebox_sandbox::egress::Policy;
+use glovebox_runner::{GrantError, GrantFlags, HostGrant};
 use glovebox_session::bundle::{ExecutedReader, ToolNote};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The bundle has errors.
@@ -51,14 +51,29 @@ fn executed_reader(cx: &Cx) -> Result<ExecutedReader, CommandError> {
     Ok(ExecutedReader::new(extractor()?, registry)?)
 }
 
-/// The hosts that tools may reach.
-fn host_grant(hosts: &BundleHosts) -> Result<HostGrant, CommandError> {
-    let policy = Policy::new(&hosts.allow, &hosts.deny)
-        .map_err(|error| CommandError::usage(error.to_string(), "name fewer hosts and ports"))?;
-    Ok(HostGrant {
-        policy,
-        ..HostGrant::default()
-    })
+/// The hosts that tools of this bundle may reach. Tools that have rules and are not in it are named in a warning.
+fn host_grant(cx: &Cx, hosts: &BundleHosts, bundle: &Bundle) -> Result<HostGrant, CommandError> {
+    let grant = HostGrant::new(&hosts.allow, &hosts.deny, GrantFlags::Bundle);
+    let grant = grant.map_err(|error| too_many_hosts(&error))?;
+    let of_agents = bundle.agents.iter().flat_map(|agent| &agent.tools);
+    let names: HashSet<&str> = of_agents
+        .chain(&bundle.tools)
+        .map(|tool| tool.name.as_str())
+        .collect();
+    let unknown = grant.tools().filter(|tool| !names.contains(tool));
+    let unknown: Vec<String> = unknown.map(|tool| format!("`{tool}`")).collect();
+    if !unknown.is_empty() {
+        cx.talk.warning(format_args!(
+            "no tool of the bundle has the name that --allow or --deny has before `=`: {}",
+            unknown.join(", ")
+        ));
+    }
+    Ok(grant)
+}
+
+/// More rules about hosts than there can be.
+pub(crate) fn too_many_hosts(error: &GrantError) -> CommandError {
+    CommandError::usage(error.to_string(), "name fewer tools, hosts and ports")
 }
 
 /// What tools are told of whom they are called for.

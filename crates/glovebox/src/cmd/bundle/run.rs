@@ -44,7 +44,7 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
     let engine = args.engine.engine();
     let config = RunnerConfig {
         node: node_view(&[engine], &settings, &cx.host),
-        hosts: super::host_grant(&args.hosts)?,
+        hosts: super::host_grant(cx, &args.hosts, &bundle.extraction.bundle)?,
         ..RunnerConfig::default()
     };
     let work = Work {

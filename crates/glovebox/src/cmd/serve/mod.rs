@@ -9,8 +9,7 @@ use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::say;
 use glovebox_agent::Placement;
-use glovebox_runner::{Engine, HostGrant};
-use glovebox_sandbox::egress::Policy;
+use glovebox_runner::{Engine, GrantFlags, HostGrant};
 use glovebox_server::{
     BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Serving, Tls, Token, UploadLimits,
     serve,
@@ -171,9 +170,8 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
     }
     let ca = args.bundle_ca.as_deref().map(|path| read_pem(cx, path));
     let ca = ca.transpose()?;
-    let reach = Policy::new(&args.bundle_allow, &args.bundle_deny);
-    let reach = reach
-        .map_err(|error| CommandError::usage(error.to_string(), "name fewer hosts and ports"))?;
+    let tool_hosts = HostGrant::new(&args.bundle_allow, &args.bundle_deny, GrantFlags::Serve)
+        .map_err(|error| super::bundle::too_many_hosts(&error))?;
     let engines: Vec<Engine> = args.bundle_engine.iter().map(|one| one.engine()).collect();
     Ok(BundleConfig {
         extractor: super::bundle::extractor()?,
@@ -182,10 +180,7 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
         hosts: args.bundle_host.clone(),
         node: node_view(&engines, settings, &cx.host),
         engines,
-        tool_hosts: HostGrant {
-            policy: reach,
-            authorities: ca.clone().unwrap_or_default(),
-        },
+        tool_hosts: tool_hosts.with_authorities(ca.clone().unwrap_or_default()),
         ca,
     })
 }
