@@ -55,5 +55,6 @@ mod sessions;
 mod small_disk;
 mod terminal;
 mod tls;
+mod traces;
 mod users;
 mod workspaces;

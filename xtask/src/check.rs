@@ -20,18 +20,23 @@ pub(crate) fn run() -> Result<()> {
         missing("rustfmt", "formatting")?;
     }
     if answers("clippy") {
-        one(
-            "lints",
-            &[
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--locked",
-                "--",
-                "--deny",
-                "warnings",
-            ],
-        )?;
+        // As users get it, then as it is tested: with traces, which are in two crates only.
+        for (title, features) in [("lints", ""), ("lints with traces", "glovebox/otlp")] {
+            one(
+                title,
+                &[
+                    "clippy",
+                    "--workspace",
+                    "--all-targets",
+                    "--locked",
+                    "--features",
+                    features,
+                    "--",
+                    "--deny",
+                    "warnings",
+                ],
+            )?;
+        }
     } else {
         missing("clippy", "lints")?;
     }

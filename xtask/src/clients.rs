@@ -12,6 +12,8 @@ const PYTHON: &str = "mcp==2.3.0";
 const REQUESTS: &str = "requests==2.34.2";
 /// What tries an HTTP API by its description; and what makes its requests, so that they are the same everywhere.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5 hypothesis==6.170.17";
+/// The classes of OpenTelemetry that read what is sent to a collector of traces, and what they are made with.
+const OTLP: &str = "opentelemetry-proto==1.45.2 protobuf==7.36.2";
 /// The official inspector; later ones want a newer Node than distributions have.
 const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
 /// The official conformance suite; later ones want a newer Node than distributions have.
@@ -35,7 +37,11 @@ pub(crate) fn dir() -> PathBuf {
 
 /// Installs what is missing, and says what cannot be: the tests that need it then skip and say so.
 pub(crate) fn install_missing() {
-    for (name, packages) in [("python", PYTHON), ("schemathesis", SCHEMATHESIS)] {
+    for (name, packages) in [
+        ("python", PYTHON),
+        ("schemathesis", SCHEMATHESIS),
+        ("otlp", OTLP),
+    ] {
         install(name, packages, |dir| python_environment(dir, packages));
     }
     install("requests", REQUESTS, |dir| {

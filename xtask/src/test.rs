@@ -37,6 +37,9 @@ const BOTH_ALREADY: [&str; 8] = [
     "lies",
     "fuzzing",
 ];
+/// What is tested has traces, which what users get has not: linking a second program would take minutes. That it compiles
+/// without them is for the lints.
+const FEATURES: &str = "--features=glovebox/otlp";
 /// How many tests of a program run at once for each core: most of them wait for processes and deadlines.
 const TESTS_PER_CORE: usize = 2;
 /// How many that are, where somebody says it (`cargo test`).
@@ -103,7 +106,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     tally.timing.of("build glovebox", || {
         step::run(
             "build glovebox",
-            &mut cargo(&["build", "--locked", "--workspace", "--bins"]),
+            &mut cargo(&["build", "--locked", "--workspace", "--bins", FEATURES]),
         )
     })?;
     let binary = target_dir().join("debug/glovebox");
@@ -116,6 +119,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
             "test",
             "--locked",
             "--workspace",
+            FEATURES,
             "--no-run",
             "--message-format",
             "json-render-diagnostics",
@@ -142,7 +146,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         report_skips(&skip_log);
         return report(&tally);
     }
-    let mut examples = cargo(&["test", "--locked", "--workspace", "--doc"]);
+    let mut examples = cargo(&["test", "--locked", "--workspace", FEATURES, "--doc"]);
     let title = "examples in the documentation";
     let examples = || step::run(title, examples.args(&filter));
     if let Err(error) = tally.timing.of(title, examples) {

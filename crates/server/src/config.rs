@@ -1,5 +1,6 @@
 //! What a server is told when it starts.
 
+use crate::metrics::DroppedSpans;
 use crate::preview_domain::PreviewDomain;
 use crate::tls::Tls;
 use glovebox_agent::Placement;
@@ -178,4 +179,6 @@ pub struct ServerConfig {
     pub session_ttl: std::time::Duration,
     /// How long running sessions may go on when the server is asked to end.
     pub drain: std::time::Duration,
+    /// Spans that the collector of traces does not get, counted in `/metrics`; none without a collector.
+    pub dropped_spans: Option<DroppedSpans>,
 }

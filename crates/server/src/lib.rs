@@ -7,6 +7,8 @@
 //! store    tokens and owners; sessions themselves are in the log of `glovebox_agent`
 //! ```
 //!
+//! `traces`, with the feature `otlp`, sends the spans of all of it to a collector.
+//!
 //! `bundle_page` stands beside all of it: a page for the author of one bundle, with connections of the same kind.
 //!
 //! The server is one more caller of `glovebox_session`, as the command line is: it has no tools, no workspaces and no
@@ -22,12 +24,17 @@ mod metrics;
 mod preview_domain;
 mod store;
 mod tls;
+#[cfg(feature = "otlp")]
+mod traces;
 mod work;
 
 pub use api::openapi;
 pub use bundle_page::{BundlePage, ServedPage, serve_bundle_page};
 pub use config::{BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Token, UploadLimits};
 pub use listen::{Serving, serve};
+pub use metrics::DroppedSpans;
 pub use preview_domain::PreviewDomain;
 pub use store::{Scope, Scopes, TokenInfo, TokenStore};
 pub use tls::Tls;
+#[cfg(feature = "otlp")]
+pub use traces::TraceExport;

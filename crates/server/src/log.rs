@@ -4,11 +4,15 @@
 //! Spans carry ids and are of the highest level, so that a line of any level has its `request_id`, `session_id` and
 //! `call_id`. No line has content: neither words of tasks and models nor arguments, output, names of files or tokens.
 //! What a client or a model chooses is logged where it is an id or one of our own words, else it is left out.
+//!
+//! The same spans are what a collector of traces gets (`traces`). A field whose name has a dot is for traces only, in the
+//! words of OpenTelemetry's semantic conventions, and is in no line of the log; `otel.name`, `otel.kind` and
+//! `otel.status_code` are the name, kind and status of the span there.
 
 use glovebox_proto::Code;
 use serde_json::{Map, Value};
 use std::time::Duration;
-use tracing::{Span, error_span, info};
+use tracing::{Span, error_span, field, info};
 
 /// Longest id that is taken from elsewhere.
 const MAX_ID_CHARS: usize = 64;
@@ -25,8 +29,50 @@ pub(crate) fn millis(time: Duration) -> u64 {
 }
 
 /// What the lines of a session have: its id besides those of the request that it works for.
+///
+/// A session goes on when its request has been answered. So it is no child of the request but follows from it: a trace of
+/// its own, with a link to the request.
 pub(crate) fn session_span(id: &str, user: &str) -> Span {
-    error_span!("session", session_id = id, user)
+    let span = error_span!(
+        parent: None,
+        "session",
+        session_id = id,
+        user,
+        otel.name = "invoke_agent",
+        otel.status_code = field::Empty,
+        "error.type" = field::Empty,
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.conversation.id = id,
+        gen_ai.provider.name = field::Empty,
+        glovebox.ending = field::Empty,
+    );
+    span.follows_from(Span::current());
+    span
+}
+
+/// The start of a sandbox, until it takes calls.
+pub(crate) fn start_span(backend: &'static str) -> Span {
+    error_span!(
+        "sandbox_start",
+        sandbox = field::Empty,
+        otel.name = "start_sandbox",
+        otel.status_code = field::Empty,
+        "error.type" = field::Empty,
+        glovebox.backend = backend,
+        glovebox.is_new = field::Empty,
+        glovebox.is_warm = field::Empty,
+    )
+}
+
+/// Records a number in a span. Traces have signed numbers only: others would become text there.
+pub(crate) fn record_number(span: &Span, name: &str, number: u64) {
+    span.record(name, i64::try_from(number).unwrap_or(i64::MAX));
+}
+
+/// Says in traces that what a span stands for did not succeed, and why in one of our own words.
+pub(crate) fn mark_failed(span: &Span, why: &str) {
+    span.record("otel.status_code", "ERROR");
+    span.record("error.type", why);
 }
 
 /// The code of a fault that a call has in its facts.

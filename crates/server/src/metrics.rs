@@ -71,6 +71,22 @@ struct StartLabels {
     start: &'static str,
 }
 
+/// Spans of traces that did not reach the collector, since the server began.
+#[derive(Debug, Clone, Default)]
+pub struct DroppedSpans(Counter);
+
+impl DroppedSpans {
+    /// So many more were lost.
+    pub fn add(&self, spans: u64) {
+        self.0.inc_by(spans);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.0.get()
+    }
+}
+
 /// Everything that is counted.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -197,6 +213,18 @@ impl Metrics {
             preview_logins,
             preview_requests,
         }
+    }
+
+    /// The same, with spans that are lost, where there is a collector for them.
+    pub(crate) fn with_dropped_spans(mut self, dropped: Option<&DroppedSpans>) -> Self {
+        if let Some(dropped) = dropped {
+            self.registry.register(
+                "trace_spans_dropped",
+                "Spans of traces that did not reach the collector",
+                dropped.0.clone(),
+            );
+        }
+        self
     }
 
     pub(crate) fn tool_executed(&self, placement: &'static str, tool: &str, is_success: bool) {
@@ -354,7 +382,9 @@ mod tests {
 
     #[test]
     fn names_and_labels_are_those_that_are_promised() {
-        let metrics = Metrics::new();
+        let dropped = DroppedSpans::default();
+        let metrics = Metrics::new().with_dropped_spans(Some(&dropped));
+        dropped.add(3);
         metrics.tool_executed("sandbox", "Bash", true);
         metrics.tool_executed("sandbox", "no such tool\"\n", false);
         metrics.operation("start", "native", Duration::from_millis(3));
@@ -395,6 +425,7 @@ mod tests {
             "glovebox_egress_connections_open 7",
             r#"glovebox_preview_logins_total{outcome="ok"} 1"#,
             r#"glovebox_preview_requests_total{outcome="error"} 1"#,
+            "glovebox_trace_spans_dropped_total 3",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in:\n{text}");
         }

@@ -18,6 +18,10 @@ const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const RANDOM_BYTES: usize = 16;
 /// Routes whose errors may tell of what a user's tool did, which is not for the log.
 const TOOL_ROUTES: [&str; 2] = ["/api/sandboxes/{id}/call", "/api/tool"];
+/// Methods that traces name; any other is `_OTHER` there, as OpenTelemetry has it.
+const METHODS: [&str; 9] = [
+    "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE",
+];
 
 tokio::task_local! {
     static CURRENT: RequestId;
@@ -72,14 +76,7 @@ pub(super) async fn identify(
     let id = RequestId::of(request.headers());
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    // Always there, so that a line of any level has its ids.
-    let span = error_span!(
-        "request",
-        request_id = id.as_str(),
-        session_id = field::Empty,
-        sandbox = field::Empty,
-        user = field::Empty
-    );
+    let span = request_span(&id, &method, matched.as_ref().map(MatchedPath::as_str));
     let mut open = OpenRequest {
         span: span.clone(),
         method,
@@ -98,6 +95,31 @@ pub(super) async fn identify(
         response.headers_mut().insert(HEADER, value);
     }
     response
+}
+
+/// What the lines of a request have, and what traces have besides. Always there, so that a line of any level has its ids.
+///
+/// TRUST: a client chooses the method; only words of HTTP are passed on.
+fn request_span(id: &RequestId, method: &Method, route: Option<&str>) -> Span {
+    let word = METHODS.into_iter().find(|one| *one == method.as_str());
+    let name = match (word, route) {
+        (Some(word), Some(route)) => format!("{word} {route}"),
+        (word, _) => word.unwrap_or("HTTP").to_owned(),
+    };
+    error_span!(
+        "request",
+        request_id = id.as_str(),
+        session_id = field::Empty,
+        sandbox = field::Empty,
+        user = field::Empty,
+        otel.name = name,
+        otel.kind = "server",
+        otel.status_code = field::Empty,
+        "error.type" = field::Empty,
+        http.request.method = word.unwrap_or("_OTHER"),
+        http.route = route,
+        http.response.status_code = field::Empty,
+    )
 }
 
 /// Adds the session of a request to its lines.
@@ -152,6 +174,10 @@ impl OpenRequest {
             .map(|fault| fault.message.as_str());
         let is_read = matches!(self.method, Method::GET | Method::HEAD);
         let is_probe = route.starts_with("/health/");
+        log::record_number(&self.span, "http.response.status_code", number.into());
+        if status.is_server_error() {
+            log::mark_failed(&self.span, code.unwrap_or_else(|| status.as_str()));
+        }
         self.span.in_scope(|| {
             if is_probe || (is_read && number < 400) {
                 debug!(method, route, status = number, took_ms, "request answered");
@@ -185,6 +211,7 @@ impl Drop for OpenRequest {
             return;
         }
         let (method, route, took_ms) = (self.method.as_str(), self.route(), self.took_ms());
+        log::mark_failed(&self.span, "cancelled");
         self.span
             .in_scope(|| info!(method, route, took_ms, "request given up by its client"));
     }

@@ -2,7 +2,7 @@
 
 use super::network::NetworkWatch;
 use crate::log;
-use crate::metrics::Metrics;
+use crate::metrics::{DroppedSpans, Metrics};
 use crate::store::{Audit, AuditEntry, Decision, ToolEntry};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Registry;
@@ -11,7 +11,7 @@ use glovebox_tools::ToolOutcome;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Instant;
-use tracing::error;
+use tracing::{Span, error, error_span, field};
 
 /// Where everything is counted and written down.
 #[derive(Debug)]
@@ -38,6 +38,8 @@ pub(crate) struct OpenCall {
     tool: String,
     digest: blake3::Hash,
     begun: Instant,
+    /// For traces; it ends when this is dropped.
+    span: Span,
 }
 
 /// How a call has ended.
@@ -106,9 +108,14 @@ impl<'a> CallEnd<'a> {
 }
 
 impl Accounting {
-    pub(crate) fn new(audit: Audit, registry: Arc<Registry>) -> Self {
+    /// With the spans that are lost, where traces have a collector.
+    pub(crate) fn new(
+        audit: Audit,
+        registry: Arc<Registry>,
+        dropped_spans: Option<&DroppedSpans>,
+    ) -> Self {
         Self {
-            metrics: Arc::new(Metrics::new()),
+            metrics: Arc::new(Metrics::new().with_dropped_spans(dropped_spans)),
             audit,
             network: NetworkWatch::new(registry),
         }
@@ -122,9 +129,10 @@ impl Accounting {
         }
     }
 
-    /// A call of a tool begins, which its caller calls `id`.
+    /// A call of a tool begins, which its caller calls `id`, as a part of what `parent` stands for.
     pub(crate) fn begin_call(
         &self,
+        parent: &Span,
         place: &CallPlace,
         id: String,
         tool: &str,
@@ -132,6 +140,7 @@ impl Accounting {
     ) -> OpenCall {
         self.watch_call(place, &id, tool, arguments);
         OpenCall {
+            span: call_span(parent, place, &id, tool),
             id,
             tool: tool.to_owned(),
             // A value has a JSON form.
@@ -150,6 +159,10 @@ impl Accounting {
         }
         let took_ms = log::millis(call.begun.elapsed());
         log::call_ended(Some(&call.id), &call.tool, end.is_error, took_ms, end.fault);
+        call.span.record("glovebox.outcome", end.outcome());
+        if end.is_error {
+            log::mark_failed(&call.span, end.outcome());
+        }
         self.write_down(&AuditEntry::Tool(ToolEntry {
             user: &place.user,
             session: place.session.as_deref(),
@@ -166,4 +179,25 @@ impl Accounting {
             output_digest: blake3::hash(end.text.as_bytes()).to_hex().to_string(),
         }));
     }
+}
+
+/// A call in traces. As in the log, neither its arguments nor its result are there.
+fn call_span(parent: &Span, place: &CallPlace, id: &str, tool: &str) -> Span {
+    let (tool, call_id) = (log::tool_word(tool), Some(id).filter(|id| log::is_id(id)));
+    error_span!(
+        parent: parent,
+        "call",
+        call_id,
+        session_id = place.session,
+        sandbox = place.sandbox,
+        user = place.user,
+        otel.name = format!("execute_tool {tool}"),
+        otel.status_code = field::Empty,
+        "error.type" = field::Empty,
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = tool,
+        gen_ai.tool.call.id = call_id,
+        glovebox.placement = place.placement,
+        glovebox.outcome = field::Empty,
+    )
 }

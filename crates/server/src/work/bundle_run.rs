@@ -206,7 +206,10 @@ impl App {
         begin: impl FnOnce(&BundleRun<'_>, &EventFrontend) -> Result<AgentSession, Error>,
     ) -> Result<(), Error> {
         prepared.tools.context["sessionId"] = live.id.clone().into();
-        let session = begin(&prepared.run(), &self.bundle_frontend(&live))?;
+        let session = begin(
+            &prepared.run(),
+            &self.bundle_frontend(&live, &prepared.model),
+        )?;
         self.enqueue(QueuedWork::Bundle(Box::new(BundleJob {
             live,
             prepared,
@@ -215,10 +218,10 @@ impl App {
         Ok(())
     }
 
-    fn bundle_frontend(&self, live: &Arc<LiveSession>) -> EventFrontend {
+    fn bundle_frontend(&self, live: &Arc<LiveSession>, model: &ModelConfig) -> EventFrontend {
         EventFrontend {
             live: Arc::clone(live),
-            calls: SessionCalls::new(self, live, PLACEMENT),
+            calls: SessionCalls::new(self, live, PLACEMENT, &model.model.label()),
             has_user: false,
         }
     }
@@ -226,7 +229,7 @@ impl App {
 
 /// Works until the end. Whatever goes wrong is an event of the session.
 pub(super) fn carry_out(app: &App, mut job: BundleJob) {
-    let frontend = app.bundle_frontend(&job.live);
+    let frontend = app.bundle_frontend(&job.live, &job.prepared.model);
     job.prepared.model.learn_window();
     if let Err(error) = work(&frontend, &mut job) {
         worker::fail(app, &frontend, &job.live.id, &error);

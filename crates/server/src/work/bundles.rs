@@ -18,6 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tracing::Span;
 
 /// Bundles of all users, and of one.
 const MAX_BUNDLES: usize = 10_000;
@@ -320,7 +321,10 @@ impl App {
             placement: PLACEMENT,
         };
         let id = call.id.to_owned();
-        let begun = self.accounting.begin_call(&place, id, tool, arguments);
+        let request = Span::current();
+        let begun = self
+            .accounting
+            .begin_call(&request, &place, id, tool, arguments);
         let called = tools.call(&self.bundles.runner, tool, call, arguments, cancel);
         if matches!(&called, Err(ToolFailure::NotFound(_))) {
             // A name that is no tool's is a stranger's word: no call was made.

@@ -18,7 +18,7 @@ use glovebox_tools::{ToolOutcome, ToolSession, WaitPolicy};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
-use tracing::error_span;
+use tracing::{Span, error_span};
 
 /// What the names of these sandboxes begin with.
 const PREFIX: &str = "mcp";
@@ -118,7 +118,11 @@ impl Session for McpSession {
             placement: Placement::Sandbox.as_str(),
         };
         let id = CallId::random().to_string();
-        let call = self.app.accounting.begin_call(&place, id, tool, arguments);
+        let request = Span::current();
+        let call = self
+            .app
+            .accounting
+            .begin_call(&request, &place, id, tool, arguments);
         Box::new(CountedCall {
             app: Arc::clone(&self.app),
             place,

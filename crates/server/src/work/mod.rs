@@ -27,6 +27,7 @@ mod recover;
 mod request;
 mod resources;
 mod session_calls;
+mod session_spans;
 mod status;
 mod terminals;
 mod tools;
@@ -162,8 +163,10 @@ impl App {
     pub(crate) fn open(config: ServerConfig) -> Result<Arc<Self>, Fault> {
         let dir = config.state_dir.join("server");
         let owners = Owners::open(&dir)?;
+        let audit = Audit::open(&dir)?;
         let registry = Arc::clone(&config.registry);
-        let accounting = Arc::new(Accounting::new(Audit::open(&dir)?, registry));
+        let accounting = Accounting::new(audit, registry, config.dropped_spans.as_ref());
+        let accounting = Arc::new(accounting);
         let app = Arc::new(Self {
             tokens: TokenStore::open(&config.state_dir)?,
             metrics: Arc::clone(&accounting.metrics),

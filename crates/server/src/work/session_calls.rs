@@ -1,8 +1,10 @@
-//! Calls of tools in a session, from its events: counted, and written down in the audit log.
+//! Calls of tools in a session, from its events: counted, and written down in the audit log. Turns and answers of the
+//! model become spans on the way.
 
 use super::App;
 use super::accounting::{Accounting, CallEnd, CallPlace, OpenCall};
 use super::live::LiveSession;
+use super::session_spans::SessionSpans;
 use glovebox_agent::Event;
 use glovebox_sandbox::Name;
 use std::collections::HashMap;
@@ -19,10 +21,12 @@ pub(crate) struct SessionCalls {
 struct State {
     place: CallPlace,
     open: HashMap<String, OpenCall>,
+    spans: SessionSpans,
 }
 
 impl SessionCalls {
-    pub(crate) fn new(app: &App, live: &LiveSession, placement: &'static str) -> Self {
+    /// The calls of a session whose model has the label `model`.
+    pub(crate) fn new(app: &App, live: &LiveSession, placement: &'static str, model: &str) -> Self {
         Self {
             accounting: Arc::clone(&app.accounting),
             state: Mutex::new(State {
@@ -33,6 +37,7 @@ impl SessionCalls {
                     placement,
                 },
                 open: HashMap::new(),
+                spans: SessionSpans::new(&live.span, &live.id, model),
             }),
         }
     }
@@ -51,6 +56,7 @@ impl SessionCalls {
 
     /// Something has happened in the session.
     pub(crate) fn observe(&self, event: &Event) {
+        self.state().spans.observe(event);
         match event {
             Event::CallStarted {
                 id,
@@ -59,9 +65,13 @@ impl SessionCalls {
                 ..
             } => {
                 let mut state = self.state();
-                let call = self
-                    .accounting
-                    .begin_call(&state.place, id.clone(), tool, arguments);
+                let call = self.accounting.begin_call(
+                    state.spans.turn(),
+                    &state.place,
+                    id.clone(),
+                    tool,
+                    arguments,
+                );
                 state.open.insert(id.clone(), call);
             }
             Event::CallFinished {

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tracing::info;
+use tracing::{Span, info};
 
 /// A sandbox without a connection stops after this long, and keeps its files.
 const LEASE_MS: u64 = 3_600_000;
@@ -117,11 +117,19 @@ impl App {
             lease_ms: Some(LEASE_MS),
         });
         let caller = self.unheard_caller();
-        let work =
-            self.with_room(|| WorkSession::open(&caller, &settings, workspace.dir(), target))?;
+        let backend = settings.backend.value.as_str();
+        let span = log::start_span(backend);
+        let opened = span.in_scope(|| {
+            self.with_room(|| WorkSession::open(&caller, &settings, workspace.dir(), target))
+        });
+        let work = opened.inspect_err(|error| {
+            log::mark_failed(&span, error.clone().into_fault().code.as_str());
+        })?;
+        span.record("sandbox", work.sandbox().info().name.as_str());
+        span.record("glovebox.is_new", true);
+        drop(span);
         // From here on it goes with its sandbox.
         workspace.keep();
-        let backend = settings.backend.value.as_str();
         self.metrics.operation("start", backend, begun.elapsed());
         let tools = work.permitted_tools(&settings)?;
         let took_ms = log::millis(begun.elapsed());
@@ -204,7 +212,10 @@ impl App {
         };
         let opened = self.open_sandbox(name);
         let id = CallId::random().to_string();
-        let call = self.accounting.begin_call(&place, id, tool, &arguments);
+        let request = Span::current();
+        let call = self
+            .accounting
+            .begin_call(&request, &place, id, tool, &arguments);
         let begun = Instant::now();
         let called = opened.and_then(|sandbox| {
             let called = sandbox.tools.call(tool, arguments, cancel);

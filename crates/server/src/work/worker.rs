@@ -5,7 +5,7 @@ use super::frontend::EventFrontend;
 use super::live::LiveSession;
 use super::resources::{Resources, StartPlace};
 use super::session_calls::SessionCalls;
-use crate::log::millis;
+use crate::log::{mark_failed, millis, start_span};
 use crate::store::Owned;
 use glovebox_agent::{Ending, Event, Log, Message, Placement, RunOutcome, SessionState};
 use glovebox_sandbox::Name;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{Span, error, info, warn};
 
 /// How a session's work begins.
 #[derive(Debug)]
@@ -62,7 +62,12 @@ pub(crate) fn carry_out(app: &App, job: Job, place: Option<StartPlace>) {
     let id = job.live.id.clone();
     let frontend = EventFrontend {
         live: Arc::clone(&job.live),
-        calls: SessionCalls::new(app, &job.live, app.config.placement.as_str()),
+        calls: SessionCalls::new(
+            app,
+            &job.live,
+            app.config.placement.as_str(),
+            &job.model.model.label(),
+        ),
         has_user: job.has_user,
     };
     let worker = Worker {
@@ -193,31 +198,28 @@ impl Worker<'_> {
         beginning: &Beginning,
         warm: Option<WarmSandbox>,
     ) -> Result<(AgentWorkplace, bool), Error> {
-        let caller = self.caller();
         let started = Instant::now();
-        let was_there = match warm {
-            Some(warm) => AgentWorkplace::open_warm(&caller, run.settings, warm)?,
-            None => None,
+        let backend = run.settings.backend.value.as_str();
+        let span = match self.app.config.placement {
+            Placement::Sandbox => start_span(backend),
+            Placement::Local => Span::none(),
         };
-        let is_warm = was_there.is_some();
-        let opened = match was_there {
-            Some(place) => (place, true),
-            None => self.app.with_room(|| match beginning {
-                Beginning::New(_) => {
-                    let placement = self.app.config.placement;
-                    AgentWorkplace::open(&caller, run.settings, run.project, placement, None)
-                        .map(|place| (place, true))
-                }
-                Beginning::Again { earlier, .. } => earlier.reopen_place(&caller, run.settings),
-            })?,
-        };
+        let found = span.in_scope(|| self.find_place(run, beginning, warm));
+        let (opened, is_warm) = found.inspect_err(|error| {
+            mark_failed(&span, error.clone().into_fault().code.as_str());
+        })?;
+        if let Some(name) = opened.0.work.name() {
+            span.record("sandbox", name.as_str());
+        }
+        span.record("glovebox.is_new", opened.1);
+        span.record("glovebox.is_warm", is_warm);
+        drop(span);
         if matches!(beginning, Beginning::New(_)) {
             self.app.note_begun(is_warm);
         }
         if let Some(name) = opened.0.work.name() {
             self.app.idle.remove(name);
         }
-        let backend = run.settings.backend.value.as_str();
         self.app
             .metrics
             .operation("start", backend, started.elapsed());
@@ -232,6 +234,30 @@ impl Worker<'_> {
             );
         }
         Ok(opened)
+    }
+
+    /// That, and whether it had waited for this session.
+    fn find_place(
+        &self,
+        run: &AgentRun<'_>,
+        beginning: &Beginning,
+        warm: Option<WarmSandbox>,
+    ) -> Result<((AgentWorkplace, bool), bool), Error> {
+        let caller = self.caller();
+        if let Some(warm) = warm
+            && let Some(place) = AgentWorkplace::open_warm(&caller, run.settings, warm)?
+        {
+            return Ok(((place, true), true));
+        }
+        let opened = self.app.with_room(|| match beginning {
+            Beginning::New(_) => {
+                let placement = self.app.config.placement;
+                AgentWorkplace::open(&caller, run.settings, run.project, placement, None)
+                    .map(|place| (place, true))
+            }
+            Beginning::Again { earlier, .. } => earlier.reopen_place(&caller, run.settings),
+        })?;
+        Ok((opened, false))
     }
 
     fn begin(

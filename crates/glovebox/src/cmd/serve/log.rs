@@ -1,7 +1,8 @@
 //! The log of `serve`: what this program's own crates tell with `tracing`, a line each on standard error.
 //!
 //! A line has the fields of its event and of the spans around it, so that the ids of requests, sessions and calls are
-//! in each line by their own names. What libraries of others tell is left out: nobody has looked at what they say.
+//! in each line by their own names. What libraries of others tell is left out: nobody has looked at what they say. So
+//! are fields of spans whose names have a dot: those are for traces.
 
 use glovebox_settings::{LogFormat, LogLevel};
 use serde_json::{Map, Value};
@@ -10,6 +11,7 @@ use std::io::Write;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::set_global_default;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
@@ -22,8 +24,11 @@ const OWN: &str = "glovebox";
 /// Longest text of a field.
 const MAX_TEXT_CHARS: usize = 1024;
 
-/// Writes the log to standard error from now on, in all threads.
-pub(super) fn start(format: LogFormat, level: LogLevel) {
+/// Writes the log to standard error from now on, in all threads; spans go to `traces` as well, where it is there.
+pub(super) fn start<L>(format: LogFormat, level: LogLevel, traces: Option<L>)
+where
+    L: Layer<Registry> + Send + Sync,
+{
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -36,7 +41,10 @@ pub(super) fn start(format: LogFormat, level: LogLevel) {
         to: std::io::stderr,
     };
     // There is one server in a process, and so nobody has set another one.
-    let _ = tracing::subscriber::set_global_default(Registry::default().with(own).with(lines));
+    let _ = match traces {
+        Some(traces) => set_global_default(Registry::default().with(traces).with(own).with(lines)),
+        None => set_global_default(Registry::default().with(own).with(lines)),
+    };
 }
 
 /// Writes a line for each event.
@@ -50,11 +58,23 @@ struct LineLayer<M> {
 struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
-    /// A later value of the same name takes the place of an earlier one.
+    /// A later value of the same name takes the place of an earlier one. What is for traces is left out.
     fn set(&mut self, name: &'static str, value: Value) {
+        if name.contains('.') {
+            return;
+        }
         match self.0.iter_mut().find(|(one, _)| *one == name) {
             Some((_, old)) => *old = value,
             None => self.0.push((name, value)),
+        }
+    }
+
+    /// Adds those of `others` whose names are not there yet.
+    fn add_missing(&mut self, others: &Self) {
+        for (name, value) in &others.0 {
+            if !self.0.iter().any(|(one, _)| one == name) {
+                self.0.push((name, value.clone()));
+            }
         }
     }
 }
@@ -111,6 +131,21 @@ where
         }
     }
 
+    /// A span that follows from another one has its fields as well, as they are now, but is not inside of it.
+    fn on_follows_from(&self, id: &Id, follows: &Id, context: Context<'_, S>) {
+        let mut inherited = Fields::default();
+        for one in context.span_scope(follows).into_iter().flatten() {
+            if let Some(fields) = one.extensions().get::<Fields>() {
+                inherited.add_missing(fields);
+            }
+        }
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            fields.add_missing(&inherited);
+        }
+    }
+
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut of_event = Fields::default();
         event.record(&mut of_event);
@@ -118,11 +153,7 @@ where
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(fields) = span.extensions().get::<Fields>() {
                 // From the inside out: what is inside is nearer to the event.
-                for (name, value) in &fields.0 {
-                    if !all.0.iter().any(|(one, _)| one == name) {
-                        all.0.push((name, value.clone()));
-                    }
-                }
+                all.add_missing(fields);
             }
         }
         for (name, value) in of_event.0 {
@@ -241,6 +272,27 @@ mod tests {
             text = "a \"b\"\n\u{1b}[31m",
             "call ended"
         );
+    }
+
+    #[test]
+    fn a_span_that_follows_from_another_has_its_ids_and_no_line_has_what_is_for_traces() {
+        let text = written(LogFormat::Json, || {
+            let user = error_span!("user", user = "ann");
+            let request =
+                error_span!(parent: &user, "request", request_id = "r1", session_id = "outer");
+            let session = error_span!(parent: None, "session", session_id = "s1", otel.name = "x", gen_ai.x = field::Empty);
+            session.follows_from(&request);
+            drop((user, request));
+            session.record("gen_ai.x", 3);
+            session.in_scope(|| info!("session begins"));
+        });
+        let mut line: Value = serde_json::from_str(&text).unwrap();
+        line["time"].take();
+        let expected = serde_json::json!({
+            "time": null, "level": "info", "message": "session begins", "session_id": "s1", "request_id": "r1",
+            "user": "ann",
+        });
+        assert_eq!(line, expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `glovebox serve`: agents' sessions over HTTP.
 
 mod log;
+mod traces;
 
 use super::Cx;
 use super::given_token::given_token;
@@ -28,6 +29,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use traces::TraceExport;
 use tracing::{info, warn};
 
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
@@ -47,7 +49,16 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     };
     let settings = settings(cx, args, project.as_deref(), placement)?;
     let log_format = settings.serve.log_format.value;
-    log::start(log_format, log_level(cx, &settings));
+    let export = TraceExport::open(&cx.host)?;
+    let layer = export.as_ref().map(TraceExport::layer);
+    log::start(log_format, log_level(cx, &settings), layer);
+    traces::warn_where_left_out(&cx.host);
+    if let Some(export) = &export {
+        info!(
+            collector = export.collector(),
+            "spans are sent to a collector of traces"
+        );
+    }
     raise_open_files();
     let sources = sources(&settings, placement)?;
     let quotas = quotas(&settings, placement)?;
@@ -113,6 +124,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         idle: duration(args.idle),
         session_ttl: duration(args.session_ttl),
         drain: duration(args.drain),
+        dropped_spans: export.as_ref().map(TraceExport::dropped_spans),
         settings,
     };
     if placement == Placement::Local {
@@ -145,7 +157,11 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
             ));
         }
     };
-    serve(config, listener, ready)?;
+    let served = serve(config, listener, ready);
+    if let Some(export) = &export {
+        export.end();
+    }
+    served?;
     Ok(0)
 }
 
