@@ -1,7 +1,7 @@
 //! What a call is, what comes of it, and what may go wrong.
 
 use crate::engine::Engine;
-use crate::fetch::RefusedHost;
+use crate::grant::RefusedHost;
 use glovebox_js::tool_call::{CallLimits, FixedSources, LogRecord};
 use serde_json::Value;
 use std::fmt;

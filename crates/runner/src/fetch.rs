@@ -2,31 +2,22 @@
 //! budget for each call. The process of the tool has no network, whatever it is granted.
 
 use crate::call::ToolRequest;
-use crate::grant::HostGrant;
+use crate::grant::{CALL_BUDGET, HostGrant, RefusedHost};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_js::tool_call::frame;
 use glovebox_js::tool_fetch as wire;
-use glovebox_proto::{Code, EgressReason, Fault};
+use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Input;
 use glovebox_sandbox::egress::{
-    FetchAccount, FetchAnswer, FetchBudget, FetchCaller, FetchClient, FetchError, FetchGroup,
-    FetchReply, FetchRequest, FetchSession, Fetcher, Policy, Redirects, SystemResolver,
-    TrafficNews,
+    FetchAccount, FetchAnswer, FetchCaller, FetchClient, FetchError, FetchGroup, FetchReply,
+    FetchRequest, FetchSession, Fetcher, Policy, Redirects, SystemResolver, TrafficNews,
 };
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-/// What one call may ask for.
-pub const CALL_BUDGET: FetchBudget = FetchBudget {
-    requests: 100,
-    parallel: 6,
-    sent_bytes: 4 << 20,
-    answer_bytes: 4 << 20,
-    received_bytes: 32 << 20,
-};
 /// Requests of all calls at a time: each may hold an answer.
 const MAX_PARALLEL: usize = 32;
 /// The same of all calls of one tenant: whose servers are slow leaves others most of the places.
@@ -40,19 +31,6 @@ const MAX_REFUSED: usize = 16;
 
 const _: () = assert!(CALL_BUDGET.sent_bytes / 3 * 4 + (1 << 20) < MAX_REQUEST_FRAME_BYTES);
 const _: () = assert!(CALL_BUDGET.answer_bytes / 3 * 4 + (2 << 20) < wire::MAX_REPLY_BYTES);
-
-/// A host that a tool asked for and may not reach.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedHost {
-    /// The host, in its one spelling.
-    pub host: String,
-    /// The port; none where only the name was looked up.
-    pub port: Option<u16>,
-    /// Why not.
-    pub reason: EgressReason,
-    /// What whoever runs the tool can do about it, in one sentence.
-    pub remedy: String,
-}
 
 /// Calls whose requests are counted together: those of one tool, on behalf of one tenant, in one session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

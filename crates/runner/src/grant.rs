@@ -1,14 +1,21 @@
 //! Which hosts tools may reach: rules that an operator writes for all tools or for those of one name, and the one place
 //! that says what holds for a tool and what would open another host for it.
 
-use crate::fetch::CALL_BUDGET;
 use glovebox_proto::{Denial, EgressReason};
-use glovebox_sandbox::egress::{Host, Policy, PolicyError};
+use glovebox_sandbox::egress::{FetchBudget, Host, Policy, PolicyError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// What one call may ask for.
+pub const CALL_BUDGET: FetchBudget = FetchBudget {
+    requests: 100,
+    parallel: 6,
+    sent_bytes: 4 << 20,
+    answer_bytes: 4 << 20,
+    received_bytes: 32 << 20,
+};
 /// Most characters of a tool's name: what providers of models accept.
 pub const MAX_TOOL_NAME_CHARS: usize = 64;
 /// Most tools with rules of their own.
@@ -291,6 +298,19 @@ impl HostGrant {
             }
         }
     }
+}
+
+/// A host that a tool asked for and may not reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedHost {
+    /// The host, in its one spelling.
+    pub host: String,
+    /// The port; none where only the name was looked up.
+    pub port: Option<u16>,
+    /// Why not.
+    pub reason: EgressReason,
+    /// What whoever runs the tool can do about it, in one sentence.
+    pub remedy: String,
 }
 
 /// The word that opens a host at a port and that behind a tool's name has one reading: an address stands with its port, and

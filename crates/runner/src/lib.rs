@@ -37,9 +37,10 @@ mod runner;
 
 pub use call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
 pub use engine::{Engine, NodeView};
-pub use fetch::{CALL_BUDGET, RefusedHost, ToolCaller};
+pub use fetch::ToolCaller;
 pub use glovebox_js::tool_call::{CallLimits, FixedSources, LogLevel, LogRecord};
 pub use grant::{
-    GrantError, GrantFlags, HostGrant, HostRule, HostRuleError, MAX_TOOL_NAME_CHARS, is_tool_name,
+    CALL_BUDGET, GrantError, GrantFlags, HostGrant, HostRule, HostRuleError, MAX_TOOL_NAME_CHARS,
+    RefusedHost, is_tool_name,
 };
 pub use runner::{RunnerConfig, ToolRunner};

@@ -2,8 +2,7 @@
 //! and a process in it that runs `node.js` of this crate.
 
 use crate::engine::NodeView;
-use crate::fetch::{CALL_BUDGET, RefusedHost};
-use crate::grant::HostGrant;
+use crate::grant::{CALL_BUDGET, HostGrant, RefusedHost};
 use glovebox_js::tool_call::{CallLimits, MAX_RESULT_DEPTH, SERIALIZER, TOOL_CALL};
 use glovebox_proto::{Background, Denial, EnvVar, Exec, Exit, ExitReport, Fault, Stdin};
 use glovebox_sandbox::egress::Policy;

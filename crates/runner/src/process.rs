@@ -2,7 +2,8 @@
 
 use crate::answer::Answer;
 use crate::call::{CallFailure, FailureKind};
-use crate::fetch::{self, CallFetcher, CallFetches, RefusedHost};
+use crate::fetch::{self, CallFetcher, CallFetches};
+use crate::grant::RefusedHost;
 use glovebox_js::tool_call::CallLimits;
 use glovebox_proto::{Channel, Class, Code, Exec, ExitReport, Fault, Reply, Request};
 use glovebox_sandbox::{Incoming, Sandbox, Stream};
