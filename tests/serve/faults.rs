@@ -323,4 +323,7 @@ fn a_full_disk_is_named_with_what_to_do_and_is_over_when_there_is_room() {
     admin.await_state(&after, "completed");
     let state = admin.get(&format!("/api/sessions/{at_work}")).json()["state"].clone();
     assert!(state != "running" && state != "queued", "{state}");
+    // Nobody finds them once their state has been unmounted.
+    assert_eq!(server.end(), Some(0));
+    person.line("kill --all").run().expect_code(0);
 }
