@@ -9,6 +9,8 @@ function add(parent, name, text, className) {
   const made = document.createElement(name);
   made.textContent = text;
   if (className) made.className = className;
+  // Long lines are scrolled with the keyboard, too.
+  if (name === "pre") made.tabIndex = 0;
   parent.append(made);
   return made;
 }
