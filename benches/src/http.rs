@@ -48,6 +48,22 @@ impl Connection {
         kind: &str,
         body: &str,
     ) -> Result<(String, String)> {
+        let mut all = Vec::new();
+        let head = self.ask_in_pieces(method, path, kind, body, |piece| {
+            all.extend_from_slice(piece);
+        })?;
+        Ok((head, String::from_utf8(all)?))
+    }
+
+    /// Makes a request: the head of the answer. `each` gets its body, as it comes where it is sent in pieces.
+    pub(crate) fn ask_in_pieces(
+        &mut self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: &str,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<String> {
         let request = format!(
             "{method} {path} HTTP/1.1\r\n{}Content-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
             self.headers,
@@ -65,24 +81,24 @@ impl Connection {
         let length = head
             .lines()
             .find_map(|line| line.strip_prefix("content-length: "));
-        let mut body = Vec::new();
+        let mut piece = Vec::new();
         if let Some(length) = length {
-            body.resize(length.trim().parse()?, 0);
-            self.stream.read_exact(&mut body)?;
+            piece.resize(length.trim().parse()?, 0);
+            self.stream.read_exact(&mut piece)?;
+            each(&piece);
         } else if head.contains("transfer-encoding: chunked") {
             loop {
                 let mut size = String::new();
                 self.stream.read_line(&mut size)?;
                 let size = usize::from_str_radix(size.trim(), 16)?;
-                let from = body.len();
-                body.resize(from + size + 2, 0);
-                self.stream.read_exact(&mut body[from..])?;
-                body.truncate(from + size);
+                piece.resize(size + 2, 0);
+                self.stream.read_exact(&mut piece)?;
+                each(&piece[..size]);
                 if size == 0 {
                     break;
                 }
             }
         }
-        Ok((head, String::from_utf8(body)?))
+        Ok(head)
     }
 }

@@ -1,5 +1,5 @@
 //! `glovebox serve`: one tool call beside the library's, the start of a session with and without a sandbox ahead, a hundred
-//! sessions at once, and what one costs that has nothing to do.
+//! sessions at once, a hundred who follow one session, and what one costs that has nothing to do.
 
 use crate::http::{Connection, place_of};
 use crate::idle::{children, pss_of_all};
@@ -14,7 +14,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const GROUP: &str = "serve";
 const CALL: &str = "one Read through the server";
@@ -23,6 +23,10 @@ const SESSIONS: usize = 100;
 const CALLS: usize = 20;
 /// Sessions whose sandboxes go on although nothing is to do.
 const IDLE: usize = 20;
+/// Who follows one session at the same time.
+const READERS: usize = 100;
+/// Commands of that session, one after the other.
+const COMMANDS: usize = 20;
 /// How long a pool has to fill again.
 const REFILL: Duration = Duration::from_millis(700);
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -40,7 +44,9 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
     calls(world, table, &server)?;
     load(world, table, &server);
     drop(server);
-    let done = starts(world, table).and_then(|()| idle(world, table));
+    let done = starts(world, table)
+        .and_then(|()| fan_out(world, table))
+        .and_then(|()| idle(world, table));
     remove_all(world)?;
     done
 }
@@ -69,19 +75,13 @@ struct Server {
 
 impl Server {
     fn start(world: &World, calls: usize, args: &[&str]) -> Result<Self> {
-        let content = "a line\n".repeat(calls + 1);
-        let write = json!({ "path": "file", "content": content });
-        let mut lines = vec![call_line(1, "Write", &write)];
-        // Each a little different: an agent that only repeats itself is stopped.
-        lines.extend(
-            (1..calls).map(|turn| {
-                call_line(turn + 1, "Read", &json!({ "path": "file", "offset": turn }))
-            }),
-        );
-        let text = json!({ "kind": "text", "text": "done" });
-        lines.push(json!({ "type": "answered", "turn": calls + 1, "parts": [text] }).to_string());
-        let model = world.scratch("serve")?.join(format!("{calls}.jsonl"));
-        fs::write(&model, lines.join("\n"))?;
+        Self::start_playing(world, &calls.to_string(), &reads(calls), args)
+    }
+
+    /// One whose model gives these answers, kept under `name`.
+    fn start_playing(world: &World, name: &str, answers: &[String], args: &[&str]) -> Result<Self> {
+        let model = world.scratch("serve")?.join(format!("{name}.jsonl"));
+        fs::write(&model, answers.join("\n"))?;
         let model = format!("replay:{}", model.display());
         let mut child = world
             .glovebox()?
@@ -145,6 +145,25 @@ impl Drop for Server {
         }
         let _ = self.child.wait();
     }
+}
+
+/// Answers that write a file, and read it until there are so many calls.
+fn reads(calls: usize) -> Vec<String> {
+    let content = "a line\n".repeat(calls + 1);
+    let write = json!({ "path": "file", "content": content });
+    let mut answers = vec![call_line(1, "Write", &write)];
+    // Each a little different: an agent that only repeats itself is stopped.
+    answers.extend(
+        (1..calls)
+            .map(|turn| call_line(turn + 1, "Read", &json!({ "path": "file", "offset": turn }))),
+    );
+    answers.push(last_line(calls + 1));
+    answers
+}
+
+fn last_line(turn: usize) -> String {
+    let text = json!({ "kind": "text", "text": "done" });
+    json!({ "type": "answered", "turn": turn, "parts": [text] }).to_string()
 }
 
 fn call_line(turn: usize, tool: &str, arguments: &Value) -> String {
@@ -262,6 +281,82 @@ fn starts(world: &World, table: &mut Table) -> Result<()> {
     let outcome = race(contestants, world.rounds(30), world.budget(60));
     table.race(START, "over HTTP, recorded answers, one call", outcome, &[]);
     Ok(())
+}
+
+/// How long after it happened each event reaches those who follow its session, all of them at the same time.
+fn fan_out(world: &World, table: &mut Table) -> Result<()> {
+    let mut answers: Vec<String> = (1..=COMMANDS)
+        .map(|turn| {
+            let command = format!("sleep 0.15; echo {turn}");
+            call_line(turn, "Bash", &json!({ "command": command }))
+        })
+        .collect();
+    answers.push(last_line(COMMANDS + 1));
+    let server = Server::start_playing(world, "commands", &answers, &[])?;
+    let mut connection = server.connect()?;
+    let task = json!({ "task": "x" }).to_string();
+    let (_, begun) = connection.ask("POST", "/api/tasks", "application/json", &task)?;
+    let begun: Value = serde_json::from_str(&begun)?;
+    let events = begun["events_url"].as_str().context(begun.to_string())?;
+    let delays = std::thread::scope(|scope| -> Result<Vec<Duration>> {
+        let readers: Vec<_> = (0..READERS)
+            .map(|_| scope.spawn(|| follow(&server, events)))
+            .collect();
+        let mut delays = Vec::new();
+        for reader in readers {
+            let reader = reader.join();
+            delays.extend(reader.map_err(|_| anyhow::anyhow!("a thread panicked"))??);
+        }
+        Ok(delays)
+    })?;
+    let mut millis: Vec<f64> = delays.iter().map(|one| one.as_secs_f64() * 1e3).collect();
+    millis.sort_by(f64::total_cmp);
+    let what = format!("an event until each of {READERS} readers of its session has it");
+    for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
+        let place = (millis.len() as f64 - 1.0).max(0.0) * part;
+        let value = millis.get(place.round() as usize).copied();
+        table.figure(
+            GROUP,
+            format!("{what}: {name}"),
+            value.unwrap_or(f64::NAN),
+            "ms",
+        );
+    }
+    Ok(())
+}
+
+/// Follows a session to its end: how long each event was under way that happened after this has begun. The server tells
+/// when an event happened in whole milliseconds.
+fn follow(server: &Server, events: &str) -> Result<Vec<Duration>> {
+    let mut connection = server.connect()?;
+    let now = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+    };
+    let mut begun = None;
+    let mut delays = Vec::new();
+    let mut rest = String::new();
+    connection.ask_in_pieces("GET", events, "application/json", "", |piece| {
+        let now = now();
+        // What was there before comes with the first piece.
+        let begun = *begun.get_or_insert(now);
+        rest.push_str(&String::from_utf8_lossy(piece));
+        while let Some(end) = rest.find('\n') {
+            let line: String = rest.drain(..=end).collect();
+            let event = line
+                .strip_prefix("data: ")
+                .map(serde_json::from_str::<Value>);
+            if let Some(Ok(event)) = event
+                && let Some(at) = event["at_unix_ms"].as_u64().map(Duration::from_millis)
+                && at > begun
+            {
+                delays.push(now.saturating_sub(at));
+            }
+        }
+    })?;
+    ensure!(!delays.is_empty(), "no event came while somebody followed");
+    Ok(delays)
 }
 
 /// Sessions that have ended and whose sandboxes wait for somebody to come back.

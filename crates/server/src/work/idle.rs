@@ -63,13 +63,16 @@ impl IdleSandboxes {
 }
 
 impl App {
-    /// Does `start`, and when there can be no more sandboxes again after an idle one has stopped.
+    /// Does `start`, when its turn has come, and where there can be no more sandboxes, again after an idle one has stopped.
     pub(super) fn with_room<T>(
         &self,
         mut start: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
         loop {
-            match start() {
+            let inside = self.start_gate.enter();
+            let started = start();
+            drop(inside);
+            match started {
                 // Busy: one that runs has the user ids that the files of this one belong to.
                 Err(Error::Fault(fault))
                     if matches!(fault.code, Code::TooManySandboxes | Code::Busy) =>

@@ -28,6 +28,7 @@ mod request;
 mod resources;
 mod session_calls;
 mod session_spans;
+mod start_gate;
 mod status;
 mod terminals;
 mod tools;
@@ -72,6 +73,7 @@ use queue::{Admission, Bounds, Queue, QueuePlace};
 use rate::RateLimit;
 use resources::{NoPlace, StartPlace, StartWish, Starts, TakeError};
 use serde_json::json;
+use start_gate::StartGate;
 use status::StatusBoard;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -146,6 +148,7 @@ pub(crate) struct App {
     pub rate: RateLimit,
     idle: IdleSandboxes,
     starts: Arc<Starts>,
+    start_gate: StartGate,
     pool: Option<WarmPool>,
     /// Ends everything that waits.
     pub end: CancellationToken,
@@ -182,6 +185,7 @@ impl App {
             rate: RateLimit::new(config.max_requests_per_second),
             idle: IdleSandboxes::default(),
             starts: Arc::default(),
+            start_gate: StartGate::for_backend(config.settings.backend.value),
             turns: Turns::default(),
             pool: pool::open(&config)?,
             end: CancellationToken::new(),
