@@ -126,7 +126,7 @@ impl Metrics {
         let egress_open = Gauge::default();
         let preview_logins = Family::default();
         let preview_requests = Family::default();
-        begin_at_zero(&egress, &egress_connections);
+        begin_at_zero(&egress, &egress_connections, &session_starts);
         let mut registry = Registry::with_prefix("glovebox");
         registry.register(
             "tool_executions",
@@ -355,7 +355,11 @@ impl Metrics {
 fn begin_at_zero(
     bytes: &Family<DirectionLabels, Counter>,
     connections: &Family<VerdictLabels, Counter>,
+    starts: &Family<StartLabels, Counter>,
 ) {
+    for start in ["warm", "cold"] {
+        drop(starts.get_or_create(&StartLabels { start }));
+    }
     for direction in ["sent", "received"] {
         drop(bytes.get_or_create(&DirectionLabels { direction }));
     }
