@@ -1,7 +1,9 @@
 //! The way out to listed hosts beside a direct connection and beside an ordinary forward proxy (tinyproxy): what one
 //! more connection takes, how fast a large answer comes, and how soon a program learns that a host is not listed.
 
-use crate::race::{Contestant, race};
+mod link;
+
+use crate::race::{Contestant, Outcome, race};
 use crate::rival;
 use crate::table::Table;
 use crate::world::World;
@@ -11,13 +13,14 @@ use glovebox_sandbox::Sandbox;
 use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::Net;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) const CONNECT: &str = "connecting to a listed host";
-pub(crate) const TRANSFER: &str = "an answer of 1 GiB";
+pub(crate) const TRANSFER: &str = "an answer of 1 GiB, over loopback";
+pub(crate) const LINK: &str = "an answer of 1 GiB, over a link of 10 Gbit/s";
 pub(crate) const DIRECT: &str = "direct";
 pub(crate) const GLOVEBOX: &str = "glovebox, listed host";
 const TINYPROXY: &str = "tinyproxy, CONNECT";
@@ -73,12 +76,8 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
             return Ok(());
         }
     };
-    let port = serve()?;
-    let mut spec = world.unlimited();
-    spec.jail.net = Net::Egress;
-    let rule = format!("{NAME}:{port}={}", Ipv4Addr::LOCALHOST);
-    spec.egress = Policy::new(&[rule], &[])?;
-    let sandbox = world.sandbox(&spec)?;
+    let server = serve()?;
+    let sandbox = listed(world, server)?;
     let proxy = Tinyproxy::start(&world.scratch("tinyproxy")?);
     for (group, what, rounds, described) in [
         (
@@ -87,47 +86,33 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
             40,
             "connect, one byte each way, close; median of 100",
         ),
-        (
-            TRANSFER,
-            "get",
-            12,
-            "1 GiB in one connection, over loopback",
-        ),
+        (TRANSFER, "get", 12, "one connection"),
     ] {
-        let outside = |proxy: u16| -> Result<Duration> {
-            let output = Command::new(&python)
-                .args([
-                    "-c",
-                    CLIENT,
-                    "127.0.0.1",
-                    &port.to_string(),
-                    what,
-                    &proxy.to_string(),
-                ])
-                .stdin(Stdio::null())
-                .output()?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "{}: {said}", output.status);
-            nanos(&output.stdout)
-        };
-        let mut contestants = vec![
-            Contestant::new(DIRECT, || outside(0)),
-            Contestant::new(GLOVEBOX, || inside(&sandbox, NAME, port, what)),
-        ];
+        let mut contestants = direct_and_listed(&python, &sandbox, server, what);
         match &proxy {
             Ok(proxy) => {
-                contestants.push(Contestant::new(TINYPROXY, || outside(proxy.port)));
+                let python = &python;
+                contestants.push(Contestant::new(TINYPROXY, move || {
+                    outside(python, server, what, proxy.port)
+                }));
             }
             Err(error) => table.skip(group, TINYPROXY, format!("{error:#}")),
         }
         let outcome = race(contestants, world.rounds(rounds), world.budget(60));
-        for sample in &outcome.samples {
-            if group == TRANSFER {
-                let rate = ANSWER_BYTES as f64 / f64::from(1 << 20) / (sample.p50_us / 1e6);
-                table.figure(group, sample.contestant.clone(), rate, "MiB/s");
-            }
+        if group == TRANSFER {
+            speeds(table, group, &outcome);
         }
         table.race(group, described, outcome, &[DIRECT, TINYPROXY]);
+    }
+    match link::serve(answer_all) {
+        Ok(server) => {
+            let sandbox = listed(world, server)?;
+            let contestants = direct_and_listed(&python, &sandbox, server, "get");
+            let outcome = race(contestants, world.rounds(12), world.budget(60));
+            speeds(table, LINK, &outcome);
+            table.race(LINK, "one connection", outcome, &[DIRECT]);
+        }
+        Err(error) => table.skip(LINK, GLOVEBOX, format!("{error:#}")),
     }
     let without = world.sandbox(&world.unlimited())?;
     let denied = [
@@ -136,7 +121,7 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
         (NO_NETWORK, &without, "other.test"),
     ];
     let contestants = denied.map(|(name, sandbox, host)| {
-        Contestant::new(name, move || inside(sandbox, host, port, "denied"))
+        Contestant::new(name, move || inside(sandbox, host, server.port(), "denied"))
     });
     let outcome = race(contestants.into(), world.rounds(40), world.budget(60));
     table.race(
@@ -146,6 +131,45 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
         &[],
     );
     Ok(())
+}
+
+/// A sandbox that reaches the server by a name.
+fn listed(world: &World, server: SocketAddrV4) -> Result<Sandbox> {
+    let mut spec = world.unlimited();
+    spec.jail.net = Net::Egress;
+    let rule = format!("{NAME}:{}={}", server.port(), server.ip());
+    spec.egress = Policy::new(&[rule], &[])?;
+    world.sandbox(&spec)
+}
+
+fn direct_and_listed<'a>(
+    python: &'a Path,
+    sandbox: &'a Sandbox,
+    server: SocketAddrV4,
+    what: &'static str,
+) -> Vec<Contestant<'a>> {
+    vec![
+        Contestant::new(DIRECT, move || outside(python, server, what, 0)),
+        Contestant::new(GLOVEBOX, move || inside(sandbox, NAME, server.port(), what)),
+    ]
+}
+
+fn speeds(table: &mut Table, group: &str, outcome: &Outcome) {
+    for sample in &outcome.samples {
+        let rate = ANSWER_BYTES as f64 / f64::from(1 << 20) / (sample.p50_us / 1e6);
+        table.figure(group, sample.contestant.clone(), rate, "MiB/s");
+    }
+}
+
+fn outside(python: &Path, server: SocketAddrV4, what: &str, proxy_port: u16) -> Result<Duration> {
+    let (host, port) = (server.ip().to_string(), server.port().to_string());
+    let output = Command::new(python)
+        .args(["-c", CLIENT, &host, &port, what, &proxy_port.to_string()])
+        .stdin(Stdio::null())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    nanos(&output.stdout)
 }
 
 fn inside(sandbox: &Sandbox, host: &str, port: u16, what: &str) -> Result<Duration> {
@@ -170,16 +194,22 @@ fn nanos(stdout: &[u8]) -> Result<Duration> {
 }
 
 /// A server on loopback: `c` is answered with a byte, `g` with [`ANSWER_BYTES`]. It lives as long as this program.
-fn serve() -> Result<u16> {
+fn serve() -> Result<SocketAddrV4> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // A client that has gone has been answered enough.
-            std::thread::spawn(move || answer(stream));
-        }
-    });
-    Ok(port)
+    std::thread::spawn(move || answer_all(listener));
+    Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it listens until the program ends"
+)]
+fn answer_all(listener: TcpListener) {
+    for stream in listener.incoming().flatten() {
+        // A client that has gone has been answered enough.
+        std::thread::spawn(move || answer(stream));
+    }
 }
 
 fn answer(mut stream: TcpStream) -> std::io::Result<()> {

@@ -75,10 +75,28 @@ pub(crate) fn install_rivals() {
     if has_program("npm") {
         for (name, package) in RIVALS {
             install(&format!("rivals/{name}"), package, |dir| {
-                vec![npm(dir, package)]
+                let mut npm = npm(dir, package);
+                // What is compiled against Node takes its headers from there, and else from the network.
+                if let Some(root) = node_with_headers() {
+                    npm.env("npm_config_nodedir", root);
+                }
+                vec![npm]
             });
         }
     }
+}
+
+/// Where Node is installed, when its headers are there too.
+fn node_with_headers() -> Option<PathBuf> {
+    let said = Command::new("node")
+        .args(["-p", "process.execPath"])
+        .output()
+        .ok()?;
+    let program = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim());
+    let root = program.parent()?.parent()?;
+    root.join("include/node/node_version.h")
+        .exists()
+        .then(|| root.to_owned())
 }
 
 /// Commands that make an environment of Python's with these packages.
