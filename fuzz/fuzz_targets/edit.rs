@@ -1,6 +1,8 @@
 //! Arbitrary contents and replacements through the rules of Edit, which are pure.
 #![no_main]
 
+#[path = "../../crates/guest/src/files/edit/by_lines.rs"]
+mod by_lines;
 #[path = "../../crates/guest/src/files/edit/nearest.rs"]
 mod nearest;
 #[path = "../../crates/guest/src/files/edit/replace.rs"]
