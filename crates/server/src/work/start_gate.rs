@@ -2,14 +2,11 @@
 //!
 //! To start one is work for the processors of this machine. When a hundred sessions come at once and all their sandboxes
 //! start together, each takes a hundred times as long, and calls of tools in those that run already wait behind all of
-//! them. A few at a time are done just as soon, and who has come first can begin.
+//! them. One at a time for each processor, for a start computes nearly all the time, and all are done sooner.
 
 use glovebox_settings::BackendKind;
 use std::num::NonZeroUsize;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
-/// Starts at a time for each processor: one may wait for the disk while another one computes.
-const PER_PROCESSOR: usize = 2;
 
 /// Lets a few in at a time; the others wait.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ impl StartGate {
     pub(super) fn for_backend(backend: BackendKind) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self::new(match backend {
-            BackendKind::Native | BackendKind::Host => processors.saturating_mul(PER_PROCESSOR),
+            BackendKind::Native | BackendKind::Host => processors,
             BackendKind::Command => usize::MAX,
         })
     }
