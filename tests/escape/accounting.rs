@@ -5,6 +5,7 @@ use crate::script::{perl_exec, sh, shell};
 use glovebox_proto::{Code, Exit};
 use glovebox_sandbox::Sandbox;
 use glovebox_sandbox::jail::spec::{Layers, LimitKind, LimitState};
+use rustix::fs::inotify;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -134,6 +135,53 @@ fn attack_one_large_file() {
     let layer = sandbox.dir().join("layers/workspace-upper/big");
     let size = std::fs::symlink_metadata(layer).map_or(0, |meta| meta.len());
     assert!(size <= DISK_BYTES, "{size} bytes in one file of the layer");
+}
+
+/// Writes after a time in which nothing ran -> they count at once. Twin: where the kernel counts processor time, a
+/// sandbox in which nothing runs is hardly looked at; one in which something does is.
+#[test]
+fn attack_disk_after_a_rest() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let arena = Arena::new();
+    let sandbox = arena.with(|spec| {
+        spec.jail.limits.disk_bytes = Some(DISK_BYTES);
+        spec.jail.limits.pids = Some(50);
+    });
+    holds(&sandbox, "before", HOARD);
+    let layer = sandbox.dir().join("layers/workspace-upper");
+    let opens = || {
+        std::thread::sleep(Duration::from_millis(500));
+        let inotify = inotify::init(inotify::CreateFlags::NONBLOCK).expect("inotify");
+        inotify::add_watch(&inotify, &layer, inotify::WatchFlags::OPEN).expect("a watch");
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(inotify, &mut buffer);
+        // Of equal events that nobody has read yet there is one (inotify(7)).
+        let mut seen = 0;
+        for _ in 0..40 {
+            std::thread::sleep(Duration::from_millis(50));
+            seen += usize::from(events.next().is_ok());
+        }
+        seen
+    };
+    let counts_time = sandbox
+        .report()
+        .expect("a report")
+        .limits
+        .iter()
+        .any(|limit| limit.mechanism.starts_with("cgroup v2"));
+    let at_rest = opens();
+    assert!(!counts_time || at_rest <= 2, "{at_rest} looks in 2 s");
+    sandbox
+        .start_job(shell("for i in $(seq 60); do sleep 0.05; done"))
+        .expect("a job");
+    let at_work = opens();
+    assert!(at_work >= 4, "{at_work} looks in 2 s");
+    ends_for(
+        &sandbox,
+        "after",
+        "disk",
+        &format!("{HOARD} for (1 .. 10) {{ open(my $h, '>', \"f$_\") or die; fill($h, 4) }}"),
+    );
 }
 
 /// Memory in no page table: descriptors of memory files, System V segments, pipes, sockets, /dev/shm ->

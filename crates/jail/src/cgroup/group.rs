@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::event_count::EventCount;
 use super::freezer::GroupFreezer;
 use super::hierarchy::{self, Hierarchy, Version};
+use super::keyed_count::KeyedCount;
 use super::{Controller, Controllers, Error, LimitState, LimitStates, Limits, PARENT, check_name};
 
 /// One directory of a group: which hierarchy, and the descriptor of the group's directory in it.
@@ -31,8 +31,9 @@ pub struct Cgroup {
     name: String,
     dirs: Vec<Dir>,
     applied: LimitStates,
-    memory_events: EventCount,
-    pids_events: EventCount,
+    memory_events: KeyedCount,
+    pids_events: KeyedCount,
+    cpu_stat: KeyedCount,
 }
 
 impl Cgroup {
@@ -43,8 +44,9 @@ impl Cgroup {
             name: name.to_owned(),
             dirs,
             applied: LimitStates::default(),
-            memory_events: EventCount::default(),
-            pids_events: EventCount::default(),
+            memory_events: KeyedCount::default(),
+            pids_events: KeyedCount::default(),
+            cpu_stat: KeyedCount::default(),
         }
     }
 
@@ -233,6 +235,15 @@ impl Cgroup {
             self.pids_events.read(dir, "pids.events", "max")
         })
         .unwrap_or(0)
+    }
+
+    /// Processor time of all its processes so far, in microseconds; `None` when nobody counts (version 1).
+    ///
+    /// Version 2 counts in every group, whatever its controllers (cgroup-v2.rst, `cpu.stat`). What a process has used
+    /// since the last tick of its processor may be missing.
+    pub fn cpu_us(&self) -> Option<u64> {
+        self.cpu_stat
+            .read(self.unified_dir()?, "cpu.stat", "usage_usec")
     }
 
     /// Stops every process in the group and waits until all of them stand still.

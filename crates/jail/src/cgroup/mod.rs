@@ -11,10 +11,10 @@
 //! holds. `memory.oom.group` stays off: it would kill the program on the inside with the command.
 
 mod detect;
-mod event_count;
 mod freezer;
 mod group;
 mod hierarchy;
+mod keyed_count;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -4,12 +4,14 @@
 //!
 //! What is counted: on disk, what the layers list and what processes hold without a name; in memory,
 //! processes and what the kernel keeps for them. Whatever cannot be seen for several looks is taken for a limit
-//! that was passed. The faster a limit is approached the sooner the next look comes.
+//! that was passed. The faster a limit is approached the sooner the next look comes; where nothing runs and the kernel
+//! counts processor time, it comes late (`rest`).
 
 mod census;
 mod held;
 mod memory;
 mod relief;
+mod rest;
 mod roster;
 mod work;
 
@@ -31,6 +33,7 @@ use glovebox_jail::spec::{Layers, Limits, Spec};
 use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
 use glovebox_proto::{Fault, Limit};
 use held::KernelHeldBytes;
+use rest::Rest;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,6 +99,8 @@ struct Progress {
     reliefs: u32,
     /// When the last one was, and how much room was left below each limit.
     last: Option<(Instant, Headroom)>,
+    /// Since when nothing has changed.
+    rest: Rest,
 }
 
 /// Bytes that are left below the limits that are watched.
@@ -173,6 +178,7 @@ impl WatchedSandbox {
     /// Other layers are below the writable ones now.
     pub(crate) fn set_frozen(&self, frozen: Vec<CheckpointLayer>) {
         *lock(&self.frozen) = FixedLayers::new(frozen);
+        lock(&self.progress).rest = Rest::default();
     }
 
     /// Times one of its processes was ended for want of memory.
@@ -408,6 +414,21 @@ impl WatchedSandbox {
 
     /// One look. Says what was exceeded, or when the next one is due at the latest.
     fn exceeded(&self) -> Result<NextLook, LimitBreach> {
+        let begun = Instant::now();
+        // Before the look: what runs meanwhile makes for another one.
+        let cpu_us = lock(&self.instruments)
+            .group
+            .as_ref()
+            .and_then(Cgroup::cpu_us);
+        {
+            let mut progress = lock(&self.progress);
+            if progress.rest.lasts(begun, cpu_us) {
+                if let Some((at, _)) = &mut progress.last {
+                    *at = begun;
+                }
+                return Ok(NextLook::After(TICK));
+            }
+        }
         let finding = self.look();
         let mut progress = lock(&self.progress);
         match finding {
@@ -444,6 +465,7 @@ impl WatchedSandbox {
                     unseen: 0,
                     reliefs: 0,
                     last: Some((now, room)),
+                    rest: Rest::since(begun, cpu_us),
                 };
                 Ok(NextLook::After(pause))
             }

@@ -1,22 +1,22 @@
-//! A count of what the kernel did because of a limit: one number of a group's file of `key number` lines.
+//! A count that the kernel keeps for a group: one number of a file of `key number` lines.
 //!
-//! It is asked for after every command, so the file is opened once and read with one call; to open, read to the end
-//! and close it each time took four times as long.
+//! It is asked for after every command or some times a second, so the file is opened once and read with one call; to
+//! open, read to the end and close it each time took four times as long.
 
 use super::hierarchy::{open_for_reading, value_of};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// How much of the file is read. Such files have a few lines of some twenty bytes.
+/// How much of the file is read. Such files have a few lines of some twenty bytes, or what is looked for in the first.
 const FILE_BYTES: usize = 512;
 
 /// The file, once it has been asked for.
 #[derive(Debug, Default)]
-pub(super) struct EventCount {
+pub(super) struct KeyedCount {
     file: OnceLock<OwnedFd>,
 }
 
-impl EventCount {
+impl KeyedCount {
     /// The number behind `key` in `file` of the group's directory `dir`; `None` when the kernel does not tell.
     pub(super) fn read(&self, dir: BorrowedFd<'_>, file: &str, key: &str) -> Option<u64> {
         let fd = if let Some(fd) = self.file.get() {
