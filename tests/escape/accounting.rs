@@ -170,12 +170,15 @@ fn attack_disk_after_a_rest() {
         .iter()
         .any(|limit| limit.mechanism.starts_with("cgroup v2"));
     let at_rest = opens();
-    assert!(!counts_time || at_rest <= 2, "{at_rest} looks in 2 s");
     sandbox
         .start_job(shell("for i in $(seq 60); do sleep 0.05; done"))
         .expect("a job");
     let at_work = opens();
-    assert!(at_work >= 4, "{at_work} looks in 2 s");
+    assert!(at_work > 0, "nobody looks");
+    assert!(
+        !counts_time || at_rest < at_work,
+        "{at_rest} looks in 2 s at rest, {at_work} at work"
+    );
     ends_for(
         &sandbox,
         "after",
