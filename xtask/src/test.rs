@@ -2,7 +2,7 @@
 //!
 //! 1. install what is missing (as root on Debian or Ubuntu; otherwise say what is missing)
 //! 2. build the binary, then all tests
-//! 3. run all tests as the current user
+//! 3. run all tests as the current user, examples in the documentation included
 //! 4. as root: run the suites under `tests/` again as an ordinary user made for it, from prebuilt copies
 //! 5. without a filter, check the web interface and try it in Chromium
 //! 6. in CI also formatting, lints and licences, before anything else; there a skip is a failure
@@ -11,6 +11,7 @@
 //! is wrong. At the end every skipped test is listed with its reason, every one that passed only when it was
 //! repeated, and how long each stage took.
 
+mod examples;
 mod program;
 mod timing;
 mod user;
@@ -146,11 +147,15 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         report_skips(&skip_log);
         return report(&tally);
     }
-    let mut examples = cargo(&["test", "--locked", "--workspace", FEATURES, "--doc"]);
-    let title = "examples in the documentation";
-    let examples = || step::run(title, examples.args(&filter));
-    if let Err(error) = tally.timing.of(title, examples) {
-        tally.failed.push(format!("{error:#}"));
+    for package in examples::packages_with_examples()? {
+        let name = package.file_name().unwrap_or_default().to_string_lossy();
+        let title = format!("examples in the documentation of {name}");
+        let mut examples = cargo(&["test", "--locked", "--doc", "--manifest-path"]);
+        examples.arg(package.join("Cargo.toml")).args(&filter);
+        let run = || step::run(&title, &mut examples);
+        if let Err(error) = tally.timing.of(&title, run) {
+            tally.failed.push(format!("{error:#}"));
+        }
     }
     if filter.is_empty()
         && let Err(error) = tally.timing.of("web interface", || web::test(&binary))
