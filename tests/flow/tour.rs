@@ -42,6 +42,11 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("old.txt", "to be removed\n"),
     ("notes.md", "TODO: write the docs\n"),
+    (
+        "agents.js",
+        "import { tool } from 'ai';\nimport { z } from 'zod';\nexport const greet = tool({\n  description: 'Greets somebody',\n  \
+         inputSchema: z.object({ name: z.string() }),\n  execute: ({ name }) => `hello ${name}`,\n});\n",
+    ),
     (".gitignore", "node_modules/\n.env\n"),
 ];
 
@@ -215,6 +220,11 @@ const YES: Answer<'static> = Answer {
     keys: "y\n",
 };
 
+const NO: Answer<'static> = Answer {
+    question: "apply to ",
+    keys: "n\n",
+};
+
 /// How a line of the tour is gone through.
 enum Part<'a> {
     /// It is typed, asks this, and says that; its exit code is 0.
@@ -252,6 +262,14 @@ fn part(command: &str, has_claude: bool, has_cargo: bool) -> Part<'static> {
         }
         "glovebox run --timeout 10m --memory 2GiB -- cargo test --offline" => {
             Typed(&[], &["test result: ok"])
+        }
+        "glovebox run --net egress --allow npm -- npm install" => {
+            Typed(&[NO], &["A package-lock.json"])
+        }
+        "glovebox serve" => LeftOut("it runs until it is interrupted; tests/serve uses it"),
+        "glovebox bundle check agents.js" => Typed(&[], &["nothing wrong", "greet"]),
+        "glovebox bundle call agents.js greet '{\"name\":\"you\"}'" => {
+            Typed(&[], &["\"hello you\""])
         }
         "glovebox run --apply auto -- ./agent.sh" => Typed(&[], &["applied to "]),
         "glovebox run --patch fix.patch -- ./agent.sh" => Typed(&[], &["fix.patch"]),
