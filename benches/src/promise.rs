@@ -6,8 +6,8 @@
 use crate::table::Table;
 use crate::verdict::{Standing, Verdict};
 use crate::{
-    bundle, checkpoint, egress, exec, files, idle, mcp, output, pull, push, start, tools, turn,
-    whole,
+    bundle, checkpoint, egress, exec, files, idle, mcp, output, pull, push, serve, start, tools,
+    turn, whole,
 };
 
 /// A number that a bench stores.
@@ -352,14 +352,34 @@ pub(crate) fn promises() -> Vec<Promise> {
         );
     }
     bundles(&mut list);
+    servers(&mut list);
     list.0
+}
+
+/// Sessions over HTTP.
+fn servers(list: &mut List) {
+    use Bound::Number;
+    list.promise(
+        "serve",
+        "calls of 100 sessions at once, 20 of Read each",
+        "p95 <= 50 ms, none fails",
+        Quantity::figure(serve::GROUP, serve::load_p95(serve::SESSIONS), "ms"),
+        Number(50.0),
+    );
+    list.promise(
+        "serve",
+        "an idle session with its sandbox, all processes",
+        "<= 5 MiB",
+        Quantity::figure(serve::GROUP, serve::IDLE_MEMORY, "KiB"),
+        Number(5120.0),
+    );
 }
 
 /// Agents and tools of bundles.
 fn bundles(list: &mut List) {
     use Bound::{Number, Times};
     let median = Quantity::median;
-    list.goal(
+    list.promise(
         "bundle",
         "one call of a bundle's tool over HTTP, with a process and a runtime of its own",
         "p50 <= 5 ms",
