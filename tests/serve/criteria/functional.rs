@@ -199,7 +199,10 @@ fn f8_a_server_that_is_started_wrongly_says_how_to_do_it() {
     assert!(model.err().contains("nonsense"), "{model}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let busy = serve(&format!("--listen {}", taken.local_addr().unwrap()));
-    assert!(busy.err().contains("listen at"), "{busy}");
+    assert!(
+        busy.err().contains("listen at") && busy.err().contains("another port with --listen"),
+        "{busy}"
+    );
 }
 
 #[test]

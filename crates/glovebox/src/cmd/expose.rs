@@ -1,6 +1,7 @@
 //! `glovebox expose`: a port of this machine that leads to a server of a sandbox.
 
 use super::Cx;
+use super::listening::cannot_listen;
 use crate::args::{ExposeArgs, Listen};
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, Messages};
@@ -89,7 +90,7 @@ fn listen(wish: Listen, port: u16) -> Result<(TcpListener, SocketAddr), CommandE
     };
     bound.map_err(|error| {
         let asked = SocketAddr::new(wish.address, wish.port.unwrap_or(0));
-        CommandError::io(format!("listen at {asked}"), &error)
+        cannot_listen(asked, &error, "--listen")
     })
 }
 

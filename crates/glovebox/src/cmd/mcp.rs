@@ -1,6 +1,8 @@
 //! `glovebox mcp`: the tools for agents of others.
 
-use super::{Cx, SharedTerminal, given_token::given_token, run::supervisor};
+use super::{
+    Cx, SharedTerminal, given_token::given_token, listening::cannot_listen, run::supervisor,
+};
 use crate::args::McpArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::say;
@@ -45,8 +47,8 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
         idle: Duration::from_millis(args.idle.and_then(|span| span.0).unwrap_or(USUAL_IDLE_MS)),
     };
     server::check_reach(addr, &options)?;
-    let listener = TcpListener::bind(addr)
-        .map_err(|error| CommandError::io(format!("listen at {addr}"), &error))?;
+    let listener =
+        TcpListener::bind(addr).map_err(|error| cannot_listen(addr, &error, "--http"))?;
     let talk = cx.talk;
     if options.token.is_none() {
         talk.warning(format_args!(

@@ -29,6 +29,7 @@ pub(crate) mod kill;
 mod limit_end;
 mod limit_note;
 pub(crate) mod list;
+mod listening;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;

@@ -5,6 +5,7 @@ mod traces;
 
 use super::Cx;
 use super::given_token::given_token;
+use super::listening::cannot_listen;
 use super::run::supervisor;
 use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
@@ -93,7 +94,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let is_readable_on_the_way = tls.is_none() && !args.listen.ip().is_loopback();
     let listener = TcpListener::bind(args.listen)
-        .map_err(|error| CommandError::io(format!("listen at {}", args.listen), &error))?;
+        .map_err(|error| cannot_listen(args.listen, &error, "--listen"))?;
     let config = ServerConfig {
         host: cx.host.clone(),
         registry: Arc::new(cx.registry(&settings)?),
