@@ -141,9 +141,9 @@ fn benchmarks(published: Option<&Table>) -> String {
     let mut text = String::from(
         "# Benchmarks\n\n\
          <!-- Generated from benches/results.json: cargo xtask bench --publish -->\n\n\
-         What was measured, where and when. [SPECIFICATION.md](../SPECIFICATION.md) says what is promised. Contestants \
-         of a race\n\
-         take turns in one run, so their ratios mean more than their times: p50 is the median, min the shortest.\n\n",
+         What was measured, where and when. [SPECIFICATION.md](../SPECIFICATION.md) says what is promised, \
+         and on which\nmachines it does not hold. Contestants of a race take turns in one run, so their ratios mean more \
+         than their times: p50\nis the median, min the shortest.\n\n",
     );
     match published {
         Some(table) => results(&mut text, table),
