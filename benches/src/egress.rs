@@ -5,6 +5,7 @@ mod link;
 
 use crate::race::{Contestant, Outcome, race};
 use crate::rival;
+use crate::running::Running;
 use crate::table::Table;
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
@@ -15,7 +16,7 @@ use glovebox_sandbox::jail::spec::Net;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) const CONNECT: &str = "connecting to a listed host";
@@ -197,15 +198,11 @@ fn nanos(stdout: &[u8]) -> Result<Duration> {
 fn serve() -> Result<SocketAddrV4> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
-    std::thread::spawn(move || answer_all(listener));
+    std::thread::spawn(move || answer_all(&listener));
     Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "it listens until the program ends"
-)]
-fn answer_all(listener: TcpListener) {
+fn answer_all(listener: &TcpListener) {
     for stream in listener.incoming().flatten() {
         // A client that has gone has been answered enough.
         std::thread::spawn(move || answer(stream));
@@ -228,7 +225,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
 
 /// A forward proxy in the foreground; it ends with this.
 struct Tinyproxy {
-    process: Child,
+    _process: Running,
     port: u16,
 }
 
@@ -251,7 +248,10 @@ impl Tinyproxy {
             .arg("-c")
             .arg(&config)
             .spawn()?;
-        let proxy = Self { process, port };
+        let proxy = Self {
+            _process: Running(process),
+            port,
+        };
         let began = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             ensure!(
@@ -261,13 +261,5 @@ impl Tinyproxy {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(proxy)
-    }
-}
-
-impl Drop for Tinyproxy {
-    fn drop(&mut self) {
-        // One that has ended by itself needs no end.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -27,6 +27,7 @@ mod pull;
 mod push;
 mod race;
 mod rival;
+mod running;
 mod serve;
 mod start;
 mod table;

@@ -3,6 +3,7 @@
 
 use crate::http::{Connection, place_of};
 use crate::race::{Contestant, race};
+use crate::running::Running;
 use crate::table::Table;
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
@@ -10,7 +11,7 @@ use glovebox_tools::ToolSession;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -45,17 +46,6 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
     let outcome = race(contestants, world.rounds(1000), world.budget(8));
     table.race(GROUP, "a client that stays connected", outcome, &[LIBRARY]);
     Ok(())
-}
-
-/// A server. Ends with the bench.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn message(id: u64, method: &str, params: &Value) -> String {
@@ -94,14 +84,14 @@ struct Pipes {
 }
 
 impl Pipes {
-    fn open(mut glovebox: Command, servers: &mut Vec<Server>) -> Result<Self> {
+    fn open(mut glovebox: Command, servers: &mut Vec<Running>) -> Result<Self> {
         glovebox
             .arg("mcp")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = glovebox.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        servers.push(Server(child));
+        servers.push(Running(child));
         let mut pipes = Self {
             input: input.context("no standard input")?,
             output: BufReader::new(output.context("no standard output")?),
@@ -135,7 +125,7 @@ struct Http {
 }
 
 impl Http {
-    fn open(mut glovebox: Command, servers: &mut Vec<Server>) -> Result<Self> {
+    fn open(mut glovebox: Command, servers: &mut Vec<Running>) -> Result<Self> {
         const TOKEN: &str = "0123456789abcdef0123456789abcdef";
         glovebox
             .args(["mcp", "--http", "127.0.0.1:0"])
@@ -143,7 +133,7 @@ impl Http {
             .stderr(Stdio::piped());
         let mut child = glovebox.spawn()?;
         let place = place_of(&mut child);
-        servers.push(Server(child));
+        servers.push(Running(child));
         let mut connection = Connection::open(&place?, TOKEN)?;
         connection.header("Accept", "application/json, text/event-stream");
         let mut http = Self { connection, id: 1 };

@@ -2,11 +2,12 @@
 //! one process of Node that lives (`isolated-vm`, `vm2`).
 
 use crate::rival::{find, quiet};
+use crate::running::Running;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
 
 /// Names the directory below which packages of others are installed, each in one of its own.
 const RIVALS: &str = "GLOVEBOX_BENCH_RIVALS";
@@ -59,7 +60,7 @@ pub(crate) fn process(node: &Path, code: &str, input: &Value) -> Result<Value> {
 
 /// A process of Node that makes calls, a line for each. Ended when dropped.
 pub(crate) struct Living {
-    child: Child,
+    _child: Running,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -90,7 +91,7 @@ impl Living {
         let mut child = command.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let mut living = Self {
-            child,
+            _child: Running(child),
             input: input.context("no standard input")?,
             output: BufReader::new(output.context("no standard output")?),
         };
@@ -112,13 +113,5 @@ impl Living {
         let mut line = String::new();
         ensure!(self.output.read_line(&mut line)? > 0, "it has ended");
         Ok(serde_json::from_str(&line)?)
-    }
-}
-
-impl Drop for Living {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

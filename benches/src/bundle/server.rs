@@ -1,16 +1,17 @@
 //! `glovebox serve` with one bundle, and one connection to it.
 
 use crate::http::{Connection, place_of};
+use crate::running::Running;
 use crate::world::World;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// A server and a connection to it. The server ends when this is dropped.
 pub(crate) struct Client {
-    child: Child,
+    _child: Running,
     connection: Option<Connection>,
     bundle: String,
 }
@@ -33,7 +34,7 @@ impl Client {
         let mut child = command.spawn()?;
         let place = place_of(&mut child);
         let mut client = Self {
-            child,
+            _child: Running(child),
             connection: None,
             bundle: String::new(),
         };
@@ -63,13 +64,5 @@ impl Client {
             Some(result) => Ok(result.clone()),
             None => anyhow::bail!("{answer}"),
         }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -5,12 +5,13 @@
 //! them. Over a link it is as fast as the link, as it is for most programs.
 
 use crate::rival;
+use crate::running::Running;
 use anyhow::{Context as _, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::AsFd as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,8 @@ const BLOCKS: u32 = (1 << 17) / BLOCK;
 
 /// Starts a server behind a link of its own, in a thread that listens as long as this program lives; the link goes
 /// with the program, however that ends. Making interfaces takes the rights of root.
-pub(super) fn serve(answer: fn(TcpListener)) -> Result<SocketAddrV4> {
-    let holder = Holder::start()?;
+pub(super) fn serve(answer: fn(&TcpListener)) -> Result<SocketAddrV4> {
+    let holder = hold_new_namespace()?;
     let namespace = format!("/proc/{}/ns/net", holder.0.id());
     let number = std::process::id();
     let (here, there) = (format!("gbh{number}"), format!("gbt{number}"));
@@ -57,7 +58,7 @@ pub(super) fn serve(answer: fn(TcpListener)) -> Result<SocketAddrV4> {
         match listener {
             Ok(listener) => {
                 let _ = tell.send(listener.local_addr());
-                answer(listener);
+                answer(&listener);
             }
             Err(error) => drop(tell.send(Err(error))),
         }
@@ -67,32 +68,23 @@ pub(super) fn serve(answer: fn(TcpListener)) -> Result<SocketAddrV4> {
 }
 
 /// Keeps a new network namespace until somebody else is in it. It ends with the pipe that it reads.
-struct Holder(Child);
-
-impl Holder {
-    fn start() -> Result<Self> {
-        let mut holder = Command::new(rival::find("unshare")?);
-        holder.args(["--net", "cat"]).stdin(Stdio::piped());
-        let holder = Self(holder.stdout(Stdio::null()).spawn()?);
-        let own = std::fs::read_link("/proc/self/ns/net")?;
-        let theirs = format!("/proc/{}/ns/net", holder.0.id());
-        let began = Instant::now();
-        while std::fs::read_link(&theirs).is_ok_and(|net| net == own) {
-            ensure!(
-                began.elapsed() < Duration::from_secs(5),
-                "`unshare --net` made no network namespace"
-            );
-            std::thread::sleep(Duration::from_millis(5));
+fn hold_new_namespace() -> Result<Running> {
+    let mut holder = rival::quiet(&rival::find("unshare")?);
+    holder.args(["--net", "cat"]).stdin(Stdio::piped());
+    let mut holder = Running(holder.spawn()?);
+    let own = std::fs::read_link("/proc/self/ns/net")?;
+    let theirs = format!("/proc/{}/ns/net", holder.0.id());
+    let began = Instant::now();
+    loop {
+        if std::fs::read_link(&theirs).is_ok_and(|net| net != own) {
+            return Ok(holder);
         }
-        Ok(holder)
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // One that has ended by itself needs no end.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let has_ended = holder.0.try_wait()?.is_some();
+        ensure!(
+            !has_ended && began.elapsed() < Duration::from_secs(5),
+            "`unshare --net` made no network namespace, which takes the rights of root"
+        );
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
