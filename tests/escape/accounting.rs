@@ -1,6 +1,6 @@
 //! Data that is in no listed file and in no process's pages: it counts against the limits all the same.
 
-use crate::arena::{ALONE, Arena};
+use crate::arena::{ALONE, Arena, has_limit_by};
 use crate::script::{perl_exec, sh, shell};
 use glovebox_proto::{Code, Exit};
 use glovebox_sandbox::Sandbox;
@@ -163,12 +163,7 @@ fn attack_disk_after_a_rest() {
         }
         seen
     };
-    let counts_time = sandbox
-        .report()
-        .expect("a report")
-        .limits
-        .iter()
-        .any(|limit| limit.mechanism.starts_with("cgroup v2"));
+    let counts_time = has_limit_by(&sandbox, "cgroup v2");
     let at_rest = opens();
     sandbox
         .start_job(shell("for i in $(seq 60); do sleep 0.05; done"))

@@ -119,6 +119,13 @@ impl Arena {
     }
 }
 
+/// Whether one of a sandbox's limits is held by what begins with this, as its report says.
+pub(crate) fn has_limit_by(sandbox: &Sandbox, mechanism: &str) -> bool {
+    let report = sandbox.report().expect("a report");
+    let mut limits = report.limits.iter();
+    limits.any(|limit| limit.mechanism.starts_with(mechanism))
+}
+
 /// Programs of [`own_root`], each with what the dynamic linker wants.
 const PROGRAMS: [&str; 15] = [
     "sh", "perl", "cat", "ls", "id", "mount", "umount", "sleep", "true", "dd", "ln", "rm", "mkdir",

@@ -1,6 +1,6 @@
 //! Ends: of commands that will not, of owners that die, and what must not be left of them.
 
-use crate::arena::{ALONE, Arena};
+use crate::arena::{ALONE, Arena, has_limit_by};
 use crate::script::{perl_exec, sh_ok, shell};
 use glovebox_proto::{Background, EnvVar, Exit};
 use serde_bytes::ByteBuf;
@@ -288,12 +288,7 @@ fn nothing_is_left() {
         });
         sh_ok(&sandbox, "sleep 50 & sleep 50 & echo started");
         let dir = sandbox.dir().to_owned();
-        let has_group = sandbox
-            .report()
-            .expect("a report")
-            .limits
-            .iter()
-            .any(|limit| limit.mechanism.starts_with("cgroup"));
+        let has_group = has_limit_by(&sandbox, "cgroup");
         assert_eq!(
             !groups(&dir).is_empty(),
             has_group,
