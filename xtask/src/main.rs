@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod clients;
 mod dist;
+mod files;
 mod fuzz;
 mod kernel;
 mod licences;

@@ -3,10 +3,10 @@
 //! The built files are committed, so that the program shows the interface where no Node is. `--check` builds them
 //! elsewhere and compares.
 
+use crate::files::{files, read};
 use crate::step::{self, has_program, is_ci, root, say, target_dir};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -123,29 +123,6 @@ fn check() -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("read {}", path.display()))
-}
-
-/// Every file at and below `dir`, by its path.
-fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
-    let mut found = BTreeMap::new();
-    let mut open = vec![dir.to_owned()];
-    while let Some(next) = open.pop() {
-        let entries = fs::read_dir(&next).with_context(|| format!("list {}", next.display()))?;
-        for entry in entries {
-            let path = entry?.path();
-            if path.is_dir() {
-                open.push(path);
-                continue;
-            }
-            let name = path.strip_prefix(dir).unwrap_or(&path);
-            found.insert(name.display().to_string(), read(&path)?);
-        }
-    }
-    Ok(found)
 }
 
 fn try_in_browser(binary: &Path) -> Result<()> {

@@ -2,10 +2,11 @@
 //!
 //! `cargo test --doc` compiles everything once more to find out, which takes two minutes where there are none.
 
+use crate::files::files;
 use crate::step;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What a block of code may be called and still be run or compiled (rustdoc book, "Documentation tests"). Any other
 /// word makes it text.
@@ -24,28 +25,19 @@ pub(super) fn packages_with_examples() -> Result<Vec<PathBuf>> {
     packages.sort();
     let mut found = Vec::new();
     for package in packages {
-        if has_example_below(&package.join("src"))? {
+        let sources = files(&package.join("src"))?;
+        let mut texts = sources
+            .values()
+            .map(|source| String::from_utf8_lossy(source));
+        if texts.any(|text| has_example(&text)) {
             found.push(package);
         }
     }
     Ok(found)
 }
 
-fn has_example_below(dir: &Path) -> Result<bool> {
-    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        let has_example = if path.is_dir() {
-            has_example_below(&path)?
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            has_example(&fs::read_to_string(&path).with_context(|| path.display().to_string())?)
-        } else {
-            false
-        };
-        if has_example {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+fn is_runnable(word: &str) -> bool {
+    RUNNABLE.contains(&word) || word.starts_with("edition")
 }
 
 /// Whether a comment of documentation in a source text has a block of code that is run.
@@ -61,7 +53,7 @@ fn has_example(source: &str) -> bool {
         .filter_map(|text| text.trim_start().strip_prefix("```"))
         .any(|words| {
             is_inside = !is_inside;
-            is_inside && words.split(',').all(|word| RUNNABLE.contains(&word.trim()))
+            is_inside && words.split(',').all(|word| is_runnable(word.trim()))
         })
 }
 
@@ -75,6 +67,7 @@ mod tests {
             "/// ```\n/// assert!(true);\n/// ```\n",
             "    //! ```no_run\n    //! loop {}\n    //! ```\n",
             "/// ```text\n/// a\n/// ```\n/// ```rust,should_panic\n/// ```\n",
+            "/// ```rust,edition2021\n/// ```\n",
         ] {
             assert!(has_example(example), "{example}");
         }
