@@ -1,14 +1,54 @@
 //! One step: an ordinary command, announced, and repeatable by hand when it fails.
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
+use std::fs;
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// How many of the last lines of a failed step are told again where the failures are.
 const LAST_LINES: usize = 60;
+/// Clock ticks of `/proc` in a second, on every architecture that Linux tells programs about (proc(5)).
+const TICKS_PER_SECOND: u64 = 100;
+
+thread_local! {
+    /// What the steps of this thread have computed.
+    static PROCESSOR: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The processor time of the steps that this thread has run: of their processes that were waited for, not of those
+/// that detached themselves.
+pub(crate) fn processor_time() -> Duration {
+    PROCESSOR.get()
+}
+
+/// Waits for a step's process, and counts what it has computed before it is gone.
+fn wait(mut child: Child) -> Result<ExitStatus> {
+    let process = rustix::process::Pid::from_child(&child);
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    if waitid(WaitId::Pid(process), ended).is_ok() {
+        let path = format!("/proc/{}/stat", process.as_raw_nonzero());
+        let ticks = ticks_of_all(&fs::read_to_string(path).unwrap_or_default());
+        let spent = Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND);
+        PROCESSOR.set(PROCESSOR.get() + spent);
+    }
+    Ok(child.wait()?)
+}
+
+/// The fields utime, stime, cutime and cstime, the 14th to 17th, of a line of `/proc/PID/stat`. The second is a name
+/// in parentheses that may hold anything.
+fn ticks_of_all(stat: &str) -> u64 {
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields = after_name.split_whitespace().skip(11).take(4);
+    fields
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum::<u64>()
+}
 
 /// Prints a line about what goes on.
 pub(crate) fn say(line: &str) {
@@ -72,9 +112,10 @@ pub(crate) fn build_shipped() -> Result<PathBuf> {
 pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
     say(&format!("==> {title}"));
     let shown = shown(command);
-    let status = command
-        .status()
+    let child = command
+        .spawn()
         .with_context(|| format!("cannot start `{shown}`"))?;
+    let status = wait(child)?;
     if !status.success() {
         bail!("{title} failed ({status})\nrepeat it with: {shown}");
     }
@@ -125,7 +166,7 @@ pub(crate) fn run_heard(command: &mut Command, mut hear: impl FnMut(&str)) -> Re
             line.clear();
         }
     }
-    Ok(child.wait()?)
+    wait(child)
 }
 
 /// The same below what is said before it.
@@ -140,14 +181,20 @@ pub(crate) fn indented(text: &str) -> String {
 /// With the command line to repeat it, when it fails.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
-    let output = command
-        .stderr(std::process::Stdio::inherit())
-        .output()
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
         .with_context(|| format!("cannot start `{shown}`"))?;
-    if !output.status.success() {
-        bail!("`{shown}` failed ({})", output.status);
+    let mut printed = Vec::new();
+    if let Some(mut output) = child.stdout.take() {
+        output.read_to_end(&mut printed)?;
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let status = wait(child)?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status})");
+    }
+    Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
 /// Whether a program is installed.
@@ -199,4 +246,25 @@ pub(crate) fn shown(command: &Command) -> String {
         }
     }));
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_found_behind_any_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 50 60 700 80 20 0 1 0 99 0 0";
+        assert_eq!(ticks_of_all(stat), 890);
+        assert_eq!(ticks_of_all(""), 0);
+    }
+
+    #[test]
+    fn what_a_step_computes_is_counted_for_its_thread() {
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        run("busy", Command::new("sh").args(["-c", busy])).unwrap();
+        let of_others = std::thread::spawn(processor_time).join().unwrap();
+        assert_eq!(of_others, Duration::ZERO);
+        assert!(processor_time() > Duration::ZERO);
+    }
 }

@@ -1,16 +1,17 @@
 //! `cargo xtask test`: everything a change must pass.
 //!
 //! 1. install what is missing (as root on Debian or Ubuntu; otherwise say what is missing)
-//! 2. build the binary, then all tests
+//! 2. build the binary, then all tests, and fetch meanwhile what the tests drive
 //! 3. run all tests as the current user, examples in the documentation included
 //! 4. as root: run the suites under `tests/` again as an ordinary user made for it, from prebuilt copies
 //! 5. without a filter, check the web interface and try it in Chromium
-//! 6. in CI also formatting, lints and licences, before anything else; there a skip is a failure
+//! 6. in CI also formatting, lints and licences, with what the tests leave of the processors; there a skip is a failure
 //!
 //! All of it runs, whatever fails: somebody who waits for a whole run wants to know everything that
 //! is wrong. At the end every skipped test is listed with its reason, every one that passed only when it was
 //! repeated, and how long each stage took.
 
+mod background;
 mod examples;
 mod program;
 mod timing;
@@ -25,6 +26,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use timing::{Stage, Timing};
 use user::OrdinaryUser;
 
 /// Suites that try both users by themselves, or are about no user at all.
@@ -48,6 +51,8 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Suites of which one test runs for each core: they compute all the time, or drive programs of others that go on
 /// without what has not answered them in time.
 const ONE_PER_CORE: [&str; 4] = ["kernel", "fuzzing", "faults", "mcp"];
+/// Suites that come after all others: nothing may compute beside an emulated machine, which is slow as it is.
+const LAST: [&str; 1] = ["kernel"];
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 
@@ -84,38 +89,68 @@ pub(crate) struct TestArgs {
 /// When something cannot be built, or a test fails.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
     let mut tally = Tally::default();
-    if !args.no_install && !args.quick {
-        tally.timing.of("install what the tests need", || {
+    let installs = !args.no_install && !args.quick;
+    if installs {
+        tally.timing.of("install what building needs", || {
             packages::install_missing()?;
-            clients::install_missing();
-            projects::install_missing();
-            kernel::install_missing();
             musl::install_missing();
             anyhow::Ok(())
         })?;
     }
-    if is_ci() {
-        tally.timing.of("formatting, lints, licences", check::run)?;
+    let (built, fetched) = thread::scope(|scope| {
+        // Over the network, which leaves the processors to the compiler.
+        let fetching = installs.then(|| scope.spawn(fetch_what_tests_drive));
+        let built = build(args.quick, &mut tally.timing);
+        (built, fetching.map(thread::ScopedJoinHandle::join))
+    });
+    if let Some(Ok(stage)) = fetched {
+        tally.timing.push(stage);
     }
+    let built = built?;
+    if !args.quick {
+        run_examples(args, &mut tally)?;
+    }
+    // Not beside what cargo does above: one of both would wait.
+    let lints = is_ci().then(|| background::start("formatting, lints, licences", check::run));
+    let ran = run_built(args, &built, &mut tally);
+    if let Some(lints) = lints
+        && let Err(error) = lints.finish(&mut tally.timing)
+    {
+        tally.failed.push(format!("{error:#}"));
+    }
+    ran?;
+    report(&tally)
+}
+
+/// Fetches programs of others that tests drive, and what those need; what is not to be had is said, and its tests are
+/// skipped.
+fn fetch_what_tests_drive() -> Stage {
+    let (stage, ()) = Stage::of("fetch what the tests drive", || {
+        clients::install_missing();
+        projects::install_missing();
+        kernel::install_missing();
+    });
+    stage
+}
+
+/// Builds the binary, then all tests; gives cargo's messages about those. With `is_quick` the programs for the inside
+/// are compiled soon rather than small.
+fn build(is_quick: bool, timing: &mut Timing) -> Result<String> {
     let cargo = |arguments: &[&str]| {
         let mut command = cargo(arguments);
-        if args.quick {
+        if is_quick {
             command.env(step::GUEST_PROFILE, "quick");
         }
         command
     };
-    tally.timing.of("build glovebox", || {
+    timing.of("build glovebox", || {
         step::run(
             "build glovebox",
             &mut cargo(&["build", "--locked", "--workspace", "--bins", FEATURES]),
         )
     })?;
-    let binary = target_dir().join("debug/glovebox");
-    let skip_log = target_dir().join("skipped-tests.txt");
-    let _ = fs::remove_file(&skip_log);
-
     say("==> build all tests");
-    let built = tally.timing.of("build all tests", || {
+    timing.of("build all tests", || {
         step::output(&mut cargo(&[
             "test",
             "--locked",
@@ -125,8 +160,32 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
             "--message-format",
             "json-render-diagnostics",
         ]))
-    })?;
-    let programs = programs(&built);
+    })
+}
+
+fn run_examples(args: &TestArgs, tally: &mut Tally) -> Result<()> {
+    for package in examples::packages_with_examples()? {
+        let name = package.file_name().unwrap_or_default().to_string_lossy();
+        let title = format!("examples in the documentation of {name}");
+        let mut examples = cargo(["test", "--locked", "--doc", "--manifest-path"]);
+        examples
+            .arg(package.join("Cargo.toml"))
+            .args(args.filter.iter());
+        let run = || step::run(&title, &mut examples);
+        if let Err(error) = tally.timing.of(&title, run) {
+            tally.failed.push(format!("{error:#}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs what cargo's messages say was built, and the web interface.
+fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
+    let binary = target_dir().join("debug/glovebox");
+    let skip_log = target_dir().join("skipped-tests.txt");
+    let _ = fs::remove_file(&skip_log);
+    let mut programs = programs(built);
+    programs.sort_by_key(|program| LAST.contains(&program.name.as_str()));
     link_suites(&programs)?;
     let filter: Vec<String> = args.filter.iter().cloned().collect();
     for program in &programs {
@@ -145,17 +204,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     }
     if args.quick {
         report_skips(&skip_log);
-        return report(&tally);
-    }
-    for package in examples::packages_with_examples()? {
-        let name = package.file_name().unwrap_or_default().to_string_lossy();
-        let title = format!("examples in the documentation of {name}");
-        let mut examples = cargo(&["test", "--locked", "--doc", "--manifest-path"]);
-        examples.arg(package.join("Cargo.toml")).args(&filter);
-        let run = || step::run(&title, &mut examples);
-        if let Err(error) = tally.timing.of(&title, run) {
-            tally.failed.push(format!("{error:#}"));
-        }
+        return Ok(());
     }
     if filter.is_empty()
         && let Err(error) = tally.timing.of("web interface", || web::test(&binary))
@@ -163,10 +212,10 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         tally.failed.push(format!("{error:#}"));
     }
     if is_root() && !args.no_unprivileged {
-        again_unprivileged(&programs, &filter, &binary, &skip_log, &mut tally)?;
+        again_unprivileged(&programs, &filter, &binary, &skip_log, tally)?;
     }
     report_skips(&skip_log);
-    report(&tally)
+    Ok(())
 }
 
 /// Whether `--quick` runs a program: unit tests, and the suites in [`QUICK_SUITES`].
