@@ -7,7 +7,7 @@ use crate::secrets;
 use glovebox_proto::{AdvicePart, EnvVar, Remedy, Setting};
 use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{
-    CacheDir, Grant, Layers, Limits, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
+    CacheDir, Grant, Layers, LimitKind, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
 use glovebox_sandbox::{Backend, DEFAULT_START_MS, SandboxSpec};
 use glovebox_settings::units::Span;
@@ -48,18 +48,12 @@ pub fn resolve_spec(
     let backend = backend(settings)?;
     // Without listed hosts there is nothing to count: flags say so in [`egress`].
     let has_egress = settings.net.value == Net::Egress;
-    let limits = Limits {
-        memory_bytes: settings.memory.value.0,
-        cpu_millis: settings.cpus.value.0,
-        pids: settings.pids.value.0,
-        disk_bytes: settings.disk.value.0,
-        file_bytes: settings.file_size.value.0,
-        open_files: settings.open_files.value.0,
-        wall_ms,
-        net_bytes: settings.net_bytes.value.0.filter(|_| has_egress),
-        net_connections: settings.net_connections.value.0.filter(|_| has_egress),
-        net_rate: settings.net_rate.value.0.filter(|_| has_egress),
-    };
+    let mut limits = settings.limits.to_limits(wall_ms);
+    if !has_egress {
+        for kind in LimitKind::OF_NETWORK {
+            limits.set_value(kind, None);
+        }
+    }
     let mut require: Vec<_> = settings.require.iter().map(|limit| limit.value).collect();
     require.sort_unstable();
     require.dedup();
@@ -411,20 +405,10 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
 fn egress(settings: &Settings) -> Result<Policy, Error> {
     if settings.net.value != Net::Egress {
         let hosts = settings.allow.iter().chain(&settings.deny);
-        let limits = [
-            (
-                &settings.net_bytes.origin,
-                settings.net_bytes.value.to_string(),
-            ),
-            (
-                &settings.net_connections.origin,
-                settings.net_connections.value.to_string(),
-            ),
-            (
-                &settings.net_rate.origin,
-                settings.net_rate.value.to_string(),
-            ),
-        ];
+        let limits = LimitKind::OF_NETWORK.map(|kind| {
+            let limit = settings.limits.get(kind);
+            (&limit.origin, settings.limits.text(kind))
+        });
         let mut words = hosts
             .map(|word| (&word.origin, word.value.clone()))
             .chain(limits);

@@ -2,20 +2,27 @@
 //! would take the machine along. `docs/guides/limits.md` has the reasons.
 
 use crate::machine;
+use glovebox_sandbox::jail::spec::LimitKind;
 
 const MIB: u64 = 1 << 20;
 /// Least memory: linkers and test suites of ordinary projects need more than one.
 const LEAST_MEMORY_BYTES: u64 = 2 << 30;
 /// Processes and threads: parallel builds and servers stay below, and the machine's own table is far larger.
-pub(super) const PIDS: u32 = 4096;
+const PIDS: u64 = 4096;
 /// Bytes written: build directories and package caches fit, a full disk stays unlikely.
-pub(super) const DISK_BYTES: u64 = 10 << 30;
+const DISK_BYTES: u64 = 10 << 30;
 
-/// Half of the machine's memory, in whole MiB, so that the machine goes on when all of it is used.
-pub(super) fn memory_bytes() -> u64 {
-    memory_of(machine::memory_bytes())
+/// The value of a limit that nobody has set.
+pub(super) fn limit(kind: LimitKind) -> Option<u64> {
+    match kind {
+        LimitKind::Memory => Some(memory_of(machine::memory_bytes())),
+        LimitKind::Pids => Some(PIDS),
+        LimitKind::Disk => Some(DISK_BYTES),
+        _ => None,
+    }
 }
 
+/// Half of the machine's memory, in whole MiB, so that the machine goes on when all of it is used.
 fn memory_of(machine_bytes: u64) -> u64 {
     let half = machine_bytes / 2;
     (half - half % MIB).max(LEAST_MEMORY_BYTES)

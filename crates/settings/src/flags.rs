@@ -1,7 +1,7 @@
 //! What flags of a command line, or the fields of a request, say about settings. They are laid on top of files and
 //! variables.
 
-use crate::units::{Count, Cpus, Size, Span};
+use crate::units::{Count, Span};
 use crate::{BackendKind, Carrier, Dollars, EnvArg, GrantArg, WorkspaceMode};
 use glovebox_agent::Price;
 use glovebox_sandbox::egress::Secret;
@@ -40,24 +40,8 @@ pub struct SandboxFlags {
     pub env: Vec<EnvArg>,
     /// How long a sandbox may take to come up.
     pub start_timeout: Option<Span>,
-    /// Memory limit.
-    pub memory: Option<Size>,
-    /// CPU limit.
-    pub cpus: Option<Cpus>,
-    /// Process limit.
-    pub pids: Option<Count>,
-    /// Disk limit.
-    pub disk: Option<Size>,
-    /// File size limit.
-    pub file_size: Option<Size>,
-    /// Limit on open files of one process.
-    pub open_files: Option<Count>,
-    /// Limit on bytes to and from the network.
-    pub net_bytes: Option<Size>,
-    /// Limit on connections at once.
-    pub net_connections: Option<Count>,
-    /// Limit on bytes per second to and from the network.
-    pub net_rate: Option<Size>,
+    /// Values of limits, each in the unit that it counts.
+    pub limits: Vec<(LimitKind, Option<u64>)>,
     /// Deadline.
     pub timeout: Option<Span>,
     /// Limits that must hold.

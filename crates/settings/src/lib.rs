@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod flags;
 mod keys;
+mod limits;
 mod machine;
 mod policy;
 mod project_env;
@@ -42,7 +43,8 @@ pub use error::SettingsError;
 pub use file::FILE_NAME as PROJECT_FILE_NAME;
 pub use file::digest as file_digest;
 pub use flags::{AgentFlags, SandboxFlags};
-pub use keys::{DefaultValue, Key, keys};
+pub use keys::{DefaultValue, Key, keys, limit_flag, limit_keys};
+pub use limits::{LimitSettings, limit_text, parse_limit_value};
 pub use policy::Tools;
 pub use project_file::{Consent, Demand, ProjectFile, Reach};
 pub use project_rule::{Judge, ProjectRule};
@@ -54,13 +56,12 @@ pub use surroundings::Surroundings;
 pub use sync::{Sync, texts};
 pub use values::{
     BackendKind, Carrier, EnvArg, GrantArg, WorkspaceMode, ids_word, layers_word, net_word, one_of,
-    parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_open_files,
-    parse_pattern, parse_proc, parse_reach, parse_rootfs, parse_start_timeout, parse_workspace,
-    proc_word, split_words,
+    parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
+    parse_reach, parse_rootfs, parse_start_timeout, parse_workspace, proc_word, split_words,
 };
 pub use workflow::{Phase, Workflow};
 
-use crate::units::{Count, Cpus, Size, Span};
+use crate::units::{Count, Span};
 use glovebox_sandbox::DEFAULT_START_MS;
 use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
@@ -151,24 +152,8 @@ pub struct Settings {
     pub sync: Sync,
     /// The agent.
     pub agent: Agent,
-    /// Memory limit.
-    pub memory: SourcedValue<Size>,
-    /// CPU limit.
-    pub cpus: SourcedValue<Cpus>,
-    /// Process limit.
-    pub pids: SourcedValue<Count>,
-    /// Disk limit.
-    pub disk: SourcedValue<Size>,
-    /// File size limit.
-    pub file_size: SourcedValue<Size>,
-    /// Limit on open files of one process.
-    pub open_files: SourcedValue<Count>,
-    /// Limit on bytes to and from the network.
-    pub net_bytes: SourcedValue<Size>,
-    /// Limit on connections at once.
-    pub net_connections: SourcedValue<Count>,
-    /// Limit on bytes per second to and from the network.
-    pub net_rate: SourcedValue<Size>,
+    /// Limits, but for the time.
+    pub limits: LimitSettings,
     /// Deadline; `None` when nobody said, and the command's own default holds.
     pub timeout: SourcedValue<Option<Span>>,
     /// Limits that must hold.
@@ -216,16 +201,8 @@ impl Default for Settings {
             workspace: SourcedValue::default(None),
             sync: Sync::default(),
             agent: Agent::default(),
-            memory: SourcedValue::default(Size(Some(defaults::memory_bytes()))),
-            cpus: SourcedValue::default(Cpus(None)),
-            pids: SourcedValue::default(Count(Some(defaults::PIDS))),
-            disk: SourcedValue::default(Size(Some(defaults::DISK_BYTES))),
+            limits: LimitSettings::default(),
             start_timeout: SourcedValue::default(Span(Some(DEFAULT_START_MS))),
-            file_size: SourcedValue::default(Size(None)),
-            open_files: SourcedValue::default(Count(None)),
-            net_bytes: SourcedValue::default(Size(None)),
-            net_connections: SourcedValue::default(Count(None)),
-            net_rate: SourcedValue::default(Size(None)),
             timeout: SourcedValue::default(None),
             require: Vec::new(),
             layers: SourcedValue::default(Layers::Disk),
@@ -266,23 +243,10 @@ impl Settings {
         );
         lay(&mut self.rootfs, flags.rootfs.as_ref(), "rootfs");
         lay(&mut self.net, flags.net.as_ref(), "net");
-        lay(&mut self.memory, flags.memory.as_ref(), "memory");
-        lay(&mut self.cpus, flags.cpus.as_ref(), "cpus");
-        lay(&mut self.pids, flags.pids.as_ref(), "pids");
-        lay(&mut self.disk, flags.disk.as_ref(), "disk");
-        lay(&mut self.file_size, flags.file_size.as_ref(), "file-size");
-        lay(
-            &mut self.open_files,
-            flags.open_files.as_ref(),
-            "open-files",
-        );
-        lay(&mut self.net_bytes, flags.net_bytes.as_ref(), "net-bytes");
-        lay(
-            &mut self.net_connections,
-            flags.net_connections.as_ref(),
-            "net-connections",
-        );
-        lay(&mut self.net_rate, flags.net_rate.as_ref(), "net-rate");
+        for (kind, value) in &flags.limits {
+            let flag = Origin::Flag(limit_flag(*kind));
+            self.limits.set(*kind, *value, &flag);
+        }
         lay(
             &mut self.timeout,
             flags.timeout.map(Some).as_ref(),
@@ -364,19 +328,19 @@ mod tests {
     fn flags_win_and_are_named_as_the_origin() {
         let mut settings = Settings::default();
         let flags = SandboxFlags {
-            memory: Some(Size(None)),
+            limits: vec![(LimitKind::Memory, None)],
             no_toolchains: true,
             ..SandboxFlags::default()
         };
         settings.lay_flags(&flags);
         assert_eq!(
-            settings.memory,
-            SourcedValue {
-                value: Size(None),
+            settings.limits.get(LimitKind::Memory),
+            &SourcedValue {
+                value: None,
                 origin: Origin::Flag("memory")
             }
         );
         assert!(!settings.toolchains.value);
-        assert_eq!(settings.cpus.origin, Origin::Default);
+        assert_eq!(settings.limits.get(LimitKind::Cpu).origin, Origin::Default);
     }
 }

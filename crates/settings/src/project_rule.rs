@@ -5,9 +5,9 @@
 
 use super::agent::Mode;
 use super::{Settings, SourcedValue};
+use crate::limits::in_force_without;
 use crate::values::{BackendKind, WorkspaceMode};
-use glovebox_sandbox::jail::bounds::OPEN_FILES;
-use glovebox_sandbox::jail::spec::{Ids, Layers, Net, ProcMode, RootFs};
+use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_tools::policy::{Toolset, USUAL_TOOLSET};
 use std::fmt::Display;
 
@@ -193,43 +193,16 @@ pub(super) fn less_spending(new: &Settings, user: &Settings) -> Option<String> {
     })
 }
 
-pub(super) fn less_memory(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.memory, &user.memory, |size| size.0)
-}
-
-pub(super) fn less_cpu(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.cpus, &user.cpus, |cpus| cpus.0)
-}
-
-pub(super) fn fewer_pids(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.pids, &user.pids, |count| count.0)
-}
-
-pub(super) fn less_disk(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.disk, &user.disk, |size| size.0)
-}
-
-pub(super) fn less_of_one_file(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.file_size, &user.file_size, |size| size.0)
-}
-
-/// Without a limit of the user's there is the bound of every sandbox.
-pub(super) fn fewer_open_files(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.open_files, &user.open_files, |count| {
-        Some(count.0.unwrap_or(OPEN_FILES))
+/// A limit of a sandbox; without one of the user's there is what holds anyway.
+pub(super) fn raised_limit(kind: LimitKind, new: &Settings, user: &Settings) -> Option<String> {
+    let in_force = |settings: &Settings| {
+        let value = settings.limits.value(kind);
+        value.or(in_force_without(kind))
+    };
+    is_higher(in_force(new), in_force(user)).then(|| {
+        let (from, to) = (user.limits.text(kind), new.limits.text(kind));
+        format!("raises the limit from {from} to {to}")
     })
-}
-
-pub(super) fn less_traffic(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.net_bytes, &user.net_bytes, |size| size.0)
-}
-
-pub(super) fn fewer_connections(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.net_connections, &user.net_connections, |count| count.0)
-}
-
-pub(super) fn slower_traffic(new: &Settings, user: &Settings) -> Option<String> {
-    raised(&new.net_rate, &user.net_rate, |size| size.0)
 }
 
 /// A project cannot make its user wait.

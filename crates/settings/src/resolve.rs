@@ -198,7 +198,7 @@ fn lay_variables(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::units::Size;
+    use glovebox_sandbox::jail::spec::LimitKind;
     use std::fs;
 
     /// A user's file and a project's.
@@ -242,10 +242,12 @@ pub(super) mod tests {
     fn later_places_win() {
         let tree = Tree::new("memory = \"2GiB\"\npids = 10", "memory = \"1GiB\"");
         let (settings, _) = tree.resolve(&[("GLOVEBOX_PIDS", "7")], false).unwrap();
-        assert_eq!(settings.memory.value, Size(Some(1 << 30)));
-        assert!(matches!(settings.memory.origin, Origin::ProjectFile(_)));
-        assert_eq!(settings.pids.value.0, Some(7));
-        assert_eq!(settings.pids.origin, Origin::Variable("GLOVEBOX_PIDS"));
+        let memory = settings.limits.get(LimitKind::Memory);
+        assert_eq!(memory.value, Some(1 << 30));
+        assert!(matches!(memory.origin, Origin::ProjectFile(_)));
+        let pids = settings.limits.get(LimitKind::Pids);
+        assert_eq!(pids.value, Some(7));
+        assert_eq!(pids.origin, Origin::Variable("GLOVEBOX_PIDS"));
     }
 
     #[test]

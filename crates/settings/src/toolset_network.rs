@@ -119,6 +119,7 @@ mod tests {
     use super::*;
     use crate::resolve::tests::Tree;
     use crate::{Net, SandboxFlags};
+    use glovebox_sandbox::jail::spec::LimitKind;
 
     const FILE: &str = "net_bytes = \"1MiB\"\nallow = [\"a.test\"]\n[toolsets.fetch]\ntools = [\"Bash\", \"Read\"]\n\
         net = \"egress\"\nallow = [\"b.test\"]\nnet_bytes = \"2MiB\"\n[toolsets.research]\nnet = \"egress\"\n";
@@ -135,7 +136,7 @@ mod tests {
 
     fn reach(settings: &Settings) -> (Net, Vec<&str>, Option<u64>) {
         let allow = settings.allow.iter().map(|host| host.value.as_str());
-        let bytes = settings.net_bytes.value.0;
+        let bytes = settings.limits.value(LimitKind::NetBytes);
         (settings.net.value, allow.collect(), bytes)
     }
 

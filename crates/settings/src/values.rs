@@ -1,6 +1,6 @@
 //! The values of settings, and their words: what a flag, a variable and a key of a file accept.
 
-use crate::units::{Count, Span};
+use crate::units::Span;
 use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_workspace::Filter;
@@ -330,18 +330,6 @@ pub fn parse_start_timeout(text: &str) -> Result<Span, String> {
         _ => Err(format!(
             "a sandbox cannot be waited for `{text}`; write a time from 100ms to 1h"
         )),
-    }
-}
-
-/// Parses a number of open files.
-pub fn parse_open_files(text: &str) -> Result<Count, String> {
-    let count: Count = text.parse()?;
-    match count.0 {
-        // A shell with a pipe needs ten; more than a million the kernel does not give (fs.nr_open).
-        Some(number) if !(16..=1 << 20).contains(&number) => Err(format!(
-            "`{text}` open files are too few or too many; write a number from 16 to 1048576, or `none` for 16384"
-        )),
-        _ => Ok(count),
     }
 }
 

@@ -326,6 +326,7 @@ impl Settings {
 mod tests {
     use super::super::{Consent, ProjectFile};
     use super::*;
+    use glovebox_sandbox::jail::spec::LimitKind;
 
     const TEXT: &str = r#"
         [[workflow]]
@@ -372,7 +373,7 @@ mod tests {
         settings
             .lay_workflow_phase(implement, &Origin::UserFile("/c/x".into()), None)
             .unwrap();
-        assert_eq!(settings.pids.value.0, Some(64));
+        assert_eq!(settings.limits.value(LimitKind::Pids), Some(64));
         assert_eq!(settings.grants.len(), 2);
     }
 

@@ -10,6 +10,7 @@ mod checkpoint;
 mod command;
 mod config;
 mod help;
+mod limits;
 mod mcp;
 mod net;
 mod ports;

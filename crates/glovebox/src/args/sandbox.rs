@@ -1,14 +1,15 @@
 //! Flags that describe a sandbox: shared by `run` and `start`.
 
+use super::limits::LimitArgs;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
-use glovebox_settings::units::{Count, Cpus, Size, Span};
+use glovebox_settings::units::Span;
 use glovebox_settings::{
     BackendKind, Carrier, EnvArg, GrantArg, SandboxFlags, WorkspaceMode, parse_backend, parse_ids,
-    parse_layers, parse_limit, parse_net, parse_open_files, parse_pattern, parse_proc, parse_reach,
-    parse_rootfs, parse_start_timeout, parse_workspace,
+    parse_layers, parse_limit, parse_net, parse_pattern, parse_proc, parse_reach, parse_rootfs,
+    parse_start_timeout, parse_workspace,
 };
 use std::str::FromStr;
 
@@ -65,40 +66,14 @@ pub(crate) struct SandboxArgs {
     /// Give the command a variable: with a value, or with the one you have
     #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]", value_parser = variable_parser())]
     pub env: Vec<EnvArg>,
-    /// Memory of all processes together [default: half of the machine's, at least
-    /// 2GiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub memory: Option<Size>,
-    /// CPU time per second, in CPUs [default: none, all of them]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    pub cpus: Option<Cpus>,
-    /// Processes and threads [default: 4096]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    pub pids: Option<Count>,
-    /// Bytes written, all files together [default: 10GiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub disk: Option<Size>,
-    /// Size of one file [default: none]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub file_size: Option<Size>,
-    /// Open files of one process [default: none, 16384 of which programs start with 4096]
-    #[arg(long, value_name = "N", value_parser = parse_open_files, help_heading = "Limits")]
-    pub open_files: Option<Count>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// Time until it is ended [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub timeout: Option<Span>,
-    /// With `--net egress`: bytes to and from the network, both together [default: none]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub net_bytes: Option<Size>,
-    /// With `--net egress`: connections at once [default: none, but more than 1024 wait]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    pub net_connections: Option<Count>,
-    /// With `--net egress`: bytes per second to and from the network, such as 1MiB [default: none]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub net_rate: Option<Size>,
-    /// Fail when this limit cannot be enforced here: memory, cpu, pids, disk, file-size, open-files, wall,
-    /// net-bytes, net-connections or net-rate
+    /// Fail when this limit cannot be enforced here
     #[arg(long, value_name = "LIMIT", value_delimiter = ',', value_parser = parse_limit, help_heading = "Limits")]
+    #[arg(help = format!("Fail when this limit cannot be enforced here: {}", LimitKind::NAMES.join(", ")))]
     pub require: Vec<LimitKind>,
     /// Let commands make namespaces of their own, for programs that bring a sandbox along, such as
     /// bubblewrap, Codex or a browser. Weaker: much more of the kernel can be reached
@@ -134,15 +109,7 @@ impl SandboxArgs {
             exclude,
             include,
             env,
-            memory,
-            cpus,
-            pids,
-            disk,
-            file_size,
-            open_files,
-            net_bytes,
-            net_connections,
-            net_rate,
+            limits,
             timeout,
             require,
             nested,
@@ -166,15 +133,7 @@ impl SandboxArgs {
             exclude,
             include,
             env,
-            memory,
-            cpus,
-            pids,
-            disk,
-            file_size,
-            open_files,
-            net_bytes,
-            net_connections,
-            net_rate,
+            limits: limits.values,
             timeout,
             require,
             nested,

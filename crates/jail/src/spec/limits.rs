@@ -44,6 +44,17 @@ macro_rules! limits {
             $(#[doc = concat!("[`Limits::", stringify!($field), "`].")] $kind,)+
         }
 
+        impl Limits {
+            /// Sets one of them; a value that is too large for its field becomes the largest.
+            pub fn set_value(&mut self, kind: LimitKind, value: Option<u64>) {
+                match kind {
+                    $(LimitKind::$kind => {
+                        self.$field = value.map(|value| <$type>::try_from(value).unwrap_or(<$type>::MAX));
+                    })+
+                }
+            }
+        }
+
         impl LimitKind {
             /// Every limit, in report order.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$kind),+];
@@ -150,6 +161,11 @@ limits! {
         setting: "net_rate",
         noun: "network rate",
     }
+}
+
+impl LimitKind {
+    /// Those that count something only where the network is [`super::Net::Egress`].
+    pub const OF_NETWORK: [Self; 3] = [Self::NetBytes, Self::NetConnections, Self::NetRate];
 }
 
 impl Limits {

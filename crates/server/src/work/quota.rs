@@ -113,7 +113,8 @@ impl App {
         let (running, queued) = self.queue.counts_of(user);
         let settings = &self.config.settings;
         let resources = self.resources_used(user, None)?;
-        let limits = &self.config.quotas;
+        let quotas = &self.config.quotas;
+        let limits = settings.limits.to_limits(None);
         let used = |used, limit| QuotaUse { used, limit };
         Ok(Quotas {
             user: user.to_owned(),
@@ -124,15 +125,15 @@ impl App {
                 usize::try_from(self.upload_bytes(user)?).unwrap_or(usize::MAX),
                 usize::try_from(self.config.uploads.max_bytes_per_user).unwrap_or(usize::MAX),
             ),
-            resources: ResourceQuotaUse::new(resources.of_user, &limits.per_user),
-            all_users: (is_admin && limits.is_limited())
-                .then(|| ResourceQuotaUse::new(resources.of_all, &limits.in_all)),
+            resources: ResourceQuotaUse::new(resources.of_user, &quotas.per_user),
+            all_users: (is_admin && quotas.is_limited())
+                .then(|| ResourceQuotaUse::new(resources.of_all, &quotas.in_all)),
             requests_per_second: self.config.max_requests_per_second,
             each_sandbox: SandboxLimits {
-                memory_bytes: settings.memory.value.0,
-                cpu_millis: settings.cpus.value.0,
-                disk_bytes: settings.disk.value.0,
-                processes: settings.pids.value.0,
+                memory_bytes: limits.memory_bytes,
+                cpu_millis: limits.cpu_millis,
+                disk_bytes: limits.disk_bytes,
+                processes: limits.pids,
             },
         })
     }

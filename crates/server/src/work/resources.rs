@@ -9,6 +9,7 @@ use super::App;
 use crate::config::{ResourceLimits, ResourceQuotas};
 use glovebox_agent::Placement;
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::jail::spec::Limits;
 use glovebox_sandbox::{Name, SandboxSpec, SandboxState};
 use glovebox_settings::Settings;
 use glovebox_settings::units::{Cpus, Size};
@@ -69,15 +70,14 @@ impl ResourceKind {
 impl Resources {
     /// What a sandbox of these settings may use.
     pub(super) fn of_settings(settings: &Settings) -> Self {
-        Self {
-            memory_bytes: settings.memory.value.0.unwrap_or(u64::MAX),
-            cpu_millis: settings.cpus.value.0.map_or(u64::MAX, u64::from),
-            disk_bytes: settings.disk.value.0.unwrap_or(u64::MAX),
-        }
+        Self::of_limits(&settings.limits.to_limits(None))
     }
 
     fn of_spec(spec: &SandboxSpec) -> Self {
-        let limits = &spec.jail.limits;
+        Self::of_limits(&spec.jail.limits)
+    }
+
+    fn of_limits(limits: &Limits) -> Self {
         Self {
             memory_bytes: limits.memory_bytes.unwrap_or(u64::MAX),
             cpu_millis: limits.cpu_millis.map_or(u64::MAX, u64::from),

@@ -15,7 +15,7 @@ use crate::work::{
 use glovebox_agent::{Date, NetworkReach, Placement, PromptFacts, Questions};
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Fault, Remedy, Setting};
-use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
+use glovebox_sandbox::jail::spec::{LimitKind, Net, WORKSPACE};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_settings::{BackendKind, Settings, WorkspaceMode};
 use glovebox_tools::{ContextData, ToolSession};
@@ -218,13 +218,13 @@ impl AgentWorkplace {
     ) -> Result<PromptFacts, Fault> {
         let is_sandbox = self.work.placement() == Placement::Sandbox;
         let limits = [
-            ("memory", settings.memory.value.to_string()),
-            ("CPUs", settings.cpus.value.to_string()),
-            ("disk", settings.disk.value.to_string()),
+            ("memory", LimitKind::Memory),
+            ("CPUs", LimitKind::Cpu),
+            ("disk", LimitKind::Disk),
         ]
         .into_iter()
-        .filter(|(_, value)| is_sandbox && value != "none")
-        .map(|(name, value)| (name.to_owned(), value))
+        .filter(|(_, kind)| is_sandbox && settings.limits.value(*kind).is_some())
+        .map(|(name, kind)| (name.to_owned(), settings.limits.text(kind)))
         .collect();
         let found = SandboxFacts::capture_if_possible(self.work.sandbox())?;
         Ok(PromptFacts {

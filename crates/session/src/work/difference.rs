@@ -8,11 +8,9 @@ use crate::spec::ResolvedSpec;
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::egress::{Rule, Secret};
-use glovebox_sandbox::jail::spec::{Grant, LimitKind, LimitUnit, Limits};
+use glovebox_sandbox::jail::spec::{Grant, LimitKind};
 use glovebox_sandbox::{Backend, Name, SandboxSpec};
-use glovebox_settings::keys;
-use glovebox_settings::units::{Count, Cpus, Size, Span};
-use glovebox_settings::{ids_word, layers_word, net_word, proc_word};
+use glovebox_settings::{ids_word, layers_word, limit_flag, limit_text, net_word, proc_word};
 use std::path::Path;
 
 /// One setting that differs.
@@ -166,7 +164,7 @@ fn differences(has: &SandboxSpec, wanted: &ResolvedSpec, variables: &[String]) -
         ("require", require_words(has), require_words(asked)),
     ];
     rows.extend(LimitKind::ALL.into_iter().map(|kind| {
-        let words = |spec: &SandboxSpec| limit_words(kind, &spec.jail.limits);
+        let words = |spec: &SandboxSpec| limit_text(kind, kind.value(&spec.jail.limits));
         (limit_flag(kind), words(has), words(asked))
     }));
     let mut found: Vec<Difference> = rows
@@ -207,26 +205,6 @@ fn require_words(spec: &SandboxSpec) -> String {
     }
     let words: Vec<&str> = spec.jail.require.iter().map(|kind| kind.as_str()).collect();
     words.join(", ")
-}
-
-/// The flag that chooses a limit.
-fn limit_flag(kind: LimitKind) -> &'static str {
-    keys()
-        .find(|key| key.name == kind.setting())
-        .and_then(|key| key.flags.first())
-        .map_or(kind.as_str(), |flag| *flag)
-}
-
-fn limit_words(kind: LimitKind, limits: &Limits) -> String {
-    let value = kind.value(limits);
-    // What is counted in 32 bits has its value from there.
-    let short = || value.and_then(|value| u32::try_from(value).ok());
-    match kind.unit() {
-        LimitUnit::Bytes | LimitUnit::BytesPerSecond => Size(value).to_string(),
-        LimitUnit::CpuMillis => Cpus(short()).to_string(),
-        LimitUnit::Count => Count(short()).to_string(),
-        LimitUnit::Milliseconds => Span(value).to_string(),
-    }
 }
 
 fn secret_words(secrets: &[Secret]) -> String {

@@ -26,11 +26,9 @@ use crate::secrets;
 use crate::spec::{self, ResolvedSpec};
 use glovebox_agent::Placement;
 use glovebox_proto::Fault;
+use glovebox_sandbox::jail::spec::LimitKind;
 use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState, Supervisor};
-use glovebox_settings::units::{Count, Cpus, Size};
-use glovebox_settings::{
-    BackendKind, Origin, SandboxFlags, Settings, SourcedValue, Surroundings, WorkspaceMode,
-};
+use glovebox_settings::{BackendKind, Origin, SandboxFlags, Settings, Surroundings, WorkspaceMode};
 use glovebox_tools::policy::{Journal, Policy, PolicyGate};
 use glovebox_tools::{ChildSandboxes, ToolSession};
 use std::path::Path;
@@ -406,15 +404,15 @@ pub fn lay_toolset(settings: &mut Settings) -> Result<(), Error> {
 
 /// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
 pub fn lay_local(settings: &mut Settings) {
-    fn unless_asked<T, L>(limit: &SourcedValue<T>, none: L) -> Option<L> {
-        (limit.origin == Origin::Default).then_some(none)
-    }
+    let is_unasked = |kind: &LimitKind| settings.limits.get(*kind).origin == Origin::Default;
     let flags = SandboxFlags {
         backend: Some(BackendKind::Host),
-        memory: unless_asked(&settings.memory, Size(None)),
-        pids: unless_asked(&settings.pids, Count(None)),
-        cpus: unless_asked(&settings.cpus, Cpus(None)),
-        disk: unless_asked(&settings.disk, Size(None)),
+        limits: LimitKind::ALL
+            .into_iter()
+            .filter(|kind| settings.limits.value(*kind).is_some())
+            .filter(is_unasked)
+            .map(|kind| (kind, None))
+            .collect(),
         ..SandboxFlags::default()
     };
     settings.lay_flags(&flags);
@@ -473,7 +471,7 @@ mod tests {
         };
         let mut settings = Settings::default();
         settings.lay_flags(&SandboxFlags {
-            memory: Some(Size(Some(1 << 30))),
+            limits: vec![(LimitKind::Memory, Some(1 << 30))],
             ..SandboxFlags::default()
         });
         settings.tools.choose("plan", &Origin::Default).unwrap();

@@ -1,107 +1,109 @@
 //! Limits of a sandbox. `docs/guides/limits.md` has the reasons for the defaults.
 
-use super::access::{Access, list, one, show_one};
+use super::access::{Access, list, show_one};
 use super::{DefaultValue, Key};
+use crate::limits::{limit_text, parse_limit_value};
 use crate::project_rule::ProjectRule::{Harmless, TightensOnly};
-use crate::project_rule::{
-    fewer_connections, fewer_open_files, fewer_pids, less_cpu, less_disk, less_memory,
-    less_of_one_file, less_time, less_traffic, slower_traffic,
-};
-use crate::values::{parse_limit, parse_open_files};
+use crate::project_rule::{less_time, raised_limit};
+use crate::values::parse_limit;
+use glovebox_sandbox::jail::spec::LimitKind;
+
+/// The row of a limit: its variable, its flag, what it is without either, and what it means. Its name, its unit and
+/// what a project may do with it are those of its kind.
+macro_rules! limit {
+    ($kind:ident, $variable:literal, $flag:literal, $default:expr, $meaning:literal) => {
+        Key::new(
+            LimitKind::$kind.setting(),
+            $meaning,
+            TightensOnly(|new, user| raised_limit(LimitKind::$kind, new, user)),
+            Access {
+                set: |settings, raw, _, origin| {
+                    let value = parse_limit_value(LimitKind::$kind, raw.one()?)?;
+                    settings.limits.set(LimitKind::$kind, value, origin);
+                    Ok(())
+                },
+                show: |settings| {
+                    show_one(settings.limits.get(LimitKind::$kind), |value| {
+                        limit_text(LimitKind::$kind, *value)
+                    })
+                },
+            },
+        )
+        .limit(LimitKind::$kind)
+        .variable($variable)
+        .flags(&[$flag])
+        .default($default)
+        .for_phases()
+    };
+}
+
+/// No limit, unless somebody sets one.
+const NONE: DefaultValue = DefaultValue::Text("none");
 
 pub(super) const KEYS: &[Key] = &[
-    Key::new(
+    limit!(
+        Memory,
+        "GLOVEBOX_MEMORY",
         "memory",
-        "memory of all processes together",
-        TightensOnly(less_memory),
-        one!(memory, str::parse),
-    )
-    .variable("GLOVEBOX_MEMORY")
-    .flags(&["memory"])
-    .default(DefaultValue::Words(
-        "half of the machine's, at least `\"2GiB\"`",
-    ))
-    .for_phases(),
-    Key::new(
+        DefaultValue::Words("half of the machine's, at least `\"2GiB\"`"),
+        "memory of all processes together"
+    ),
+    limit!(
+        Cpu,
+        "GLOVEBOX_CPUS",
         "cpus",
-        "CPU time per second, in processors; `none` for all of them",
-        TightensOnly(less_cpu),
-        one!(cpus, str::parse),
-    )
-    .variable("GLOVEBOX_CPUS")
-    .flags(&["cpus"])
-    .default(DefaultValue::Text("none"))
-    .for_phases(),
-    Key::new(
+        NONE,
+        "CPU time per second, in processors; `none` for all of them"
+    ),
+    limit!(
+        Pids,
+        "GLOVEBOX_PIDS",
         "pids",
-        "processes and threads",
-        TightensOnly(fewer_pids),
-        one!(pids, str::parse),
-    )
-    .variable("GLOVEBOX_PIDS")
-    .flags(&["pids"])
-    .default(DefaultValue::Plain("4096"))
-    .for_phases(),
-    Key::new(
+        DefaultValue::Plain("4096"),
+        "processes and threads"
+    ),
+    limit!(
+        Disk,
+        "GLOVEBOX_DISK",
         "disk",
-        "bytes written, all files together",
-        TightensOnly(less_disk),
-        one!(disk, str::parse),
-    )
-    .variable("GLOVEBOX_DISK")
-    .flags(&["disk"])
-    .default(DefaultValue::Text("10GiB"))
-    .for_phases(),
-    Key::new(
-        "file_size",
-        "size of one file",
-        TightensOnly(less_of_one_file),
-        one!(file_size, str::parse),
-    )
-    .variable("GLOVEBOX_FILE_SIZE")
-    .flags(&["file-size"])
-    .default(DefaultValue::Text("none"))
-    .for_phases(),
-    Key::new(
-        "open_files",
-        "open files of one process; `none`: 16384, of which programs start with 4096",
-        TightensOnly(fewer_open_files),
-        one!(open_files, parse_open_files),
-    )
-    .variable("GLOVEBOX_OPEN_FILES")
-    .flags(&["open-files"])
-    .default(DefaultValue::Text("none"))
-    .for_phases(),
-    Key::new(
-        "net_bytes",
-        "with `net = \"egress\"`: bytes to and from the network, both together",
-        TightensOnly(less_traffic),
-        one!(net_bytes, str::parse),
-    )
-    .variable("GLOVEBOX_NET_BYTES")
-    .flags(&["net-bytes"])
-    .default(DefaultValue::Text("none"))
-    .for_phases(),
-    Key::new(
-        "net_connections",
-        "with `net = \"egress\"`: connections at once; without a limit more than 1024 wait",
-        TightensOnly(fewer_connections),
-        one!(net_connections, str::parse),
-    )
-    .variable("GLOVEBOX_NET_CONNECTIONS")
-    .flags(&["net-connections"])
-    .default(DefaultValue::Text("none"))
-    .for_phases(),
-    Key::new(
-        "net_rate",
-        "with `net = \"egress\"`: bytes per second to and from the network",
-        TightensOnly(slower_traffic),
-        one!(net_rate, str::parse),
-    )
-    .variable("GLOVEBOX_NET_RATE")
-    .flags(&["net-rate"])
-    .default(DefaultValue::Text("none"))
-    .for_phases(),
+        DefaultValue::Text("10GiB"),
+        "bytes written, all files together"
+    ),
+    limit!(
+        FileSize,
+        "GLOVEBOX_FILE_SIZE",
+        "file-size",
+        NONE,
+        "size of one file"
+    ),
+    limit!(
+        OpenFiles,
+        "GLOVEBOX_OPEN_FILES",
+        "open-files",
+        NONE,
+        "open files of one process; `none`: 16384, of which programs start with 4096"
+    ),
+    limit!(
+        NetBytes,
+        "GLOVEBOX_NET_BYTES",
+        "net-bytes",
+        NONE,
+        "with network `egress`: bytes to and from it, both together"
+    ),
+    limit!(
+        NetConnections,
+        "GLOVEBOX_NET_CONNECTIONS",
+        "net-connections",
+        NONE,
+        "with network `egress`: connections at once; without a limit more than 1024 wait"
+    ),
+    limit!(
+        NetRate,
+        "GLOVEBOX_NET_RATE",
+        "net-rate",
+        NONE,
+        "with network `egress`: bytes per second to and from it, such as 1MiB"
+    ),
     Key::new(
         "timeout",
         "time until a command, or a named sandbox, is ended",
@@ -120,7 +122,7 @@ pub(super) const KEYS: &[Key] = &[
     )
     .variable("GLOVEBOX_TIMEOUT")
     .flags(&["timeout"])
-    .default(DefaultValue::Text("none")),
+    .default(NONE),
     // A sandbox is refused where the limit does not hold; nothing is given.
     Key::new(
         "require",
@@ -137,3 +139,50 @@ pub(super) const KEYS: &[Key] = &[
     .flags(&["require"])
     .for_phases(),
 ];
+
+/// The limits that have a setting of their own, each with its row, in the order of [`keys`].
+pub fn limit_keys() -> impl Iterator<Item = (LimitKind, &'static Key)> {
+    super::keys().filter_map(|key| Some((key.limit?, key)))
+}
+
+/// The flag that chooses a limit, without `--`.
+pub fn limit_flag(kind: LimitKind) -> &'static str {
+    super::keys()
+        .find(|key| key.name == kind.setting())
+        .and_then(|key| key.flags.first())
+        .map_or(kind.as_str(), |flag| *flag)
+}
+
+impl Key {
+    /// What the flag of a limit is helped with: the meaning and the default, as a sentence of a command line.
+    pub fn flag_help(&self) -> String {
+        let default = match self.default {
+            DefaultValue::Text(text) | DefaultValue::Plain(text) => text.to_owned(),
+            DefaultValue::Words(words) => words.replace(['`', '"'], ""),
+            DefaultValue::EmptyList => "none".to_owned(),
+        };
+        let mut letters = self.meaning.chars();
+        let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+        let meaning: String = first.into_iter().chain(letters).collect();
+        format!("{} [default: {default}]", meaning.replace('`', ""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_but_the_time_has_a_setting_of_its_own() {
+        for kind in LimitKind::ALL {
+            let key = limit_keys().find(|(of, _)| *of == kind);
+            if kind == LimitKind::Wall {
+                assert!(key.is_none());
+                continue;
+            }
+            let (_, key) = key.unwrap();
+            assert_eq!(key.name, kind.setting());
+            assert_eq!(limit_flag(kind), key.flags[0]);
+        }
+    }
+}

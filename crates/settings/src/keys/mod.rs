@@ -22,6 +22,8 @@ use super::project_rule::ProjectRule;
 use super::raw::{PathContext, RawValue};
 use super::{Origin, Settings};
 use access::Access;
+use glovebox_sandbox::jail::spec::LimitKind;
+pub use limits::{limit_flag, limit_keys};
 
 /// What a setting is when nobody says anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +53,8 @@ pub struct Key {
     pub meaning: &'static str,
     /// Whether a phase of a workflow may set it for its own sandbox.
     pub is_for_phases: bool,
+    /// The limit that it is, when it is one.
+    pub limit: Option<LimitKind>,
     /// What it needs in a project's own file.
     pub project: ProjectRule,
     access: Access,
@@ -71,6 +75,7 @@ impl Key {
             default: DefaultValue::EmptyList,
             meaning,
             is_for_phases: false,
+            limit: None,
             project,
             access,
         }
@@ -88,6 +93,11 @@ impl Key {
 
     const fn default(mut self, default: DefaultValue) -> Self {
         self.default = default;
+        self
+    }
+
+    const fn limit(mut self, kind: LimitKind) -> Self {
+        self.limit = Some(kind);
         self
     }
 

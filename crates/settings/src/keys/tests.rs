@@ -223,15 +223,9 @@ fn every_sandbox_flag() -> SandboxFlags {
         include: vec!["a".to_owned()],
         env: vec![values::EnvArg::parse(std::ffi::OsStr::new("A=b")).unwrap()],
         start_timeout: Some("90s".parse().unwrap()),
-        memory: Some("1GiB".parse().unwrap()),
-        cpus: Some("1".parse().unwrap()),
-        pids: Some("7".parse().unwrap()),
-        disk: Some("1GiB".parse().unwrap()),
-        file_size: Some("1GiB".parse().unwrap()),
-        open_files: Some("512".parse().unwrap()),
-        net_bytes: Some("1GiB".parse().unwrap()),
-        net_connections: Some("7".parse().unwrap()),
-        net_rate: Some("1MiB".parse().unwrap()),
+        limits: crate::limit_keys()
+            .map(|(kind, _)| (kind, Some(7)))
+            .collect(),
         timeout: Some("1h".parse().unwrap()),
         require: vec![values::parse_limit("memory").unwrap()],
         nested: true,

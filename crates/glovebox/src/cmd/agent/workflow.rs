@@ -11,6 +11,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::streams::Signals;
 use glovebox_agent::{Instructions, Placement, RunOutcome};
+use glovebox_sandbox::jail::spec::LimitKind;
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ModelConfig, PhaseDriver, PlannedPhase, check_phase,
     find_model, load_instructions, run_phases,
@@ -79,7 +80,7 @@ fn tell_plan(
         data.insert("leaves".to_owned(), json!(one.phase.leaves));
         data.insert(
             "memory".to_owned(),
-            settings.memory.value.to_string().into(),
+            settings.limits.text(LimitKind::Memory).into(),
         );
         phases.push(data);
     }

@@ -1,0 +1,57 @@
+//! Flags of limits: one for each row of the settings' table that is a limit.
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use glovebox_sandbox::jail::spec::{LimitKind, LimitUnit};
+use glovebox_settings::{limit_keys, parse_limit_value};
+
+/// What the flags say; absent flags leave the value to the configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LimitArgs {
+    /// Each in the unit that it counts; `None` for no limit.
+    pub values: Vec<(LimitKind, Option<u64>)>,
+}
+
+/// The limits that have a flag, and its name.
+fn flags() -> impl Iterator<Item = (LimitKind, &'static str, String)> {
+    limit_keys().filter_map(|(kind, key)| Some((kind, *key.flags.first()?, key.flag_help())))
+}
+
+impl Args for LimitArgs {
+    fn augment_args(command: Command) -> Command {
+        flags().fold(command, |command, (kind, flag, help)| {
+            command.arg(
+                Arg::new(flag)
+                    .long(flag)
+                    .value_name(match kind.unit() {
+                        LimitUnit::Bytes | LimitUnit::BytesPerSecond => "SIZE",
+                        LimitUnit::CpuMillis | LimitUnit::Count => "N",
+                        LimitUnit::Milliseconds => "TIME",
+                    })
+                    .value_parser(move |text: &str| parse_limit_value(kind, text))
+                    .help(help)
+                    .help_heading("Limits"),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LimitArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = Self::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let given = flags().filter_map(|(kind, flag, _)| {
+            let value = matches.get_one::<Option<u64>>(flag)?;
+            Some((kind, *value))
+        });
+        self.values = given.collect();
+        Ok(())
+    }
+}
