@@ -154,9 +154,44 @@ settings! {
     NoConfig = "no-config",
     /// That a project's file is trusted in this run.
     TrustConfig = "trust-config",
+    /// A name that a server goes by.
+    AllowHost = "allow-host",
+    /// What runs the tools of bundles.
+    BundleEngine = "bundle-engine",
+    /// A host that a server fetches bundles from.
+    BundleHost = "bundle-host",
+    /// That a server works without sandboxes.
+    UnsafeLocal = "unsafe-local",
+    /// The limit on processor time per second.
+    Cpus = "cpus",
+    /// What sandboxes of all users have together.
+    MaxMemory = "max-memory",
+    /// The same for processors.
+    MaxCpus = "max-cpus",
+    /// The same for the disk.
+    MaxDisk = "max-disk",
+    /// What sandboxes of one user have together.
+    MaxMemoryPerUser = "max-memory-per-user",
+    /// The same for processors.
+    MaxCpusPerUser = "max-cpus-per-user",
+    /// The same for the disk.
+    MaxDiskPerUser = "max-disk-per-user",
 }
 
 impl Setting {
+    /// Its flag as it is typed, with a value.
+    pub fn as_flag(self, value: Option<&str>) -> String {
+        let flag = match self {
+            Self::Project => "-C".to_owned(),
+            setting => format!("--{}", setting.name()),
+        };
+        match value {
+            Some(value) if value.contains(' ') => format!("{flag} '{value}'"),
+            Some(value) => format!("{flag} {value}"),
+            None => flag,
+        }
+    }
+
     /// The setting with a value.
     pub fn of(self, value: impl Into<String>) -> AdvicePart {
         AdvicePart::Setting(self, Some(value.into()))
@@ -216,9 +251,9 @@ pub trait Wording {
     /// How a limit is raised.
     fn raise_limit(&self, limit: Limit) -> String;
 
-    /// A command of ours with an option.
+    /// A command of ours with an option: it is typed, whoever reads of it.
     fn command(&self, words: &str, option: Setting, value: Option<&str>) -> String {
-        format!("`{words}` with {}", self.setting(option, value))
+        format!("`{words} {}`", option.as_flag(value))
     }
 }
 

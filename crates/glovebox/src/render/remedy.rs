@@ -7,11 +7,7 @@ struct Flags;
 
 impl Wording for Flags {
     fn setting(&self, setting: Setting, value: Option<&str>) -> String {
-        format!("`{}`", typed(setting, value))
-    }
-
-    fn command(&self, words: &str, option: Setting, value: Option<&str>) -> String {
-        format!("`{words} {}`", typed(option, value))
+        format!("`{}`", setting.as_flag(value))
     }
 
     fn raise_limit(&self, limit: Limit) -> String {
@@ -20,30 +16,13 @@ impl Wording for Flags {
             // Only these have a key whose name is the flag's.
             Limit::Memory | Limit::Disk => format!(
                 "raise the limit with `{}`, or `{}` in glovebox.toml",
-                flag(setting),
+                setting.as_flag(None),
                 setting.name()
             ),
             Limit::Processes | Limit::FileSize => {
-                format!("raise the limit with `{}`", flag(setting))
+                format!("raise the limit with `{}`", setting.as_flag(None))
             }
         }
-    }
-}
-
-/// A flag as it is typed, with its value.
-fn typed(setting: Setting, value: Option<&str>) -> String {
-    let flag = flag(setting);
-    match value {
-        Some(value) if value.contains(' ') => format!("{flag} '{value}'"),
-        Some(value) => format!("{flag} {value}"),
-        None => flag,
-    }
-}
-
-fn flag(setting: Setting) -> String {
-    match setting {
-        Setting::Project => "-C".to_owned(),
-        setting => format!("--{}", setting.name()),
     }
 }
 
@@ -74,7 +53,7 @@ mod tests {
     fn every_setting_is_a_flag() {
         let command = Cli::command();
         for &setting in Setting::ALL {
-            let flag = flag(setting);
+            let flag = setting.as_flag(None);
             assert!(has_flag(&command, &flag), "{setting:?}: there is no {flag}");
         }
     }

@@ -18,7 +18,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use glovebox_mcp::server::Connection;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{AdvicePart, Code, Fault, Setting};
 use glovebox_session::host::now_unix_ms;
 use http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN, SET_COOKIE, UPGRADE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -389,7 +389,10 @@ pub(crate) async fn require_host(
                 Code::PermissionDenied,
                 "the server does not go by that name",
             )
-            .remedy("name it with --allow-host HOST:PORT when the server starts"),
+            .remedy([
+                "whoever runs the server names it: ".into(),
+                AdvicePart::command("glovebox serve", Setting::AllowHost, Some("HOST:PORT")),
+            ]),
         )
         .into_response()
     };

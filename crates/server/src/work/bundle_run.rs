@@ -10,7 +10,7 @@ use super::{App, QueuedWork};
 use crate::store::Owned;
 use glovebox_agent::{DeclaredAgent, Ending, Event, Log, Message, SessionState};
 use glovebox_bundle::Agent;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{AdvicePart, Code, Fault, Setting};
 use glovebox_runner::Engine;
 use glovebox_sandbox::Name;
 use glovebox_session::Error;
@@ -80,9 +80,14 @@ impl App {
             return Ok(());
         }
         let message = format!("the engine `{engine}` is not allowed here");
-        Err(Fault::refused(Code::PermissionDenied, message).remedy(format!(
-            "leave `engine` out; whoever runs the server allows it with --bundle-engine {engine}"
-        )))
+        Err(Fault::refused(Code::PermissionDenied, message).remedy([
+            "leave `engine` out; whoever runs the server allows it: ".into(),
+            AdvicePart::command(
+                "glovebox serve",
+                Setting::BundleEngine,
+                Some(&engine.to_string()),
+            ),
+        ]))
     }
 
     fn prepare(

@@ -7,7 +7,7 @@ use crate::config::BundleConfig;
 use glovebox_bundle::{Language, MAX_SOURCE_BYTES};
 use glovebox_egress::{FetchClient, FetchError, FetchRequest, Host, Policy, SystemResolver};
 use glovebox_proto::visible::line_of_text as escape_text;
-use glovebox_proto::{Code, EgressReason, Fault};
+use glovebox_proto::{AdvicePart, Code, EgressReason, Fault, Remedy, Setting};
 use glovebox_session::bundle::BundleHash;
 use reqwest::Url;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl App {
     }
 
     async fn fetch(&self, address: &BundleAddress) -> Result<Vec<u8>, Fault> {
-        let refused = |message: String, remedy: &str| {
+        let refused = |message: String, remedy: Remedy| {
             Fault::refused(Code::PermissionDenied, message).remedy(remedy)
         };
         let unavailable = |reason: &str| {
@@ -86,7 +86,7 @@ impl App {
                     "the server at {} leads elsewhere, which is not followed",
                     address.shown()
                 ),
-                "send the address of the bundle itself",
+                "send the address of the bundle itself".into(),
             )),
             Ok(answer) => Err(unavailable(&format!(
                 "the server answered {}",
@@ -98,11 +98,14 @@ impl App {
                 ..
             }) => Err(refused(
                 format!("{host} leads to a private address"),
-                "whoever runs the server allows that with --bundle-host HOST=private",
+                host_is_listed("whoever runs the server allows it: ", "HOST=private"),
             )),
             Err(FetchError::Refused { host, port, .. }) => Err(refused(
                 format!("bundles are not fetched from {host}:{port}"),
-                "upload the bundle with PUT /api/bundles; whoever runs the server lists hosts with --bundle-host",
+                host_is_listed(
+                    "upload the bundle with PUT /api/bundles; whoever runs the server lists hosts: ",
+                    "HOST",
+                ),
             )),
             Err(FetchError::TimedOut { .. }) => {
                 let message = format!("the bundle at {} took too long", address.shown());
@@ -119,6 +122,14 @@ impl App {
             Err(error) => Err(unavailable(&error.to_string())),
         }
     }
+}
+
+/// Advice to list a host, behind `words`.
+fn host_is_listed(words: &str, host: &str) -> Remedy {
+    Remedy::advice([
+        words.into(),
+        AdvicePart::command("glovebox serve", Setting::BundleHost, Some(host)),
+    ])
 }
 
 /// Where a bundle is.

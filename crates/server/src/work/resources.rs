@@ -8,7 +8,7 @@
 use super::App;
 use crate::config::{ResourceLimits, ResourceQuotas};
 use glovebox_agent::Placement;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{AdvicePart, Code, Fault, Setting};
 use glovebox_sandbox::jail::spec::Limits;
 use glovebox_sandbox::{Name, SandboxSpec, SandboxState};
 use glovebox_settings::Settings;
@@ -46,12 +46,16 @@ impl ResourceKind {
         }
     }
 
-    /// The setting of a sandbox's own limit.
-    const fn setting(self) -> &'static str {
+    /// What sets a sandbox's own limit, and the quotas of each user and of all of them.
+    const fn settings(self) -> [Setting; 3] {
         match self {
-            Self::Memory => "memory",
-            Self::Cpu => "cpus",
-            Self::Disk => "disk",
+            Self::Memory => [
+                Setting::Memory,
+                Setting::MaxMemoryPerUser,
+                Setting::MaxMemory,
+            ],
+            Self::Cpu => [Setting::Cpus, Setting::MaxCpusPerUser, Setting::MaxCpus],
+            Self::Disk => [Setting::Disk, Setting::MaxDiskPerUser, Setting::MaxDisk],
         }
     }
 
@@ -262,21 +266,26 @@ impl ResourceQuotas {
     /// # Errors
     /// `too-large`, with the limit and what to do.
     pub(crate) fn check(&self, need: Resources) -> Result<(), Fault> {
-        for (limits, whose, flag) in [
-            (&self.per_user, "each user", "-per-user"),
-            (&self.in_all, "all users together", ""),
+        for (limits, whose, is_of_all) in [
+            (&self.per_user, "each user", false),
+            (&self.in_all, "all users together", true),
         ] {
             let Some((kind, limit)) = limits.exceeded_by(need) else {
                 continue;
             };
-            let (word, setting) = (kind.as_str(), kind.setting());
+            let word = kind.as_str();
+            let [own, per_user, in_all] = kind.settings();
+            let quota = if is_of_all { in_all } else { per_user };
             let (needed, limit) = (kind.shown(need.of(kind)), kind.shown(limit));
             let message = format!(
                 "a sandbox with {needed} of {word} never fits: the server has {limit} for {whose}"
             );
-            let remedy = format!(
-                "the operator serves with a lower --{setting}, or a higher --max-{setting}{flag}"
-            );
+            let remedy = [
+                "the operator lowers the limit of a sandbox, ".into(),
+                AdvicePart::command("glovebox serve", own, None),
+                ", or raises the quota, ".into(),
+                AdvicePart::command("glovebox serve", quota, None),
+            ];
             return Err(Fault::refused(Code::TooLarge, message).remedy(remedy));
         }
         Ok(())

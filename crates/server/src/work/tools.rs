@@ -5,7 +5,7 @@ use super::accounting::{CallEnd, CallPlace};
 use super::request::{TaskLimits, parse_name};
 use crate::log;
 use glovebox_agent::Placement;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{AdvicePart, Code, Fault, Setting};
 use glovebox_sandbox::Name;
 use glovebox_session::sync::project_of_named;
 use glovebox_session::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget};
@@ -105,7 +105,10 @@ impl App {
         if self.config.placement == Placement::Local {
             return Err(Error::usage(
                 "this server works without sandboxes",
-                "serve without --unsafe-local",
+                [
+                    "whoever runs the server leaves out an option: ".into(),
+                    AdvicePart::command("glovebox serve", Setting::UnsafeLocal, None),
+                ],
             ));
         }
         let settings = self.session_settings(None, TaskLimits::default())?;
