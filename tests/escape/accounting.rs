@@ -182,6 +182,38 @@ fn attack_disk_after_a_rest() {
     );
 }
 
+/// Processor time of one process, of many short ones, and of children that nobody waits for -> it counts, the last where
+/// the kernel counts it. Twin: one that only waits lives on.
+#[test]
+fn attack_cpu_time_among_many() {
+    const MS: u64 = 1000;
+    const UNWAITED: &str = "$SIG{CHLD} = 'IGNORE'; while (1) { for (1 .. 2) { fork or do { my $e = times + 0.05; 1 while times < $e; exit } } \
+         select undef, undef, undef, 0.1 }";
+    let arena = Arena::new();
+    let start = || {
+        arena.with(|spec| {
+            spec.jail.limits.cpu_time_ms = Some(MS);
+            spec.jail.limits.pids = Some(50);
+        })
+    };
+    let waits = start();
+    holds(&waits, "waits", "sleep 2;");
+    let counts_time = has_limit_by(&waits, "cgroup v2");
+    for (name, script, is_for_all) in [
+        ("one", "1 while 1", true),
+        (
+            "many",
+            "while (1) { fork or do { 1 for 1 .. 100_000; exit }; wait }",
+            true,
+        ),
+        ("unwaited", UNWAITED, false),
+    ] {
+        if is_for_all || counts_time {
+            ends_for(&start(), name, "CPU time", script);
+        }
+    }
+}
+
 /// Memory in no page table: descriptors of memory files, System V segments, pipes, sockets, /dev/shm ->
 /// ends for the memory limit. Twin: a quarter of it is fine.
 #[test]

@@ -81,6 +81,27 @@ fn each_program_may_have_as_many_open_files_as_the_limit_says() {
 }
 
 #[test]
+fn cpu_time_ends_what_computes_and_not_what_waits() {
+    Person::each(|person| {
+        let waits = person.line("run --cpu-time 1s -- sleep 2").run();
+        let _ = waits.expect_code(0);
+        // Also what is shared among many short processes.
+        for script in [
+            "while :; do :; done",
+            "while :; do sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; done",
+        ] {
+            let ended = person.script("run --cpu-time 1s", script).run();
+            assert_ne!(ended.code, 0, "{ended}");
+            let reason = "it used more than its CPU time limit of 1 s";
+            assert!(ended.err().contains(reason), "{ended}");
+            assert!(ended.err().contains("`--cpu-time`"), "{ended}");
+        }
+        assert_eq!(limit(person, "--cpu-time 10m", "cpu-time"), Some(600_000));
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
 fn too_much_memory_ends_the_command_and_not_the_sandbox() {
     Person::each(|person| {
         let _ = person

@@ -14,6 +14,8 @@ pub enum Limit {
     Memory,
     /// Bytes that may be written.
     Disk,
+    /// CPU time of all processes.
+    CpuTime,
     /// Processes and threads.
     Processes,
     /// The size of one file, which the limit on disk bounds as well.
@@ -22,13 +24,20 @@ pub enum Limit {
 
 impl Limit {
     /// Every limit, in the order of the enum.
-    pub const ALL: &'static [Self] = &[Self::Memory, Self::Disk, Self::Processes, Self::FileSize];
+    pub const ALL: &'static [Self] = &[
+        Self::Memory,
+        Self::Disk,
+        Self::CpuTime,
+        Self::Processes,
+        Self::FileSize,
+    ];
 
     /// The limit in a sentence, before the word "limit".
     pub const fn word(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Disk => "disk",
+            Self::CpuTime => "CPU time",
             Self::Processes => "process",
             Self::FileSize => "file size",
         }
@@ -39,6 +48,7 @@ impl Limit {
         match self {
             Self::Memory => Setting::Memory,
             Self::Disk => Setting::Disk,
+            Self::CpuTime => Setting::CpuTime,
             Self::Processes => Setting::Pids,
             Self::FileSize => Setting::FileSize,
         }
@@ -68,6 +78,8 @@ settings! {
     Memory = "memory",
     /// The limit on what is written.
     Disk = "disk",
+    /// The limit on CPU time.
+    CpuTime = "cpu-time",
     /// The limit on processes and threads.
     Pids = "pids",
     /// The limit on the size of one file.

@@ -19,7 +19,7 @@ impl Wording for Flags {
                 setting.as_flag(None),
                 setting.name()
             ),
-            Limit::Processes | Limit::FileSize => {
+            Limit::CpuTime | Limit::Processes | Limit::FileSize => {
                 format!("raise the limit with `{}`", setting.as_flag(None))
             }
         }

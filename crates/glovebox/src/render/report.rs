@@ -2,15 +2,15 @@
 
 use super::{escape_text, table};
 use glovebox_sandbox::Report;
-use glovebox_sandbox::jail::spec::LimitKind;
+use glovebox_sandbox::jail::spec::{LimitKind, LimitUnit};
 use glovebox_settings::units::{Span, human_us};
 use std::fmt::Write;
 
 /// A limit's value in its own unit.
 pub(crate) fn limit_value(kind: LimitKind, value: u64) -> String {
-    match kind {
-        LimitKind::Wall => Span(Some(value)).to_string(),
-        kind => glovebox_sandbox::limit_in_words(kind, value),
+    match kind.unit() {
+        LimitUnit::Milliseconds => Span(Some(value)).to_string(),
+        _ => glovebox_sandbox::limit_in_words(kind, value),
     }
 }
 

@@ -105,6 +105,13 @@ limits! {
         setting: "cpus",
         noun: "CPU",
     }
+    /// CPU time of all processes together, in milliseconds.
+    CpuTime = "cpu-time" {
+        value: cpu_time_ms: u64,
+        unit: Milliseconds,
+        setting: "cpu_time",
+        noun: "CPU time",
+    }
     /// Processes and threads.
     Pids = "pids" {
         value: pids: u32,

@@ -20,7 +20,7 @@ pub(crate) use roster::add;
 use crate::breach::LimitBreach;
 use crate::process::ProcessRef;
 use crate::process::forced_end;
-use crate::spec::amount::size;
+use crate::spec::amount::{limit_in_words, size};
 pub use work::ResourceUsage;
 pub(crate) use work::work_below;
 
@@ -29,7 +29,7 @@ use glovebox_jail::cgroup::{Cgroup, GroupFreezer};
 use glovebox_jail::counters::{Counters, used_bytes};
 use glovebox_jail::launch::Init;
 use glovebox_jail::plan::{CheckpointLayer, HostResources};
-use glovebox_jail::spec::{Layers, Limits, Spec};
+use glovebox_jail::spec::{Layers, LimitKind, Limits, Spec};
 use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
 use glovebox_proto::{Fault, Limit};
 use held::KernelHeldBytes;
@@ -103,9 +103,10 @@ struct Progress {
     rest: Rest,
 }
 
-/// Bytes that are left below the limits that are watched.
+/// What is left below the limits that are watched.
 #[derive(Debug, Clone, Copy, Default)]
 struct Headroom {
+    cpu_us: Option<u64>,
     disk_bytes: Option<u64>,
     memory_bytes: Option<u64>,
 }
@@ -238,7 +239,9 @@ impl WatchedSandbox {
     }
 
     fn needs_watching(&self) -> bool {
-        (self.limits.disk_bytes.is_some() && self.layers.is_some()) || self.is_memory_watched()
+        (self.limits.disk_bytes.is_some() && self.layers.is_some())
+            || self.limits.cpu_time_ms.is_some()
+            || self.is_memory_watched()
     }
 
     /// Bytes of the layers that never change. `Err` tells why they cannot be told.
@@ -302,6 +305,24 @@ impl WatchedSandbox {
         let max = self.limits.disk_bytes.unwrap_or_default();
         let reason = format!("it wrote more than its disk limit of {}", size(max));
         Finding::Exceeded(LimitBreach::of(Limit::Disk, reason))
+    }
+
+    /// Room below the limit of CPU time, of which `counted_us` was used, or as much as the processes tell.
+    fn cpu_room(
+        &self,
+        counted_us: Option<u64>,
+        processes: &[Process],
+    ) -> Result<Option<u64>, Finding> {
+        let Some(max_ms) = self.limits.cpu_time_ms else {
+            return Ok(None);
+        };
+        let used_us = counted_us.unwrap_or_else(|| work::cpu_us(processes));
+        let room_us = max_ms.saturating_mul(1000).checked_sub(used_us);
+        room_us.map(Some).ok_or_else(|| {
+            let max = limit_in_words(LimitKind::CpuTime, max_ms);
+            let reason = format!("it used more than its CPU time limit of {max}");
+            Finding::Exceeded(LimitBreach::of(Limit::CpuTime, reason))
+        })
     }
 
     /// Room below the disk limit.
@@ -379,7 +400,8 @@ impl WatchedSandbox {
         true
     }
 
-    fn look(&self) -> Finding {
+    /// One look at everything. `cpu_us` is the CPU time that the kernel has counted for all of it.
+    fn look(&self, cpu_us: Option<u64>) -> Finding {
         let Some(processes) = processes_of(self.init.pid) else {
             return Finding::Unseen("it has too many processes".to_owned());
         };
@@ -399,6 +421,7 @@ impl WatchedSandbox {
         let rooms = self.disk_room(&held).and_then(|disk_bytes| {
             let memory_bytes = self.memory_room(&processes, &held)?;
             Ok(Headroom {
+                cpu_us: self.cpu_room(cpu_us, &processes)?,
                 disk_bytes,
                 memory_bytes,
             })
@@ -429,7 +452,7 @@ impl WatchedSandbox {
                 return Ok(NextLook::After(TICK));
             }
         }
-        let finding = self.look();
+        let finding = self.look(cpu_us);
         let mut progress = lock(&self.progress);
         match finding {
             Finding::Exceeded(breach) => Err(breach),
@@ -455,11 +478,15 @@ impl WatchedSandbox {
                 let now = Instant::now();
                 let pause = progress.last.map_or(TICK, |(at, before)| {
                     let passed = now.duration_since(at);
-                    pause(before.disk_bytes, room.disk_bytes, passed).min(pause(
-                        before.memory_bytes,
-                        room.memory_bytes,
-                        passed,
-                    ))
+                    [
+                        (before.cpu_us, room.cpu_us),
+                        (before.disk_bytes, room.disk_bytes),
+                        (before.memory_bytes, room.memory_bytes),
+                    ]
+                    .map(|(before, now)| pause(before, now, passed))
+                    .into_iter()
+                    .min()
+                    .unwrap_or(TICK)
                 });
                 *progress = Progress {
                     unseen: 0,

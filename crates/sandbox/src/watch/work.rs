@@ -26,12 +26,6 @@ pub(crate) fn work_below(init: u32) -> Option<ResourceUsage> {
     }
     let memory_bytes = memory::proportional_bytes(&processes, &HashSet::new())
         .unwrap_or_else(|| memory::resident_bytes(&processes));
-    let ticks: u64 = processes
-        .iter()
-        .filter_map(|process| {
-            ticks_of(&fs::read_to_string(format!("/proc/{}/stat", process.pid)).ok()?)
-        })
-        .fold(0, u64::saturating_add);
     Some(ResourceUsage {
         processes: processes.len() as u64,
         threads: processes
@@ -39,8 +33,19 @@ pub(crate) fn work_below(init: u32) -> Option<ResourceUsage> {
             .map(|process| process.threads.len() as u64)
             .sum(),
         memory_bytes,
-        cpu_us: ticks.saturating_mul(1_000_000 / rustix::param::clock_ticks_per_second().max(1)),
+        cpu_us: cpu_us(&processes),
     })
+}
+
+/// Processor time of processes and of the children they have reaped, in microseconds.
+pub(super) fn cpu_us(processes: &[census::Process]) -> u64 {
+    let ticks: u64 = processes
+        .iter()
+        .filter_map(|process| {
+            ticks_of(&fs::read_to_string(format!("/proc/{}/stat", process.pid)).ok()?)
+        })
+        .fold(0, u64::saturating_add);
+    ticks.saturating_mul(1_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
 /// Processor time of a process and of the children it has reaped, in clock ticks (proc_pid_stat(5), fields 14

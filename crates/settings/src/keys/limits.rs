@@ -56,6 +56,13 @@ pub(super) const KEYS: &[Key] = &[
         "CPU time per second, in processors; `none` for all of them"
     ),
     limit!(
+        CpuTime,
+        "GLOVEBOX_CPU_TIME",
+        "cpu-time",
+        NONE,
+        "CPU time of all processes together, until the sandbox is ended"
+    ),
+    limit!(
         Pids,
         "GLOVEBOX_PIDS",
         "pids",

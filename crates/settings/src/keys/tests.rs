@@ -53,6 +53,7 @@ fn every_key_can_be_set_and_shown() {
         ("agent.max_cost", "2.5"),
         ("memory", "1GiB"),
         ("cpus", "2"),
+        ("cpu_time", "10m"),
         ("pids", "64"),
         ("disk", "none"),
         ("file_size", "1MiB"),

@@ -82,6 +82,17 @@ pub(super) fn limits(
                     },
                 ),
                 LimitKind::Cpu => from_cgroup(Controller::Cpu),
+                LimitKind::CpuTime => match group {
+                    Ok(group) if group.cpu_us().is_some() => {
+                        (Enforced, "counted by cgroup v2, looked at five times a second".to_owned())
+                    }
+                    _ => (
+                        Approximate,
+                        "times of processes, looked at five times a second, without those of children that \
+                         nobody waited for"
+                            .to_owned(),
+                    ),
+                },
                 LimitKind::Pids => or_else(
                     from_cgroup(Controller::Pids),
                     "RLIMIT_NPROC of the user namespace",
