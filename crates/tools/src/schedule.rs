@@ -27,7 +27,7 @@ const MAX_WAIT: Duration = Duration::from_mins(15);
 /// How often a waiting call looks whether it was given up.
 const LOOK: Duration = Duration::from_millis(50);
 
-static PROCESS: PolicyGate = PolicyGate::new(MAX_PER_PROCESS);
+static PROCESS: Semaphore = Semaphore::new(MAX_PER_PROCESS);
 
 /// What a call does to the order of things.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +48,8 @@ pub(crate) enum ScheduleLane {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     order: Order,
-    script: PolicyGate,
-    room: PolicyGate,
+    script: Semaphore,
+    room: Semaphore,
 }
 
 /// The right to be at work; dropping it lets the next one in.
@@ -64,8 +64,8 @@ impl Schedule {
     pub(crate) const fn new() -> Self {
         Self {
             order: Order::new(),
-            script: PolicyGate::new(1),
-            room: PolicyGate::new(MAX_PER_SANDBOX),
+            script: Semaphore::new(1),
+            room: Semaphore::new(MAX_PER_SANDBOX),
         }
     }
 
@@ -231,9 +231,9 @@ fn over(cancel: &AtomicBool, until: Instant) -> Option<Fault> {
     }
 }
 
-/// Lets a number of callers in at a time, in the order in which they came.
+/// A counting semaphore that lets callers in in the order in which they came.
 #[derive(Debug)]
-struct PolicyGate {
+struct Semaphore {
     capacity: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -247,9 +247,9 @@ struct State {
 }
 
 #[derive(Debug)]
-struct SchedulePass<'a>(&'a PolicyGate);
+struct SchedulePass<'a>(&'a Semaphore);
 
-impl PolicyGate {
+impl Semaphore {
     const fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_limit_are_inside() {
-        let gate = PolicyGate::new(3);
+        let gate = Semaphore::new(3);
         let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..20 {

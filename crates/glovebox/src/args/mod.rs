@@ -1,7 +1,7 @@
 //! What was typed: declared once, validated, nothing touched.
 //!
 //! Help texts, shell completions and the man page come from these declarations. Values are typed
-//! here; what they mean on this machine is decided in `config` and `host`. Nothing in this module
+//! here; what they mean on this machine is decided in `glovebox-settings` and `glovebox-session`. Nothing in this module
 //! reads a file, a variable or the terminal.
 
 mod agent;

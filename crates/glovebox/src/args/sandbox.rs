@@ -1,4 +1,4 @@
-//! Flags that describe a sandbox: shared by `run` and `start`.
+//! Flags that describe a sandbox, shared by all commands that start one.
 
 use super::limits::LimitArgs;
 use clap::Args;

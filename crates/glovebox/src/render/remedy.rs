@@ -13,7 +13,7 @@ impl Wording for Flags {
     fn raise_limit(&self, limit: Limit) -> String {
         let setting = limit.setting();
         match limit {
-            // Only these have a key whose name is the flag's.
+            // Those that a project may need more of for good.
             Limit::Memory | Limit::Disk => format!(
                 "raise the limit with `{}`, or `{}` in glovebox.toml",
                 setting.as_flag(None),
