@@ -118,7 +118,15 @@ pub struct LogPosition {
 
 /// Held while somebody works on a session.
 #[derive(Debug)]
-pub struct SessionLock(#[expect(dead_code, reason = "the lock ends with it")] File);
+pub struct SessionLock(File);
+
+impl Drop for SessionLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that another thread has just forked has the file open until it runs its
+        // program, and with it the lock (flock(2)).
+        let _ = self.0.unlock();
+    }
+}
 
 /// Makes the file of a database if it is not there, readable for its owner alone: SQLite would make it so for whoever the
 /// umask lets.
@@ -502,6 +510,24 @@ mod tests {
         Event::Said {
             text: text.to_owned(),
         }
+    }
+
+    #[test]
+    fn a_session_is_free_though_a_child_has_its_lock_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(dir.path(), || 42).unwrap();
+        let lock = log.lock("one").unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("30")
+            .stdin(lock.0.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        assert!(log.lock("one").is_err());
+        drop(lock);
+        let again = log.lock("one");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(again.is_ok(), "{again:?}");
     }
 
     #[test]
