@@ -80,7 +80,7 @@ impl RunLimits {
             && spent.known_cost_usd() >= max
         {
             let dollars = spent.known_cost_usd();
-            return said(format!("{dollars:.2} dollars were spent"), Setting::MaxCost);
+            return said(format!("${dollars:.4} were spent"), Setting::MaxCost);
         }
         None
     }
