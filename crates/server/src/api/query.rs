@@ -1,6 +1,7 @@
 //! The query of an address, refused in the API's one form of an error.
 
 use super::error::ApiError;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query};
 use http::request::Parts;
 use serde::de::DeserializeOwned;
@@ -16,9 +17,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for CheckedQuery<T
         match Query::from_request_parts(parts, state).await {
             Ok(Query(value)) => Ok(Self(value)),
             Err(error) => Err(ApiError::invalid(
-                error.body_text(),
+                in_words(&error),
                 "/api/openapi.json describes what can be asked for",
             )),
         }
     }
+}
+
+/// What is wrong with a query. The library begins with words about itself.
+pub(super) fn in_words(error: &QueryRejection) -> String {
+    let text = error.body_text();
+    let reason = text
+        .strip_prefix("Failed to deserialize query string: ")
+        .unwrap_or(&text);
+    format!("the query is wrong: {reason}")
 }

@@ -12,6 +12,7 @@
 use super::auth::{Principal, Shared};
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::last_use::LastUse;
+use super::query::in_words;
 use super::{on_session, sandboxes};
 use crate::store::Scope;
 use crate::work::{App, OpenTerminal};
@@ -153,7 +154,7 @@ pub(super) async fn of_sandbox(
 
 fn parse_size(size: Result<Query<TerminalSize>, QueryRejection>) -> ApiResult<WindowSize> {
     let Query(size) = size.map_err(|error| {
-        ApiError::invalid(error.body_text(), "send ?cols=80&rows=24, or nothing")
+        ApiError::invalid(in_words(&error), "send ?cols=80&rows=24, or nothing")
     })?;
     size.check()
 }

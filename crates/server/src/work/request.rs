@@ -29,7 +29,7 @@ const END_LOOK: Duration = Duration::from_millis(10);
 
 /// A task for an agent.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct TaskRequest {
     /// What is to be done, at most 1 MiB.
     #[schema(min_length = 1)]
