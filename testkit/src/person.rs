@@ -60,20 +60,25 @@ impl Person {
         Some(person)
     }
 
-    /// Runs a test as whoever runs it and, when that is root, as an ordinary user too.
+    /// Runs a test as whoever runs it and, when that is root, as an ordinary user too. An inline snapshot
+    /// has one text for both, and is not taken in a thread that the test starts.
     #[expect(
         clippy::print_stdout,
         reason = "test output, shown when the test fails"
     )]
     pub fn each(mut test: impl FnMut(&Self)) {
-        for person in [Some(Self::myself()), Self::ordinary()]
-            .into_iter()
-            .flatten()
-        {
-            // Shown when the test fails.
-            println!("as {}", person.name());
-            test(&person);
-        }
+        let mut as_everybody = || {
+            for person in [Some(Self::myself()), Self::ordinary()]
+                .into_iter()
+                .flatten()
+            {
+                // Shown when the test fails.
+                println!("as {}", person.name());
+                test(&person);
+            }
+        };
+        // Without, an inline snapshot that is looked at twice is an error.
+        insta::allow_duplicates!(as_everybody());
     }
 
     /// A word for messages.

@@ -40,6 +40,42 @@ impl Ran {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
+    /// Standard error as a snapshot shows it, see [`filters`]: `root` is the test's directory.
+    pub fn shown_err(&self, root: &Path) -> String {
+        filters(&self.err(), root)
+    }
+
+    /// Standard error from the first line on that begins with `error:`, as a snapshot shows it, see
+    /// [`filters`]. Warnings and notes that only some machines print stand before that line.
+    ///
+    /// # Panics
+    /// With everything that was written, when no line begins so.
+    pub fn failure(&self, root: &Path) -> String {
+        let err = self.err();
+        let lines: Vec<&str> = err
+            .lines()
+            .skip_while(|line| !line.starts_with("error:"))
+            .collect();
+        assert!(!lines.is_empty(), "no error is told\n{self}");
+        filters(&lines.join("\n"), root)
+    }
+
+    /// The lines of standard error that have `word` in them, without what they are indented by, as a snapshot
+    /// shows them, see [`filters`]: for what is said among lines that only some machines print.
+    ///
+    /// # Panics
+    /// With everything that was written, when there is no such line.
+    pub fn said(&self, word: &str, root: &Path) -> String {
+        let err = self.err();
+        let lines: Vec<&str> = err
+            .lines()
+            .filter(|line| line.contains(word))
+            .map(str::trim)
+            .collect();
+        assert!(!lines.is_empty(), "nothing is said of `{word}`\n{self}");
+        filters(&lines.join("\n"), root)
+    }
+
     /// Gives itself back when the exit code is `code`.
     ///
     /// # Panics
@@ -66,6 +102,9 @@ impl fmt::Display for Ran {
     }
 }
 
+/// What generated names begin with, of sandboxes, sessions, calls and files on their way.
+const NAME_PREFIXES: [&str; 8] = ["agent", "box", "call", "cp", "mcp", "run", "s", "spawn"];
+
 /// `text` with everything that differs from run to run replaced: paths below `root`, process ids,
 /// times, sizes of time, random names.
 pub fn filters(text: &str, root: &Path) -> String {
@@ -79,7 +118,15 @@ pub fn filters(text: &str, root: &Path) -> String {
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '.')
             .unwrap_or(from.len());
         let (word, after) = from.split_at(end);
-        let is_after_dash = filtered.ends_with('-');
+        let before_dash = filtered.strip_suffix('-').map(|before| {
+            before
+                .rsplit(|c: char| !c.is_ascii_alphanumeric())
+                .next()
+                .unwrap_or_default()
+        });
+        let is_random = before_dash.is_some_and(|prefix| {
+            is_random_part(word) || (NAME_PREFIXES.contains(&prefix) && is_random_word(word))
+        });
         let unit = [" us", " ms", " s"].into_iter().find(|unit| {
             after
                 .strip_prefix(unit)
@@ -96,7 +143,7 @@ pub fn filters(text: &str, root: &Path) -> String {
         }
         if filtered.ends_with("process ") && word.bytes().all(|byte| byte.is_ascii_digit()) {
             filtered.push_str("[PID]");
-        } else if is_after_dash && is_random_part(word) {
+        } else if is_random {
             filtered.push_str("[RANDOM]");
         } else {
             filtered.push_str(word);
@@ -116,9 +163,34 @@ fn is_random_part(word: &str) -> bool {
         && word.bytes().any(|byte| byte.is_ascii_digit())
 }
 
+/// Ten characters of that alphabet, which has no `i`, `l`, `o`, `u`: they may all be letters.
+fn is_random_word(word: &str) -> bool {
+    word.len() == 10
+        && word.bytes().all(|byte| {
+            byte.is_ascii_digit() || (byte.is_ascii_lowercase() && !b"ilou".contains(&byte))
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_starts_at_its_error() {
+        let root = Path::new("/tmp/glovebox-test-x");
+        let ran = |stderr: &str| Ran {
+            code: 6,
+            stdout: Vec::new(),
+            stderr: stderr.as_bytes().to_vec(),
+        };
+        let stderr =
+            "warning: no limits\nerror: /tmp/glovebox-test-x/project is gone\n\nhint: look\n";
+        assert_eq!(
+            ran(stderr).failure(root),
+            "error: [ROOT]/project is gone\n\nhint: look"
+        );
+        assert_eq!(ran(stderr).said("limits", root), "warning: no limits");
+    }
 
     #[test]
     fn what_differs_from_run_to_run_is_replaced() {
@@ -136,6 +208,14 @@ mod tests {
             (
                 "sandbox run-0k3v9zq1xy is ready",
                 "sandbox run-[RANDOM] is ready",
+            ),
+            (
+                "`glovebox pull run-abcdefghjk`",
+                "`glovebox pull run-[RANDOM]`",
+            ),
+            (
+                "a well-understood rerun-abcdefghjk",
+                "a well-understood rerun-abcdefghjk",
             ),
             ("exit 3, 5 sandboxes", "exit 3, 5 sandboxes"),
         ] {

@@ -1,6 +1,6 @@
 //! What a run costs, where that is known.
 
-use super::agent;
+use super::{agent, complaint};
 use serde_json::Value;
 use testkit::{ModelServer, Person, Ran, Step};
 
@@ -36,22 +36,28 @@ fn a_price_is_known_at_the_provider_itself_and_nowhere_else() {
     assert_eq!(unknown["window"], 200_000);
 
     let server = ModelServer::start([Step::text("Done.")]);
-    for model in ["openai/gpt-5", "openai/scripted"] {
+    let said = ["openai/gpt-5", "openai/scripted"].map(|model| {
         let args = ["--sandbox", "--max-cost", "1", "--model", model];
         let ran = person
             .glovebox(["agent"].into_iter().chain(args).chain(["x"]))
             .env("OPENAI_BASE_URL", server.url())
             .run()
             .expect_code(2);
-        assert!(ran.err().contains("unknown at that server"), "{ran}");
-        assert!(ran.err().contains("--price IN/OUT"), "{ran}");
-    }
+        ran.failure(person.place().root())
+    });
+    insta::assert_snapshot!(said.join("\n"), @"
+    error: what the agent spends cannot be limited: what openai/gpt-5 costs is unknown at that server
+    hint: give the price of a million tokens with `--price IN/OUT`, or agent.price
+    error: what the agent spends cannot be limited: what openai/scripted costs is unknown at that server
+    hint: give the price of a million tokens with `--price IN/OUT`, or agent.price
+    ");
     assert!(server.asked().is_empty());
     assert!(person.sandboxes().is_empty());
 
     let args = ["--sandbox", "--apply", "never"];
     let ran = agent(&person, &server, args, "x").run().expect_code(0);
-    assert!(ran.err().contains("cost unknown"), "{ran}");
+    let spent = ran.said("tokens", person.place().root());
+    insta::assert_snapshot!(spent, @"glovebox: done after 1 turn, 110 tokens, cost unknown");
     assert!(!ran.err().contains('$'), "{ran}");
 }
 
@@ -84,8 +90,12 @@ fn what_was_spent_is_told_and_limited() {
         "0.002",
     ];
     let ran = agent(&person, &server, args, "x").run().expect_code(5);
-    assert!(ran.err().contains("--max-cost"), "{ran}");
-    assert!(ran.err().contains("$0.0024"), "{ran}");
+    let spent = ran.said("tokens", person.place().root());
+    insta::assert_snapshot!(spent, @"glovebox: stopped by a limit after 2 turns, 220 tokens, $0.0024");
+    insta::assert_snapshot!(complaint(&ran.err()), @"
+    error: $0.0024 were spent
+    hint: raise the limit with `--max-cost`, or in glovebox.toml with agent.max_cost
+    ");
     assert_eq!(server.steps_left(), 1);
 }
 

@@ -1,6 +1,6 @@
 //! How runs end: each ending has its own exit code, and none loses what was done.
 
-use super::{agent, until, with};
+use super::{agent, complaint, last_message, until, with};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -38,7 +38,10 @@ fn a_limit_is_not_success_and_names_what_to_raise() {
     let ran = agent(&person, &server, ["--sandbox", "--max-turns", "2"], "go on")
         .run()
         .expect_code(5);
-    assert!(ran.err().contains("--max-turns"), "{ran}");
+    insta::assert_snapshot!(complaint(&ran.err()), @"
+    error: the model was asked 2 times
+    hint: raise the limit with `--max-turns`, or in glovebox.toml with agent.max_turns
+    ");
     assert_eq!(server.asked().len(), 2);
     // What was done is kept, and can be taken over.
     let name = sandbox(&person);
@@ -63,7 +66,10 @@ fn time_ends_a_command_as_well() {
     )
     .run()
     .expect_code(5);
-    assert!(ran.err().contains("--max-time"), "{ran}");
+    insta::assert_snapshot!(complaint(&ran.err()), @"
+    error: 2 s have passed
+    hint: raise the limit with `--max-time`, or in glovebox.toml with agent.max_time
+    ");
     assert!(begin.elapsed() < Duration::from_secs(30));
     person.assert_nothing_lives();
 }
@@ -125,9 +131,9 @@ fn a_model_that_goes_in_circles_is_told_and_then_ended() {
     let ran = agent(&person, &server, ["--sandbox", "--apply", "never"], "go on")
         .run()
         .expect_code(1);
-    assert!(ran.err().contains("in circles"), "{ran}");
+    insta::assert_snapshot!(complaint(&ran.err()), @"error: the model goes in circles: the same calls with the same outcome, again and again");
     assert_eq!(server.asked().len(), 6);
-    assert!(server.asked()[3].body.contains("try another way"));
+    insta::assert_snapshot!(last_message(&server.asked()[3].body), @"You have made the same call with the same outcome several times. It will not come to anything else: try another way, or say what keeps you from going on.");
     person.assert_nothing_lives();
 }
 
@@ -138,13 +144,16 @@ fn a_model_that_cannot_be_asked_is_a_failure_with_a_hint() {
     let ran = agent(&person, &server, ["--sandbox"], "x")
         .run()
         .expect_code(1);
-    assert!(
-        ran.err().contains("no such model") && ran.err().contains("--model"),
-        "{ran}"
-    );
+    insta::assert_snapshot!(complaint(&ran.err()), @"
+    error: the model server does not know this model or address (HTTP 404): no such model
+    hint: name another with `--model PROVIDER/NAME`, or correct the base URL
+    ");
     person.assert_nothing_lives();
     let ran = person.line("agent --sandbox x").run().expect_code(2);
-    assert!(ran.err().contains("OPENAI_API_KEY"), "{ran}");
+    insta::assert_snapshot!(ran.failure(person.place().root()), @"
+    error: there is no model: none is named, and there is no key in the environment
+    hint: set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, or OPENAI_BASE_URL for a server of your own; or name a model with `--model PROVIDER/NAME`
+    ");
 }
 
 #[test]

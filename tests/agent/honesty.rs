@@ -1,7 +1,7 @@
 //! What a run says about itself is true: calls that were only written, tokens that nobody counted, quotas
 //! that are used up.
 
-use super::{agent, with};
+use super::{agent, complaint, last_message, with};
 use serde_json::Value;
 use testkit::{ModelServer, Person, Ran, Step};
 
@@ -25,7 +25,7 @@ fn a_call_written_as_text_is_corrected_and_never_executed() {
         let _ = agent(person, &server, args, "x").run().expect_code(0);
         let asked = server.asked();
         assert_eq!(asked.len(), 3);
-        assert!(asked[1].body.contains("a call of Bash written as text"));
+        insta::assert_snapshot!(last_message(&asked[1].body), @"[Your answer is a call of Bash written as text. It was not made: nothing is executed from text. Make the call through the tool interface. If you meant to show it to the user, say in words what you want to say.]");
         assert!(person.project().join("made").exists());
         assert!(!person.project().join("written").exists());
         person.assert_nothing_lives();
@@ -40,14 +40,10 @@ fn a_model_that_only_writes_calls_fails_by_name() {
     let server = ModelServer::start((0..5).map(|_| Step::text(fenced)));
     let args = ["--sandbox", "--apply", "auto"];
     let ran = agent(&person, &server, args, "x").run().expect_code(1);
-    assert!(
-        ran.err().contains("as text instead of making them"),
-        "{ran}"
-    );
-    assert!(
-        ran.err().contains("use a model that can call tools"),
-        "{ran}"
-    );
+    insta::assert_snapshot!(complaint(&ran.err()), @"
+    error: the model writes its tool calls as text instead of making them (the last is one of Bash); nothing was executed from them
+    hint: use a model that can call tools, or let its server read them: vLLM with --enable-auto-tool-choice and --tool-call-parser, llama.cpp with --jinja
+    ");
     assert_eq!(server.asked().len(), 3);
     assert!(!person.project().join("written").exists());
     let shown = person.line("sessions list --json").run().expect_code(0);
@@ -74,17 +70,16 @@ fn tokens_that_nobody_counts_are_unknown_and_not_zero() {
     let call = || Step::call("Bash", r#"{"command":"date +%N"}"#);
     let server = ModelServer::start([uncounted(call()), uncounted(Step::text("Done."))]);
     let ran = agent(&person, &server, NEVER, "x").run().expect_code(0);
-    assert!(ran.err().contains("tokens unknown, cost unknown"), "{ran}");
+    let spent = ran.said("tokens", person.place().root());
+    insta::assert_snapshot!(spent, @"glovebox: done after 2 turns, tokens unknown, cost unknown");
     assert!(!ran.err().contains(" 0 tokens") && !ran.err().contains('$'));
 
     // Some are counted: it is at least those.
     let server = ModelServer::start([call(), uncounted(Step::text("Done."))]);
     let args = NEVER.into_iter().chain(["--price", "1/2"]);
     let ran = agent(&person, &server, args, "x").run().expect_code(0);
-    assert!(
-        ran.err().contains("at least 110 tokens, cost unknown"),
-        "{ran}"
-    );
+    let spent = ran.said("tokens", person.place().root());
+    insta::assert_snapshot!(spent, @"glovebox: done after 2 turns, at least 110 tokens, cost unknown");
 
     let server = ModelServer::start([uncounted(Step::text("Done."))]);
     let args = NEVER.into_iter().chain(["--json"]);
@@ -103,22 +98,25 @@ fn tokens_that_nobody_counts_are_unknown_and_not_zero() {
 #[test]
 fn a_limit_of_what_nobody_counts_ends_the_run_by_name() {
     let person = Person::myself();
-    for (limit, flag) in [
-        (vec!["--max-cost", "1", "--price", "1/2"], "--max-cost"),
-        (vec!["--max-tokens", "100000"], "--max-tokens"),
-    ] {
+    let said = [
+        &["--max-cost", "1", "--price", "1/2"][..],
+        &["--max-tokens", "100000"],
+    ]
+    .map(|limit| {
         let call = Step::call("Bash", r#"{"command":"true"}"#);
         let server =
             ModelServer::start([Step::Uncounted(Box::new(call)), Step::text("never said")]);
-        let args = NEVER.into_iter().chain(limit);
+        let args = NEVER.into_iter().chain(limit.iter().copied());
         let ran = agent(&person, &server, args, "x").run().expect_code(1);
-        assert!(ran.err().contains("is not known"), "{ran}");
-        assert!(
-            ran.err().contains(&format!("go on without `{flag}`")),
-            "{ran}"
-        );
-        assert_eq!(server.steps_left(), 1, "{flag}");
-    }
+        assert_eq!(server.steps_left(), 1, "{limit:?}");
+        complaint(&ran.err())
+    });
+    insta::assert_snapshot!(said.join("\n"), @"
+    error: what was spent so far is not known, so that `max-cost` cannot limit it
+    hint: go on without `--max-cost`: the model's server does not say how many tokens an answer had, or an earlier part of the session had no price
+    error: what was spent so far is not known, so that `max-tokens` cannot limit it
+    hint: go on without `--max-tokens`, and limit the run with `--max-turns` or `--max-time`: the model's server does not say how many tokens an answer had
+    ");
     let _ = person.line("kill --all --quiet").run();
 }
 
@@ -134,8 +132,10 @@ fn a_quota_that_is_used_up_ends_the_run_at_once_with_a_remedy() {
     let args = NEVER.into_iter().chain(["--json"]);
     let ran = agent(&person, &server, args, "x").run().expect_code(1);
     assert_eq!(server.asked().len(), 1);
-    assert!(ran.err().contains("quota or credit"), "{ran}");
-    assert!(ran.err().contains("add credit"), "{ran}");
+    insta::assert_snapshot!(complaint(&ran.err()), @"
+    error: the quota or credit at the model's provider is used up (HTTP 429): You exceeded your current quota
+    hint: add credit or raise the quota with the provider, or name another model with `--model`; `glovebox sessions resume` goes on from here
+    ");
     assert_eq!(last_line(&ran)["data"]["fault"], "quota-exhausted", "{ran}");
     // With more credit it goes on.
     let ran = with(&person, &server, ["sessions", "resume", "last"])

@@ -143,6 +143,28 @@ fn last_results(server: &ModelServer) -> Vec<String> {
         .collect()
 }
 
+/// The lines of what was said that are wanted.
+fn lines_of(said: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+    let wanted: Vec<&str> = said.lines().filter(|line| is_wanted(line)).collect();
+    wanted.join("\n")
+}
+
+/// What went wrong and what to do about it, without what is said after that about changes, which not every
+/// machine says in the same words.
+fn complaint(said: &str) -> String {
+    lines_of(said, |line| {
+        line.starts_with("error:") || line.starts_with("hint:")
+    })
+}
+
+/// The last message of a request.
+fn last_message(request: &str) -> String {
+    let body: serde_json::Value = serde_json::from_str(request).unwrap();
+    let messages = body["messages"].as_array().unwrap();
+    let content = messages.last().unwrap()["content"].as_str();
+    content.unwrap().to_owned()
+}
+
 /// Waits for something that happens soon.
 fn until(what: &str, condition: impl FnMut() -> bool) {
     assert!(

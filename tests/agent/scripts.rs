@@ -1,8 +1,8 @@
 //! Scripts of the model's: what they see, what they may do, and what they cannot get away with.
 
-use super::{agent, at_terminal, last_results, with};
+use super::{agent, at_terminal, last_results, lines_of, with};
 use serde_json::json;
-use testkit::{ModelServer, Person, Step};
+use testkit::{ModelServer, Person, Step, filters};
 
 fn script(source: &str) -> Step {
     Step::call("RunJS", &json!({ "source": source }).to_string())
@@ -125,12 +125,14 @@ fn what_cannot_be_a_context_is_said_before_anything_begins() {
         .unwrap()
         .set_len((64 << 20) + 1)
         .unwrap();
-    for (file, words) in [
-        (large.display().to_string(), "more than 64 MiB"),
-        ("/dev/zero".to_owned(), "not a regular file"),
-        ("/nowhere/at/all".to_owned(), "/nowhere/at/all"),
-    ] {
-        for more in ["--yes", "--dry-run"] {
+    let root = person.place().root();
+    let said = [
+        large.display().to_string(),
+        "/dev/zero".to_owned(),
+        "/nowhere/at/all".to_owned(),
+    ]
+    .map(|file| {
+        let [real, dry] = ["--yes", "--dry-run"].map(|more| {
             let ran = agent(
                 &person,
                 &server,
@@ -138,9 +140,19 @@ fn what_cannot_be_a_context_is_said_before_anything_begins() {
                 "x",
             )
             .run();
-            assert!(ran.code != 0 && ran.err().contains(words), "{file}: {ran}");
-        }
-    }
+            assert_ne!(ran.code, 0, "{file}: {ran}");
+            ran.failure(root)
+        });
+        assert_eq!(real, dry, "{file}");
+        real
+    });
+    insta::assert_snapshot!(said.join("\n"), @"
+    error: the context [ROOT]/home/large has more than 64 MiB
+    hint: give a smaller file, or put it into the project
+    error: the context /dev/zero is not a regular file
+    hint: give a file of text with `--context`
+    error: cannot read /nowhere/at/all: No such file or directory
+    ");
     assert!(server.asked().is_empty() && person.sandboxes().is_empty());
     let file = person.write("home/small", "12345").display().to_string();
     let ran = agent(
@@ -151,7 +163,8 @@ fn what_cannot_be_a_context_is_said_before_anything_begins() {
     )
     .run()
     .expect_code(0);
-    assert!(ran.out().contains("small (5 bytes)"), "{ran}");
+    let context = lines_of(&ran.out(), |line| line.contains("small"));
+    insta::assert_snapshot!(filters(&context, root), @"  context              [ROOT]/home/small (5 bytes)");
 }
 
 #[test]
@@ -181,22 +194,22 @@ fn a_script_may_do_what_its_caller_may() {
 
         // In a phase without commands there are no scripts, and where there is no wall none that change
         // nothing.
-        for (args, words) in [
-            (
-                ["--sandbox", "--phase", "research", "--yes"],
-                "does not have the tool RunJS",
-            ),
-            (
-                ["--local", "--phase", "review", "--yes"],
-                "RunJS may change things",
-            ),
-        ] {
+        let told = [
+            ["--sandbox", "--phase", "research", "--yes"],
+            ["--local", "--phase", "review", "--yes"],
+        ]
+        .map(|args| {
             let server = ModelServer::start([script("1"), Step::text("Done.")]);
             let _ = agent(person, &server, args, "try").run().expect_code(0);
             assert!(!server.asked()[0].body.contains("RunJS"), "{args:?}");
-            let results = last_results(&server);
-            assert!(results[0].contains(words), "{args:?}: {results:?}");
-        }
+            filters(&last_results(&server)[0], person.place().root())
+        });
+        insta::assert_snapshot!(told.join("\n"), @"
+        [refused: policy-refused] the toolset `research` does not have the tool RunJS
+        [hint] use another tool; the user can choose another toolset (`glovebox tools` shows them, `glovebox why call-[RANDOM]` explains)
+        [refused: permission-denied] RunJS may change things, which the phase `review` does not
+        [hint] say what would have to be done; commands can run in this phase with `sandbox`
+        ");
         person.assert_nothing_lives();
     });
 }
@@ -229,18 +242,18 @@ fn a_script_that_wants_too_much_ends_and_the_run_goes_on() {
         results[1].contains("out of memory") && results[1].contains("whose variables are gone")
     );
     assert!(results[2].starts_with("undefined\n[done"), "{}", results[2]);
-    assert!(
-        results[3].contains("[ended: its time was up"),
-        "{}",
-        results[3]
-    );
-    assert!(
-        results[4].contains("[ended: it waits for nothing"),
-        "{}",
-        results[4]
-    );
+    let root = person.place().root();
+    let ended = [&results[3], &results[4], &results[6]].map(|text| filters(text, root));
+    insta::assert_snapshot!(ended.join("\n"), @"
+    the script took longer than it may
+    [ended: its time was up, [TIME], 0 calls, session main]
+    the script waits for a promise that nothing will settle
+    [ended: it waits for nothing that can come, [TIME], 0 calls, session main]
+    Error: cc1: out of memory (line 1)
+        at <eval> (script7:1:25)
+    [failed, [TIME], 0 calls, session main]
+    ");
     assert!(results[5].contains("[failed"), "{}", results[5]);
-    assert!(results[6].contains("[failed"), "{}", results[6]);
     // Words about memory that are not the engine's own end no session.
     assert!(results[7].starts_with("7\n[done"), "{}", results[7]);
     assert!(results[8].starts_with("2\n[done"), "{}", results[8]);
@@ -274,10 +287,11 @@ fn what_a_script_changes_on_the_users_files_is_asked_about_too() {
     assert!(!person.project().join("no.txt").exists(), "{shown}");
     assert!(person.project().join("yes.txt").exists(), "{shown}");
     assert!(!shown.contains("Read, called"), "{shown}");
-    let results = last_results(&server);
-    assert!(
-        results[0].starts_with("the user refused this call: not this one\n")
-            && results[0].contains("\tx\n[done"),
-        "{results:?}"
-    );
+    let told = filters(&last_results(&server)[0], person.place().root());
+    insta::assert_snapshot!(told, @"
+    the user refused this call: not this one
+    [yes.txt written anew: 1 lines, 1 bytes]
+         1	x
+    [done, [TIME], 3 calls, new session main]
+    ");
 }

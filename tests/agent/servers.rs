@@ -1,7 +1,7 @@
 //! MCP servers of others, used by an agent: where they work, what is asked, how they fail.
 
 use super::endings::{signal, spawn};
-use super::{agent, last_results, until, with};
+use super::{agent, last_results, lines_of, until, with};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::{Glovebox, ModelServer, Person, Step, Wanted, installed};
+use testkit::{Glovebox, ModelServer, Person, Step, Wanted, filters, installed};
 
 macro_rules! python {
     () => {
@@ -107,10 +107,8 @@ fn a_server_works_inside_the_sandbox_and_reaches_nothing_of_the_host() {
         "{results:?}"
     );
     assert!(!person.project().join("new.txt").exists());
-    assert!(
-        said.contains("MCP server desk works in the sandbox"),
-        "{said}"
-    );
+    let told = lines_of(&said, |line| line.contains("MCP server"));
+    insta::assert_snapshot!(told, @"glovebox: MCP server desk works in the sandbox");
 }
 
 #[test]
@@ -135,11 +133,8 @@ fn a_server_on_the_host_is_labelled_everywhere() {
     let results = last_results(&server);
     assert!(results[0].contains("of the host"), "{results:?}");
     assert!(results[0].contains(&own_namespace()), "{results:?}");
-    assert!(
-        ran.err()
-            .contains("desk works on this machine, outside any sandbox"),
-        "{ran}"
-    );
+    let told = ran.said("MCP server", person.place().root());
+    insta::assert_snapshot!(told, @"glovebox: MCP server desk works on this machine, outside any sandbox");
     let events: Vec<Value> = ran
         .out()
         .lines()
@@ -156,10 +151,8 @@ fn a_server_on_the_host_is_labelled_everywhere() {
         .as_str()
         .unwrap()
         .to_owned();
-    assert!(
-        system.contains("user's machine, outside the sandbox"),
-        "{system}"
-    );
+    let told = lines_of(&system, |line| line.contains("MCP server"));
+    insta::assert_snapshot!(told, @"- Tools whose names begin with desk__ are those of the MCP server desk, which works on the user's machine, outside the sandbox: it has other files than you.");
     let tools = &of("started").next().unwrap()["tools"];
     assert!(
         tools.as_array().unwrap().contains(&json!("desk__look")),
@@ -190,29 +183,38 @@ fn calls_are_asked_about_unless_the_server_is_trusted_not_to_change_anything() {
     let flags = &["--sandbox", "--apply", "never"][..];
     let person = person_with(&python, &plain);
     let (results, _) = run(&person, flags, &list);
-    for result in &results {
-        assert!(result.contains("nobody to ask"), "{results:?}");
-    }
+    let root = person.place().root();
+    insta::assert_snapshot!(filters(&results.join("\n"), root), @"
+    [refused: policy-refused] desk__look needs somebody's word by the rule `default` (no rule fits, and it is a server's), and there is nobody to ask
+    [hint] do it another way; the user can write an allow rule for it (`glovebox why call-[RANDOM]` explains)
+    [refused: policy-refused] desk__write needs somebody's word by the rule `default` (no rule fits, and it is a server's), and there is nobody to ask
+    [hint] do it another way; the user can write an allow rule for it (`glovebox why call-[RANDOM]` explains)
+    ");
     let person = person_with(&python, &format!("{plain}\ntrust_annotations = true"));
     let (results, _) = run(&person, flags, &list);
     assert!(results[0].starts_with("pid "), "{results:?}");
-    assert!(results[1].contains("nobody to ask"), "{results:?}");
+    let root = person.place().root();
+    insta::assert_snapshot!(filters(&results[1], root), @"
+    [refused: policy-refused] desk__write needs somebody's word by the rule `default` (no rule fits, and it is a server's), and there is nobody to ask
+    [hint] do it another way; the user can write an allow rule for it (`glovebox why call-[RANDOM]` explains)
+    ");
     // A phase that changes nothing has only what is trusted to.
     let (results, _) = run(&person, &[flags, &["--phase", "research"]].concat(), &list);
     assert!(results[0].starts_with("pid "), "{results:?}");
-    assert!(
-        results[1].contains("does not have the tool desk__write"),
-        "{results:?}"
-    );
+    insta::assert_snapshot!(filters(&results[1], root), @"
+    [refused: policy-refused] the toolset `research` does not have the tool desk__write
+    [hint] use another tool; the user can choose another toolset (`glovebox tools` shows them, `glovebox why call-[RANDOM]` explains)
+    ");
     // Rules are about servers' tools too.
     let ruled = format!("{plain}\n[policy]\nallow = [\"desk__*\"]\ndeny = [\"desk__write\"]");
     let person = person_with(&python, &ruled);
     let (results, _) = run(&person, flags, &list);
     assert!(results[0].starts_with("pid "), "{results:?}");
-    assert!(
-        results[1].contains("refused by the rule `deny desk__write`"),
-        "{results:?}"
-    );
+    let root = person.place().root();
+    insta::assert_snapshot!(filters(&results[1], root), @"
+    [refused: policy-refused] desk__write is refused by the rule `deny desk__write` ([ROOT]/home/.config/glovebox/glovebox.toml)
+    [hint] do it another way; the user can change the rule (`glovebox why call-[RANDOM]` explains)
+    ");
 }
 
 #[test]
@@ -241,14 +243,10 @@ fn servers_that_die_hang_or_say_too_much_harm_only_their_call() {
         .expect_code(0);
     person.assert_nothing_lives();
     let results = last_results(&server);
-    assert!(
-        results[0].contains("was lost during this call: it exited with 3: out of paper"),
-        "{results:?}"
-    );
-    assert!(
-        results[0].contains("whether the call had an effect is not known"),
-        "{results:?}"
-    );
+    insta::assert_snapshot!(results[0], @"
+    [failed: unavailable] the MCP server `desk` was lost during this call: it exited with 3: out of paper
+    [hint] whether the call had an effect is not known: look before you make it again; the next call starts the server anew
+    ");
     assert!(results[1].starts_with("pid "), "{results:?}");
     assert!(
         results[2].starts_with("first\n") && results[2].ends_with("last"),
@@ -261,7 +259,10 @@ fn servers_that_die_hang_or_say_too_much_harm_only_their_call() {
         "{}",
         ran.out().len()
     );
-    assert!(results[3].contains("did not answer in 8 s"), "{results:?}");
+    insta::assert_snapshot!(results[3], @"
+    [failed: timed-out] the MCP server `desk` was called and did not answer in 8 s
+    [hint] if it needs longer, the user can raise `timeout` in [mcp.desk]
+    ");
     assert!(results[4].starts_with("pid "), "{results:?}");
 }
 
@@ -290,10 +291,10 @@ fn hostile(person: &Person) {
     let results = last_results(&server);
     assert_eq!(results[0], "\\x1b[31mred\\x07");
     assert!(results[2].contains("mine"), "{results:?}");
-    assert!(
-        results[3].contains("it made more than 100 requests of its own in a minute"),
-        "{results:?}"
-    );
+    insta::assert_snapshot!(results[3], @"
+    [failed: unavailable] the MCP server `desk` was lost during this call: it made more than 100 requests of its own in a minute
+    [hint] whether the call had an effect is not known: look before you make it again; the next call starts the server anew
+    ");
     assert_eq!(results[4], results[0]);
     assert!(!ran.err().contains('\u{1b}') && !ran.out().contains('\u{1b}'));
     assert!(ran.err().contains("cannot be used"), "{ran}");
@@ -443,13 +444,16 @@ fn a_server_over_http_is_used_and_its_token_is_nowhere() {
     person.assert_nothing_lives();
     let results = last_results(&server);
     assert!(results[0].contains(&own_namespace()), "{results:?}");
-    assert!(
-        results[1].contains("there is no tool `desk__write`"),
-        "{results:?}"
-    );
+    insta::assert_snapshot!(results[1], @"
+    [failed: not-found] there is no tool `desk__write`
+    [hint] the tools are Bash, Job, Read, Write, Edit, Delete, List, Glob, Grep, Code, RunJS, Spawn, Sandboxes, SandboxExec, SandboxKill, desk__flood, desk__look
+    ");
     assert!(results[2].len() < 40_000 && results[2].ends_with("last"));
-    assert!(ran.err().contains("desk works elsewhere"), "{ran}");
-    assert!(ran.err().contains("has no tool gone"), "{ran}");
+    let told = ran.said("MCP server", person.place().root());
+    insta::assert_snapshot!(told, @"
+    warning: the MCP server `desk` has no tool gone
+    glovebox: MCP server desk works elsewhere, over the network
+    ");
     assert!(
         ran.out().contains("\"place\":\"remote\""),
         "{}",
@@ -543,5 +547,6 @@ fn without_a_sandbox_servers_work_on_the_host() {
     let list = [("desk__look", json!({ "path": "/nowhere" }))];
     let (results, said) = run(&person, &["--local", "--yes"], &list);
     assert!(results[0].contains(&own_namespace()), "{results:?}");
-    assert!(said.contains("desk__look (on this machine)"), "{said}");
+    let called = lines_of(&said, |line| line.starts_with('>'));
+    insta::assert_snapshot!(called, @"> desk__look (on this machine) /nowhere");
 }

@@ -1,6 +1,6 @@
 //! Sessions: kept, taken up after a crash, forked, exported and replayed.
 
-use super::{agent, unseen, until, with};
+use super::{agent, last_results, unseen, until, with};
 use serde_json::Value;
 use std::fs;
 use std::process::Stdio;
@@ -40,8 +40,8 @@ fn a_session_goes_on_after_the_agent_was_killed() {
         .expect_code(0);
         assert!(ran.out().contains("It was still there."), "{ran}");
         let last = server.asked().last().unwrap().body.clone();
-        assert!(last.contains("interrupted: the agent stopped"), "{last}");
         assert!(last.contains("written before"), "{last}");
+        insta::assert_snapshot!(last_results(&server)[1], @"[interrupted: the agent stopped while this call ran. It may have had its effect, in part or in full; look before you repeat it]");
         assert_eq!(
             fs::read_to_string(person.project().join("before.txt")).unwrap(),
             "written before\n"
@@ -151,7 +151,8 @@ fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
 
     // Offline: there is no server in these surroundings.
     let ran = person.line("replay last").run().expect_code(0);
-    assert!(ran.err().contains("2 calls came to the same"), "{ran}");
+    let compared = ran.said("came to the same", person.place().root());
+    insta::assert_snapshot!(compared, @"glovebox: 2 calls came to the same");
     person.write("project/data.txt", "second\n");
     let ran = person.line("replay last --json").run().expect_code(1);
     let told: Value = serde_json::from_str(ran.out().lines().last().unwrap()).unwrap();
@@ -193,7 +194,10 @@ fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
     let nothing = with(&person, &server, ["sessions", "resume", fork])
         .run()
         .expect_code(2);
-    assert!(nothing.err().contains("nothing to go on with"), "{nothing}");
+    insta::assert_snapshot!(nothing.failure(person.place().root()), @"
+    error: session s-[RANDOM] was done: there is nothing to go on with
+    hint: say what is to be done further: glovebox sessions resume s-[RANDOM] TASK
+    ");
     let ran = with(&person, &server, ["sessions", "resume", fork, "and now?"])
         .run()
         .expect_code(0);
@@ -208,7 +212,10 @@ fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
         .glovebox(["sessions", "show", fork])
         .run()
         .expect_code(6);
-    assert!(ran.err().contains("no session"), "{ran}");
+    insta::assert_snapshot!(ran.failure(person.place().root()), @"
+    error: there is no session `s-[RANDOM]`
+    hint: `glovebox sessions list` shows those there are
+    ");
 }
 
 #[test]
@@ -246,10 +253,10 @@ fn a_fork_of_an_earlier_part_says_that_the_files_of_then_are_not_kept() {
         .glovebox(["sessions", "fork", "last", "--at", &write])
         .run()
         .expect_code(2);
-    assert!(
-        refused.err().contains("are not kept") && refused.err().contains("--without-files"),
-        "{refused}"
-    );
+    insta::assert_snapshot!(refused.failure(person.place().root()), @"
+    error: the files as they were at event 9 are not kept: event 9 may have changed some by then
+    hint: pass --without-files to go on with the project as it is now; the model is told that its changes are gone
+    ");
     assert_eq!(refused.out(), "", "{refused}");
     let forked = person
         .glovebox([
@@ -270,11 +277,12 @@ fn a_fork_of_an_earlier_part_says_that_the_files_of_then_are_not_kept() {
     .run()
     .expect_code(0);
     assert!(ran.out().contains("Another way."), "{ran}");
-    let told = server.asked().last().unwrap().body.clone();
-    assert!(
-        told.contains("with everything you had changed in it"),
-        "{told}"
-    );
+    let body: Value = serde_json::from_str(&server.asked().last().unwrap().body).unwrap();
+    let messages = body["messages"].as_array().unwrap().iter();
+    let told = messages
+        .filter_map(|message| message["content"].as_str())
+        .find(|words| words.contains("had changed in it"));
+    insta::assert_snapshot!(told.unwrap(), @"[The sandbox you worked in is gone, with everything you had changed in it. You are in a new one, on the project as it is now: look before you go on.]");
     let _ = person.line("kill --all --quiet").run();
 }
 
@@ -334,7 +342,8 @@ fn a_sandbox_the_user_named_outlives_its_session_and_conflicts_are_told() {
     assert_eq!(fs::read_to_string(data).unwrap(), "outside\n");
 
     let ran = person.line("sessions delete last").run().expect_code(0);
-    assert!(ran.err().contains("the sandbox agent-mine stays"), "{ran}");
+    let told = ran.said("the sandbox agent-mine", person.place().root());
+    insta::assert_snapshot!(told, @"glovebox: the sandbox agent-mine stays; `glovebox kill agent-mine` removes it");
     let ran = person
         .line("exec agent-mine -- cat data.txt")
         .run()

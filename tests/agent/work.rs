@@ -4,7 +4,7 @@ use super::{agent, last_results, with};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use testkit::{ModelServer, Person, Step, Wanted};
+use testkit::{ModelServer, Person, Step, Wanted, filters};
 
 fn hello() -> Vec<Step> {
     vec![
@@ -82,10 +82,8 @@ fn a_file_made_in_the_sandbox_is_nowhere_else_until_it_is_taken_over() {
         let ran = agent(person, &server, ["--local", "--yes"], "say hello")
             .run()
             .expect_code(0);
-        assert!(
-            ran.err().contains("local: the tools work on your files"),
-            "{ran}"
-        );
+        let told = ran.said("local: the tools", person.place().root());
+        insta::assert_snapshot!(told, @"glovebox: local: the tools work on your files in [ROOT]/project, without asking");
         assert_eq!(fs::read_to_string(&path).unwrap(), "hello world\n");
         assert_eq!(tools(&server), in_sandbox);
         person.assert_nothing_lives();
@@ -99,10 +97,10 @@ fn without_a_terminal_nobody_can_be_asked_about_changes() {
     let ran = agent(&person, &server, [], "say hello")
         .run()
         .expect_code(2);
-    assert!(
-        ran.err().contains("--sandbox") && ran.err().contains("--yes"),
-        "{ran}"
-    );
+    insta::assert_snapshot!(ran.failure(person.place().root()), @"
+    error: there is no terminal to ask on before each change
+    hint: let the agent work in a sandbox with --sandbox, or pass --yes
+    ");
     assert!(server.asked().is_empty());
 }
 
@@ -202,9 +200,14 @@ fn wrong_calls_are_told_and_do_not_end_the_work() {
     .run()
     .expect_code(0);
     let results = last_results(&server);
-    assert!(results[0].contains("no tool `Telepathy`"), "{results:?}");
-    assert!(results[1].contains("not a JSON object"), "{results:?}");
-    assert!(results[2].contains("colour"), "{results:?}");
+    insta::assert_snapshot!(results[..3].join("\n"), @"
+    [failed: not-found] there is no tool `Telepathy`
+    [hint] the tools are Bash, Job, Read, Write, Edit, Delete, List, Glob, Grep, Code, RunJS, Spawn, Sandboxes, SandboxExec, SandboxKill
+    [failed: invalid-argument] the arguments of Read are not a JSON object
+    [hint] make the call again, with all of its arguments as one JSON object
+    [failed: invalid-argument] the arguments of Read do not fit: unknown field `colour`, expected one of `file`, `file_path`, `filename`, `path`, `offset`, `limit`
+    [hint] its arguments are `path` (needed), `limit`, `offset`
+    ");
     assert!(
         results[4].starts_with("one\ntwo\n[exit code 3"),
         "{results:?}"
@@ -278,10 +281,10 @@ fn the_model_is_told_where_it_is_and_a_phase_narrows_what_it_may() {
         results[0].starts_with("here\n") && results[0].contains("Read-only"),
         "{results:?}"
     );
-    assert!(
-        results[1].contains("does not have the tool Write"),
-        "{results:?}"
-    );
+    insta::assert_snapshot!(filters(&results[1], person.place().root()), @"
+    [refused: policy-refused] the toolset `plan` does not have the tool Write
+    [hint] use another tool; the user can choose another toolset (`glovebox tools` shows them, `glovebox why call-[RANDOM]` explains)
+    ");
     person.assert_nothing_lives();
 
     // Without a wall that keeps commands from writing, there are no commands in such a phase.
@@ -297,7 +300,10 @@ fn the_model_is_told_where_it_is_and_a_phase_narrows_what_it_may() {
     )
     .run()
     .expect_code(0);
-    assert!(last_results(&server)[0].contains("phase `plan`"));
+    insta::assert_snapshot!(last_results(&server)[0], @"
+    [refused: permission-denied] Bash may change things, which the phase `plan` does not
+    [hint] say what would have to be done; commands can run in this phase with `sandbox`
+    ");
     assert_eq!(
         fs::read_to_string(person.project().join("notes.txt")).unwrap(),
         "here\n"
@@ -305,7 +311,10 @@ fn the_model_is_told_where_it_is_and_a_phase_narrows_what_it_may() {
     let ran = agent(&person, &server, ["--sandbox", "--phase", "plam"], "x")
         .run()
         .expect_code(2);
-    assert!(ran.err().contains("did you mean `plan`"), "{ran}");
+    insta::assert_snapshot!(ran.failure(person.place().root()), @"
+    error: there is no toolset `plam`; did you mean `plan`?
+    hint: `glovebox tools` shows the toolsets
+    ");
 }
 
 #[test]
@@ -351,11 +360,7 @@ fn a_person_is_asked_before_each_change_of_their_own_files() {
     assert!(shown.contains("allow?"), "{shown}");
     assert!(!person.project().join("no.txt").exists(), "{shown}");
     assert!(person.project().join("yes.txt").exists(), "{shown}");
-    let results = last_results(&server);
-    assert!(
-        results[0].contains("the user refused this call: not this one"),
-        "{results:?}"
-    );
+    insta::assert_snapshot!(last_results(&server)[0], @"[refused: permission-denied] the user refused this call: not this one");
 }
 
 #[test]
@@ -390,7 +395,10 @@ fn a_file_of_context_is_brought_along() {
     )
     .run()
     .expect_code(0);
-    assert!(last_results(&server)[0].contains("needle in here"));
+    insta::assert_snapshot!(last_results(&server)[0], @"
+    /tmp/context
+         1: needle in here
+    ");
 }
 
 #[test]
@@ -491,7 +499,10 @@ fn the_demo_asks_the_users_own_model_when_told_to() {
 
     // Without any model there is a word about what to set.
     let ran = person.line("demo --live").run().expect_code(2);
-    assert!(ran.err().contains("OPENAI_API_KEY"), "{ran}");
+    insta::assert_snapshot!(ran.failure(person.place().root()), @"
+    error: there is no model: none is named, and there is no key in the environment
+    hint: set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, or OPENAI_BASE_URL for a server of your own; or name a model with `--model PROVIDER/NAME`
+    ");
     person.assert_nothing_left();
 }
 
@@ -506,7 +517,10 @@ fn init_writes_a_file_that_fits_and_is_read() {
         "{text}"
     );
     let ran = person.line("init").run().expect_code(3);
-    assert!(ran.err().contains("--force"), "{ran}");
+    insta::assert_snapshot!(ran.failure(person.place().root()), @"
+    error: there is a [ROOT]/project/glovebox.toml already
+    hint: look at what would be written with --print, or replace it with --force
+    ");
     // It is accepted without trust, and makes the sandbox the default.
     let server = ModelServer::start([Step::text("Hello.")]);
     let ran = agent(&person, &server, [], "say hello")

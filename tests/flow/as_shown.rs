@@ -15,7 +15,9 @@ fn text(person: &Person, tool: &str, arguments: &Value) -> String {
 fn refused(person: &Person, tool: &str, arguments: &Value) -> String {
     let (answer, code) = call(person, tool, arguments);
     assert_ne!(code, 0, "{answer}");
-    answer["error"].to_string()
+    let error = &answer["error"];
+    let words = ["message", "remedy"].map(|key| error[key].as_str().unwrap_or_default());
+    words.join("\n")
 }
 
 /// The number of the first line that Grep found.
@@ -39,10 +41,15 @@ fn grep_finds_lines_in_what_a_job_wrote() {
             "Grep",
             &json!({ "pattern": "^(two|bad|77 filler|end)", "path": "job:1" }),
         );
-        assert!(found.starts_with("job:1\n     2: two "), "{found}");
-        assert!(found.contains("     3: bad\n"), "{found}");
-        assert!(found.contains("    80: 77 filler\n"), "{found}");
-        assert!(found.contains(" 50004: end\n"), "{found}");
+        insta::assert_snapshot!(found, @r"
+        job:1
+             2: two \x00 here
+             3: bad
+          --
+            80: 77 filler
+          --
+         50004: end
+        ");
         let read = text(
             person,
             "Read",
@@ -56,19 +63,28 @@ fn grep_finds_lines_in_what_a_job_wrote() {
         );
         assert_eq!(count, "job:1: 50000\n");
         let none = refused(person, "Grep", &json!({ "pattern": "x", "path": "job:99" }));
-        assert!(none.contains("99"), "{none}");
+        insta::assert_snapshot!(none, @"
+        there is no job 99
+        finished jobs are forgotten after a while; list the jobs to see which are known
+        ");
         let word = refused(
             person,
             "Grep",
             &json!({ "pattern": "x", "path": "job:one" }),
         );
-        assert!(word.contains("names no job"), "{word}");
+        insta::assert_snapshot!(word, @"
+        `job:one` names no job
+        a job's output is `job:` and its number; a file of that name is `./job:...`
+        ");
         let typed = refused(
             person,
             "Grep",
             &json!({ "pattern": "x", "path": "job:1", "type": "rust" }),
         );
-        assert!(typed.contains("output of a job"), "{typed}");
+        insta::assert_snapshot!(typed, @"
+        `glob` and `type` choose files, and the output of a job has none
+        leave them out
+        ");
         let _ = person.line("kill box").run().expect_code(0);
     });
 }
@@ -125,14 +141,27 @@ fn a_cell_of_a_notebook_is_edited_as_it_is_read() {
         person.write("project/work.ipynb", NOTEBOOK);
         let _ = person.line("start -q box").run().expect_code(0);
         let read = text(person, "Read", &json!({ "path": "work.ipynb" }));
-        assert!(read.contains("\tprint(\"one\")\n"), "{read}");
+        insta::assert_snapshot!(read, @r#"
+        1	# --- cell 1 (code) ---
+        2	import os
+        3	print("one")
+        4	# output:
+        5	one
+        "#);
         let _ = text(
             person,
             "Edit",
             &json!({ "path": "work.ipynb", "old": "print(\"one\")\n", "new": "x = \"two\"\nprint(x)\n" }),
         );
         let read = text(person, "Read", &json!({ "path": "work.ipynb" }));
-        assert!(read.contains("\tx = \"two\"\n"), "{read}");
+        insta::assert_snapshot!(read, @r#"
+        1	# --- cell 1 (code) ---
+        2	import os
+        3	x = "two"
+        4	print(x)
+        5	# output:
+        6	one
+        "#);
         let shown = refused(
             person,
             "Edit",
@@ -141,7 +170,10 @@ fn a_cell_of_a_notebook_is_edited_as_it_is_read() {
                 { "old": "# --- cell 1 (code) ---", "new": "#" },
             ] }),
         );
-        assert!(shown.contains("source of one"), "{shown}");
+        insta::assert_snapshot!(shown, @"
+        of these old texts, only some stand in the source of one of the notebook's cells
+        an old text is part of the source of one cell; outputs and the `# --- cell` lines that are shown with it are not text that can be edited. Edit the JSON of the file in an edit of its own
+        ");
         let _ = person.line("pull box").run().expect_code(0);
         let file = fs::read_to_string(person.project().join("work.ipynb")).unwrap();
         let expected = NOTEBOOK.replace(

@@ -2,6 +2,7 @@
 
 use crate::caches::{kept, run};
 use crate::projects::{Tools, rust_tools};
+use crate::workspace::told;
 use std::ffi::OsString;
 use std::fs;
 use testkit::{Person, SkipReason, skip, skip_because};
@@ -195,12 +196,12 @@ fn one_sandbox_at_a_time_keeps_it_and_none_of_it_is_a_change() {
             "ls target; echo 2 > target/two",
         );
         assert_eq!(ran.out(), "of-host\n", "{ran}");
-        assert!(
-            ran.err().contains("another sandbox of this project"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: another sandbox of this project keeps its package caches now: what this one adds to them goes with it");
         let ran = person.line("pull box").run().expect_code(0);
-        assert!(ran.err().contains("ignored"), "{ran}");
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"
+        glovebox: 2 files (2 B) left out because the project ignores them: target; --ignored takes them
+        glovebox: applied to [ROOT]/project: 1 added
+        ");
         assert!(person.project().join("x").exists());
         let own: Vec<_> = fs::read_dir(person.project().join("target"))
             .unwrap()
@@ -256,13 +257,7 @@ fn it_is_kept_only_where_git_ignores_all_of_it() {
         assert!(explain("--cache").contains("kept for the next sandbox"));
         assert!(keep());
         let ran = run(person, "run --cache", "echo 2 > target/two");
-        let is_told = ran
-            .err()
-            .contains("left out because the project ignores them: target;");
-        assert!(
-            is_told && !ran.err().contains("go with the sandbox"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: 1 file (2 B) left out because the project ignores them: target; --ignored takes them");
         // Shown where it can be written to, and not elsewhere.
         let look = "cat target/one 2>&1 || true";
         let ran = run(person, "run -q --cache --apply never", look);

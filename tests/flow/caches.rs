@@ -119,12 +119,15 @@ fn a_kept_cache_is_there_for_the_same_project_and_no_other() {
 
         // Nobody to ask; then that of the project alone, then all.
         let ran = person.line("cache prune").run().expect_code(2);
-        assert!(ran.err().contains("--yes"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the package caches of 1 project would be removed, and there is no terminal to ask on
+        hint: say so with --yes; `glovebox cache` shows what is kept
+        ");
         let ran = person
             .line("cache prune --older-than 1h --yes")
             .run()
             .expect_code(0);
-        assert!(ran.err().contains("nothing to remove"), "{ran}");
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"glovebox: there was nothing to remove");
         let _ = person.line("cache prune --yes").run().expect_code(0);
         assert_eq!(kept(person).len(), 1);
         let ran = run(person, "run -q --cache", "ls ~/.npm/_cacache");
@@ -148,19 +151,19 @@ fn two_sandboxes_of_a_project_do_not_both_keep() {
             "ls ~/.npm/_cacache; echo 3 > ~/.npm/_cacache/third",
         );
         assert_eq!(ran.out(), "first\nhave\n", "{ran}");
-        assert!(
-            ran.err().contains("another sandbox of this project"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.said("another sandbox", person.place().root()), @"glovebox: another sandbox of this project keeps its package caches now: what this one adds to them goes with it");
         let ran = person.line("cache prune --yes").run().expect_code(5);
         assert!(
             ran.err().contains("a sandbox has the package caches"),
             "{ran}"
         );
         let ran = person.line("start --cache box").run().expect_code(0);
-        assert!(ran.err().contains("runs already"), "{ran}");
+        insta::assert_snapshot!(ran.said("runs already", person.place().root()), @"glovebox: sandbox `box` runs already, with these settings");
         let ran = person.line("start box").run().expect_code(3);
-        assert!(ran.err().contains("cache is true"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the sandbox `box` runs with other settings: cache is true, asked for false
+        hint: use it as it is with `glovebox exec box -- COMMAND`, or bring its changes back with `glovebox pull box` and end it with `glovebox kill box` first
+        ");
         let _ = person.line("stop box").run().expect_code(0);
         let ran = run(person, "run --cache", "ls ~/.npm/_cacache");
         assert_eq!(ran.out(), "first\nhave\nsecond\n", "{ran}");
@@ -243,7 +246,7 @@ fn an_owner_that_is_killed_leaves_no_half_of_a_cache() {
         // What cannot be read is an error that says how it goes.
         fs::write(Path::new(&dir).join("cache.json"), "{").unwrap();
         let ran = person.line("run -q --cache -- true").run().expect_code(125);
-        assert!(ran.err().contains("`glovebox cache prune`"), "{ran}");
+        insta::assert_snapshot!(ran.said("hint:", person.place().root()), @"hint: `glovebox cache prune` removes it; programs fetch again what they need");
         let _ = person.line("cache prune --yes").run().expect_code(0);
         let _ = run(person, "run -q --cache", "true");
         person.assert_nothing_left();
@@ -313,22 +316,38 @@ fn npm_finds_again_what_it_added() {
 fn what_keeps_nothing_says_so() {
     Person::each(|person| {
         prepare(person);
-        for args in [
+        let root = person.place().root();
+        let said = [
             "--layers memory",
             "--workspace none",
             "--rootfs host-all",
             "--backend host",
-        ] {
+        ]
+        .map(|args| {
             let ran = person
                 .line(&format!("run --cache {args} -- true"))
                 .run()
                 .expect_code(125);
-            assert!(ran.err().contains("cache has no meaning"), "{ran}");
-        }
+            ran.failure(root)
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        error: --cache has no meaning here: it needs layers on disk
+        hint: leave it out; package caches can be written to in any case, and go with the sandbox
+        error: --cache has no meaning here: it needs a project as an overlay, read-only or live
+        hint: leave it out; package caches can be written to in any case, and go with the sandbox
+        error: --cache has no meaning here: it needs the programs of this machine as its root
+        hint: leave it out; package caches can be written to in any case, and go with the sandbox
+        error: --cache has no meaning with the backend `host`
+        hint: choose the backend it belongs to with `--backend`, or leave it out
+        ");
         // A project cannot turn it on by itself.
         person.write("project/glovebox.toml", "cache = true\n");
         let ran = person.line("run -- true").run();
-        assert!(ran.code != 0 && ran.err().contains("cache"), "{ran}");
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(ran.failure(root), @"
+        error: [ROOT]/project/glovebox.toml:1: `cache = true` keeps on your disk what package managers write inside, and a project may not do that by itself
+        hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+        ");
         let ran = run(person, "run -q --explain --no-config", "true");
         assert!(ran.out().contains(".npm/_cacache: overlay"), "{ran}");
         let ran = run(person, "run -q --cache --explain --no-config", "true");

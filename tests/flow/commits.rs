@@ -24,7 +24,7 @@ fn commits_come_out_as_a_branch_and_move_it_forward() {
     Person::each(|person| {
         ready(person);
         let ran = person.line("pull work --commits").run().expect_code(0);
-        assert!(ran.err().contains("no commits"), "{ran}");
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"glovebox: the sandbox has no commits that you do not have");
         assert_eq!(host(person, "git branch"), "* main\n");
         let work = "echo two > src/a && git commit -q -a -m second && git checkout -q -b inside && \
             echo b > b && git add b && git commit -q -m third && git tag t && echo open > open && \
@@ -34,11 +34,10 @@ fn commits_come_out_as_a_branch_and_move_it_forward() {
         let config = fs::read(person.project().join(".git/config")).unwrap();
         let hooks = host(person, "ls .git/hooks");
         let ran = person.line("pull work --commits").run().expect_code(0);
-        assert!(
-            ran.err()
-                .contains("2 commits on the new branch `sandbox/work`"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"
+        glovebox: 2 commits on the new branch `sandbox/work`
+        glovebox: `git log -p HEAD..sandbox/work` shows them, `git merge sandbox/work` takes them; what is not committed stays in the sandbox
+        ");
         assert_eq!(host(person, "git rev-parse sandbox/work"), head);
         let log = host(person, "git log --format=%s main..sandbox/work");
         assert_eq!(log, "third\nsecond\n");
@@ -74,7 +73,7 @@ fn commits_come_out_as_a_branch_and_move_it_forward() {
             .line("pull work --commits topic")
             .run()
             .expect_code(0);
-        assert!(ran.err().contains("no commits"), "{ran}");
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"glovebox: the sandbox has no commits that you do not have");
 
         // A branch that went another way stays, and so does the one that is checked out.
         host(
@@ -83,10 +82,16 @@ fn commits_come_out_as_a_branch_and_move_it_forward() {
         );
         let own = host(person, "git rev-parse sandbox/work");
         let ran = person.line("pull work --commits").run().expect_code(3);
-        assert!(ran.err().contains("--commits NAME"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the pull failed at apply: the branch `sandbox/work` has commits that the sandbox's does not have
+        hint: choose another name with `--commits NAME`, or remove it with `git branch -D sandbox/work`
+        ");
         assert_eq!(host(person, "git rev-parse sandbox/work"), own);
         let ran = person.line("pull work --commits main").run().expect_code(3);
-        assert!(ran.err().contains("is checked out"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the pull failed at apply: the branch `main` is checked out in [ROOT]/project/.git
+        hint: choose another name with `--commits NAME`, and `git merge NAME` then
+        ");
         let _ = person
             .line("pull work --commits two..dots")
             .run()

@@ -1,6 +1,7 @@
 //! A command that fails says which wall it met and what the user can do, from facts; one that met none says nothing.
 
 use crate::tool_calls::call;
+use crate::workspace::told;
 use serde_json::{Value, json};
 use testkit::Person;
 
@@ -35,26 +36,13 @@ fn a_name_that_was_looked_up_is_named() {
         let records = records(person, "", script);
         assert_eq!(records.len(), 1, "{records:?}");
         assert_eq!(records[0]["kind"], "name-lookup");
-        assert!(
-            records[0]["what"]
-                .as_str()
-                .unwrap()
-                .contains("`registry.example.org`")
-        );
-        assert!(
-            records[0]["remedy"]
-                .as_str()
-                .unwrap()
-                .contains("--allow registry.example.org")
-        );
+        insta::assert_snapshot!(records[0]["what"].as_str().unwrap(), @"the command looked up the name `registry.example.org`, and this sandbox has no network");
+        insta::assert_snapshot!(records[0]["remedy"].as_str().unwrap(), @"`--net egress` with `--allow registry.example.org` opens it");
         let ran = person
             .script("run", "getent hosts a.example; getent hosts b.example")
             .run()
             .expect_code(2);
-        assert!(
-            ran.err().contains("2 names (the last was `b.example`)"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: the command looked up 2 names (the last was `b.example`), and this sandbox has no network: `--net egress` with `--allow b.example` opens it");
     });
 }
 
@@ -85,26 +73,20 @@ fn an_address_that_was_tried_is_seen() {
 fn a_read_only_place_is_named() {
     Person::each(|person| {
         person.write("project/a.txt", "a\n");
-        for script in ["touch /usr/new", "mkdir /usr/new", "echo x > /usr/new"] {
+        let said = ["touch /usr/new", "mkdir /usr/new", "echo x > /usr/new"].map(|script| {
             let ran = person.script("run", script).run();
             assert!(ran.code != 0, "{ran}");
-            assert!(
-                ran.err()
-                    .contains("`/usr/new` is below `/usr`, which is read-only in this sandbox"),
-                "as {}: {script}: {ran}",
-                person.name()
-            );
-        }
+            told(person, &ran)
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        glovebox: `/usr/new` is below `/usr`, which is read-only in this sandbox: commands can write below /workspace, /tmp and their home directory
+        glovebox: `/usr/new` is below `/usr`, which is read-only in this sandbox: commands can write below /workspace, /tmp and their home directory
+        glovebox: `/usr/new` is below `/usr`, which is read-only in this sandbox: commands can write below /workspace, /tmp and their home directory
+        ");
         let ran = person
             .script("run --workspace read-only", "echo x > a.txt")
             .run();
-        assert!(
-            ran.err()
-                .contains("`/workspace` is read-only in this sandbox")
-                && ran.err().contains("--workspace overlay"),
-            "as {}: {ran}",
-            person.name()
-        );
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: `/workspace` is read-only in this sandbox: `--workspace overlay` lets commands write there");
         // The words alone are no fact.
         let lie = "echo \"touch: cannot touch '/workspace/x': Read-only file system\" >&2; exit 1";
         assert!(kinds(person, "", lie).is_empty());
@@ -117,9 +99,10 @@ fn a_hidden_file_is_named_once() {
         person.write("project/.env", "A=b\n");
         person.write("project/sub/.envrc", "A=b\n");
         let ran = person.script("run", "cat .env").run().expect_code(1);
-        let want = "`.env` is hidden from this sandbox: `--include .env` shows it";
-        assert!(ran.err().contains(want), "as {}: {ran}", person.name());
-        assert!(!ran.err().contains("failed without"), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"
+        glovebox: hidden from the sandbox: 2 by a name like that of a secret (.env, sub/.envrc); --include PATTERN shows them
+        glovebox: `.env` is hidden from this sandbox: `--include .env` shows it
+        ");
         let records = records(person, "", "cat /workspace/sub/.envrc");
         assert_eq!(records.len(), 1, "{records:?}");
         assert_eq!(records[0]["kind"], "hidden");
@@ -131,10 +114,10 @@ fn a_hidden_file_is_named_once() {
             .expect_code(0);
         // Where the output names none, all are said as before.
         let ran = person.line("run -- false").run().expect_code(1);
-        assert!(
-            ran.err().contains("the command failed without .env"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(told(person, &ran), @"
+        glovebox: hidden from the sandbox: 2 by a name like that of a secret (.env, sub/.envrc); --include PATTERN shows them
+        glovebox: the command failed without .env, sub/.envrc; if it needs them: `--include .env`, one for each
+        ");
     });
 }
 
@@ -173,7 +156,7 @@ fn a_command_that_met_no_wall_says_nothing() {
             .script("exec box", "getent hosts a.example")
             .run()
             .expect_code(2);
-        assert!(ran.err().contains("`a.example`"), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: the command looked up the name `a.example`, and this sandbox has no network: `--net egress` with `--allow a.example` opens it");
         let _ = person.script("exec box", &connect("192.0.2.1")).run();
         let ran = person.line("exec box -- false").run().expect_code(1);
         assert_eq!(ran.err(), "", "as {}", person.name());
@@ -202,13 +185,7 @@ fn what_commands_beside_each_other_tried_is_said_of_both() {
             .script("exec box", "sleep 1; touch /tmp/end; exit 3")
             .run()
             .expect_code(3);
-        assert!(
-            ran.err().contains(
-                "while the command ran, it or another one of this sandbox looked up the name `a.example`"
-            ),
-            "as {}: {ran}",
-            person.name()
-        );
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: while the command ran, it or another one of this sandbox looked up the name `a.example`, and this sandbox has no network: `--net egress` with `--allow a.example` opens it");
         let _ = person.line("kill box").run().expect_code(0);
     });
 }
@@ -229,22 +206,13 @@ fn the_model_is_told_what_the_user_can_do() {
             "as {}: {answer}",
             person.name()
         );
-        let answer = run("cat .env");
-        assert!(
-            answer["data"]["text"]
-                .as_str()
-                .unwrap()
-                .contains("`.env` is hidden from this sandbox"),
-            "{answer}"
-        );
-        let answer = run("touch /usr/x");
-        assert!(
-            answer["data"]["text"]
-                .as_str()
-                .unwrap()
-                .contains("is below `/usr`"),
-            "{answer}"
-        );
+        let last_line = |command: &str| {
+            let answer = run(command);
+            let text = answer["data"]["text"].as_str().unwrap();
+            text.lines().next_back().unwrap().to_owned()
+        };
+        insta::assert_snapshot!(last_line("cat .env"), @r#"[`.env` is hidden from this sandbox; only the user can change that: `include = ".env"` shows it]"#);
+        insta::assert_snapshot!(last_line("touch /usr/x"), @"[`/usr/x` is below `/usr`, which is read-only in this sandbox; commands can write below /workspace, /tmp and their home directory]");
         let answer = run("false");
         assert!(!answer.to_string().contains("denials"), "{answer}");
         let _ = person.line("kill box").run().expect_code(0);

@@ -4,12 +4,13 @@
 //! asked for is written down, so that "was not reached" is something they say.
 
 use crate::without_network::{AT_ONCE, has};
+use crate::workspace::told;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use testkit::{Glovebox, Person, skip};
+use testkit::{Glovebox, Person, Ran, skip};
 
 /// A port that nobody listens on: one that was just given back.
 pub(crate) fn closed_port() -> u16 {
@@ -64,6 +65,16 @@ impl Server {
     /// The rule that lets `name` lead here.
     pub(crate) fn rule(&self, name: &str) -> String {
         format!("{name}:{}={}", self.port, self.address)
+    }
+
+    /// What Glovebox has said, as a snapshot shows it, with the port of this server replaced.
+    pub(crate) fn told(&self, person: &Person, ran: &Ran) -> String {
+        self.without_port(&told(person, ran))
+    }
+
+    /// The text with the port of this server replaced.
+    pub(crate) fn without_port(&self, text: &str) -> String {
+        text.replace(&self.port.to_string(), "[PORT]")
     }
 
     /// Waits until so many connections that brought something are over, and gives what they brought. To a host that
@@ -136,36 +147,30 @@ fn a_listed_host_is_reached_and_no_other() {
 
         // Its neighbours, by name, port and address; nothing hangs, and nothing arrives.
         let begun = Instant::now();
-        for (url, told) in [
-            (
-                format!("http://web.test.evil.test:{}/", server.port),
-                "`--allow web.test.evil.test`",
-            ),
-            (
-                format!("http://evilweb.test:{}/", server.port),
-                "`--allow evilweb.test`",
-            ),
-            (
-                format!("http://sub.web.test:{}/", server.port),
-                "`--allow sub.web.test`",
-            ),
-            (
-                "http://secret.data.example/".to_owned(),
-                "`--allow secret.data.example`",
-            ),
-            (
-                "http://198.51.100.1/".to_owned(),
-                "`--allow 198.51.100.1` opens it",
-            ),
-        ] {
+        let said = [
+            format!("http://web.test.evil.test:{}/", server.port),
+            format!("http://evilweb.test:{}/", server.port),
+            format!("http://sub.web.test:{}/", server.port),
+            "http://secret.data.example/".to_owned(),
+            "http://198.51.100.1/".to_owned(),
+        ]
+        .map(|url| {
             let ran = person
                 .script(
                     &format!("run -q --net egress --allow {rule}"),
                     &format!("curl -sS {url}"),
                 )
                 .run();
-            assert!(ran.code != 0 && ran.err().contains(told), "{url}: {ran}");
-        }
+            assert_ne!(ran.code, 0, "{url}: {ran}");
+            server.told(person, &ran)
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        glovebox: the command asked for `web.test.evil.test`, which is not among what this sandbox may reach: `--allow web.test.evil.test` opens it
+        glovebox: the command asked for `evilweb.test`, which is not among what this sandbox may reach: `--allow evilweb.test` opens it
+        glovebox: the command asked for `sub.web.test`, which is not among what this sandbox may reach: `--allow sub.web.test` opens it
+        glovebox: the command asked for `secret.data.example`, which is not among what this sandbox may reach: `--allow secret.data.example` opens it
+        glovebox: the command asked for `198.51.100.1:80`, which is not among what this sandbox may reach: `--allow 198.51.100.1` opens it
+        ");
         for closed in [
             "curl -sS http://web.test:1/".to_owned(),
             // The host's own loopback is not the sandbox's.
@@ -229,7 +234,7 @@ fn a_request_or_greeting_for_another_name_is_refused() {
             ran.out().contains("hello") && ran.out().contains("403"),
             "{ran}"
         );
-        assert!(ran.err().contains("other.test"), "{ran}");
+        insta::assert_snapshot!(server.told(person, &ran), @"glovebox: the command asked for `other.test:[PORT]` on a connection that was made to another name: connect to each host by its own name, without a name for one and a request for another");
         let brought = server.brought(1);
         assert!(
             brought.len() == 1 && brought[0].starts_with("GET /one"),
@@ -260,16 +265,17 @@ fn a_request_or_greeting_for_another_name_is_refused() {
             tls.brought(1)
         );
         // The same address, and another name in the greeting; or none.
-        for url in ["https://other.test", "https://198.18.0.2"] {
+        let said = ["https://other.test", "https://198.18.0.2"].map(|url| {
             let ran = run(format!(
                 "getent hosts tls.test > /dev/null; curl -skS --noproxy '*' --resolve other.test:{port}:198.18.0.2 {url}:{port}/",
                 port = tls.port
             ));
-            assert!(
-                ran.code == 35 && ran.err().contains("made to another name"),
-                "{url}: {ran}"
-            );
-        }
+            tls.told(person, &ran.expect_code(35))
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        glovebox: the command asked for `other.test:[PORT]` on a connection that was made to another name: connect to each host by its own name, without a name for one and a request for another
+        glovebox: the command asked for `tls.test:[PORT]` on a connection that was made to another name: connect to each host by its own name, without a name for one and a request for another
+        ");
         assert_eq!(tls.brought(1).len(), 1);
     });
 }
@@ -397,7 +403,12 @@ fn datagrams_are_refused_at_once_and_names_carry_nothing_out() {
             .run()
             .expect_code(1);
         assert_eq!(ran.out(), "111\n101\n111\nTrue\nTrue\nTrue\n", "{ran}");
-        assert!(ran.err().contains("a.b.c.d.e.example.com"), "{ran}");
+        insta::assert_snapshot!(server.told(person, &ran), @"
+        glovebox: the command asked for `192.0.2.1:53`, which is not among what this sandbox may reach: `--allow 192.0.2.1:53` opens it
+        glovebox: the command asked for `agvsbg8.web.test`, which is not among what this sandbox may reach: `--allow agvsbg8.web.test` opens it
+        glovebox: the command asked for `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.example`, which is not among what this sandbox may reach: `--allow xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.example` opens it
+        glovebox: the command asked for `a.b.c.d.e.example.com`, which is not among what this sandbox may reach: `--allow a.b.c.d.e.example.com` opens it
+        ");
     });
 }
 
@@ -455,10 +466,8 @@ fn a_named_sandbox_reaches_what_it_was_started_with() {
         };
         assert_eq!(fetch(&url).expect_code(0).out(), "hello\n");
         let ran = fetch("http://other.test/");
-        assert!(
-            ran.code != 0 && ran.err().contains("`--allow other.test`"),
-            "{ran}"
-        );
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: the command asked for `other.test`, which is not among what this sandbox may reach: `--allow other.test` opens it");
         // A command that asks for nothing is not told of what another one was refused.
         let ran = person.line("exec box -- false").run();
         assert!(ran.code == 1 && !ran.err().contains("other.test"), "{ran}");
@@ -466,10 +475,12 @@ fn a_named_sandbox_reaches_what_it_was_started_with() {
         assert!(report.out().contains("to listed hosts only"), "{report}");
         // Another wish is told apart, and after a stop it is as it was.
         let other = person.line("start --net egress --allow npm box").run();
-        assert!(
-            other.code != 0 && other.err().contains("allow is web.test"),
-            "{other}"
-        );
+        assert_ne!(other.code, 0, "{other}");
+        let failure = other.failure(person.place().root());
+        insta::assert_snapshot!(server.without_port(&failure), @"
+        error: the sandbox `box` runs with other settings: allow is web.test:[PORT]=127.0.0.1, asked for registry.npmjs.org:443, registry.yarnpkg.com:443; deny is *.bad.test, asked for nothing
+        hint: use it as it is with `glovebox exec box -- COMMAND`, or bring its changes back with `glovebox pull box` and end it with `glovebox kill box` first
+        ");
         let _ = person.line("stop -q box").run().expect_code(0);
         let _ = person.line(&start).run().expect_code(0);
         assert_eq!(fetch(&url).expect_code(0).out(), "hello\n");
@@ -484,21 +495,43 @@ fn a_named_sandbox_reaches_what_it_was_started_with() {
 #[test]
 fn wrong_words_are_told() {
     Person::each(|person| {
-        for (flags, told) in [
-            ("--net egress --allow nmp", "neither a host nor a preset"),
-            ("--net egress --allow 127.1", "reads like an address"),
-            ("--net egress --allow a.example:0", "no port"),
-            ("--net egress --allow 169.254.169.254", "never reached"),
-            ("--allow npm", "--net egress"),
-            ("--net host --allow npm", "--net egress"),
-            ("--net wifi", "`egress`"),
-        ] {
+        let said = [
+            "--net egress --allow nmp",
+            "--net egress --allow 127.1",
+            "--net egress --allow a.example:0",
+            "--net egress --allow 169.254.169.254",
+            "--allow npm",
+            "--net host --allow npm",
+            "--net wifi",
+        ]
+        .map(|flags| {
             let ran = person.line(&format!("run {flags} -- true")).run();
-            assert!(
-                ran.code == 125 && ran.err().contains(told),
-                "{flags}: {ran}"
-            );
-        }
+            let failure = ran.expect_code(125).failure(person.place().root());
+            format!("$ glovebox run {flags} -- true\n{failure}")
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        $ glovebox run --net egress --allow nmp -- true
+        error: --allow: `nmp` is neither a host nor a preset (crates, debian, github, gitlab, go, maven, npm, pypi, rubygems, ubuntu)
+        hint: `glovebox run --help` shows the flags and examples
+        $ glovebox run --net egress --allow 127.1 -- true
+        error: --allow: `127.1` is no host: it reads like an address
+        hint: write addresses as 192.0.2.1 or [2001:db8::1]
+        $ glovebox run --net egress --allow a.example:0 -- true
+        error: --allow: `0` is no port
+        hint: ports are numbers from 1 to 65535
+        $ glovebox run --net egress --allow 169.254.169.254 -- true
+        error: --allow: 169.254.169.254 is never reached: it is no single machine, or hands out credentials
+        hint: `glovebox run --help` shows the flags and examples
+        $ glovebox run --allow npm -- true
+        error: `npm` is about a network of listed hosts, and the network is `none`
+        hint: `--net egress` lets listed hosts through
+        $ glovebox run --net host --allow npm -- true
+        error: `npm` is about a network of listed hosts, and the network is `host`
+        hint: `--net egress` lets listed hosts through
+        $ glovebox run --net wifi -- true
+        error: --net: `wifi` is not a network mode
+        hint: use `none`, `egress` or `host`
+        ");
         let ran = person.line("run --backend host --net egress -- true").run();
         assert!(ran.code != 0 && !ran.err().is_empty(), "{ran}");
         let listed = person.line("net presets --json").run().expect_code(0);
@@ -511,10 +544,8 @@ fn wrong_words_are_told() {
         let ran = person
             .line("run -q --net egress -- getent hosts deb.debian.org")
             .run();
-        assert!(
-            ran.code != 0 && ran.err().contains("`--allow deb.debian.org`"),
-            "{ran}"
-        );
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: the command asked for `deb.debian.org`, which is not among what this sandbox may reach: `--allow deb.debian.org` opens it");
         let plan = person
             .line("run --net egress --allow a.example --deny b.example --explain -- true")
             .run()

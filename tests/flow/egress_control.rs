@@ -3,10 +3,11 @@
 
 use crate::egress::{Server, closed_port};
 use crate::without_network::has;
+use crate::workspace::told;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
-use testkit::{Person, Ran, skip};
+use testkit::{Person, Ran, filters, skip};
 
 /// The `data` of an answer in JSON.
 fn data(ran: &Ran) -> Value {
@@ -32,17 +33,14 @@ fn what_is_opened_while_it_runs_is_open_at_once_and_for_as_long_as_was_said() {
         let short_url = format!("http://two.test:{}/", second.port);
         let start = "start -q --net egress --allow zero.test --deny shut.test box";
         let _ = person.line(start).run().expect_code(0);
-        let refused = fetch(person, "box", &url);
-        assert!(
-            refused.code == 6 && refused.err().contains("`--allow one.test`"),
-            "{refused}"
-        );
+        let refused = fetch(person, "box", &url).expect_code(6);
+        insta::assert_snapshot!(first.told(person, &refused), @"glovebox: the command asked for `one.test`, which is not among what this sandbox may reach: `--allow one.test` opens it");
 
         let said = person
             .line(&format!("net allow box {rule}"))
             .run()
             .expect_code(0);
-        assert!(said.err().contains("until it stops"), "{said}");
+        insta::assert_snapshot!(first.told(person, &said), @"glovebox: sandbox `box` may reach one.test:[PORT]=127.0.0.1 until it stops");
         assert_eq!(fetch(person, "box", &url).expect_code(0).out(), "hello\n");
         let for_short = person
             .line(&format!("net allow box {short} --for 4s --json"))
@@ -138,40 +136,53 @@ fn a_host_is_tried_as_the_sandbox_would_reach_it() {
         );
         let _ = person.line(&start).run().expect_code(0);
         let test = |url: &str| person.glovebox(["net", "test", "box", url]).run();
+        let shown = |ran: &Ran| {
+            let text = server.without_port(&ran.out());
+            let text = text.replace(&closed_port.to_string(), "[CLOSED PORT]");
+            filters(&text, person.place().root())
+        };
         let reached = test(&format!("http://WEB.test:{}/x?y", server.port)).expect_code(0);
-        for words in [
-            "is allowed by `web.test:",
-            "127.0.0.1  private",
-            "connected in ",
-        ] {
-            assert!(reached.out().contains(words), "{words}: {reached}");
-        }
-        for (url, words) in [
-            ("https://other.test/", "refused: no rule names it"),
-            ("web.test:1", "refused: no rule names this port of it"),
-            ("https://x.bad.test", "refused: `*.bad.test` denies it"),
-            (
-                &format!("shut.test:{closed_port}"),
-                "not reached: the connection was refused",
-            ),
-            (
-                "http://gone.invalid/",
-                "not reached: the name does not resolve",
-            ),
-            ("http://127.0.0.1/", "refused: "),
-        ] {
-            let ran = test(url).expect_code(1);
-            assert!(ran.out().contains(words), "{url}: {ran}");
-        }
+        insta::assert_snapshot!(shown(&reached), @"
+        web.test:[PORT] is allowed by `web.test:[PORT]=127.0.0.1`
+          127.0.0.1  private
+        connected in [TIME]
+        ");
+        let said = [
+            "https://other.test/",
+            "web.test:1",
+            "https://x.bad.test",
+            &format!("shut.test:{closed_port}"),
+            "http://gone.invalid/",
+            "http://127.0.0.1/",
+        ]
+        .map(|url| shown(&test(url).expect_code(1)));
+        insta::assert_snapshot!(said.concat(), @"
+        other.test:443 is refused: no rule names it
+        web.test:1 is refused: no rule names this port of it
+        x.bad.test:443 is refused: `*.bad.test` denies it
+        shut.test:[CLOSED PORT] is allowed by `shut.test:[CLOSED PORT]=127.0.0.1`
+          127.0.0.1  private
+        not reached: the connection was refused
+        gone.invalid:80 is allowed by `gone.invalid`
+        not reached: the name does not resolve
+        127.0.0.1:80 is refused: no rule names it
+        ");
         let ran = test("https://other.test/");
-        assert!(
-            ran.err().contains("`glovebox net allow box other.test`"),
-            "{ran}"
-        );
-        for url in ["https://me@web.test/", "http://127.1/", "web.test:0", "x y"] {
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: `glovebox net allow box other.test` opens it while the sandbox runs");
+        let said = ["https://me@web.test/", "http://127.1/", "web.test:0", "x y"].map(|url| {
             let ran = test(url).expect_code(2);
-            assert!(ran.err().contains("cannot be tried"), "{url}: {ran}");
-        }
+            ran.failure(person.place().root())
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        error: `https://me@web.test/` cannot be tried: it names a user; leave out what stands before the `@`
+        hint: write a URL such as `https://example.com/`, or HOST or HOST:PORT
+        error: `http://127.1/` cannot be tried: `127.1` is no host: it reads like an address; write addresses as 192.0.2.1 or [2001:db8::1]
+        hint: write a URL such as `https://example.com/`, or HOST or HOST:PORT
+        error: `web.test:0` cannot be tried: `0` is no port; ports are numbers from 1 to 65535
+        hint: write a URL such as `https://example.com/`, or HOST or HOST:PORT
+        error: `x y` cannot be tried: `x y` is no host: names consist of letters, digits, `-`, `_` and dots
+        hint: write a URL such as `https://example.com/`, or HOST or HOST:PORT
+        ");
         let ran = person
             .line(&format!("net test box web.test:{} --json", server.port))
             .run()
@@ -194,20 +205,34 @@ fn what_cannot_be_opened_or_asked_is_told() {
             .line("start -q --net egress --deny bad.test box")
             .run()
             .expect_code(0);
-        for (words, code, told) in [
-            ("127.0.0.1:80", 3, "the sandbox itself"),
-            ("localhost:8080=private", 3, "the sandbox itself"),
-            ("bad.test", 3, "stays closed"),
-            ("nmp", 3, "neither a host nor a preset"),
-            ("169.254.169.254", 3, "never reached"),
-            ("a.test --for 0s", 2, "no time"),
-        ] {
-            let ran = person.line(&format!("net allow box {words}")).run();
-            assert!(
-                ran.code == code && ran.err().contains(told),
-                "{words}: {ran}"
-            );
-        }
+        let failure = |line: &str, code: i32| {
+            let ran = person.line(line).run().expect_code(code);
+            format!("$ glovebox {line}\n{}", ran.failure(person.place().root()))
+        };
+        let said = [
+            ("127.0.0.1:80", 3),
+            ("localhost:8080=private", 3),
+            ("bad.test", 3),
+            ("nmp", 3),
+            ("169.254.169.254", 3),
+            ("a.test --for 0s", 2),
+        ]
+        .map(|(words, code)| failure(&format!("net allow box {words}"), code));
+        insta::assert_snapshot!(said.join("\n"), @"
+        $ glovebox net allow box 127.0.0.1:80
+        error: 127.0.0.1 is an address of the sandbox itself; give what is meant a name: `NAME:PORT=127.0.0.1`
+        $ glovebox net allow box localhost:8080=private
+        error: `localhost` is the sandbox itself, whatever the rules say; choose another name
+        $ glovebox net allow box bad.test
+        error: `bad.test` stays closed: the sandbox was started with `bad.test` denied, and that goes first
+        $ glovebox net allow box nmp
+        error: `nmp` is neither a host nor a preset (crates, debian, github, gitlab, go, maven, npm, pypi, rubygems, ubuntu)
+        $ glovebox net allow box 169.254.169.254
+        error: 169.254.169.254 is never reached: it is no single machine, or hands out credentials
+        $ glovebox net allow box a.test --for 0s
+        error: --for: `0s` leaves no time to run
+        hint: write a time like 300s, 5m, 1h, 500ms or 1h30m, or `none` for no limit
+        ");
         // As many ports as there are sockets for, and not one more; what does not fit opens nothing.
         let ports = |from: u16, to: u16| -> String {
             let rules: Vec<String> = (from..=to).map(|port| format!("p.test:{port}")).collect();
@@ -216,7 +241,8 @@ fn what_cannot_be_opened_or_asked_is_told() {
         let ran = person
             .line(&format!("net allow box {}", ports(1001, 1040)))
             .run();
-        assert!(ran.code != 0 && ran.err().contains("32"), "{ran}");
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"error: the rules name more than 32 different ports");
         let _ = person
             .line(&format!("net allow box {}", ports(1001, 1030)))
             .run()
@@ -224,28 +250,39 @@ fn what_cannot_be_opened_or_asked_is_told() {
         let ran = person
             .line(&format!("net allow box {}", ports(1031, 1033)))
             .run();
-        assert!(ran.code != 0 && ran.err().contains("32"), "{ran}");
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"error: the rules name more than 32 different ports");
         let shown = person.line("net show box --json").run().expect_code(0);
         assert_eq!(data(&shown)["rules"].as_array().unwrap().len(), 31);
 
         let _ = person.line("start -q plain").run().expect_code(0);
-        for words in [
-            "show plain",
-            "log plain",
-            "allow plain a.test",
-            "test plain a.test",
-        ] {
-            let ran = person.line(&format!("net {words}")).run();
-            assert!(
-                ran.code == 1 && ran.err().contains("--net egress"),
-                "{words}: {ran}"
-            );
-        }
+        let said = [
+            "net show plain",
+            "net log plain",
+            "net allow plain a.test",
+            "net test plain a.test",
+        ]
+        .map(|line| failure(line, 1));
+        insta::assert_snapshot!(said.join("\n"), @"
+        $ glovebox net show plain
+        error: this sandbox has no network of listed hosts
+        hint: start one with `--net egress`
+        $ glovebox net log plain
+        error: this sandbox has no network of listed hosts
+        hint: start one with `--net egress`
+        $ glovebox net allow plain a.test
+        error: this sandbox has no network of listed hosts
+        hint: start one with `--net egress`
+        $ glovebox net test plain a.test
+        error: this sandbox has no network of listed hosts
+        hint: start one with `--net egress`
+        ");
         let ran = person.line("net log absent").run();
-        assert!(
-            ran.code != 0 && ran.err().contains("there is no sandbox `absent`"),
-            "{ran}"
-        );
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: there is no sandbox `absent`
+        hint: `glovebox list` shows what there is; `glovebox start NAME` makes one
+        ");
         let _ = person.line("stop -q box").run().expect_code(0);
         let ran = person.line("net allow box a.test --json").run();
         assert!(ran.code != 0, "{ran}");
@@ -315,7 +352,7 @@ fn no_connection_is_made_anew_for_a_rule_that_has_ended() {
         .args([&server.port.to_string()])
         .run();
     assert_eq!(ran.out(), "200 200\n502\n", "{ran}");
-    assert!(ran.err().contains("`web.test:"), "{ran}");
+    insta::assert_snapshot!(server.told(&person, &ran), @"glovebox: the command asked for `web.test:[PORT]`, which is not among what this sandbox may reach: `--allow web.test:[PORT]` opens it");
     assert_eq!(server.brought(2).len(), 2);
     let _ = person.line("kill -q box").run().expect_code(0);
 }

@@ -86,10 +86,8 @@ fn bytes_end_when_they_are_used_up_and_the_command_is_told() {
         }
         // The rest is not enough, whichever way it is carried.
         let ran = fetch();
-        assert!(
-            ran.code != 0 && ran.err().contains("`--net-bytes` raises it"),
-            "{ran}"
-        );
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(web.told(person, &ran), @"glovebox: the command used `web.test:[PORT]` when the limit on bytes to and from the network was reached: `--net-bytes` raises it");
         let sums = network(person, "box");
         let bytes = |key: &str| sums[key].as_u64().unwrap() as usize;
         assert_eq!(
@@ -100,10 +98,8 @@ fn bytes_end_when_they_are_used_up_and_the_command_is_told() {
         // Nothing more begins.
         let begun = Instant::now();
         let ran = fetch();
-        assert!(
-            ran.code != 0 && ran.err().contains("`--net-bytes` raises it"),
-            "{ran}"
-        );
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(web.told(person, &ran), @"glovebox: the command used `web.test:[PORT]` when the limit on bytes to and from the network was reached: `--net-bytes` raises it");
         assert!(begun.elapsed() < Duration::from_secs(5));
         assert_eq!(network(person, "box")["open_connections"], 0);
         let report = person.line("info box --json").run().expect_code(0);
@@ -124,7 +120,7 @@ fn bytes_end_when_they_are_used_up_and_the_command_is_told() {
         let got: usize = ran.out().trim().parse().unwrap();
         // What the program had not read yet when the connection broke is gone with it.
         assert!(got <= MIB && got > 0, "{ran}");
-        assert!(ran.err().contains("`--net-bytes` raises it"), "{ran}");
+        insta::assert_snapshot!(raw.told(person, &ran), @"glovebox: the command used `raw.test:[PORT]` when the limit on bytes to and from the network was reached: `--net-bytes` raises it");
         let _ = person.line("kill -q box").run().expect_code(0);
     });
 }
@@ -149,7 +145,7 @@ fn connections_beyond_the_limit_are_refused_until_others_end() {
             .run()
             .expect_code(1);
         assert_eq!(ran.out(), "b'\\x00' b'\\x00' None\nb'\\x00'\n", "{ran}");
-        assert!(ran.err().contains("`--net-connections` raises it"), "{ran}");
+        insta::assert_snapshot!(server.told(person, &ran), @"glovebox: the command asked for `raw.test:[PORT]` when the limit on connections at once was reached: `--net-connections` raises it");
     });
 }
 
@@ -216,10 +212,8 @@ fn limits_change_while_it_runs() {
         let shown = limit("--bytes 1MiB --connections 7 --rate 1GiB");
         assert_eq!(shown["limits"]["connections"], 7, "{shown}");
         let refused = fetch();
-        assert!(
-            refused.code != 0 && refused.err().contains("--net-bytes"),
-            "{refused}"
-        );
+        assert_ne!(refused.code, 0, "{refused}");
+        insta::assert_snapshot!(web.told(person, &refused), @"glovebox: the command used `web.test:[PORT]` when the limit on bytes to and from the network was reached: `--net-bytes` raises it");
         // A change of its files keeps them.
         let _ = person.line("checkpoint box").run().expect_code(0);
         let _ = person.line("restore box v1").run().expect_code(0);
@@ -228,17 +222,25 @@ fn limits_change_while_it_runs() {
             text.out().contains("1MiB") && text.out().contains("1GiB"),
             "{text}"
         );
-        for (line, told) in [
-            ("net limit box --bytes 0", "leaves no room"),
-            ("net limit nobox --bytes 1MiB", "no sandbox `nobox`"),
-        ] {
+        let said = ["net limit box --bytes 0", "net limit nobox --bytes 1MiB"].map(|line| {
             let ran = person.line(line).run();
-            assert!(ran.code != 0 && ran.err().contains(told), "{line}: {ran}");
-        }
+            assert_ne!(ran.code, 0, "{line}: {ran}");
+            ran.failure(person.place().root())
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        error: --bytes: `0` leaves no room at all
+        hint: write a size like 512MiB, 1GiB, 64k or 1500000, or `none` for no limit
+        error: there is no sandbox `nobox`
+        hint: `glovebox list` shows what there is; `glovebox start NAME` makes one
+        ");
         let _ = person.line("kill -q box").run().expect_code(0);
         let _ = person.line("start -q box").run().expect_code(0);
         let ran = person.line("net limit box").run();
-        assert!(ran.code != 0 && ran.err().contains("--net egress"), "{ran}");
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: this sandbox has no network of listed hosts
+        hint: start one with `--net egress`
+        ");
         let _ = person.line("kill -q box").run().expect_code(0);
     });
 }
@@ -246,11 +248,16 @@ fn limits_change_while_it_runs() {
 #[test]
 fn limits_without_such_a_network_are_told() {
     let person = Person::myself();
-    for flag in ["--net-bytes 1MiB", "--net-connections 1", "--net-rate 1MiB"] {
+    let said = ["--net-bytes 1MiB", "--net-connections 1", "--net-rate 1MiB"].map(|flag| {
         let ran = person.line(&format!("run {flag} -- true")).run();
-        assert!(
-            ran.code == 125 && ran.err().contains("--net egress"),
-            "{flag}: {ran}"
-        );
-    }
+        ran.expect_code(125).failure(person.place().root())
+    });
+    insta::assert_snapshot!(said.join("\n"), @"
+    error: `1MiB` is about a network of listed hosts, and the network is `none`
+    hint: `--net egress` lets listed hosts through
+    error: `1` is about a network of listed hosts, and the network is `none`
+    hint: `--net egress` lets listed hosts through
+    error: `1MiB` is about a network of listed hosts, and the network is `none`
+    hint: `--net egress` lets listed hosts through
+    ");
 }

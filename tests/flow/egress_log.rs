@@ -136,12 +136,13 @@ fn a_log_is_followed_until_somebody_interrupts_or_the_sandbox_ends() {
         let _ = person.line("stop -q box").run().expect_code(0);
         let (said, status) = lines.end();
         assert_eq!(status.code(), Some(0), "{said}");
-        assert!(said.contains("sandbox `box` has ended"), "{said}");
+        insta::assert_snapshot!(said, @"glovebox: sandbox `box` has ended");
         let ran = person.line("net log box --follow").run();
-        assert!(
-            ran.code != 0 && ran.err().contains("is not running"),
-            "{ran}"
-        );
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the sandbox `box` is not running: it was stopped with `glovebox stop`
+        hint: `glovebox start box` brings it back, `glovebox kill box` removes it
+        ");
         let _ = person.line("kill -q box").run().expect_code(0);
         person.assert_nothing_left();
     });

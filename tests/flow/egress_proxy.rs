@@ -2,6 +2,7 @@
 
 use crate::egress::{Server, answer_hello, python};
 use crate::without_network::has;
+use crate::workspace::told;
 use std::net::Ipv6Addr;
 pub(crate) use testkit::own_address;
 use testkit::{Person, skip};
@@ -165,21 +166,23 @@ fn clients_that_are_told_of_the_proxy_use_it() {
         }
         assert_eq!((one.brought(8).len(), two.brought(4).len()), (8, 4));
         // A refusal is an answer in words, and the command is told of the host as it would be without a proxy.
-        for (way, told) in [
+        let said = [
             ("-fx $https_proxy", "403"),
             ("-px $https_proxy", "403"),
             ("-x socks5h://198.18.0.1:808", "SOCKS5"),
-        ] {
+        ]
+        .map(|(way, words)| {
             let ran = person
                 .script(&flags, &format!("curl -sS {way} http://other.test:81/"))
                 .run();
-            assert!(
-                ran.code != 0
-                    && ran.err().contains(told)
-                    && ran.err().contains("`--allow other.test:81`"),
-                "{way}: {ran}"
-            );
-        }
+            assert!(ran.code != 0 && ran.err().contains(words), "{way}: {ran}");
+            told(person, &ran)
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        glovebox: the command asked for `other.test:81`, which is not among what this sandbox may reach: `--allow other.test:81` opens it
+        glovebox: the command asked for `other.test:81`, which is not among what this sandbox may reach: `--allow other.test:81` opens it
+        glovebox: the command asked for `other.test:81`, which is not among what this sandbox may reach: `--allow other.test:81` opens it
+        ");
         // Servers of the sandbox itself are no business of the proxy.
         let ran = person
             .script(&flags, "printf %s,%s $no_proxy $HTTP_PROXY$ALL_PROXY")
@@ -232,17 +235,24 @@ fn a_listed_address_is_reached_and_no_other() {
                 ),
             )
             .run();
-        assert!(ran.out().contains("names another host"), "{ran}");
+        let said = ran.out().replace(&address.to_string(), "[ADDRESS]");
+        insta::assert_snapshot!(said, @"glovebox: this connection is for [ADDRESS], and the request names another host");
         assert_eq!(listed.brought(3).len(), 3);
         assert_eq!((server.brought(0).len(), other.brought(0).len()), (0, 0));
-        for own in ["127.0.0.1", "198.18.0.1:80", "[::1]:80"] {
+        let said = ["127.0.0.1", "198.18.0.1:80", "[::1]:80"].map(|own| {
             let ran = person
                 .line(&format!("run --net egress --allow {own} -- true"))
-                .run();
-            assert!(
-                ran.code == 125 && ran.err().contains("an address of the sandbox itself"),
-                "{own}: {ran}"
-            );
-        }
+                .run()
+                .expect_code(125);
+            ran.failure(person.place().root())
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        error: --allow: 127.0.0.1 is an address of the sandbox itself
+        hint: give what is meant a name: `NAME:PORT=127.0.0.1`
+        error: --allow: 198.18.0.1 is an address of the sandbox itself
+        hint: give what is meant a name: `NAME:PORT=198.18.0.1`
+        error: --allow: ::1 is an address of the sandbox itself
+        hint: give what is meant a name: `NAME:PORT=::1`
+        ");
     });
 }

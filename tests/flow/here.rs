@@ -10,7 +10,10 @@ fn without_a_name_the_one_sandbox_of_the_project_is_meant() {
     Person::each(|person| {
         fs::create_dir_all(person.project().join("deep")).unwrap();
         let none = person.line("pull").run().expect_code(6);
-        assert!(none.err().contains("no sandbox works on"), "{none}");
+        insta::assert_snapshot!(none.failure(person.place().root()), @"
+        error: no sandbox works on [ROOT]/project
+        hint: `glovebox list` shows what there is; `glovebox start NAME` makes one
+        ");
         let none = person.line("diff --json").run();
         let none: Value = serde_json::from_slice(&none.expect_code(6).stdout).unwrap();
         assert_eq!(none["error"]["code"], "sandbox-not-found", "{none}");
@@ -22,7 +25,7 @@ fn without_a_name_the_one_sandbox_of_the_project_is_meant() {
             .expect_code(0);
         let diff = person.line("diff").run().expect_code(0);
         assert!(diff.out().contains("+mine"), "{diff}");
-        assert!(diff.err().contains("the sandbox box"), "{diff}");
+        insta::assert_snapshot!(diff.shown_err(person.place().root()), @"glovebox: the sandbox box");
         let diff = person.line("diff . deep").run().expect_code(0);
         assert_eq!(diff.out(), "", "{diff}");
         let info = person.line("info --json").run().expect_code(0);
@@ -59,9 +62,11 @@ fn of_several_the_user_chooses() {
                 .expect_code(0);
         }
         let several = person.line("pull").run().expect_code(2);
-        for name in ["one", "two", "name the one that is meant"] {
+        // How old they are differs.
+        for name in ["one", "two"] {
             assert!(several.err().contains(name), "{several}");
         }
+        insta::assert_snapshot!(several.said("hint:", person.place().root()), @"hint: name the one that is meant; `glovebox list` shows all");
         assert!(!person.project().join("of-two").exists());
         // The newest is the first.
         let mut terminal = Terminal::run(person, &["diff", "--stat"]);

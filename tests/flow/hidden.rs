@@ -73,12 +73,7 @@ fn what_is_secret_and_not_tracked_is_hidden_by_name_and_by_content() {
             "./config.json\n./example.env\n./src/keys.rs\n",
             "{ran}"
         );
-        let said = ran.err();
-        assert!(
-            said.contains("8 by a name like that of a secret")
-                && said.contains("2 with a key or token in it"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.said("hidden from the sandbox", person.place().root()), @"glovebox: hidden from the sandbox: 8 by a name like that of a secret (.docker/config.json, .envrc, infra/main.tfstate, ...), 2 with a key or token in it (deploy.yaml, settings.json); --include PATTERN shows them");
         // What is named is shown.
         let flags = "run --quiet --include deploy.yaml --include .envrc";
         let _ = person
@@ -93,12 +88,7 @@ fn a_command_that_fails_is_told_what_it_did_not_see() {
     Person::each(|person| {
         person.write("project/.env", "A=b\n");
         let ran = person.script("run", "cat .env").run().expect_code(1);
-        let said = ran.err();
-        assert!(
-            said.contains("`.env` is hidden from this sandbox")
-                && said.contains("`--include .env`"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.said("is hidden from this sandbox", person.place().root()), @"glovebox: `.env` is hidden from this sandbox: `--include .env` shows it");
         let ran = person.script("run", "true").run().expect_code(0);
         assert!(!ran.err().contains("failed"), "{ran}");
         let ran = person.script("run --include .env", "cat .env; false").run();

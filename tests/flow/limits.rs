@@ -1,5 +1,6 @@
 //! Limits as people meet them: what they are when nobody sets any, and what goes on when one is reached.
 
+use crate::workspace::told;
 use serde_json::Value;
 use std::fs;
 use std::str::FromStr as _;
@@ -73,10 +74,10 @@ fn each_program_may_have_as_many_open_files_as_the_limit_says() {
             .line("run --open-files 3 -- true")
             .run()
             .expect_code(125);
-        assert!(
-            wrong.err().contains("write a number from 16 to 1048576"),
-            "{wrong}"
-        );
+        insta::assert_snapshot!(wrong.failure(person.place().root()), @"
+        error: --open-files: `3` open files are too few or too many
+        hint: write a number from 16 to 1048576, or `none` for 16384
+        ");
     });
 }
 
@@ -117,19 +118,14 @@ fn too_much_memory_ends_the_command_and_not_the_sandbox() {
             .expect_code(0);
         // Reads what `tail` holds byte by byte, and ends with it.
         let hold = "head -c 600M /dev/zero | tail -c 600M | read -r held; exit 1";
-        for script in [hold.to_owned(), format!("({hold}) & wait; exit 2")] {
-            let ran = person.script("exec work", &script).run();
+        let said = [hold.to_owned(), format!("({hold}) & wait; exit 2")].map(|script| {
             // The kernel ends one process, the watch ends the command with all it started.
-            assert!(
-                ran.err().contains("--memory"),
-                "as {}: {ran}",
-                person.name()
-            );
-            assert!(
-                ran.err().contains("the memory limit of 200MiB was reached"),
-                "{ran}"
-            );
-        }
+            told(person, &person.script("exec work", &script).run())
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        glovebox: the memory limit of 200MiB was reached: raise it with --memory
+        glovebox: the memory limit of 200MiB was reached: raise it with --memory
+        ");
         let ran = person
             .script("exec work", "echo alive")
             .run()

@@ -63,22 +63,38 @@ fn wrong_words() {
 #[test]
 fn a_configuration_with_a_mistake() {
     Person::each(|person| {
-        let table: [(&str, &[&str]); 6] = [
-            (
-                "memroy = \"1GiB\"\n",
-                &["memroy", "`memory`", "glovebox.toml"],
-            ),
-            ("memory = \"plenty\"\n", &["plenty", "glovebox.toml"]),
-            ("memory = \n", &["glovebox.toml"]),
-            ("backend = \"cloud\"\n", &["cloud", "native"]),
-            ("net = 5\n", &["net"]),
-            ("\0\u{1}\n", &["glovebox.toml"]),
-        ];
-        for (text, words) in table {
+        let root = person.place().root();
+        let said = [
+            "memroy = \"1GiB\"\n",
+            "memory = \"plenty\"\n",
+            "memory = \n",
+            "backend = \"cloud\"\n",
+            "net = 5\n",
+            "\0\u{1}\n",
+        ]
+        .map(|text| {
             person.write("project/glovebox.toml", text);
-            expect_sentence(&person.line("run -- true").run(), 125, words);
-            expect_sentence(&person.line("start box").run(), 2, words);
-        }
+            let ran = person.line("run -- true").run();
+            expect_sentence(&ran, 125, &[]);
+            let started = person.line("start box").run();
+            expect_sentence(&started, 2, &[]);
+            assert_eq!(started.err(), ran.err());
+            ran.shown_err(root)
+        });
+        insta::assert_snapshot!(said.concat(), @"
+        error: [ROOT]/project/glovebox.toml:1: unknown key `memroy`
+        hint: did you mean `memory`?
+        error: [ROOT]/project/glovebox.toml:1: `memory`: `plenty` is not a size; write a size like 512MiB, 1GiB, 64k or 1500000, or `none` for no limit
+        hint: correct the file, or pass `--no-config` to go without it
+        error: [ROOT]/project/glovebox.toml:1: string values must be quoted, expected literal string
+        hint: correct the file, or pass `--no-config` to go without it
+        error: [ROOT]/project/glovebox.toml:1: `backend`: `cloud` is not a backend; use `native`, `host` or `command`
+        hint: correct the file, or pass `--no-config` to go without it
+        error: [ROOT]/project/glovebox.toml:1: `net`: `5` is not a network mode; use `none`, `egress` or `host`
+        hint: correct the file, or pass `--no-config` to go without it
+        error: [ROOT]/project/glovebox.toml:1: key with no value, expected `=`
+        hint: correct the file, or pass `--no-config` to go without it
+        ");
         fs::remove_file(person.project().join("glovebox.toml")).unwrap();
         person.write("home/bad.toml", [0xff, 0xfe, 0]);
         let config = person.place().home().join("bad.toml");
@@ -87,15 +103,25 @@ fn a_configuration_with_a_mistake() {
             .args([&config])
             .args(["--", "true"])
             .run();
-        expect_sentence(&ran, 125, &["bad.toml"]);
+        expect_sentence(&ran, 125, &[]);
+        insta::assert_snapshot!(ran.shown_err(root), @"error: cannot read [ROOT]/home/bad.toml: stream did not contain valid UTF-8");
         let ran = person
             .line("run -- true")
             .env("GLOVEBOX_MEMORY", "plenty")
             .run();
-        expect_sentence(&ran, 125, &["GLOVEBOX_MEMORY", "plenty"]);
+        expect_sentence(&ran, 125, &[]);
+        insta::assert_snapshot!(ran.shown_err(root), @"
+        error: $GLOVEBOX_MEMORY: `plenty` is not a size; write a size like 512MiB, 1GiB, 64k or 1500000, or `none` for no limit
+        hint: correct $GLOVEBOX_MEMORY, or unset it
+        ");
         // A NUL byte cannot be an argument; from a file it can come.
         person.write("project/glovebox.toml", "env = [\"A=x\\u0000y\"]\n");
-        expect_sentence(&person.line("run -- true").run(), 125, &["NUL"]);
+        let ran = person.line("run -- true").run();
+        expect_sentence(&ran, 125, &[]);
+        insta::assert_snapshot!(ran.shown_err(root), @"
+        error: [ROOT]/project/glovebox.toml:1: `env`: a variable cannot contain a NUL byte
+        hint: correct the file, or pass `--no-config` to go without it
+        ");
         person.assert_nothing_left();
     });
 }
@@ -117,7 +143,11 @@ fn an_unreadable_project() {
             .args(["--", "true"])
             .run();
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
-        expect_sentence(&ran, 125, &["closed", "ermission denied"]);
+        expect_sentence(&ran, 125, &[]);
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"
+        error: cannot read the project directory [ROOT]/closed: Permission denied
+        hint: make it readable for you, or name another with -C DIR
+        ");
     });
 }
 
@@ -144,10 +174,20 @@ fn a_deleted_directory() {
             call.command = shell;
             call
         };
-        expect_sentence(&call("run -- true").run(), 125, &["directory"]);
+        let ran = call("run -- true").run();
+        expect_sentence(&ran, 125, &[]);
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"
+        error: the current directory does not exist any more
+        hint: change to your project, or pass -C DIR
+        ");
         fs::create_dir(&gone).unwrap();
         person.own(&gone);
-        expect_sentence(&call("start box").run(), 2, &["directory"]);
+        let ran = call("start box").run();
+        expect_sentence(&ran, 2, &[]);
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"
+        error: the current directory does not exist any more
+        hint: change to your project, or pass -C DIR
+        ");
         // What needs no project needs no directory.
         fs::create_dir(&gone).unwrap();
         person.own(&gone);
@@ -165,12 +205,21 @@ fn a_state_directory_that_others_could_have_made() {
         person.own(&open);
         symlink(person.place().home(), root.join("link")).unwrap();
         person.write("file", "");
-        for name in ["open", "link", "file"] {
+        let said = ["open", "link", "file"].map(|name| {
             let ran = person
                 .line("run -- true")
                 .env("GLOVEBOX_STATE", root.join(name))
                 .run();
-            expect_sentence(&ran, 125, &[name]);
-        }
+            expect_sentence(&ran, 125, &[]);
+            ran.shown_err(root)
+        });
+        insta::assert_snapshot!(said.concat(), @"
+        error: will not use [ROOT]/open for state: others may write to it
+        hint: chmod 700 [ROOT]/open
+        error: will not use [ROOT]/link for state: it is not a directory
+        hint: remove it, or choose another state directory
+        error: will not use [ROOT]/file for state: it is not a directory
+        hint: remove it, or choose another state directory
+        ");
     });
 }

@@ -1,6 +1,7 @@
 //! `--nested`: programs that bring a sandbox of their own work inside, and Glovebox's limits and endings hold for
 //! what they start.
 
+use crate::workspace::told;
 use serde_json::Value;
 use std::time::Duration;
 use testkit::{Person, Process, await_sleepers, has_program, marker, skip, wait_until};
@@ -45,7 +46,7 @@ fn bubblewrap_works_inside_with_nested_and_not_without() {
         assert_eq!(lines.next(), Some("2 in a nested sandbox"), "{ran}");
         let seen: u32 = lines.next().unwrap().trim().parse().unwrap();
         assert!(seen <= 5, "{ran}");
-        assert!(ran.err().contains(WARNING), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"warning: --nested lets commands make namespaces: they reach much more of the kernel, and Landlock is not on them");
 
         let ran = person.script("run", &script).run();
         assert_ne!(ran.code, 0, "{ran}");
@@ -101,17 +102,22 @@ fn the_report_and_info_say_it() {
         assert!(!plain.to_string().contains("NESTED"), "{plain}");
 
         let ran = person.line("start --nested box").run().expect_code(0);
-        assert!(ran.err().contains(WARNING), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"
+        warning: --nested lets commands make namespaces: they reach much more of the kernel, and Landlock is not on them
+        glovebox: sandbox `box` is ready
+        glovebox: `glovebox exec box -- COMMAND` runs something in it
+        ");
         let info = person.line("info box").run().expect_code(0);
         assert!(info.out().contains("NESTED:"), "{info}");
         let listed = person.line("info box --json").run().expect_code(0);
         assert!(listed.out().contains("nested namespaces"), "{listed}");
         // Another setting than that of the sandbox which runs is named, and changes nothing.
         let ran = person.line("start box").run();
-        assert!(
-            ran.code != 0 && ran.err().contains("nested is true, asked for false"),
-            "{ran}"
-        );
+        assert_ne!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the sandbox `box` runs with other settings: nested is true, asked for false
+        hint: use it as it is with `glovebox exec box -- COMMAND`, or bring its changes back with `glovebox pull box` and end it with `glovebox kill box` first
+        ");
         let explained = person
             .line("run --nested --explain -- true")
             .run()
@@ -127,19 +133,26 @@ fn the_report_and_info_say_it() {
 #[test]
 fn what_does_not_go_with_it_is_refused_in_words() {
     Person::each(|person| {
-        for mode in ["pids", "none"] {
-            let ran = person
-                .line(&format!("run --nested --proc {mode} -- true"))
-                .run();
-            assert_eq!(ran.code, 125, "{ran}");
-            assert!(
-                ran.err().contains("nested namespaces need the whole /proc"),
-                "{ran}"
-            );
-        }
-        let ran = person.line("run --backend host --nested -- true").run();
-        assert_eq!(ran.code, 125, "{ran}");
-        assert!(ran.err().contains("--nested has no meaning"), "{ran}");
+        let said = [
+            "run --nested --proc pids -- true",
+            "run --nested --proc none -- true",
+            "run --backend host --nested -- true",
+        ]
+        .map(|line| {
+            let ran = person.line(line).run().expect_code(125);
+            format!("$ glovebox {line}\n{}", ran.failure(person.place().root()))
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        $ glovebox run --nested --proc pids -- true
+        error: nested namespaces need the whole /proc: programs that bring a sandbox of their own mount a new one, and the kernel refuses them one that shows more than they have
+        hint: leave out `--proc`, or `--nested`
+        $ glovebox run --nested --proc none -- true
+        error: nested namespaces need the whole /proc: programs that bring a sandbox of their own mount a new one, and the kernel refuses them one that shows more than they have
+        hint: leave out `--proc`, or `--nested`
+        $ glovebox run --backend host --nested -- true
+        error: --nested has no meaning with the backend `host`
+        hint: choose the backend it belongs to with `--backend`, or leave it out
+        ");
         person.assert_nothing_left();
     });
 }
@@ -148,18 +161,17 @@ fn what_does_not_go_with_it_is_refused_in_words() {
 fn a_project_cannot_ask_for_it_without_consent() {
     Person::each(|person| {
         person.write("project/glovebox.toml", "nested = true\n");
-        let ran = person.line("run -- true").run();
-        assert_eq!(ran.code, 125, "{ran}");
-        assert!(
-            ran.err().contains("glovebox.toml:1") && ran.err().contains("nested"),
-            "{ran}"
-        );
+        let ran = person.line("run -- true").run().expect_code(125);
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: [ROOT]/project/glovebox.toml:1: `nested = true` lets commands make namespaces and so reach more of the kernel, and a project may not do that by itself
+        hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+        ");
         // The twins: with consent, and what only takes away.
         let ran = person
             .line("run --trust-config -- true")
             .run()
             .expect_code(0);
-        assert!(ran.err().contains(WARNING), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"warning: --nested lets commands make namespaces: they reach much more of the kernel, and Landlock is not on them");
         person.write("project/glovebox.toml", "nested = false\n");
         let ran = person.line("run -- true").run().expect_code(0);
         assert!(!ran.err().contains(WARNING), "{ran}");

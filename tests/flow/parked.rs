@@ -280,10 +280,11 @@ fn parked_changes_are_bounded_in_time_and_number() {
         let _ = parked(person);
         set(&mut status, at - day_ms);
         let ran = person.line("list").run().expect_code(0);
-        assert!(
-            ran.err().contains(&name) && ran.err().contains("dropped"),
-            "{ran}"
-        );
+        assert!(ran.err().contains(&name), "{ran}");
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"
+        warning: the changes parked as `run-[RANDOM]` were dropped: nobody took them over for a day
+        glovebox: there are no sandboxes; `glovebox start NAME` makes one
+        ");
         person.assert_nothing_left();
 
         let mut dropped = String::new();

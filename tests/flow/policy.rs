@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
-use testkit::{Person, Process, marker, wait_until};
+use testkit::{Person, Process, filters, marker, wait_until};
 
 /// `glovebox call ... --json`: its answer and exit code.
 fn call(person: &Person, tool: &str, arguments: &Value, flags: &str) -> (Value, i32) {
@@ -78,7 +78,7 @@ fn local_calls_work_on_the_project_itself_and_say_so() {
             .glovebox(["call", "Write", &write, "--local"])
             .run()
             .expect_code(0);
-        assert!(ran.err().contains("no walls"), "{ran}");
+        insta::assert_snapshot!(ran.said("no walls", person.place().root()), @"warning: --local has no walls: the tool works as you, on your own files, with your network");
         assert_eq!(
             fs::read_to_string(person.project().join("new")).unwrap(),
             "x\n"
@@ -119,11 +119,7 @@ fn local_calls_follow_the_settings_of_sandboxes() {
         };
         let ran = local("echo $COLOUR").expect_code(0);
         assert!(ran.out().contains("teal"), "{ran}");
-        assert!(
-            ran.err()
-                .contains("the memory limit of 1 GiB does not hold here"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.said("does not hold", person.place().root()), @"warning: the memory limit of 1 GiB does not hold here: the host backend has no walls");
         let begun = Instant::now();
         let ran = local("sleep 60");
         assert_ne!(ran.code, 0, "{ran}");
@@ -173,7 +169,10 @@ fn toolsets_decide_which_tools_there_are_and_read_only_ones_have_a_read_only_wor
             .line("call Read --toolset reserch")
             .run()
             .expect_code(2);
-        assert!(ran.err().contains("did you mean `research`?"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: there is no toolset `reserch`; did you mean `research`?
+        hint: `glovebox tools` shows the toolsets
+        ");
         let tools = person
             .line("tools --toolset safe")
             .run()
@@ -202,38 +201,33 @@ fn rules_come_from_configuration_and_every_decision_is_explained() {
         let why: Value = serde_json::from_slice(&why.stdout).unwrap();
         assert_eq!(why["data"]["rule"], "default");
         assert_eq!(why["data"]["summary"], "TOKEN=[hidden] true");
-        for (tool, arguments, rule) in [
-            (
-                "Bash",
-                json!({ "cmd": "true; rm -rf x" }),
-                "deny Bash(rm *)",
-            ),
-            (
-                "Bash",
-                json!({ "command": "git push origin" }),
-                "ask Bash(git push *)",
-            ),
+        let root = person.place().root();
+        let mut told = String::new();
+        for (tool, arguments) in [
+            ("Bash", json!({ "cmd": "true; rm -rf x" })),
+            ("Bash", json!({ "command": "git push origin" })),
             (
                 "Code",
                 json!({ "language": "sh", "script": "cd src\nrm -rf x" }),
-                "deny Bash(rm *)",
             ),
             (
                 "Code",
                 json!({ "language": "bash", "source": "git push", "session": "s" }),
-                "ask Bash(git push *)",
             ),
-            (
-                "file_read",
-                json!({ "file_path": "./key" }),
-                "deny Read(**/key)",
-            ),
+            ("file_read", json!({ "file_path": "./key" })),
         ] {
             let (refused, code) = call(person, tool, &arguments, "");
-            let message = refused["error"]["message"].as_str().unwrap();
-            assert!(code == 3 && message.contains(rule), "{refused}");
-            assert!(message.contains("glovebox.toml"), "{message}");
+            assert_eq!(code, 3, "{refused}");
+            told.push_str(refused["error"]["message"].as_str().unwrap());
+            told.push('\n');
         }
+        insta::assert_snapshot!(filters(&told, root), @"
+        Bash is refused by the rule `deny Bash(rm *)` ([ROOT]/project/glovebox.toml)
+        Bash needs somebody's word by the rule `ask Bash(git push *)` ([ROOT]/project/glovebox.toml), and there is nobody to ask
+        Code is refused by the rule `deny Bash(rm *)` ([ROOT]/project/glovebox.toml)
+        Code needs somebody's word by the rule `ask Bash(git push *)` ([ROOT]/project/glovebox.toml), and there is nobody to ask
+        Read is refused by the rule `deny Read(**/key)` ([ROOT]/project/glovebox.toml)
+        ");
         assert_eq!(call(person, "Edit", &json!({ "path": "key" }), "").1, 3);
         let journal = person.place().state().join("decisions.jsonl");
         let mode = fs::metadata(&journal).unwrap().permissions().mode();
@@ -246,21 +240,33 @@ fn rules_come_from_configuration_and_every_decision_is_explained() {
         let _ = person.line("why call-none").run().expect_code(6);
         person.assert_nothing_left();
 
-        for (text, part) in [
-            ("policy.deny = [\"Bsah(x)\"]", "did you mean `Bash`?"),
-            ("toolset = \"pln\"", "did you mean `plan`?"),
-            ("toolsets.x = [\"Nothing\"]", "the tools are"),
-            ("toolsets.safe = [\"Read\"]", "is a shipped one"),
-            ("toolsets = [\"Read\"]", "cannot be that"),
-            ("policy.alow = [\"Read\"]", "unknown key `policy.alow`"),
-        ] {
+        let said = [
+            "policy.deny = [\"Bsah(x)\"]",
+            "toolset = \"pln\"",
+            "toolsets.x = [\"Nothing\"]",
+            "toolsets.safe = [\"Read\"]",
+            "toolsets = [\"Read\"]",
+            "policy.alow = [\"Read\"]",
+        ]
+        .map(|text| {
             person.write("project/glovebox.toml", format!("{text}\n"));
             let ran = person.line("call List").run().expect_code(2);
-            assert!(
-                ran.err().contains(part) && ran.err().contains("glovebox.toml:1"),
-                "{ran}"
-            );
-        }
+            ran.failure(root)
+        });
+        insta::assert_snapshot!(said.join("\n"), @r#"
+        error: [ROOT]/project/glovebox.toml:1: `policy.deny`: there is no tool `Bsah`; did you mean `Bash`?
+        hint: correct the file, or pass `--no-config` to go without it
+        error: [ROOT]/project/glovebox.toml:1: `toolset`: there is no toolset `pln`; did you mean `plan`?
+        hint: correct the file, or pass `--no-config` to go without it
+        error: [ROOT]/project/glovebox.toml:1: `toolsets`: there is no tool `Nothing`; the tools are Bash, Job, Read, Write, Edit, Delete, List, Glob, Grep, Code, RunJS, Spawn, Sandboxes, SandboxExec, SandboxKill
+        hint: correct the file, or pass `--no-config` to go without it
+        error: [ROOT]/project/glovebox.toml:1: `toolsets`: the toolset `safe` is a shipped one; choose another name
+        hint: correct the file, or pass `--no-config` to go without it
+        error: [ROOT]/project/glovebox.toml:1: `toolsets` cannot be that
+        hint: write a table: `[toolsets]`, and below it `docs = ["Read", "Grep"]`
+        error: [ROOT]/project/glovebox.toml:1: unknown key `policy.alow`
+        hint: did you mean `policy.allow`?
+        "#);
         // A project may forbid and not permit.
         for text in ["policy.allow = [\"Bash\"]", "toolset = \"full\"\n"] {
             person.write("project/glovebox.toml", text);
@@ -302,11 +308,11 @@ fn a_sandbox_beside_a_session_lacks_its_secrets_and_what_was_opened_for_it_since
             "{made}"
         );
         let text = made["text"].as_str().unwrap();
-        assert!(
-            text.contains("secrets are not in it: API_TOKEN")
-                && text.contains("closed there: b.test:81"),
-            "{text}"
-        );
+        insta::assert_snapshot!(filters(text, person.place().root()), @"
+        [sandbox spawn-[RANDOM] is ready; it ends with this session]
+        [this session's secrets are not in it: API_TOKEN]
+        [hosts that were opened for this session since its start are closed there: b.test:81=127.0.0.1]
+        ");
         // It is as it was told: what the session had at its start is there, and nothing else is.
         let line =
             "getent hosts a.test > /dev/null && ! getent hosts b.test && test -z \"$API_TOKEN\"";
@@ -338,8 +344,8 @@ fn sandboxes_are_made_beside_a_session_only_where_allowed_never_wider_and_end_wi
             refused["error"]["message"].as_str().unwrap().to_owned()
         };
         refusal(json!({}), "--sandbox work", 3);
-        assert!(refusal(json!({ "network": true }), full, 3).contains("network"));
-        assert!(refusal(json!({ "memory_mib": 513 }), full, 3).contains("memory_mib"));
+        insta::assert_snapshot!(refusal(json!({ "network": true }), full, 3), @"`network` would be more than this session has: this session has none");
+        insta::assert_snapshot!(refusal(json!({ "memory_mib": 513 }), full, 3), @"`memory_mib` would be more than this session has: this session has 512");
 
         let spawn = |arguments: Value| {
             let (made, code) = call(person, "Spawn", &arguments, full);
@@ -376,7 +382,7 @@ fn sandboxes_are_made_beside_a_session_only_where_allowed_never_wider_and_end_wi
         let more: Vec<String> = (0..3)
             .map(|_| spawn(json!({ "workspace": "empty" })))
             .collect();
-        assert!(refusal(json!({}), full, 5).contains("has 4 sandboxes"));
+        insta::assert_snapshot!(refusal(json!({}), full, 5), @"this session has 4 sandboxes beside its own already");
         let kill = json!({ "name": more[0] });
         assert_eq!(call(person, "SandboxKill", &kill, full).1, 0);
         let kept = spawn(json!({ "keep": true, "workspace": "read-only" }));

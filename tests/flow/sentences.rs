@@ -41,17 +41,15 @@ fn a_fork_that_was_never_started_says_so() {
     Person::each(|person| {
         let _ = person.line("start -q box").run().expect_code(0);
         let ran = person.line("fork --no-start box twin").run().expect_code(0);
-        assert!(
-            ran.err().contains("`glovebox start twin` brings it up"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"
+        glovebox: sandbox `twin` is made, with the files of `box` at checkpoint v1
+        glovebox: `glovebox start twin` brings it up
+        ");
         let ran = person.line("exec twin -- true").run().expect_code(125);
-        assert!(ran.err().contains("it has not been started yet"), "{ran}");
-        assert!(
-            ran.err().contains("`glovebox start twin` starts it"),
-            "{ran}"
-        );
-        assert!(!ran.err().contains("died"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the sandbox `twin` is not running: it has not been started yet
+        hint: `glovebox start twin` starts it, `glovebox kill twin` removes it
+        ");
         let _ = person.line("start -q twin").run().expect_code(0);
         let _ = person.line("exec twin -- true").run().expect_code(0);
         let _ = person.line("kill box twin").run().expect_code(0);
@@ -69,14 +67,10 @@ fn a_fork_of_a_busy_sandbox_names_flags_that_exist() {
             .run()
             .expect_code(0);
         let ran = person.line("fork box twin").run().expect_code(5);
-        assert!(
-            ran.err().contains("`glovebox checkpoint box --live`"),
-            "{ran}"
-        );
-        assert!(
-            ran.err().contains("`glovebox fork box twin --from ID`"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: something runs in the sandbox, and would lose its files
+        hint: wait for it or end it (`glovebox logs box` lists what runs), or fork from a copy of the files: `glovebox checkpoint box --live`, then `glovebox fork box twin --from ID`, the id it names
+        ");
         // What it says works.
         let _ = person.line("checkpoint box --live").run().expect_code(0);
         let _ = person.line("fork box twin --from v1").run().expect_code(0);
@@ -95,10 +89,11 @@ fn a_path_that_is_nowhere_is_said() {
             .run()
             .expect_code(0);
         let ran = person.line("diff box no/such").run().expect_code(6);
-        assert!(
-            ran.err().contains("`no/such`") && ran.stdout.is_empty(),
-            "{ran}"
-        );
+        assert!(ran.stdout.is_empty(), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: there is no path `no/such` in the project, nor among the changes
+        hint: paths are relative to the workspace; without a path, all changes are shown
+        ");
         let ran = person
             .line("diff --json box there.txt no/such")
             .run()
@@ -136,16 +131,19 @@ fn a_tab_in_a_shown_patch_is_a_tab() {
 #[test]
 fn memory_that_is_too_small_names_the_least() {
     Person::each(|person| {
-        for (line, code) in [
-            ("run --memory 1k -- true", 125),
-            ("start --memory 4MiB box", 2),
-        ] {
-            let ran = person.line(line).run().expect_code(code);
-            assert!(
-                ran.err().contains("too small") && ran.err().contains("8 MiB"),
-                "{ran}"
-            );
-        }
+        let ran = person
+            .line("run --memory 1k -- true")
+            .run()
+            .expect_code(125);
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: a memory limit of 1 KiB is too small: a sandbox does not start in it
+        hint: give it at least 8 MiB, as in `--memory 8MiB`
+        ");
+        let ran = person.line("start --memory 4MiB box").run().expect_code(2);
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: a memory limit of 4 MiB is too small: a sandbox does not start in it
+        hint: give it at least 8 MiB, as in `--memory 8MiB`
+        ");
         let _ = person
             .line("run --memory 8MiB -- true")
             .run()
@@ -169,8 +167,11 @@ fn amounts_are_written_for_people() {
             .script("run --disk 8MiB", "head -c 50000000 /dev/zero > a; sleep 5")
             .run();
         assert!(!ran.err().contains("8388608"), "{ran}");
-        let sentence = person.line("run --memory 1k -- true").run().err();
-        assert!(sentence.contains("1 KiB"), "{sentence}");
+        let ran = person.line("run --memory 1k -- true").run();
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: a memory limit of 1 KiB is too small: a sandbox does not start in it
+        hint: give it at least 8 MiB, as in `--memory 8MiB`
+        ");
     });
 }
 
@@ -234,7 +235,10 @@ fn a_state_directory_that_others_may_read_is_made_private() {
         // What others could have written to is not trusted.
         fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
         let ran = person.line("list").run().expect_code(3);
-        assert!(ran.err().contains("others may write to it"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: will not use [ROOT]/state for state: others may write to it
+        hint: chmod 700 [ROOT]/state
+        ");
         fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
         // Nor is a directory of something else closed by mistake.
         let documents = person.write("documents/letter", "text");
@@ -245,7 +249,10 @@ fn a_state_directory_that_others_may_read_is_made_private() {
             .env("GLOVEBOX_STATE", documents)
             .run()
             .expect_code(3);
-        assert!(ran.err().contains("holds something else"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: will not use [ROOT]/documents for state: others may look into it, and it holds something else
+        hint: name an empty directory, or chmod 700 [ROOT]/documents
+        ");
         assert_eq!(
             fs::metadata(documents).unwrap().permissions().mode() & 0o777,
             0o755
@@ -275,7 +282,7 @@ fn the_doctor_knows_the_inside() {
             !ran.out().contains("sudo") && !ran.out().contains("fix:"),
             "{ran}"
         );
-        assert!(ran.err().contains("no further one can be made"), "{ran}");
+        insta::assert_snapshot!(ran.said("no further one", person.place().root()), @"hint: this is the inside of a Glovebox sandbox, and a wall of it is that no further one can be made there; run the command as it is");
         let ran = person.line("doctor --json").run();
         assert!(ran.out().contains(r#""inside_sandbox":false"#), "{ran}");
     });

@@ -96,10 +96,16 @@ fn leaving_a_shell_lets_it_run_and_coming_back_finds_it() {
 fn a_terminal_needs_a_terminal() {
     Person::each(|person| {
         let ran = person.line("run --tty -- true").run().expect_code(125);
-        assert!(ran.err().contains("not a terminal"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: standard input is not a terminal
+        hint: run it from a terminal, or leave --tty out
+        ");
         let _ = person.line("start box").run().expect_code(0);
         let ran = person.line("attach box").run().expect_code(2);
-        assert!(ran.err().contains("terminal"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: a shell needs a terminal, and standard input is none
+        hint: run single commands with `glovebox exec NAME -- COMMAND`
+        ");
         let _ = person.line("kill box").run().expect_code(0);
         person.assert_nothing_left();
     });

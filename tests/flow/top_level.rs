@@ -1,6 +1,6 @@
 //! The workspace is the top of the git working tree, and a command starts where the user stands in it.
 
-use super::workspace::on_the_host;
+use super::workspace::{on_the_host, told};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
@@ -109,7 +109,10 @@ fn rules_of_the_project_are_those_of_the_workspace() {
             .dir(&a)
             .run()
             .expect_code(125);
-        assert!(ran.err().contains("glovebox.toml:1"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: [ROOT]/project/glovebox.toml:1: `net = host` opens your network, and a project may not do that by itself
+        hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+        ");
         // A directory with rules of its own is a project.
         person.write("project/crates/a/glovebox.toml", "pids = 100\n");
         let ran = person
@@ -137,10 +140,7 @@ fn a_home_under_version_control_is_not_the_workspace() {
             .run()
             .expect_code(0);
         assert_eq!(ran.out(), "/workspace\nfile\n", "{ran}");
-        assert!(
-            ran.err().contains("not the top of its git repository"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: the workspace is [ROOT]/home/work, not the top of its git repository: the home directory [ROOT]/home holds far more than a project");
     });
 }
 
@@ -220,7 +220,7 @@ fn git_works_in_a_linked_working_tree_and_in_a_submodule() {
             .dir(root.join("thief"))
             .run();
         assert_eq!(ran.out(), ".\n..\n.git\n", "{ran}");
-        assert!(ran.err().contains("does not name this project"), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: git does not work inside: the repository [ROOT]/project/.git does not name this project; `--grant` shows it nevertheless");
     });
 }
 

@@ -37,19 +37,16 @@ fn what_is_stopped_keeps_its_files_and_goes_on() {
             let is_ready = || person.line("exec box -- test -e /tmp/ready").run().code == 0;
             assert!(wait_until(Duration::from_secs(20), is_ready));
             let ran = person.line("stop box").run().expect_code(0);
-            assert!(
-                ran.err().contains("`glovebox start box` takes it up again"),
-                "{ran}"
-            );
+            insta::assert_snapshot!(ran.shown_err(person.place().root()), @"glovebox: sandbox `box` is stopped; `glovebox start box` takes it up again");
             let _ = job.join().unwrap();
         });
         assert!(Process::mentioning(&mark).is_empty());
         assert!(person.line("list").run().out().contains("stopped"));
         let ran = person.line("exec box -- true").run().expect_code(125);
-        assert!(
-            ran.err().contains("glovebox stop") && ran.err().contains("glovebox start box"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the sandbox `box` is not running: it was stopped with `glovebox stop`
+        hint: `glovebox start box` brings it back, `glovebox kill box` removes it
+        ");
         // Its changes can be looked at meanwhile, and stopping again is no error.
         assert!(
             person
@@ -74,7 +71,10 @@ fn what_is_stopped_keeps_its_files_and_goes_on() {
             .run()
             .expect_code(0);
         let ran = person.line("stop bare").run().expect_code(1);
-        assert!(ran.err().contains("would go with its processes"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the files of `bare` would go with its processes, so it was not stopped
+        hint: `glovebox pull bare` brings its changes back; `glovebox kill bare` ends it with all it holds
+        ");
         let _ = person.line("exec bare -- true").run().expect_code(0);
         let _ = person.line("kill --all").run().expect_code(0);
         person.assert_nothing_left();
@@ -96,10 +96,7 @@ fn one_job_is_ended_and_the_others_go_on() {
         let lives = |mark: &str| !Process::mentioning(mark).is_empty();
         assert!(lives(&first) && lives(&second));
         let ran = person.line("kill box --job 1").run().expect_code(0);
-        assert!(
-            ran.err().contains("job 1 of sandbox `box` is ended"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"glovebox: job 1 of sandbox `box` is ended");
         assert!(!lives(&first) && lives(&second));
         let ran = person.line("kill --json box --job 1").run().expect_code(0);
         assert!(ran.out().contains(r#""was_running":false"#), "{ran}");
@@ -129,7 +126,10 @@ fn a_sandbox_gets_another_name() {
             .run()
             .expect_code(0);
         let ran = person.line("rename old new").run().expect_code(5);
-        assert!(ran.err().contains("`glovebox stop old`"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: the sandbox `old` runs, and its processes know it by its name
+        hint: `glovebox stop old` ends them and keeps its files; then rename it
+        ");
         let _ = person.line("stop old").run().expect_code(0);
         let _ = person.line("start -q other").run().expect_code(0);
         let _ = person.line("rename old other").run().expect_code(3);
@@ -178,7 +178,7 @@ fn files_are_copied_both_ways_as_they_are() {
             .line(&format!("cp {source_text} box:/tmp/there.bin"))
             .run()
             .expect_code(0);
-        assert!(ran.err().contains("copied 1 file"), "{ran}");
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"glovebox: copied 1 file (2.9 MiB)");
         let ran = person
             .line("exec box -- stat -c %a:%s /tmp/there.bin")
             .run()
@@ -217,7 +217,10 @@ fn files_are_copied_both_ways_as_they_are() {
             .line(&format!("cp {source_text} box:/no/such/place"))
             .run()
             .expect_code(6);
-        assert!(ran.err().contains("/no/such"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: cannot write `/no/such/glovebox-cp-[RANDOM]`: it does not exist
+        hint: `glovebox exec box -- ls` shows what is there
+        ");
         let _ = person.line("cp box:/no/such .").run().expect_code(6);
         let _ = person
             .line("cp box:/tmp/there.bin /no/such/place")
@@ -285,7 +288,10 @@ fn directories_are_copied_both_ways_without_following_links() {
             .expect_code(0);
         let back = person.place().root().join("project/back");
         let ran = person.line("cp box:/tmp/copy back").run().expect_code(0);
-        assert!(ran.err().contains("out: not copied"), "{ran}");
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"
+        warning: out: not copied, a link that leads out of the workspace
+        glovebox: copied 3 files (30 B)
+        ");
         assert_eq!(
             fs::read_to_string(back.join("deep/er/file")).unwrap(),
             "new"
@@ -386,7 +392,10 @@ fn what_is_over_is_thrown_away_when_it_is_wanted() {
         let _ = person.line("stop -q old new").run().expect_code(0);
         age(person, "old", 3 * day);
         let ran = person.line("prune").run().expect_code(2);
-        assert!(ran.err().contains("--yes"), "{ran}");
+        insta::assert_snapshot!(ran.failure(person.place().root()), @"
+        error: 2 sandboxes would be removed, and there is no terminal to ask on
+        hint: say so with --yes; `glovebox list` shows what is stopped or lost
+        ");
         let ran = person
             .line("prune --json --yes --older-than 2d")
             .run()
@@ -410,7 +419,7 @@ fn what_is_over_is_thrown_away_when_it_is_wanted() {
         assert_eq!(terminal.end(), 0);
         let _ = person.line("exec live -- true").run().expect_code(0);
         let ran = person.line("prune --yes").run().expect_code(0);
-        assert!(ran.err().contains("nothing to remove"), "{ran}");
+        insta::assert_snapshot!(ran.shown_err(person.place().root()), @"glovebox: there was nothing to remove");
         let _ = person.line("kill live").run().expect_code(0);
         person.assert_nothing_left();
     });

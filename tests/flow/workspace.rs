@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
-use testkit::{Person, has_program, skip};
+use testkit::{Person, Ran, filters, has_program, skip};
 
 const MAKE: &str = "git init -q -b main . && git config user.name T && git config user.email t@example.org && \
     mkdir src && echo foo > src/x && echo y > y && echo a > a && echo c > c && git add . && git commit -q -m first";
@@ -59,6 +59,20 @@ pub(crate) fn on_the_host(person: &Person, dir: &Path, script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// What Glovebox itself has said on standard error, as a snapshot shows it: without what commands have written there,
+/// and without the lines that only some machines print.
+pub(crate) fn told(person: &Person, ran: &Ran) -> String {
+    const OWN: [&str; 5] = ["glovebox: ", "warning: ", "error: ", "hint: ", "  "];
+    const OF_MACHINE: [&str; 2] = ["glovebox: limits here: ", "glovebox: readable inside: "];
+    let begins = |line: &str, words: &[&str]| words.iter().any(|word| line.starts_with(word));
+    let err = ran.err();
+    let lines: Vec<&str> = err
+        .lines()
+        .filter(|line| begins(line, &OWN) && !begins(line, &OF_MACHINE))
+        .collect();
+    filters(&lines.join("\n"), person.place().root())
+}
+
 /// What the same work leaves when it is done outside.
 fn wanted(person: &Person, make: &str, work: &str) -> Tree {
     let dir = person.place().root().join("twin");
@@ -78,9 +92,15 @@ fn what_a_command_does_is_done_to_the_project() {
         on_the_host(person, &person.project(), MAKE);
         let ran = person.script("run --apply auto", WORK).run().expect_code(0);
         assert_eq!(look(&person.project()), wanted(person, MAKE, WORK), "{ran}");
-        for line in ["R a -> b", "M c", "M src/x", "D y"] {
-            assert!(ran.err().contains(&format!("  {line}\n")), "{line}: {ran}");
-        }
+        insta::assert_snapshot!(told(person, &ran), @"
+        glovebox: applied to [ROOT]/project: 2 modified, 1 deleted, 1 renamed
+          R a -> b
+          M c
+          M src/x
+          D y
+        warning: look at these before you use them:
+          c: became executable
+        ");
         assert_eq!(ran.out(), "");
         person.assert_nothing_left();
     });
@@ -107,13 +127,8 @@ fn a_patch_does_the_same_later() {
         assert_eq!(look(&person.project()), before);
         // What it is, where it is and what to do with it is said, also without a terminal.
         args.remove(1);
-        let told = person.glovebox(&args).run().expect_code(0);
-        for words in [
-            format!("6 changes in the patch {}", patch.display()),
-            format!("`git apply {}` takes them over", patch.display()),
-        ] {
-            assert!(told.err().contains(&words), "{words}: {told}");
-        }
+        let ran = person.glovebox(&args).run().expect_code(0);
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: 6 changes in the patch [ROOT]/home/p; `git apply [ROOT]/home/p` takes them over");
         on_the_host(
             person,
             &person.project(),
@@ -144,14 +159,13 @@ fn what_both_sides_changed_is_never_lost() {
         assert_eq!(read("x"), "mine\n", "{pulled}");
         assert_eq!(read("x.theirs"), "theirs\n", "{pulled}");
         assert_eq!(read("n"), "new\n", "{pulled}");
-        assert!(
-            pulled.err().contains("x: changed on both sides"),
-            "{pulled}"
-        );
-        assert!(
-            pulled.err().contains("glovebox pull box --force"),
-            "{pulled}"
-        );
+        insta::assert_snapshot!(pulled.shown_err(person.place().root()), @"
+        glovebox: applied to [ROOT]/project: 1 added
+        warning: 1 conflict; yours stayed as it is:
+          x: changed on both sides; the sandbox's is x.theirs
+        error: 1 path changed on both sides
+        hint: compare FILE with FILE.theirs, put both into the file with `glovebox pull box --merge`, or take the sandbox's with `glovebox pull box --force`
+        ");
         person.line("pull box --force").run().expect_code(0);
         assert_eq!(read("x"), "theirs\n");
         assert_eq!(read("x.orig"), "mine\n");
@@ -198,17 +212,27 @@ fn what_a_sandbox_plants_stays_in_it_and_is_named() {
             );
         }
         assert!(!outside.exists());
-        for named in [
-            "  evil: a link that leads out of the workspace",
-            "  up: a link that leads out of the workspace",
-            "  d/up: a link that leads out of the workspace",
-            "  .git: part of `.git`",
-            "  fifo: a device, FIFO or socket",
-            "  suid: ",
-            "  .github/workflows/ci.yml: runs on the host",
-        ] {
-            assert!(ran.err().contains(named), "{named}: {ran}");
-        }
+        insta::assert_snapshot!(told(person, &ran), @"
+        glovebox: applied to [ROOT]/project: 8 added
+          A .github
+          A .github/workflows
+          A .github/workflows/ci.yml
+          A d
+          A inside
+          A plain
+          A second
+          A suid
+        warning: look at these before you use them:
+          .github/workflows/ci.yml: runs on the host or steers what does (continuous integration and deployment run it)
+          second: had a setuid, setgid or sticky bit, which is dropped, has several names, which become files of their own, became executable
+          suid: had a setuid, setgid or sticky bit, which is dropped, has several names, which become files of their own, became executable
+        glovebox: 5 paths stay in the sandbox:
+          .git: part of `.git` or of the repository that it names, which never comes back
+          fifo: a device, FIFO or socket
+          d/up: a link that leads out of the workspace
+          evil: a link that leads out of the workspace
+          up: a link that leads out of the workspace
+        ");
         let mode = |name: &str| {
             fs::metadata(project.join(name))
                 .unwrap()
@@ -271,7 +295,10 @@ fn a_failed_end_keeps_the_sandbox_and_says_how_to_go_on() {
             )
             .run()
             .expect_code(9);
-        assert!(ran.err().contains("glovebox pull "), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"
+        error: cannot write the patch to /nonexistent/dir/p: No such file or directory
+        glovebox: the changes are parked for a day: `glovebox pull run-[RANDOM]` takes them over, `glovebox diff run-[RANDOM]` shows them
+        ");
     });
 }
 
@@ -297,13 +324,7 @@ fn failures_have_codes_and_stages() {
         assert_eq!(value["error"]["code"], "sync-failed", "{ran}");
         assert_eq!(value["error"]["direction"], "pull");
         assert_eq!(value["error"]["stage"], "apply");
-        assert!(
-            value["error"]["remedy"]
-                .as_str()
-                .unwrap()
-                .contains("glovebox pull box --branch b"),
-            "{ran}"
-        );
+        insta::assert_snapshot!(value["error"]["remedy"].as_str().unwrap(), @"run `git init` and commit first, or pull without `--branch`; nothing was changed and the sandbox is as it was; try again with `glovebox pull box --branch b`");
     });
 }
 
@@ -321,7 +342,13 @@ fn each_key_of_the_configuration_has_its_effect() {
         person.write(CONFIG, "[sync.pull]\nexclude = [\"*.log\"]\n");
         let ran = person.script("run --apply auto", work).run().expect_code(0);
         assert!(has("b.txt") && !has("a.log"), "{ran}");
-        assert!(ran.err().contains("a.log: excluded"), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"
+        glovebox: applied to [ROOT]/project: 1 added
+          A b.txt
+        glovebox: 2 paths stay in the sandbox:
+          a.log: excluded
+          keep.log: excluded
+        ");
         reset();
         person.write(
             CONFIG,
@@ -367,10 +394,7 @@ fn each_key_of_the_configuration_has_its_effect() {
             shown.out().contains("movie.mp4") && !shown.out().contains(".env"),
             "{shown}"
         );
-        assert!(
-            shown.err().contains("hidden from the sandbox: 1") && shown.err().contains(".env"),
-            "{shown}"
-        );
+        insta::assert_snapshot!(told(person, &shown), @"glovebox: hidden from the sandbox: 1 by a name like that of a secret (.env); --include PATTERN shows them");
         person.write(
             CONFIG,
             "[sync.push]\nexclude = [\"*.mp4\"]\ninclude = [\".env\"]\n",
@@ -391,19 +415,27 @@ fn each_key_of_the_configuration_has_its_effect() {
 
         // A project asks for less, never for more.
         person.write(CONFIG, "");
-        for text in [
+        let said = [
             "sync.on_success = true",
             "workspace = \"live\"",
             "[sync.push]\ninclude = [\".env\"]",
             "[sync.push]\nexclude = [\"!.env\"]",
-        ] {
+        ]
+        .map(|text| {
             person.write("project/glovebox.toml", text);
             let ran = person.line("run -- true").run().expect_code(125);
-            assert!(
-                ran.err().contains("may not do that by itself"),
-                "{text}: {ran}"
-            );
-        }
+            ran.failure(person.place().root())
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        error: [ROOT]/project/glovebox.toml:1: `sync.on_success = true` writes to your files without asking, and a project may not do that by itself
+        hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+        error: [ROOT]/project/glovebox.toml:1: `workspace = live` gives the sandbox your own files to write, and a project may not do that by itself
+        hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+        error: [ROOT]/project/glovebox.toml:2: `sync.push.include = .env` shows files that are hidden otherwise, and a project may not do that by itself
+        hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+        error: [ROOT]/project/glovebox.toml:2: `sync.push.exclude = !.env` takes back what another pattern excludes, and a project may not do that by itself
+        hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+        ");
         person.write("project/glovebox.toml", "[sync.push]\nexclude = [\"seen\"]");
         assert!(!list("run -q").out().contains("seen"));
     });
@@ -428,7 +460,10 @@ fn a_live_workspace_is_the_project_itself() {
             fs::read_to_string(person.project().join(".git/hooks/sample")).unwrap(),
             ""
         );
-        assert!(ran.err().contains("no wall around the project"), "{ran}");
+        insta::assert_snapshot!(told(person, &ran), @"
+        warning: --workspace live has no wall around the project: the command writes to your files at once
+        glovebox: `/workspace/.git/hooks` is read-only in this sandbox: commands can write below /workspace, /tmp and their home directory
+        ");
         person
             .line("run --workspace live --apply auto -- true")
             .run()

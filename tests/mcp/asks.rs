@@ -5,7 +5,7 @@ use crate::pipe::Pipe;
 use crate::site::{Site, TOKEN};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use testkit::{Person, installed};
+use testkit::{Person, filters, installed};
 
 fn project() -> Person {
     let person = Person::myself();
@@ -79,25 +79,38 @@ fn whatever_is_no_yes_is_a_no_and_a_call_given_up_takes_its_question_along() {
     let person = project();
     let mut pipe = Pipe::open_as(&person, "--sandbox box", &json!({ "elicitation": {} }));
     let touch = json!({ "command": "touch no" });
-    for reply in [
+    let refused = [
         json!({ "result": { "action": "accept", "content": { "allow": "true" } } }),
         json!({ "result": { "action": "accept", "content": { "allow": true, "also": 1 } } }),
         json!({ "result": { "action": "accept" } }),
         json!({ "result": { "action": "maybe", "content": { "allow": true } } }),
         json!({ "result": {} }),
         json!({ "error": { "code": -32603, "message": "\u{1b}[2Jno screen" } }),
-    ] {
+    ]
+    .map(|reply| {
         let (call, question, _) = ask(&mut pipe, "Bash", &touch);
         let mut message = reply.clone();
         message["jsonrpc"] = "2.0".into();
         message["id"] = question;
         pipe.say(&message);
         let (text, is_error) = answer(&mut pipe, call);
-        assert!(
-            is_error && text.contains("denied: ") && !text.contains('\u{1b}'),
-            "{reply}: {text}"
-        );
-    }
+        assert!(is_error && !text.contains('\u{1b}'), "{reply}: {text}");
+        text
+    });
+    insta::assert_snapshot!(filters(&refused.join("\n"), person.place().root()), @r"
+    Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
+    do it another way
+    Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
+    do it another way
+    Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
+    do it another way
+    Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
+    do it another way
+    Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
+    do it another way
+    Bash was asked about by the rule `ask Bash(touch *)` and denied: the client could not ask its user: Mcp error: -32603: \x1b[2Jno screen
+    do it another way
+    ");
 
     // Given up while it waits: the question goes with it, and the next call is served.
     let (call, question, _) = ask(&mut pipe, "Bash", &touch);
@@ -121,7 +134,11 @@ fn whatever_is_no_yes_is_a_no_and_a_call_given_up_takes_its_question_along() {
     // So it is with what a script calls.
     let script = json!({ "source": "(await tools.Bash({ command: 'touch yes' })).is_error" });
     let (call, question, message) = ask(&mut pipe, "RunJS", &script);
-    assert!(message.contains("touch yes"), "{message}");
+    insta::assert_snapshot!(filters(&message, person.place().root()), @r#"
+    Bash is to be called with {"command":"touch yes","background":false,"pty":false}
+
+    The rule `ask Bash(touch *)` ([ROOT]/project/glovebox.toml) asks about that. May this call be made?
+    "#);
     pipe.say(&json!({ "jsonrpc": "2.0", "id": question, "result": { "action": "accept", "content": { "allow": true } } }));
     let (text, is_error) = answer(&mut pipe, call);
     assert!(!is_error && text.starts_with("false"), "{text}");

@@ -62,14 +62,24 @@ fn only_who_shows_the_token_and_calls_it_by_its_name_is_served() {
 #[test]
 fn an_open_address_needs_a_token_and_a_token_needs_some_length() {
     let person = Person::myself();
+    let root = person.place().root();
     let ran = person.line("mcp --http 0.0.0.0:0").run().expect_code(3);
-    assert!(ran.err().contains("there is no token"), "{ran}");
+    insta::assert_snapshot!(ran.failure(root), @"
+    error: 0.0.0.0:0 can be reached from other machines, and there is no token
+    hint: set a token (GLOVEBOX_MCP_TOKEN or `--token-file`), or serve on 127.0.0.1
+    ");
     let ran = person.line("mcp --http 0.0.0.0:0 --no-token").run();
-    assert!(ran.expect_code(3).err().contains("there is no token"));
+    insta::assert_snapshot!(ran.expect_code(3).failure(root), @"
+    error: 0.0.0.0:0 can be reached from other machines, and there is no token
+    hint: set a token (GLOVEBOX_MCP_TOKEN or `--token-file`), or serve on 127.0.0.1
+    ");
     let short = person
         .line("mcp --http 127.0.0.1:0")
         .env("GLOVEBOX_MCP_TOKEN", "short");
-    assert!(short.run().expect_code(2).err().contains("at least 16"));
+    insta::assert_snapshot!(short.run().expect_code(2).failure(root), @"
+    error: $GLOVEBOX_MCP_TOKEN: a token has at least 16 printable characters and no spaces
+    hint: make one with `openssl rand -hex 32`
+    ");
 }
 
 #[test]

@@ -43,16 +43,15 @@ fn a_long_command_is_answered_in_time_and_goes_on() {
         let begin = Instant::now();
         let text = pipe.call("Bash", &json!({ "command": go, "wait_ms": 600_000 }));
         assert!(begin.elapsed() < Duration::from_mins(1));
-        assert!(text.starts_with("begun\n"), "{text}");
-        assert!(text.contains("is still running"), "{text}");
+        insta::assert_snapshot!(text, @r#"
+        begun
+        [job 1 is still running; Job {"action":"wait","id":1} waits for it]
+        "#);
         let wait = text.rsplit_once("Job {").unwrap().1;
         let wait = format!("{{{}", wait.split_once('}').unwrap().0) + "}";
         let wait: Value = serde_json::from_str(&wait).unwrap();
         let text = pipe.call("Job", &wait);
-        assert!(
-            !text.contains("begun") && text.contains("is still running"),
-            "{text}"
-        );
+        insta::assert_snapshot!(text, @r#"[job 1 is still running; Job {"action":"wait","id":1} waits for it]"#);
         let _ = pipe.call("Bash", &json!({ "command": "touch go" }));
         let mut text = pipe.call("Job", &wait);
         for _ in 0..30 {
@@ -166,10 +165,7 @@ fn the_next_client_goes_on_where_the_last_one_stopped() {
             "{answer}"
         );
         let notice = result["content"][1]["text"].as_str().unwrap();
-        assert!(
-            notice.contains(&format!("`glovebox pull {}`", name(&first))),
-            "{notice}"
-        );
+        insta::assert_snapshot!(notice.replace(&name(&first), "[NAME]"), @"[this is the sandbox [NAME]; the user takes over what is changed in it with `glovebox pull [NAME]`]");
         // One that is in use is nobody else's.
         let mut beside = Pipe::open(person, "");
         assert_ne!(name(&beside), name(&first));
@@ -198,15 +194,19 @@ fn the_next_client_goes_on_where_the_last_one_stopped() {
 fn what_is_no_request_is_answered_by_its_code() {
     let person = Person::myself();
     let mut pipe = Pipe::open(&person, "");
-    for arguments in [json!(["a.txt"]), json!("{\"path\":\"a.txt\"}"), json!(1)] {
+    let told = [json!(["a.txt"]), json!("{\"path\":\"a.txt\"}"), json!(1)].map(|arguments| {
         let answer = pipe.ask(
             "tools/call",
             &json!({ "name": "Read", "arguments": arguments }),
         );
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
-        let message = answer["error"]["message"].as_str().unwrap();
-        assert!(message.contains("`arguments` an object"), "{answer}");
-    }
+        answer["error"]["message"].as_str().unwrap().to_owned()
+    });
+    insta::assert_snapshot!(told.join("\n"), @"
+    the parameters of tools/call do not fit: `name` is a string and `arguments` an object
+    the parameters of tools/call do not fit: `name` is a string and `arguments` an object
+    the parameters of tools/call do not fit: `name` is a string and `arguments` an object
+    ");
     assert_eq!(pipe.ask("no/such", &json!({}))["error"]["code"], -32601);
     pipe.write(b"{broken\n");
     let answer = pipe.hear().unwrap();
@@ -218,13 +218,7 @@ fn what_is_no_request_is_answered_by_its_code() {
     pipe.write(b"x\n");
     let answer = pipe.hear().unwrap();
     assert_eq!(answer["error"]["code"], -32600, "{answer}");
-    assert!(
-        answer["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("8 MiB"),
-        "{answer}"
-    );
+    insta::assert_snapshot!(answer["error"]["message"].as_str().unwrap(), @"a message has at most 8 MiB");
     assert!(pipe.call("List", &json!({})).len() < 10_000);
 }
 
@@ -249,5 +243,8 @@ fn a_page_of_this_machine_is_a_client_like_any_other() {
         .line("mcp --http 127.0.0.1:0 --no-token")
         .env("GLOVEBOX_MCP_TOKEN", "0123456789abcdef0123");
     let ran = both.run().expect_code(2);
-    assert!(ran.err().contains("--no-token"), "{ran}");
+    insta::assert_snapshot!(ran.failure(person.place().root()), @"
+    error: --no-token lets everybody in, and $GLOVEBOX_MCP_TOKEN is set
+    hint: leave --no-token out, or unset GLOVEBOX_MCP_TOKEN
+    ");
 }

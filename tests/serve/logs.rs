@@ -202,13 +202,19 @@ fn a_level_leaves_out_what_is_below_it_and_settings_say_it_too() {
             .run()
     };
     let wrong = refused("--log-level loud").expect_code(2);
-    assert!(
-        wrong.err().contains("`error`, `warn`, `info` or `debug`"),
-        "{wrong}"
-    );
+    insta::assert_snapshot!(wrong.failure(person.place().root()), @"
+    error: --log-level: `loud` is not a level of the log
+    hint: use `error`, `warn`, `info` or `debug`
+    ");
     let wrong = refused("--log-format xml").expect_code(2);
-    assert!(wrong.err().contains("`text` or `json`"), "{wrong}");
+    insta::assert_snapshot!(wrong.failure(person.place().root()), @"
+    error: --log-format: `xml` is not a form of the log
+    hint: use `text` or `json`
+    ");
     // A token that is made is shown to whoever starts the server, and a log for programs is kept.
     let made = refused("--log-format json").expect_code(2);
-    assert!(made.err().contains("GLOVEBOX_SERVER_TOKEN"), "{made}");
+    insta::assert_snapshot!(made.failure(person.place().root()), @"
+    error: a token that is made for this run would be printed into a log for programs
+    hint: set GLOVEBOX_SERVER_TOKEN, name a file with --token-file, or take --log-format text
+    ");
 }

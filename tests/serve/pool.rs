@@ -174,16 +174,31 @@ fn waiting_sandboxes_go_with_their_server_however_it_ends() {
 fn waiting_sandboxes_make_room_and_a_pool_that_is_useless_is_refused() {
     let person = Person::myself();
     person.write("home/.config/glovebox/glovebox.toml", "max_sandboxes = 5\n");
-    let refused = |args: &str| {
+    let refused = [
+        "--pool 1 --project .",
+        "--pool 1 --unsafe-local",
+        "--pool 2 --max-running 3",
+        "--pool 4",
+    ]
+    .map(|args| {
         let ran = person
             .line(&format!("serve --listen 127.0.0.1:0 {args}"))
             .run();
-        ran.expect_code(2).err()
-    };
-    assert!(refused("--pool 1 --project .").contains("as it was then"));
-    assert!(refused("--pool 1 --unsafe-local").contains("without sandboxes"));
-    assert!(refused("--pool 2 --max-running 3").contains("beside a pool of 2"));
-    assert!(refused("--pool 4").contains("no session can work beside a pool of 4"));
+        ran.expect_code(2).failure(person.place().root())
+    });
+    insta::assert_snapshot!(refused.join("\n\n"), @"
+    error: a sandbox that is started ahead shows the project as it was then, so sessions of a project begin without
+    hint: leave --pool out
+
+    error: without sandboxes none can be started ahead
+    hint: leave --pool out
+
+    error: 3 sessions cannot work at the same time beside a pool of 2: `max_sandboxes` is 5
+    hint: raise it in glovebox.toml to 6 or more
+
+    error: no session can work beside a pool of 4: `max_sandboxes` is 5
+    hint: take a smaller --pool, or raise `max_sandboxes` in glovebox.toml to 6 or more
+    ");
     let model = recording(
         &person,
         "quick",

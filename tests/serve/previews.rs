@@ -459,18 +459,36 @@ fn why_there_is_no_preview_is_said() {
     let listed = person.line("list --json").run().expect_code(0).out();
     assert!(!listed.contains("\"ready\""), "{listed}");
 
-    for (body, part) in [
-        (json!({ "port": 0 }), "port 0"),
-        (json!({ "port": 65536 }), "port"),
-        (json!({ "port": 80, "path": "//evil.test/" }), "`path`"),
-        (json!({ "port": 80, "path": "/\\evil.test/" }), "`path`"),
-        (json!({ "port": 80, "to": "/" }), "to"),
-    ] {
+    let told = [
+        json!({ "port": 0 }),
+        json!({ "port": 65536 }),
+        json!({ "port": 80, "path": "//evil.test/" }),
+        json!({ "port": 80, "path": "/\\evil.test/" }),
+        json!({ "port": 80, "to": "/" }),
+    ]
+    .map(|body| {
         let url = format!("/api/sessions/{}/previews", previews.session);
         let refused = admin.post(&url, &body);
         assert!((400..=422).contains(&refused.status), "{refused:?}");
-        assert!(refused.text().contains(part), "{body}: {}", refused.text());
-    }
+        refused.words()
+    });
+    let told = told.join("\n\n").replace(&previews.session, "[SESSION]");
+    insta::assert_snapshot!(told, @"
+    port 0 of `[SESSION]` has no preview
+    name a port from 1 to 65535; names with `_` cannot be part of a host's name
+
+    `port` is wrong: invalid value: integer `65536`, expected u16 at line 1 column 13
+    /api/openapi.json describes what can be asked for
+
+    `path` is not a path of at most 2048 characters, as it stands in an address
+    begin it with one `/`, and encode what is not plain
+
+    `path` is not a path of at most 2048 characters, as it stands in an address
+    begin it with one `/`, and encode what is not plain
+
+    `to` is wrong: unknown field `to`, expected `port` or `path` at line 1 column 15
+    /api/openapi.json describes what can be asked for
+    ");
 }
 
 /// A page that opens all it can leaves the user's other previews and other users their places.
@@ -550,10 +568,9 @@ fn a_sandbox_has_previews_below_the_domain_of_the_server() {
     let wrong = person
         .line("serve --listen 127.0.0.1:0 --preview-domain 127.0.0.1")
         .run();
-    assert!(
-        wrong
-            .expect_code(2)
-            .err()
-            .contains("an address has no names below it")
-    );
+    let told = wrong.expect_code(2).failure(person.place().root());
+    insta::assert_snapshot!(told, @"
+    error: --preview-domain: an address has no names below it
+    hint: write previews.example.com, with :PORT unless it is the usual one, and with https:// before it where a proxy with TLS is
+    ");
 }

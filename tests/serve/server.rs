@@ -46,6 +46,14 @@ impl Answer {
         self.json()["error"]["code"].as_str().unwrap().to_owned()
     }
 
+    /// What an error says to a person: what was wrong, and what to do about it.
+    pub(crate) fn words(&self) -> String {
+        let error = &self.json()["error"];
+        let said = [&error["message"], &error["remedy"]];
+        let said: Vec<&str> = said.into_iter().filter_map(Value::as_str).collect();
+        said.join("\n")
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
         headers

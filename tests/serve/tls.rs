@@ -70,32 +70,36 @@ fn a_certificate_that_cannot_be_used_is_said_before_the_server_starts() {
         let cert = person.write("cert.pem", one.cert.pem());
         let key = person.write("key.pem", other.signing_key.serialize_pem());
         let (cert, key) = (cert.display(), key.display());
-        for (args, said) in [
-            (
-                format!("--tls-cert {cert} --tls-key {key}"),
-                "certificate and key cannot be used",
-            ),
-            (
-                format!("--tls-cert {key} --tls-key {key}"),
-                "the file of the certificate has none",
-            ),
-            (
-                format!("--tls-cert {cert} --tls-key {cert}"),
-                "the key cannot be read",
-            ),
-            (format!("--tls-cert {cert}"), "--tls-key"),
-            (
-                format!("--tls-cert {cert}.not --tls-key {key}"),
-                "No such file",
-            ),
-        ] {
+        let said = [
+            format!("--tls-cert {cert} --tls-key {key}"),
+            format!("--tls-cert {key} --tls-key {key}"),
+            format!("--tls-cert {cert} --tls-key {cert}"),
+            format!("--tls-cert {cert}"),
+            format!("--tls-cert {cert}.not --tls-key {key}"),
+        ]
+        .map(|args| {
             let ran = person
                 .line(&format!("serve --listen 127.0.0.1:0 {args}"))
                 .env("GLOVEBOX_SERVER_TOKEN", TOKEN)
                 .run();
             assert_ne!(ran.code, 0, "{args}");
-            assert!(ran.err().contains(said), "{args}: {}", ran.err());
-        }
+            ran.failure(person.place().root())
+        });
+        insta::assert_snapshot!(said.join("\n\n"), @"
+        error: certificate and key cannot be used: keys may not be consistent: KeyMismatch
+        hint: name files in PEM: the certificate with its chain, and its private key without a passphrase
+
+        error: the file of the certificate has none
+        hint: name files in PEM: the certificate with its chain, and its private key without a passphrase
+
+        error: the key cannot be read: no items found
+        hint: name files in PEM: the certificate with its chain, and its private key without a passphrase
+
+        error: --tls-key is missing
+        hint: `glovebox serve --help` shows the flags and examples
+
+        error: cannot read [ROOT]/cert.pem.not: No such file or directory (os error 2)
+        ");
     });
 }
 

@@ -48,7 +48,10 @@ fn a_token_is_good_for_what_it_was_made_for_until_it_is_revoked() {
     by_cookie().expect(401);
     person.line("token revoke runner").run().expect_code(6);
     let wrong = person.line("token create admin").run().expect_code(2);
-    assert!(wrong.err().contains("choose letters"), "{wrong}");
+    insta::assert_snapshot!(wrong.failure(person.place().root()), @"
+    error: `admin` cannot be the name of a token
+    hint: choose letters, digits, `-`, `_`, `.` or `@`, at most 64, and not `admin`
+    ");
 }
 
 #[test]

@@ -68,22 +68,18 @@ fn a_task_works_on_the_source_that_it_names_and_changes_come_back_where_they_may
         "/api/tasks",
         &json!({ "task": "x", "workspace": { "source": "ap" } }),
     );
-    let refused = refused.expect(404).json();
-    let remedy = refused["error"]["remedy"].as_str().unwrap();
-    assert!(
-        remedy.contains("app") && remedy.contains("lib"),
-        "{refused}"
-    );
+    insta::assert_snapshot!(refused.expect(404).words(), @"
+    there is no source `ap`
+    name one of: app, lib
+    ");
     let wrong = ann.post(
         "/api/tasks",
         &json!({ "task": "x", "workspace": { "sauce": "app" } }),
     );
-    let wrong = wrong.expect(400).json();
-    let message = wrong["error"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("workspace") && message.contains("sauce"),
-        "{wrong}"
-    );
+    insta::assert_snapshot!(wrong.expect(400).words(), @"
+    `workspace` is wrong: unknown variant `sauce`, expected `source` or `upload` at line 1 column 32
+    /api/openapi.json describes what can be asked for
+    ");
 
     let begin = |name: &str| {
         let id = ann.submit(&json!({ "task": "work", "workspace": { "source": name } }));
@@ -120,9 +116,11 @@ fn a_task_works_on_the_source_that_it_names_and_changes_come_back_where_they_may
     assert_eq!(ann.get(&path).json()["takes_changes"], false);
     let refused = ann.post(&format!("{path}/apply"), &json!({})).expect(403);
     assert_eq!(refused.code(), "read-only");
-    let refused = refused.json();
-    let remedy = refused["error"]["remedy"].as_str().unwrap();
-    assert!(remedy.contains("/diff"), "{refused}");
+    let told = refused.words().replace(&id, "[SESSION]");
+    insta::assert_snapshot!(told, @"
+    the source `lib` takes no changes back
+    take the changes along as a patch, GET /api/sessions/{id}/diff, or all files, GET /api/sessions/{id}/workspace
+    ");
     let patch = ann.get(&format!("{path}/diff")).expect(200).text();
     assert!(patch.contains("+++ b/made.txt"), "{patch}");
     // A copy of the session is held to the same.
@@ -194,25 +192,38 @@ fn sources_that_cannot_be_served_keep_the_server_from_starting() {
     let file = person.write("srv/file", "");
     let dir = file.parent().unwrap().display().to_string();
     let file = file.display();
-    for (args, part) in [
-        ("--source app".to_owned(), "NAME=DIR"),
-        (format!("--source ../app={dir}"), "is no name of a source"),
-        (format!("--source app={dir}/none"), "source app"),
-        (format!("--source app={file}"), "not a directory"),
-        (
-            format!("--source app={dir} --source app={dir}"),
-            "named twice",
-        ),
-        (
-            format!("--source app={dir}:ro --unsafe-local"),
-            "tools would write to it directly",
-        ),
-    ] {
+    let said = [
+        "--source app".to_owned(),
+        format!("--source ../app={dir}"),
+        format!("--source app={dir}/none"),
+        format!("--source app={file}"),
+        format!("--source app={dir} --source app={dir}"),
+        format!("--source app={dir}:ro --unsafe-local"),
+    ]
+    .map(|args| {
         let line = format!("serve --listen 127.0.0.1:0 {args}");
         let refused = person.line(&line).run();
-        assert!(refused.err().contains(part), "{args}: {refused}");
         assert_ne!(refused.code, 0, "{args}: {refused}");
-    }
+        refused.failure(person.place().root())
+    });
+    insta::assert_snapshot!(said.join("\n\n"), @r#"
+    error: --source: `app` is not NAME=DIR
+    hint: `glovebox serve --help` shows the flags and examples
+
+    error: --source: `../app` is no name of a source: use up to 64 letters, digits, `-`, `_` and `.`
+    hint: `glovebox serve --help` shows the flags and examples
+
+    error: cannot open the source app [ROOT]/srv/none: No such file or directory
+
+    error: the source app [ROOT]/srv/file is not a directory
+    hint: name a directory with --source NAME=DIR
+
+    error: the source `app` is named twice
+    hint: name each source once
+
+    error: the source app is to take no changes, and tools would write to it directly
+    hint: serve without --unsafe-local and without `workspace = "live"`, or leave `:ro` out
+    "#);
 }
 
 /// A directory that the server makes goes with the last session or sandbox over it, however that ends.

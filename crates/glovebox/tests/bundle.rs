@@ -13,7 +13,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::{Home, ModelServer, Step};
+use testkit::{Home, ModelServer, Step, filters};
 
 const GOOD: &str = "const { createLightfast, createAgent } = require('lightfast');
 const { createTool } = require('lightfast/tool');
@@ -53,7 +53,11 @@ fn a_good_bundle_is_said_to_be_good_and_shown() {
         .run()
         .expect_code(0)
         .out();
-    assert!(out.contains("1 agent, 1 tool, nothing wrong"), "{out}");
+    insta::assert_snapshot!(filters(&out, home.root()), @"
+    [ROOT]/good.js: 1 agent, 1 tool, nothing wrong
+    AGENT      MODEL            TOOLS
+    assistant  gpt-4 (gateway)  double
+    ");
     let out = home
         .line(&format!("bundle show {path} --tool double"))
         .run()
@@ -67,7 +71,10 @@ fn a_good_bundle_is_said_to_be_good_and_shown() {
         .line(&format!("bundle show {path} --tool triple"))
         .run()
         .expect_code(6);
-    assert!(ran.err().contains("there are: double"), "{ran}");
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: the bundle has no tool `triple`
+    hint: there are: double
+    ");
 }
 
 #[test]
@@ -79,16 +86,21 @@ fn all_errors_come_at_once_with_exit_code_2() {
         .run()
         .expect_code(2)
         .out();
-    for words in [
-        "bad.js:5:11",
-        "bad.js:6:10",
-        "E_CONDITIONAL agents.x.model",
-        "process.env.PROD ? 'a'",
-        "hint:",
-        "2 errors",
-    ] {
-        assert!(out.contains(words), "{words}: {out}");
-    }
+    insta::assert_snapshot!(filters(&out, home.root()), @"
+    E_DYNAMIC_VALUE agents.x.system ([ROOT]/bad.js:5:11): `Date.now()` is only known when the bundle runs
+       |
+     5 |   system: Date.now() + '',
+       |           ^^^^^^^^^^
+       hint: Write the value itself: a text, a number, a list, an object, or a constant that is one.
+
+    E_CONDITIONAL agents.x.model ([ROOT]/bad.js:6:10): the value depends on `process.env.PROD`, which is only known when the bundle runs
+       |
+     6 |   model: process.env.PROD ? 'a' : 'b',
+       |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+       hint: Write one value, or declare two agents or tools.
+
+    [ROOT]/bad.js: 2 errors
+    ");
     let out = home
         .line(&format!("bundle check {path} --json"))
         .run()
@@ -119,22 +131,27 @@ fn errors_are_placed_by_a_source_map_that_is_given_or_lies_beside() {
     let map = file(&home, "dist.js.map", MAP);
     let check = |flags: &str| home.line(&format!("bundle check {path} {flags}")).run();
     // A file is never read because a bundle names it.
-    let out = check("").expect_code(2).out();
-    assert!(
-        out.contains("dist.js:1:1)") && !out.contains("agents.ts"),
-        "{out}"
-    );
-    for flags in [
-        format!("--source-map {map}"),
-        "--source-map auto".to_owned(),
-    ] {
-        let out = check(&flags).expect_code(2).out();
-        assert!(out.contains("(src/agents.ts:2:3, in the bundle "), "{out}");
-        assert!(
-            out.contains(" 2 |   nothing at all\n   |   ^^^^^^^\n"),
-            "{out}"
-        );
-    }
+    let shown = |flags: &str| filters(&check(flags).expect_code(2).out(), home.root());
+    insta::assert_snapshot!(shown(""), @r#"
+    E_NO_CONFIG ([ROOT]/dist.js:1:1): there is no exported `createLightfast({...})` of lightfast, and no exported `tool({...})` of ai
+       |
+     1 | export default 7;
+       | ^
+       hint: Write `export default createLightfast({agents: {...}})` or `module.exports = createLightfast({...})`, and keep lightfast, ai and zod out of minified bundles (`packages: "external"`).
+
+    [ROOT]/dist.js: 1 error
+    "#);
+    let given = shown(&format!("--source-map {map}"));
+    insta::assert_snapshot!(given, @r#"
+    E_NO_CONFIG (src/agents.ts:2:3, in the bundle [ROOT]/dist.js:1:1): there is no exported `createLightfast({...})` of lightfast, and no exported `tool({...})` of ai
+       |
+     2 |   nothing at all
+       |   ^^^^^^^
+       hint: Write `export default createLightfast({agents: {...}})` or `module.exports = createLightfast({...})`, and keep lightfast, ai and zod out of minified bundles (`packages: "external"`).
+
+    [ROOT]/dist.js: 1 error
+    "#);
+    assert_eq!(shown("--source-map auto"), given);
     let out = check("--source-map auto --json").expect_code(2).out();
     let answer: Value = serde_json::from_str(&out).unwrap();
     let error = &answer["data"]["errors"][0];
@@ -146,45 +163,62 @@ fn errors_are_placed_by_a_source_map_that_is_given_or_lies_beside() {
     );
     // Beside the bundle is a file in its directory, which is no link.
     fs::create_dir(home.root().join("inner")).unwrap();
-    for (named, link, words) in [
-        ("../dist.js.map", None, "no file beside the bundle"),
-        (
-            "https://example.com/x.map",
-            None,
-            "no file beside the bundle",
-        ),
-        ("link.map", Some("link.map"), "read the source map"),
-        ("inner", None, "read the source map"),
-        ("missing.map", None, "read the source map"),
-    ] {
-        if let Some(link) = link {
-            std::os::unix::fs::symlink(&map, home.root().join("inner").join(link)).unwrap();
-        }
+    std::os::unix::fs::symlink(&map, home.root().join("inner/link.map")).unwrap();
+    let refused = |named: &str| {
         let text = format!("export default 7;\n//# sourceMappingURL={named}\n");
         let path = file(&home, "inner/dist.js", &text);
         let ran = home
             .line(&format!("bundle check {path} --source-map auto"))
             .run();
-        assert!(ran.err().contains(words), "{named}: {ran}");
         assert!(!ran.out().contains("agents.ts"), "{named}: {ran}");
-    }
+        ran.failure(home.root())
+    };
+    let named = [
+        "../dist.js.map",
+        "https://example.com/x.map",
+        "inner",
+        "missing.map",
+    ];
+    insta::assert_snapshot!(named.map(refused).join("\n"), @"
+    error: the source map `../dist.js.map` is no file beside the bundle, so it is not read
+    hint: name the file yourself: --source-map FILE
+    error: the source map `https://example.com/x.map` is no file beside the bundle, so it is not read
+    hint: name the file yourself: --source-map FILE
+    error: cannot read the source map inner: No such file or directory
+    hint: give the map that the bundler wrote, such as dist/agents.js.map
+    error: cannot read the source map missing.map: No such file or directory
+    hint: give the map that the bundler wrote, such as dist/agents.js.map
+    ");
+    // C libraries have different words for what is wrong with a link.
+    let link = refused("link.map");
+    assert!(link.contains("read the source map"), "{link}");
     let ran = home
         .line(&format!(
             "bundle check {} --source-map auto",
             file(&home, "no.js", "1")
         ))
-        .run();
-    assert!(
-        ran.expect_code(2).err().contains("names no file"),
-        "names none"
-    );
+        .run()
+        .expect_code(2);
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: the bundle names no file as its source map
+    hint: leave out --source-map for a map inside of the bundle, or name the file: --source-map dist/agents.js.map
+    ");
     // A map that is none is told, and changes nothing.
     let wrong = file(&home, "wrong.map", "{}");
-    let out = check(&format!("--source-map {wrong}")).expect_code(2).out();
-    assert!(
-        out.contains("W_SOURCE_MAP") && out.contains("E_NO_CONFIG"),
-        "{out}"
-    );
+    insta::assert_snapshot!(shown(&format!("--source-map {wrong}")), @r#"
+    E_NO_CONFIG ([ROOT]/dist.js:1:1): there is no exported `createLightfast({...})` of lightfast, and no exported `tool({...})` of ai
+       |
+     1 | export default 7;
+       | ^
+       hint: Write `export default createLightfast({agents: {...}})` or `module.exports = createLightfast({...})`, and keep lightfast, ai and zod out of minified bundles (`packages: "external"`).
+
+    W_SOURCE_MAP ([ROOT]/dist.js:1:1): the source map cannot be used, so places are those in the bundle: JSON parsing error: missing field `version` at line 1 column 2
+       |
+     1 | export default 7;
+       | ^
+
+    [ROOT]/dist.js: 1 error, 1 warning
+    "#);
 }
 
 #[test]
@@ -226,7 +260,12 @@ fn a_manifest_stands_for_the_bundles_that_it_names() {
         .run()
         .expect_code(0)
         .out();
-    assert!(out.contains("2 agents, 2 tools, nothing wrong"), "{out}");
+    insta::assert_snapshot!(filters(&out, home.root()), @"
+    [ROOT]/manifest.json: 2 agents, 2 tools, nothing wrong
+    AGENT  MODEL  TOOLS
+    one    gpt    greet
+    two    gpt    part
+    ");
     let out = home
         .line(&format!("bundle show {path} --tool part"))
         .run()
@@ -250,10 +289,10 @@ fn a_manifest_stands_for_the_bundles_that_it_names() {
         .line(&format!("bundle run {path} hello --model openai/x"))
         .run()
         .expect_code(2);
-    assert!(
-        ran.err().contains("name one with --agent: one, two"),
-        "{ran}"
-    );
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: the manifest has several bundles
+    hint: name one with --agent: one, two
+    ");
     // Another text under the same name, and a file that lies elsewhere.
     let place = entries[1]["file"].as_str().unwrap();
     file(&home, place, &texts[1].1.replace("part of", "PART OF"));
@@ -261,19 +300,31 @@ fn a_manifest_stands_for_the_bundles_that_it_names() {
         .line(&format!("bundle check {path}"))
         .run()
         .expect_code(2);
-    assert!(ran.out().contains("E_MANIFEST bundles.1.hash"), "{ran}");
+    let checked = filters(&ran.out(), home.root());
+    insta::assert_snapshot!(checked, @r#"
+    E_MANIFEST bundles.1.hash ([ROOT]/manifest.json:16:15): the file is another one: its SHA-256 does not begin with 32030bda, and neither does that of the code inside of it
+        |
+     16 |       "hash": "32030bda",
+        |               ^^^^^^^^^^
+       hint: Compile the bundles again, with their manifest.
+
+    [ROOT]/manifest.json: 1 error
+    "#);
     let ran = home
         .line(&format!("bundle call {path} greet --agent one"))
         .run()
         .expect_code(2);
-    assert!(ran.out().contains("E_MANIFEST"), "{ran}");
+    assert_eq!(filters(&ran.out(), home.root()), checked);
     let ran = home
         .line(&format!(
             "bundle run {path} hello --agent two --model openai/x"
         ))
         .run()
         .expect_code(2);
-    assert!(ran.err().contains("the file is another one"), "{ran}");
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: nothing of [ROOT]/manifest.json is run: the file is another one: its SHA-256 does not begin with 32030bda, and neither does that of the code inside of it
+    hint: `glovebox bundle check [ROOT]/manifest.json` shows where
+    ");
     let mut elsewhere = entries.clone();
     elsewhere[0]["file"] = "bundles/link.js".into();
     let target = home.root().join(entries[0]["file"].as_str().unwrap());
@@ -443,9 +494,8 @@ fn a_tool_that_needs_node_runs_in_it() {
     let refused = home
         .line(&format!("bundle call {path} words {{}} --engine node"))
         .run()
-        .expect_code(2)
-        .err();
-    assert!(refused.contains("invalid_arguments"), "{refused}");
+        .expect_code(2);
+    insta::assert_snapshot!(refused.shown_err(home.root()), @r#"invalid_arguments: the arguments do not fit the schema of the tool: /: "x" is a required property"#);
 }
 
 /// A server of one answer, on loopback.
@@ -503,8 +553,11 @@ fn a_tool_reaches_granted_hosts_and_its_caller_is_told_what_opens_others() {
         told["data"]["refused_hosts"][0]["reason"], "denied",
         "{told}"
     );
-    let wrong = call(&url, &["--allow", "nmp"]).expect_code(2).err();
-    assert!(wrong.contains("nmp"), "{wrong}");
+    let wrong = call(&url, &["--allow", "nmp"]).expect_code(2);
+    insta::assert_snapshot!(wrong.failure(home.root()), @"
+    error: --allow: `nmp` is neither a host nor a preset (crates, debian, github, gitlab, go, maven, npm, pypi, rubygems, ubuntu)
+    hint: `glovebox bundle --help` shows the flags and examples
+    ");
     // A rule for one tool, and one for a tool that is not there.
     let own = format!("double={rule}");
     for engine in ["quickjs", "node"] {
@@ -522,10 +575,11 @@ fn a_tool_reaches_granted_hosts_and_its_caller_is_told_what_opens_others() {
         let opener = format!("`--allow double=api.example:{port}` opens it");
         assert!(refused.contains(&opener), "{refused}");
     }
-    let unclear = call(&url, &["--allow", "double=10.0.0.1"])
-        .expect_code(2)
-        .err();
-    assert!(unclear.contains("two ways"), "{unclear}");
+    let unclear = call(&url, &["--allow", "double=10.0.0.1"]).expect_code(2);
+    insta::assert_snapshot!(unclear.failure(home.root()), @"
+    error: --allow: `double=10.0.0.1` can be read in two ways: write `double=10.0.0.1:443` for what the tool `double` may reach, or `double:443=10.0.0.1` for where the host `double` is
+    hint: `glovebox bundle --help` shows the flags and examples
+    ");
     let told = call(
         &url,
         &["--allow", &own, "--deny", "double=api.example", "--json"],
@@ -608,11 +662,15 @@ export default createLightfast({ agents: { a: createAgent({ name: "a", system: "
         .run()
         .expect_code(2)
         .out();
-    assert!(
-        said.contains("E_TYPESCRIPT agents.a.tools.refused.execute")
-            && said.contains("a namespace"),
-        "{said}"
-    );
+    insta::assert_snapshot!(filters(&said, home.root()), @"
+    E_TYPESCRIPT agents.a.tools.refused.execute ([ROOT]/refused.ts:5:1): the tool uses a namespace, which is more than a type: only types are taken out before it runs
+       |
+     5 | namespace Hidden { export const x = 1 }
+       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+       hint: Write an object, or functions beside each other.
+
+    [ROOT]/refused.ts: 1 error
+    ");
 }
 
 /// The agent of a bundle, with a model that calls its tool and then says what came of it.
@@ -645,17 +703,14 @@ fn an_agent_runs_with_its_own_tool_and_the_model_that_is_allowed() {
             .run()
     };
     // No model stands for one that nobody allowed.
-    let refused = run(&["double 3"]).expect_code(3).err();
-    assert!(
-        refused.contains("gateway/gpt-4") && refused.contains("--allow-model"),
-        "{refused}"
-    );
+    let refused = run(&["double 3"]).expect_code(3);
+    insta::assert_snapshot!(refused.failure(home.root()), @"
+    error: the agent `assistant` wants the model `gateway/gpt-4`, which is not allowed here
+    hint: say what stands for it with `--allow-model NAME=PROVIDER/NAME`, or name one with `--model PROVIDER/NAME`
+    ");
     let ran = run(&["--allow-model", "gateway/gpt-4=openai/scripted", "double 3"]).expect_code(0);
-    assert!(ran.out().contains("It is 60."), "{ran}");
-    assert!(
-        ran.err().contains("W_IGNORED agents.assistant.temperature"),
-        "{ran}"
-    );
+    insta::assert_snapshot!(ran.out(), @"It is 60.");
+    insta::assert_snapshot!(ran.said("W_IGNORED", home.root()), @"glovebox: W_IGNORED agents.assistant.temperature: `temperature` has no effect here: whoever runs the agent decides how its model is asked");
     let asked = server.asked();
     assert_eq!(asked.len(), 3);
     let body: Value = serde_json::from_str(&asked[2].body).unwrap();
@@ -674,7 +729,7 @@ fn an_agent_runs_with_its_own_tool_and_the_model_that_is_allowed() {
         .filter(|message| message["role"] == "tool")
         .map(|message| message["content"].as_str().unwrap())
         .collect();
-    assert!(results[0].contains("/x"), "{results:?}");
+    insta::assert_snapshot!(results[0], @r#"the arguments do not fit the schema of the tool: /x: "three" is not of type "number""#);
     assert_eq!(results[1], r#"{"product":60}"#);
 }
 

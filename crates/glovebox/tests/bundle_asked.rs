@@ -8,7 +8,7 @@
 use serde_json::Value;
 use std::fs;
 use std::net::TcpListener;
-use testkit::Home;
+use testkit::{Home, filters};
 
 fn file(home: &Home, name: &str, text: &str) -> String {
     let path = home.root().join(name);
@@ -41,19 +41,29 @@ fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
         .line(&format!("bundle check {path}"))
         .run()
         .expect_code(2);
-    assert!(
-        ran.out().contains("E_MUTATED agents") && ran.err().contains("--extract=sandbox"),
-        "{ran}"
-    );
+    insta::assert_snapshot!(filters(&ran.out(), home.root()), @r#"
+    E_MUTATED agents ([ROOT]/asked.js:10:3): `agents` is changed after its definition
+        |
+     10 |   agents[name] = createAgent({ name, system: `I am ${name}, ${process.env.MOOD ?? "calm"}`, model: "gpt",
+        |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+       also [ROOT]/asked.js:5:7: declared here
+       hint: Write the whole object where it is declared, or spread it into a new one.
+
+    [ROOT]/asked.js: 1 error
+    "#);
+    insta::assert_snapshot!(ran.shown_err(home.root()), @"note: a bundle that cannot be read without running it can be run in a sandbox and asked what it declares: --extract=sandbox");
     let out = home
         .line(&format!("bundle check {path} --extract=sandbox"))
         .run()
         .expect_code(0)
         .out();
-    assert!(
-        out.contains("2 agents, 2 tools") && out.contains("it was run to be asked"),
-        "{out}"
-    );
+    insta::assert_snapshot!(filters(&out, home.root()), @"
+    [ROOT]/asked.js: 2 agents, 2 tools, nothing wrong
+      it was run to be asked what it declares, and each tool runs all of it
+    AGENT  MODEL  TOOLS
+    one    gpt    add
+    two    gpt    add
+    ");
     let out = home
         .line(&format!("bundle check {path} --extract=sandbox --json"))
         .run()
@@ -90,7 +100,7 @@ fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
     let out = call(r#"{"a":3,"b":4}"#, 0).out();
     let value: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(value, serde_json::json!(["two", {"a": 3, "b": 4}, 2]));
-    assert!(call(r#"{"a":3}"#, 2).err().contains("invalid_arguments"));
+    insta::assert_snapshot!(call(r#"{"a":3}"#, 2).shown_err(home.root()), @r#"invalid_arguments: the arguments do not fit the schema of the tool: /: "b" is a required property"#);
     // It is one kind of reading, with its own limits, beside source maps and TypeScript.
     let typed = file(&home, "asked.ts", ASKED);
     let out = home
@@ -98,10 +108,12 @@ fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
         .run()
         .expect_code(2)
         .out();
-    assert!(
-        out.contains("E_RUN") && out.contains("TypeScript is not run"),
-        "{out}"
-    );
+    insta::assert_snapshot!(filters(&out, home.root()), @"
+    E_RUN ([ROOT]/asked.ts (as it declares itself when it runs):1:1): TypeScript is not run to be asked what it declares
+       hint: Give the JavaScript that a bundler made of it.
+
+    [ROOT]/asked.ts: 1 error
+    ");
 }
 
 /// Tools without an agent, one with a schema as zod 4 keeps it where it is part of the bundle.
@@ -124,15 +136,22 @@ fn a_tool_without_an_agent_is_asked_for_and_called_too() {
         .run()
         .expect_code(0)
         .out();
-    assert!(
-        out.contains("2 tools") && out.contains("first, second"),
-        "{out}"
-    );
     // What the enum's check is, is code.
-    assert!(
-        out.contains("W_SCHEMA_LOSSY") && out.contains("`refine` is code"),
-        "{out}"
-    );
+    insta::assert_snapshot!(filters(&out, home.root()), @r#"
+    W_SCHEMA_LOSSY tools.first.inputSchema ([ROOT]/alone.js (as it declares itself when it runs):3:12): `refine` is code and not applied; more is accepted than in the bundle
+       |
+     3 | const v1 = p1.enum({ a: "a", b: "b" }).refine(() => true);
+       |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    W_SCHEMA_LOSSY tools.second.inputSchema ([ROOT]/alone.js (as it declares itself when it runs):3:12): `refine` is code and not applied; more is accepted than in the bundle
+       |
+     3 | const v1 = p1.enum({ a: "a", b: "b" }).refine(() => true);
+       |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    [ROOT]/alone.js: 2 tools, 2 warnings
+      it was run to be asked what it declares, and each tool runs all of it
+      first, second
+    "#);
     let call = |json: &str, code: i32| {
         let line = ["bundle", "call", &path, "second", json, "--extract=sandbox"];
         home.glovebox(line).run().expect_code(code)
@@ -141,7 +160,7 @@ fn a_tool_without_an_agent_is_asked_for_and_called_too() {
     let value: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(value, serde_json::json!(["second", "b"]));
     let ran = call(r#"{"choice":"c"}"#, 2);
-    assert!(ran.err().contains("invalid_arguments"), "{ran}");
+    insta::assert_snapshot!(ran.shown_err(home.root()), @r#"invalid_arguments: the arguments do not fit the schema of the tool: /choice: "c" is not one of "a" or "b""#);
 }
 
 /// What a bundle tries while it is asked comes to an error of its own, and to nothing else.

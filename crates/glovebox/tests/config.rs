@@ -55,6 +55,7 @@ fn explain_as_json_is_the_same() {
 #[test]
 fn a_project_that_widens_is_refused_before_anything_starts() {
     let home = Home::new();
+    let mut refused = Vec::new();
     for text in [
         "net = \"host\"",
         "backend = \"host\"",
@@ -64,17 +65,27 @@ fn a_project_that_widens_is_refused_before_anything_starts() {
     ] {
         home.write("project/glovebox.toml", text);
         let ran = home.line("run -- true").run().expect_code(125);
-        assert!(
-            ran.err().contains("a project may not do that by itself"),
-            "{text}\n{ran}"
-        );
+        refused.push(ran.failure(home.root()));
         let ran = home.line("start box").run().expect_code(3);
         assert!(ran.err().contains("--trust-config"), "{text}\n{ran}");
     }
-    insta::assert_snapshot!(filters(
-        &home.line("start box").run().expect_code(3).err(),
-        home.root()
-    ));
+    insta::assert_snapshot!(refused.join("\n"), @"
+    error: [ROOT]/project/glovebox.toml:1: `net = host` opens your network, and a project may not do that by itself
+    hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+    error: [ROOT]/project/glovebox.toml:1: `backend = host` leaves the native sandbox, and a project may not do that by itself
+    hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+    error: [ROOT]/project/glovebox.toml:1: `carrier = sh` runs a command on your machine, and a project may not do that by itself
+    hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+    error: [ROOT]/project/glovebox.toml:1: `env = SECRET` passes on variables of your environment, and a project may not do that by itself
+    hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+    error: [ROOT]/project/glovebox.toml:1: `grants = /etc` shows further files of your machine, and a project may not do that by itself
+    hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+    ");
+    let started = home.line("start box").run().expect_code(3);
+    insta::assert_snapshot!(started.shown_err(home.root()), @"
+    error: [ROOT]/project/glovebox.toml:1: `grants = /etc` shows further files of your machine, and a project may not do that by itself
+    hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
+    ");
     // What is to be judged can be looked at.
     let ran = home.line("config explain").run().expect_code(0);
     let first: Vec<String> = filters(&ran.out(), home.root())
@@ -82,7 +93,10 @@ fn a_project_that_widens_is_refused_before_anything_starts() {
         .take(2)
         .map(str::to_owned)
         .collect();
-    insta::assert_snapshot!(first.join("\n"));
+    insta::assert_snapshot!(first.join("\n"), @"
+    [ROOT]/project/glovebox.toml: untrusted, BLAKE3 066ecf7b4e1f
+      needs trust: [ROOT]/project/glovebox.toml:1: `grants = /etc` shows further files of your machine
+    ");
 }
 
 #[test]
@@ -95,7 +109,10 @@ fn trust_in_directories_points_to_trust_in_contents() {
     let ran = home.line("run -- true").run().expect_code(125);
     insta::assert_snapshot!(filters(&ran.err(), home.root()));
     let ran = home.line("--no-config config trust").run().expect_code(2);
-    assert!(ran.err().contains("there is no glovebox.toml"), "{ran}");
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: there is no glovebox.toml in [ROOT]/project or above it
+    hint: name the directory of a project that has one; `glovebox init` writes one
+    ");
 }
 
 #[test]
@@ -122,7 +139,10 @@ fn a_project_cannot_make_us_hang_or_act() {
             .success()
     );
     let ran = home.line("config explain").run().expect_code(2);
-    assert!(ran.err().contains("is not a regular file"), "{ran}");
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: [ROOT]/project/glovebox.toml is not a regular file
+    hint: remove it, or pass `--no-config`
+    ");
     std::fs::remove_file(&path).unwrap();
     home.write("project/glovebox.toml", "\"\\u001b[2Jx\" = 1\n");
     let ran = home.line("config explain").run().expect_code(2);

@@ -176,10 +176,10 @@ fn run_keeps_what_it_is_told_to_keep() {
         .line("run -q --backend host --keep kept -- true")
         .run()
         .expect_code(125);
-    assert!(
-        ran.err().contains("there is a sandbox `kept` already"),
-        "{ran}"
-    );
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: there is a sandbox `kept` already
+    hint: run in it with `glovebox exec kept -- COMMAND`, or choose another name
+    ");
     home.line("kill kept").run().expect_code(0);
 }
 

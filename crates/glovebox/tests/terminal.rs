@@ -62,13 +62,16 @@ fn a_terminal_is_needed_where_one_was_asked_for() {
         .line("run --backend host -q --tty -- true")
         .run()
         .expect_code(125);
-    assert!(
-        ran.err().contains("standard input is not a terminal"),
-        "{ran}"
-    );
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: standard input is not a terminal
+    hint: run it from a terminal, or leave --tty out
+    ");
     home.glovebox(["start", "-q", "--backend", "host", "work"])
         .run()
         .expect_code(0);
     let ran = home.line("attach work").run().expect_code(2);
-    assert!(ran.err().contains("needs a terminal"), "{ran}");
+    insta::assert_snapshot!(ran.failure(home.root()), @"
+    error: a shell needs a terminal, and standard input is none
+    hint: run single commands with `glovebox exec NAME -- COMMAND`
+    ");
 }

@@ -263,10 +263,10 @@ fn a_model_that_is_not_allowed_is_refused_by_name() {
     let refused = admin
         .post("/api/execute", &json!({ "bundle": bundle, "input": "x" }))
         .expect(403);
-    assert!(
-        refused.text().contains("gateway/gpt-5-ultra"),
-        "{refused:?}"
-    );
+    insta::assert_snapshot!(refused.words(), @"
+    the agent `assistant` wants the model `gateway/gpt-5-ultra`, which is not allowed here
+    whoever runs this allows it as the model `gateway/gpt-5-ultra=PROVIDER/NAME`
+    ");
     assert_eq!(admin.get("/api/sessions").json()["sessions"], json!([]));
 }
 
