@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use glovebox_sandbox::jail::spec::{LimitKind, LimitUnit};
-use glovebox_settings::{limit_keys, parse_limit_value};
+use glovebox_settings::{DefaultValue, Key, limit_keys, parse_limit_value};
 
 /// What the flags say; absent flags leave the value to the configuration.
 #[derive(Debug, Clone, Default)]
@@ -11,9 +11,22 @@ pub(crate) struct LimitArgs {
     pub values: Vec<(LimitKind, Option<u64>)>,
 }
 
-/// The limits that have a flag, and its name.
+/// The limits that have a flag, its name, and its help.
 fn flags() -> impl Iterator<Item = (LimitKind, &'static str, String)> {
-    limit_keys().filter_map(|(kind, key)| Some((kind, *key.flags.first()?, key.flag_help())))
+    limit_keys().filter_map(|(kind, key)| Some((kind, *key.flags.first()?, help_of(key))))
+}
+
+/// The meaning and the default of a key, as a sentence of a command line: without the marks of Markdown.
+fn help_of(key: &Key) -> String {
+    let default = match key.default {
+        DefaultValue::Text(text) | DefaultValue::Plain(text) => text.to_owned(),
+        DefaultValue::Words(words) => words.replace(['`', '"'], ""),
+        DefaultValue::EmptyList => "none".to_owned(),
+    };
+    let mut letters = key.meaning.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    let meaning: String = first.into_iter().chain(letters).collect();
+    format!("{} [default: {default}]", meaning.replace('`', ""))
 }
 
 impl Args for LimitArgs {

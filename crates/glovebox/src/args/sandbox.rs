@@ -71,7 +71,7 @@ pub(crate) struct SandboxArgs {
     /// Time until it is ended [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub timeout: Option<Span>,
-    /// Fail when this limit cannot be enforced here
+    /// Limits that must be enforced.
     #[arg(long, value_name = "LIMIT", value_delimiter = ',', value_parser = parse_limit, help_heading = "Limits")]
     #[arg(help = format!("Fail when this limit cannot be enforced here: {}", LimitKind::NAMES.join(", ")))]
     pub require: Vec<LimitKind>,

@@ -160,21 +160,6 @@ pub fn limit_flag(kind: LimitKind) -> &'static str {
         .map_or(kind.as_str(), |flag| *flag)
 }
 
-impl Key {
-    /// What the flag of a limit is helped with: the meaning and the default, as a sentence of a command line.
-    pub fn flag_help(&self) -> String {
-        let default = match self.default {
-            DefaultValue::Text(text) | DefaultValue::Plain(text) => text.to_owned(),
-            DefaultValue::Words(words) => words.replace(['`', '"'], ""),
-            DefaultValue::EmptyList => "none".to_owned(),
-        };
-        let mut letters = self.meaning.chars();
-        let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-        let meaning: String = first.into_iter().chain(letters).collect();
-        format!("{} [default: {default}]", meaning.replace('`', ""))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
