@@ -1,5 +1,5 @@
 //! Builds the static programs for the inside, the guest and the one that runs scripts, with profiles and
-//! flags of their own, and leaves them in `OUT_DIR` with their hashes, for `src/image.rs` to embed.
+//! flags of their own, and leaves them in `OUT_DIR`, compressed, with their hashes, for `src/image` to embed.
 //!
 //! The nested cargo has a target directory of its own, so it never waits for the lock the outer one
 //! holds on its build directory; one for all outer builds, so that `check`, `clippy`, `build` and `test` compile
@@ -33,22 +33,29 @@ struct Program {
     profile: &'static str,
     /// As rustc's `relocation-model`.
     relocation_model: &'static str,
+    /// First part of the names of the variables that tell of it.
+    prefix: &'static str,
 }
 
 const GUEST: Program = Program {
     package: "glovebox-guest",
     profile: "guest",
     relocation_model: "static",
+    prefix: "GUEST",
 };
 const SCRIPTS: Program = Program {
     package: "glovebox-js",
     profile: "scripts",
     relocation_model: "pic",
+    prefix: "SCRIPTS",
 };
 
 /// Variable that chooses between the programs' own profiles (`shipped`) and [`QUICK_PROFILE`] (`quick`).
 const CHOICE: &str = "GLOVEBOX_GUEST_PROFILE";
 const QUICK_PROFILE: &str = "guest-quick";
+/// How hard zstd tries: as small as it gets in a few seconds, or at once.
+const LEVEL: i32 = 19;
+const QUICK_LEVEL: i32 = 1;
 
 /// Printed by the runtime with `{:?}` when `main` fails; a person reads it, so no quotes or escapes.
 struct Failure(String);
@@ -89,29 +96,25 @@ fn main() -> Result<(), Failure> {
         .nth(4)
         .ok_or_else(|| Failure("no target directory around OUT_DIR".into()))?
         .join("guest");
-    let built = |program: &Program| -> Result<Vec<u8>, Failure> {
-        let profile = if is_quick {
-            QUICK_PROFILE
+    for program in [&GUEST, &SCRIPTS] {
+        let (profile, level) = if is_quick {
+            (QUICK_PROFILE, QUICK_LEVEL)
         } else {
-            program.profile
+            (program.profile, LEVEL)
         };
         let path = build(program, profile, root, &dir, &target, lock.exists())?;
         let bytes = fs::read(&path)
             .map_err(|error| Failure(format!("cannot read {}: {error}", path.display())))?;
-        write_if_new(&out_dir.join(program.package), &bytes)?;
-        Ok(bytes)
-    };
-    let guest = built(&GUEST)?;
-    let scripts = built(&SCRIPTS)?;
-    for (name, hash) in [
-        ("GUEST_BLAKE3", blake3::hash(&guest).to_hex().to_string()),
-        ("GUEST_SHA256", sha256_hex(&guest)),
-        (
-            "SCRIPTS_BLAKE3",
-            blake3::hash(&scripts).to_hex().to_string(),
-        ),
-    ] {
-        println!("cargo::rustc-env=GLOVEBOX_{name}={hash}");
+        let packed = out_dir.join(format!("{}.zst", program.package));
+        write_if_new(&packed, &compress(&bytes, level)?)?;
+        for (name, value) in [
+            ("BYTES", bytes.len().to_string()),
+            ("BLAKE3", blake3::hash(&bytes).to_hex().to_string()),
+            ("SHA256", sha256_hex(&bytes)),
+        ] {
+            let prefix = program.prefix;
+            println!("cargo::rustc-env=GLOVEBOX_{prefix}_{name}={value}");
+        }
     }
     Ok(())
 }
@@ -262,6 +265,16 @@ fn is_passed_on(name: &str) -> bool {
             && !name.ends_with("_RUNNER");
     }
     !OUTER.contains(&name) && !name.starts_with("DEP_")
+}
+
+fn compress(bytes: &[u8], level: i32) -> Result<Vec<u8>, Failure> {
+    let mut packed = vec![0; zstd_safe::compress_bound(bytes.len())];
+    let len = zstd_safe::compress(packed.as_mut_slice(), bytes, level).map_err(|code| {
+        let why = zstd_safe::get_error_name(code);
+        Failure(format!("zstd cannot compress a program: {why}"))
+    })?;
+    packed.truncate(len);
+    Ok(packed)
 }
 
 fn sha256_hex(bytes: &[u8]) -> String {

@@ -4,7 +4,7 @@
 use glovebox_js::tool_call::TOOL_MODE;
 use glovebox_proto::{Background, Exec, Fault, LogCaps, Stdin, WriteMode};
 use glovebox_sandbox::jail::spec::{Layers, Limits, Net, ProcMode};
-use glovebox_sandbox::{Backend, Registry, SCRIPTS_BYTES, SCRIPTS_HASH, Sandbox, SandboxSpec};
+use glovebox_sandbox::{Backend, Registry, SCRIPTS, Sandbox, SandboxSpec};
 use serde_bytes::ByteBuf;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -150,7 +150,7 @@ impl Pool {
 
     fn create(&self) -> Result<Sandbox, Fault> {
         let sandbox = self.registry.create(&spec(), None)?;
-        sandbox.write_file(program().as_bytes(), WriteMode::Program, SCRIPTS_BYTES)?;
+        sandbox.write_file(program().as_bytes(), WriteMode::Program, &SCRIPTS.unpack()?)?;
         Ok(sandbox)
     }
 }
@@ -189,7 +189,7 @@ fn spec() -> SandboxSpec {
 }
 
 fn program() -> String {
-    format!("{PROGRAM}{SCRIPTS_HASH}")
+    format!("{PROGRAM}{}", SCRIPTS.blake3())
 }
 
 /// The process of one call, which is killed at the end of this time.

@@ -5,7 +5,7 @@
 //! one quoting rule and it is the shell's simplest. Noise before the answers (banners, rc files) is
 //! skipped up to a bound; answers are told from noise by a nonce.
 
-use crate::image::GUEST_BYTES;
+use crate::image::GUEST;
 use crate::link::{set_nonblocking, until};
 use crate::spec::name::random_hex;
 use crate::{GUEST_SHA256, fault};
@@ -52,7 +52,7 @@ impl<'a> Bootstrap<'a> {
             match answer.split_once(' ').unwrap_or((answer.as_str(), "")) {
                 ("need", _) if !was_sent => {
                     was_sent = true;
-                    self.write(GUEST_BYTES)?;
+                    self.write(&GUEST.unpack()?)?;
                 }
                 ("start", _) => return Ok(self.unread),
                 ("fail", why) => return Err(explain(why, cwd)),
@@ -160,7 +160,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 fn script(nonce: &str, cwd: Option<&Path>) -> Vec<u8> {
     let mut text = Vec::with_capacity(SCRIPT.len() + 512);
     text.extend_from_slice(b"{ ");
-    let size = GUEST_BYTES.len().to_string();
+    let size = GUEST.len().to_string();
     let cwd = cwd.map_or(&b""[..], |path| path.as_os_str().as_bytes());
     let arch = std::env::consts::ARCH.as_bytes();
     for (name, value) in [

@@ -1,13 +1,13 @@
 //! One copy of the guest in the state directory, from which all sandboxes run: its pages are in
 //! memory once, however many they are, and nobody has to write them first.
 //!
-//! `base/guest-HASH` is the program, `base/guest-HASH.seen` says which file was last compared with
-//! the embedded bytes: its inode, its times of change, and the boot in which that was. Nobody but
+//! `base/guest-HASH` is the program, `base/guest-HASH.seen` says which file was last found to have
+//! that digest: its inode, its times of change, and the boot in which that was. Nobody but
 //! their owner can reach the two, and a command inside has no way to a running guest's file
 //! (`/proc/PID/exe` is closed: the guest is not dumpable, and commands are in a Landlock domain). Were
 //! there one all the same, whatever is done to the file changes its `ctime`, and it is compared again.
 
-use super::{GUEST_BYTES, GUEST_HASH};
+use super::{GUEST, GUEST_HASH};
 use crate::spec::name::random_hex;
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, RenameFlags, Stat, StatVfsMountFlags, fstat, fstatvfs,
@@ -54,7 +54,7 @@ fn open_trusted(path: &Path) -> Result<Option<OwnedFd>, Errno> {
         && stat.st_mode & 0o7777 == MODE
         && stat.st_uid == rustix::process::geteuid().as_raw()
         && stat.st_nlink == 1
-        && u64::try_from(stat.st_size) == Ok(GUEST_BYTES.len() as u64);
+        && u64::try_from(stat.st_size) == Ok(GUEST.len() as u64);
     if !is_ours {
         return Err(Errno::BADF);
     }
@@ -77,16 +77,13 @@ fn open_trusted(path: &Path) -> Result<Option<OwnedFd>, Errno> {
 }
 
 fn is_guest(mut file: &File) -> bool {
+    let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0_u8; 64 << 10];
-    let mut rest = GUEST_BYTES;
     while let Ok(count) = file.read(&mut buffer) {
         if count == 0 {
-            return rest.is_empty();
+            return hasher.finalize().to_hex().as_str() == GUEST_HASH;
         }
-        match rest.split_at_checked(count) {
-            Some((expected, after)) if *expected == buffer[..count] => rest = after,
-            _ => return false,
-        }
+        hasher.update(&buffer[..count]);
     }
     false
 }
@@ -115,7 +112,7 @@ fn read_stamp(path: &Path) -> String {
 
 /// Puts the program at `path`; that somebody else was first is fine.
 fn write(path: &Path) -> Option<()> {
-    let fresh = write_new(path, GUEST_BYTES, MODE).ok()?;
+    let fresh = write_new(path, &GUEST.unpack().ok()?, MODE).ok()?;
     if rustix::fs::renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE).is_err() {
         // Whether it is in place now is seen when it is opened.
         let _ = fs::remove_file(&fresh);
@@ -161,7 +158,7 @@ mod tests {
         let path = base.path().join(name());
         assert!(open(base.path()).is_some());
         let first = inode(&path);
-        assert_eq!(fs::read(&path).unwrap(), GUEST_BYTES);
+        assert_eq!(fs::read(&path).unwrap(), GUEST.unpack().unwrap());
         let seen = inode(&path.with_extension("seen"));
         assert!(open(base.path()).is_some());
         assert_eq!(inode(&path), first);
@@ -176,7 +173,7 @@ mod tests {
         let meddle: [fn(&Path); 5] = [
             |path| {
                 fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
-                let mut bytes = GUEST_BYTES.to_vec();
+                let mut bytes = GUEST.unpack().unwrap();
                 *bytes.last_mut().unwrap() ^= 1;
                 // The same file with the same size and the same permissions again.
                 fs::write(path, bytes).unwrap();
@@ -197,7 +194,7 @@ mod tests {
             assert!(open(base.path()).is_some());
             meddle(&path);
             assert!(open(base.path()).is_some(), "{turn}");
-            assert_eq!(fs::read(&path).unwrap(), GUEST_BYTES, "{turn}");
+            assert_eq!(fs::read(&path).unwrap(), GUEST.unpack().unwrap(), "{turn}");
             assert!(fs::symlink_metadata(&path).unwrap().is_file(), "{turn}");
         }
     }

@@ -6,7 +6,11 @@
 //! one copy in the state directory that every start checks ([`kept`]); where there cannot be one,
 //! it is a sealed memory file.
 
+mod carried;
 pub(crate) mod kept;
+
+pub(crate) use carried::GUEST;
+pub use carried::{CarriedProgram, SCRIPTS};
 
 use crate::fault;
 use glovebox_jail::memory_program;
@@ -18,16 +22,10 @@ use std::os::fd::AsRawFd as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The static guest.
-pub(crate) static GUEST_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/glovebox-guest"));
 /// BLAKE3 of the embedded guest, in hex.
-pub const GUEST_HASH: &str = env!("GLOVEBOX_GUEST_BLAKE3");
+pub const GUEST_HASH: &str = GUEST.blake3();
 /// SHA-256 of the embedded guest, in hex: what remote machines can compute.
 pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
-/// The static program that runs scripts (`crates/js`), to be put into a sandbox that wants it.
-pub static SCRIPTS_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/glovebox-js"));
-/// BLAKE3 of it, in hex.
-pub const SCRIPTS_HASH: &str = env!("GLOVEBOX_SCRIPTS_BLAKE3");
 /// Name of the memory file, and so of the guest in process lists.
 const NAME: &CStr = c"glovebox-guest";
 
@@ -57,7 +55,7 @@ impl GuestImage {
                 .remedy("if `sysctl vm.memfd_noexec` is 2, set it to 1 or 0")
         })?;
         let mut file = File::from(fd);
-        file.write_all(GUEST_BYTES)
+        file.write_all(&GUEST.unpack()?)
             .map_err(|error| fault::plain_io("cannot fill the memory file for the guest", error))?;
         let fd = OwnedFd::from(file);
         memory_program::seal(&fd)
@@ -81,14 +79,6 @@ impl AsFd for GuestImage {
 mod tests {
     use super::*;
     use rustix::io::Errno;
-
-    #[test]
-    fn the_hash_is_that_of_the_bytes() {
-        assert_eq!(blake3::hash(GUEST_BYTES).to_hex().as_str(), GUEST_HASH);
-        assert_eq!(&GUEST_BYTES[..4], b"\x7fELF");
-        assert_eq!(blake3::hash(SCRIPTS_BYTES).to_hex().as_str(), SCRIPTS_HASH);
-        assert_eq!(&SCRIPTS_BYTES[..4], b"\x7fELF");
-    }
 
     #[test]
     fn the_image_cannot_be_changed() {

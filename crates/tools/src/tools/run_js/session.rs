@@ -8,7 +8,7 @@ use glovebox_proto::{
     Background, Class, Code, Exec, Fault, JobId, JobInfo, JobState, LogCaps, Remedy, Stdin,
     WriteMode,
 };
-use glovebox_sandbox::{SCRIPTS_BYTES, SCRIPTS_HASH};
+use glovebox_sandbox::SCRIPTS;
 use serde_bytes::ByteBuf;
 
 /// The second word of a session's command line. The third is the program's digest, so that sessions of
@@ -41,7 +41,7 @@ impl Session {
         let jobs = call.sandbox().jobs()?;
         let ours = |info: &&JobInfo| is_script_session(info);
         let known = jobs.iter().filter(ours).find(|info| {
-            word(info, 2) == SCRIPTS_HASH.as_bytes() && word(info, 3) == name.as_bytes()
+            word(info, 2) == SCRIPTS.blake3().as_bytes() && word(info, 3) == name.as_bytes()
         });
         if let Some(info) = known {
             return Ok(Self {
@@ -76,7 +76,7 @@ fn word(info: &JobInfo, at: usize) -> &[u8] {
 
 /// Starts the program, and brings it in before where that has not been done yet.
 fn start(call: &Call<'_>, name: &str) -> Result<JobId, Fault> {
-    let program = format!("{PROGRAM}{SCRIPTS_HASH}");
+    let program = format!("{PROGRAM}{}", SCRIPTS.blake3());
     let exec = Exec {
         clear_env: true,
         stdin: Stdin::Stream,
@@ -84,7 +84,7 @@ fn start(call: &Call<'_>, name: &str) -> Result<JobId, Fault> {
         log: LOG,
         background: Background::Kill,
         program: Some(ByteBuf::from(program.as_bytes())),
-        ..Exec::new(["glovebox-js", MARK, SCRIPTS_HASH, name])
+        ..Exec::new(["glovebox-js", MARK, SCRIPTS.blake3(), name])
     };
     match call.sandbox().start_job(exec.clone()) {
         Err(fault) if fault.code == Code::NotFound => {}
@@ -93,7 +93,9 @@ fn start(call: &Call<'_>, name: &str) -> Result<JobId, Fault> {
     if call.is_given_up() {
         return Err(given_up());
     }
-    call.write(&program, WriteMode::Program, 0, SCRIPTS_BYTES)
+    SCRIPTS
+        .unpack()
+        .and_then(|bytes| call.write(&program, WriteMode::Program, 0, &bytes))
         .and_then(|_| call.sandbox().start_job(exec))
         .map_err(|fault| cannot_start(call, fault))
 }
