@@ -41,9 +41,8 @@ pub struct HostResources {
     pub layers: PathBuf,
     /// The generated root skeleton (only for [`RootFs::Host`] and [`RootFs::HostAll`]).
     pub skeleton: Option<PathBuf>,
-    /// A second skeleton over the first, with the link from the project's path on the host to the
-    /// workspace.
-    pub link: Option<PathBuf>,
+    /// The machine's part below it (only for [`RootFs::Host`]).
+    pub machine: Option<PathBuf>,
     /// Leased slot: which id range is used under root.
     pub slot: u32,
     /// What earlier checkpoints froze, newest first: read-only layers between the writable one and

@@ -1,5 +1,9 @@
-//! The generated lower layer of a host root: empty mount points, and the few files of `/etc` that
-//! programs need. Built once per content and shared, read-only, by every sandbox that fits it.
+//! The generated lower layers of a host root, built once per content and shared, read-only, by every
+//! sandbox that they fit.
+//!
+//! The *skeleton* has empty mount points, the accounts and names of one kind of sandbox, and a link to the
+//! workspace: a few files, other ones for each project. Below it lies the machine's part, what programs need of the
+//! host's `/etc`: hundreds of files and links, the same ones for all.
 
 use crate::facts::{EntryKind, HostFacts};
 use crate::plan::Plan;
@@ -88,25 +92,29 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 const MAX_FILES: usize = 20_000;
 
 /// What a skeleton is made of; equal recipes give equal skeletons.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recipe {
     dirs: BTreeMap<PathBuf, (u32, u32)>,
     files: Vec<PathBuf>,
     links: BTreeMap<PathBuf, PathBuf>,
     text: BTreeMap<&'static str, String>,
-    stamp: String,
+    /// What the host's `/etc` is like, where that is copied.
+    etc: Option<String>,
 }
 
 impl Recipe {
+    /// The machine's part, below the skeleton of [`Recipe::new`]; `None` where all of the host is shown.
+    pub fn machine(spec: &Spec) -> Option<Self> {
+        (spec.rootfs == RootFs::Host).then(|| Self {
+            dirs: BTreeMap::from([("etc".into(), (0o755, 0))]),
+            etc: Some(etc_stamp()),
+            ..Self::default()
+        })
+    }
+
     /// Works out what the skeleton for this spec holds.
     pub fn new(spec: &Spec, facts: &HostFacts) -> Self {
-        let mut recipe = Self {
-            dirs: BTreeMap::new(),
-            files: Vec::new(),
-            links: BTreeMap::new(),
-            text: BTreeMap::new(),
-            stamp: String::new(),
-        };
+        let mut recipe = Self::default();
         for (path, mode) in [
             ("etc", 0o755),
             ("proc", 0o555),
@@ -177,18 +185,24 @@ impl Recipe {
         }
         if spec.rootfs == RootFs::Host {
             recipe.text = accounts(spec);
-            recipe.stamp = etc_stamp();
         }
+        recipe.link_project(spec, facts);
         recipe
     }
 
-    /// A skeleton beside this one with nothing but a symbolic link to the workspace where the project
-    /// stands on the host: what was built there may hold its own path (the scripts of a Python
-    /// virtual environment do). `None` where something else stands there, or would be hidden by it.
-    pub fn project_link(&self, spec: &Spec, facts: &HostFacts) -> Option<Self> {
-        let project = spec.workspace.as_deref()?;
-        let path = project.strip_prefix("/").ok()?;
-        let top = path.components().next()?;
+    /// Adds a symbolic link to the workspace where the project stands on the host: what was built there may hold
+    /// its own path (the scripts of a Python virtual environment do). Not where something else stands, or would be
+    /// hidden by it.
+    fn link_project(&mut self, spec: &Spec, facts: &HostFacts) {
+        let Some(project) = spec.workspace.as_deref() else {
+            return;
+        };
+        let Ok(path) = project.strip_prefix("/") else {
+            return;
+        };
+        let Some(top) = path.components().next() else {
+            return;
+        };
         let is_elsewhere = spec.rootfs == RootFs::Host
             && !["proc", "dev", "workspace"]
                 .iter()
@@ -213,26 +227,14 @@ impl Recipe {
             .chain(self.links.keys())
             .all(|own| !own.starts_with(path));
         if !is_elsewhere || !is_free {
-            return None;
+            return;
         }
-        let parents = path
-            .ancestors()
-            .skip(1)
-            .filter(|part| !part.as_os_str().is_empty());
-        let dirs = parents
-            .map(|part| {
-                // Where both skeletons have a directory this one's permissions count.
-                let own = self.dirs.get(part).copied().unwrap_or((0o755, 0));
-                (part.to_owned(), own)
-            })
-            .collect();
-        Some(Self {
-            dirs,
-            files: Vec::new(),
-            links: BTreeMap::from([(path.to_owned(), WORKSPACE.into())]),
-            text: BTreeMap::new(),
-            stamp: String::new(),
-        })
+        for part in path.ancestors().skip(1) {
+            if !part.as_os_str().is_empty() {
+                self.dirs.entry(part.to_owned()).or_insert((0o755, 0));
+            }
+        }
+        self.links.insert(path.to_owned(), WORKSPACE.into());
     }
 
     /// Adds a directory and its missing parents.
@@ -261,8 +263,8 @@ impl Recipe {
     /// A stable text of everything that matters; its digest names the skeleton.
     pub fn fingerprint(&self) -> String {
         format!(
-            "2\n{:?}\n{:?}\n{:?}\n{:?}\n{}",
-            self.dirs, self.files, self.links, self.text, self.stamp
+            "3\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}",
+            self.dirs, self.files, self.links, self.text, self.etc
         )
     }
 
@@ -305,7 +307,7 @@ impl Recipe {
         for (name, target) in &self.links {
             symlink(target, root.join(name))?;
         }
-        if !self.text.is_empty() {
+        if self.etc.is_some() {
             let mut copied = 0;
             for name in ETC {
                 copy(
@@ -315,11 +317,11 @@ impl Recipe {
                     &mut copied,
                 )?;
             }
-            for (name, content) in &self.text {
-                let path = root.join("etc").join(name);
-                fs::write(&path, content)?;
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
-            }
+        }
+        for (name, content) in &self.text {
+            let path = root.join("etc").join(name);
+            fs::write(&path, content)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
         }
         Ok(())
     }
@@ -555,6 +557,46 @@ fn etc_stamp() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_machines_part_is_the_same_for_all_and_the_skeleton_is_small() {
+        let spec = |home: &str, rootfs| Spec {
+            home: home.into(),
+            workspace: Some(format!("{home}/project").into()),
+            rootfs,
+            ..Spec::default()
+        };
+        let one = spec("/home/one", RootFs::Host);
+        let other = spec("/home/other", RootFs::Host);
+        assert_eq!(Recipe::machine(&one), Recipe::machine(&other));
+        assert_eq!(Recipe::machine(&spec("/home/one", RootFs::HostAll)), None);
+
+        // The project need not be there.
+        let facts = HostFacts::read(&Spec::default()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (machine, skeleton) = (dir.path().join("machine"), dir.path().join("skeleton"));
+        let recipe = Recipe::machine(&one).unwrap();
+        recipe.build(&machine, false).unwrap();
+        let recipe = Recipe::new(&one, &facts);
+        recipe.build(&skeleton, false).unwrap();
+        assert_ne!(
+            recipe.fingerprint(),
+            Recipe::new(&other, &facts).fingerprint()
+        );
+        let names = |dir: &Path| -> Vec<_> {
+            let entries = fs::read_dir(dir).unwrap();
+            entries.map(|entry| entry.unwrap().file_name()).collect()
+        };
+        assert_eq!(names(&machine), ["etc"]);
+        // Neither hides a file of the other.
+        let copied = names(&machine.join("etc"));
+        assert!(!copied.is_empty());
+        let own = names(&skeleton.join("etc"));
+        assert!(own.contains(&"passwd".into()));
+        assert!(own.iter().all(|name| !copied.contains(name)), "{own:?}");
+        let link = fs::read_link(skeleton.join("home/one/project")).unwrap();
+        assert_eq!(link, Path::new(WORKSPACE));
+    }
 
     #[test]
     fn passwords_in_comments_are_examples() {

@@ -62,14 +62,15 @@ impl Builder {
         }
     }
 
-    pub(super) fn root(&mut self, place: &HostResources, bottom: &Path) {
+    pub(super) fn root(&mut self, place: &HostResources, skeleton: &Path) {
         let mut lowers: Vec<(&Path, Idmap)> = place
             .frozen
             .iter()
             .filter_map(|frozen| Some((frozen.root.as_deref()?, self.thaw(frozen.first_id))))
             .collect();
-        lowers.extend(place.link.iter().map(|link| (link.as_path(), Idmap::Range)));
-        lowers.push((bottom, Idmap::Range));
+        let machine = place.machine.as_deref();
+        let generated = [skeleton].into_iter().chain(machine);
+        lowers.extend(generated.map(|layer| (layer, Idmap::Range)));
         self.overlay("/", &lowers, "root", false);
     }
 

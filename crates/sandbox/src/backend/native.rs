@@ -100,9 +100,7 @@ pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
     let place = HostResources {
         layers: state_dir.join("sandboxes/NAME").join(LAYERS),
         skeleton: Some(state_dir.join("base/SKELETON")),
-        link: Recipe::new(&spec, &facts)
-            .project_link(&spec, &facts)
-            .map(|_| state_dir.join("base/LINK")),
+        machine: Recipe::machine(&spec).map(|_| state_dir.join("base/MACHINE")),
         slot: 0,
         frozen: Vec::new(),
         caches: Vec::new(),
@@ -173,14 +171,14 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestSt
         .place(early.as_ref().and_then(NewGroup::unified_dir))
         .map_err(|error| launch_fault(&error, cx.state_dir))?;
     let facts = prepare::facts(&spec, &state)?;
-    let Skeletons { root, link } = match spec.rootfs {
+    let Skeletons { root, machine } = match spec.rootfs {
         RootFs::Dir(_) => Skeletons::default(),
         RootFs::Host | RootFs::HostAll => prepare::skeletons(&spec, &facts, cx.state_dir)?,
     };
     let place = HostResources {
         layers: cx.dir.join(LAYERS),
         skeleton: root,
-        link,
+        machine,
         slot: cx.slot,
         frozen: cx.frozen.clone(),
         caches: cx.caches.clone(),

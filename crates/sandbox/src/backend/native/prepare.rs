@@ -112,10 +112,10 @@ pub(super) fn facts(spec: &Spec, state: &Path) -> Result<HostFacts, Fault> {
 /// The generated layers below the root overlay.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Skeletons {
-    /// Mount points and the few files of `/etc` that programs need.
+    /// Mount points, accounts and the link from the project's own path to the workspace.
     pub(super) root: Option<PathBuf>,
-    /// The link from the project's own path to the workspace.
-    pub(super) link: Option<PathBuf>,
+    /// What programs need of the host's `/etc`.
+    pub(super) machine: Option<PathBuf>,
 }
 
 /// Finds or builds the root skeletons that fit, whoever else is doing the same.
@@ -145,29 +145,38 @@ pub(super) fn skeletons(
         && *spec == key
         && state == state_dir
         && at.elapsed() < FRESH
-        && found.root.as_ref().is_some_and(|path| path.is_dir())
+        && [&found.root, &found.machine]
+            .into_iter()
+            .flatten()
+            .all(|path| path.is_dir())
     {
         return Ok(found.clone());
     }
-    let recipe = Recipe::new(spec, facts);
-    let link = recipe.project_link(spec, facts);
     let base = state_dir.join(BASE);
+    let layer =
+        |prefix: &str, recipe: &Recipe| find_or_build(prefix, recipe, facts.is_privileged, &base);
     let found = Skeletons {
-        root: Some(find_or_build(&recipe, facts.is_privileged, &base)?),
-        link: link
-            .map(|link| find_or_build(&link, facts.is_privileged, &base))
+        root: Some(layer("", &Recipe::new(spec, facts))?),
+        machine: Recipe::machine(spec)
+            .map(|machine| layer(MACHINE, &machine))
             .transpose()?,
     };
     *last = Some((key, state_dir.to_owned(), Instant::now(), found.clone()));
     Ok(found)
 }
 
-fn find_or_build(recipe: &Recipe, is_privileged: bool, base: &Path) -> Result<PathBuf, Fault> {
+/// The layer of this recipe in `base`, under its digest after `prefix`.
+fn find_or_build(
+    prefix: &str,
+    recipe: &Recipe,
+    is_privileged: bool,
+    base: &Path,
+) -> Result<PathBuf, Fault> {
     /// A sweep may take what was found before it is held.
     const TURNS: usize = 3;
     let owner = if is_privileged { "root" } else { "user" };
     let digest = blake3::hash(format!("{owner}\n{}", recipe.fingerprint()).as_bytes());
-    let path = base.join(&digest.to_hex()[..32]);
+    let path = base.join(format!("{prefix}{}", &digest.to_hex()[..32]));
     for _ in 0..TURNS {
         if hold(&path) {
             return Ok(path);
@@ -195,6 +204,8 @@ fn find_or_build(recipe: &Recipe, is_privileged: bool, base: &Path) -> Result<Pa
 
 /// Where skeletons lie, below the state directory.
 const BASE: &str = "base";
+/// How the name of a machine's part begins.
+const MACHINE: &str = "etc-";
 /// How the name of an unfinished skeleton begins.
 const DRAFT: &str = "new-";
 /// A skeleton nobody has used for this long is removed.

@@ -29,7 +29,7 @@ fn plan(spec: &Spec) -> Plan {
     let place = HostResources {
         layers: "/state/layers".into(),
         skeleton: Some("/state/skeleton".into()),
-        link: None,
+        machine: None,
         slot: 0,
         frozen: Vec::new(),
         caches: Vec::new(),
