@@ -1,6 +1,8 @@
 //! A home, a project and a state directory of a test's own, and `glovebox` run in them.
 
+use crate::bases;
 use crate::ran::Ran;
+use crate::skip::current_user;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
@@ -17,16 +19,24 @@ pub struct Home {
 }
 
 impl Home {
-    /// Makes empty directories: `home`, `project`, `state`.
+    /// Makes the directories `home`, `project` and `state`, empty but for what tests share in the last one.
     ///
     /// # Panics
     /// When the temporary directory cannot be written.
     #[expect(
         clippy::new_without_default,
-        clippy::expect_used,
         reason = "makes directories; a test cannot go on without"
     )]
     pub fn new() -> Self {
+        Self::of(current_user(), |_| {})
+    }
+
+    /// The same for the user `uid`, to whom `give` gives the directories.
+    #[expect(
+        clippy::expect_used,
+        reason = "makes directories; a test cannot go on without"
+    )]
+    pub(crate) fn of(uid: u32, give: impl FnOnce(&Path)) -> Self {
         let root = tempfile::Builder::new()
             .prefix("glovebox-test-")
             .tempdir()
@@ -39,6 +49,8 @@ impl Home {
                 .create(root.path().join(name))
                 .expect("a directory in the temporary directory");
         }
+        give(root.path());
+        bases::lend_to(&root.path().join("state"), uid);
         Self { root }
     }
 
@@ -60,6 +72,15 @@ impl Home {
     /// `$GLOVEBOX_STATE`.
     pub fn state(&self) -> PathBuf {
         self.root().join("state")
+    }
+
+    /// Makes the state directory empty, as the first command of a user finds it.
+    ///
+    /// # Panics
+    /// When something is in it that cannot be removed.
+    #[expect(clippy::expect_used, reason = "a test cannot go on with another state")]
+    pub fn empty_state(&self) {
+        bases::remove(&self.state()).expect("a state directory that can be emptied");
     }
 
     /// Writes a file below the root, with its directories, and gives its path.
@@ -142,6 +163,9 @@ impl Drop for Home {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status();
+        }
+        if !std::thread::panicking() {
+            bases::hand_on(&state);
         }
     }
 }

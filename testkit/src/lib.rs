@@ -4,6 +4,7 @@
 //! developer's own configuration and state, makes their output comparable, and makes what they
 //! could not check visible. A broken precondition panics: this is code for tests only.
 
+pub mod bases;
 mod canary;
 mod census;
 mod home;

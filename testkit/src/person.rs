@@ -23,6 +23,36 @@ pub struct Person {
     is_other: bool,
 }
 
+/// Gives a tree to the ordinary user.
+#[expect(
+    clippy::expect_used,
+    reason = "a test cannot go on with files of the wrong owner"
+)]
+fn give(tree: &Path) {
+    assert!(
+        tree.is_absolute()
+            && tree.components().count() > 2
+            && tree
+                .components()
+                .skip(1)
+                .all(|part| matches!(part, Component::Normal(_))),
+        "{} is no directory of a test's own",
+        tree.display()
+    );
+    let mut pending = vec![tree.to_owned()];
+    while let Some(path) = pending.pop() {
+        lchown(&path, Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).expect("a new owner");
+        if path.is_dir() && !path.is_symlink() {
+            pending.extend(
+                fs::read_dir(&path)
+                    .expect("a directory")
+                    .flatten()
+                    .map(|entry| entry.path()),
+            );
+        }
+    }
+}
+
 impl Person {
     /// Whoever runs the test.
     pub fn myself() -> Self {
@@ -42,22 +72,22 @@ impl Person {
         if !is_root() {
             return None;
         }
-        let place = Home::new();
-        fs::set_permissions(place.root(), fs::Permissions::from_mode(0o755))
-            .expect("an open directory");
+        let place = Home::of(UNPRIVILEGED_ID, |root| {
+            fs::set_permissions(root, fs::Permissions::from_mode(0o755))
+                .expect("an open directory");
+            give(root);
+        });
         let mut program = binary();
         if !is_open_to_all(&program) {
             let copy = place.root().join("glovebox");
             fs::copy(&program, &copy).expect("a copy of glovebox");
             program = copy;
         }
-        let person = Self {
+        Some(Self {
             place,
             binary: program,
             is_other: true,
-        };
-        person.own(person.place.root());
-        Some(person)
+        })
     }
 
     /// Runs a test as whoever runs it and, when that is root, as an ordinary user too. An inline snapshot
@@ -127,35 +157,9 @@ impl Person {
     /// # Panics
     /// When that is not possible, and for a directory at the top of the machine, which no test made:
     /// root would give all of it away.
-    #[expect(
-        clippy::expect_used,
-        reason = "a test cannot go on with files of the wrong owner"
-    )]
     pub fn own(&self, tree: &Path) {
-        if !self.is_other {
-            return;
-        }
-        assert!(
-            tree.is_absolute()
-                && tree.components().count() > 2
-                && tree
-                    .components()
-                    .skip(1)
-                    .all(|part| matches!(part, Component::Normal(_))),
-            "{} is no directory of a test's own",
-            tree.display()
-        );
-        let mut pending = vec![tree.to_owned()];
-        while let Some(path) = pending.pop() {
-            lchown(&path, Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).expect("a new owner");
-            if path.is_dir() && !path.is_symlink() {
-                pending.extend(
-                    fs::read_dir(&path)
-                        .expect("a directory")
-                        .flatten()
-                        .map(|entry| entry.path()),
-                );
-            }
+        if self.is_other {
+            give(tree);
         }
     }
 

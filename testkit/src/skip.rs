@@ -138,8 +138,13 @@ pub fn has_layers_in_memory() -> bool {
 
 /// Whether this process is root.
 pub fn is_root() -> bool {
+    current_user() == 0
+}
+
+/// This process's user.
+pub(crate) fn current_user() -> u32 {
     // The owner of our own /proc entry is our effective user id (proc(5)).
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+    std::fs::metadata("/proc/self").map_or(u32::MAX, |own| own.uid())
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ impl Fixture {
             max_sandboxes: 8,
         };
         let registry = Registry::open(config).map_err(|fault| fault.to_string())?;
+        testkit::bases::lend(&temp.path().join("state"));
         let mut spec = SandboxSpec::new(backend);
         spec.jail.env = environment(temp.path());
         let project = temp.path().join("project");
@@ -127,6 +128,9 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         for entry in self.registry.list().unwrap_or_default() {
             let _ = self.registry.kill(&entry.name);
+        }
+        if !std::thread::panicking() {
+            testkit::bases::hand_on(&self.path("state"));
         }
     }
 }

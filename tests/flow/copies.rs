@@ -117,7 +117,7 @@ fn a_kill_removes_the_copy_or_says_where_it_stays() {
 }
 
 /// Long enough to be written to while it is read, whole only with equal lines.
-const WILD: &str = "echo 1 > calm; head -c 64000000 /dev/zero > wild; touch begun; \
+const WILD: &str = "echo 1 > calm; head -c ${BYTES:-64000000} /dev/zero > wild; touch begun; \
                     while :; do echo x 1<>wild; done";
 
 #[test]
@@ -129,6 +129,8 @@ fn a_file_that_others_never_hold_still_is_named_and_not_taken() {
     // Not by the sandbox, which could hold it still.
     let mut writer = person.program("sh");
     writer.args(["-c", WILD]).current_dir(&copy);
+    // Read for so long that the writer has its turn meanwhile, whatever else this machine does.
+    writer.env("BYTES", "256000000");
     let mut writer = writer.stdin(Stdio::null()).spawn().unwrap();
     assert!(wait_until(WAIT, || copy.join("begun").exists()));
     let ran = person.line("pull box").run().expect_code(0);

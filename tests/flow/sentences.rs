@@ -226,6 +226,7 @@ fn failures_are_objects_where_objects_were_asked_for() {
 fn a_state_directory_that_others_may_read_is_made_private() {
     Person::each(|person| {
         let state = person.place().state();
+        person.place().empty_state();
         fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
         let _ = person.line("run -- true").run().expect_code(0);
         assert_eq!(

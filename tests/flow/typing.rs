@@ -38,6 +38,7 @@ fn bash_completes_what_there_is_and_nothing_hidden() {
     }
     Person::each(|person| {
         // A question leaves nothing behind, not even a state directory.
+        person.place().empty_state();
         assert!(offered(person, "glovebox exec ").is_empty());
         assert_eq!(
             std::fs::read_dir(person.place().state()).unwrap().count(),

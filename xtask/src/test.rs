@@ -53,6 +53,8 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 const ONE_PER_CORE: [&str; 4] = ["kernel", "fuzzing", "faults", "mcp"];
 /// Suites that come after all others: nothing may compute beside an emulated machine, which is slow as it is.
 const LAST: [&str; 1] = ["kernel"];
+/// Variable with the directory in which tests leave each other what is the same for all (`testkit`).
+const BASES: &str = "GLOVEBOX_TEST_BASES";
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 
@@ -184,6 +186,8 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
     let binary = target_dir().join("debug/glovebox");
     let skip_log = target_dir().join("skipped-tests.txt");
     let _ = fs::remove_file(&skip_log);
+    // Beside the tests' own directories, so that what is handed on can be renamed.
+    let bases = ScratchDir::new("bases")?;
     let mut programs = programs(built);
     programs.sort_by_key(|program| LAST.contains(&program.name.as_str()));
     link_suites(&programs)?;
@@ -198,6 +202,7 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
                 .env("CARGO_MANIFEST_DIR", &program.package)
                 .current_dir(&program.package);
             set_variables(&mut command, program, &binary, &skip_log);
+            command.env(BASES, &bases.0);
             command
         };
         tally.run(&title(program), command, &filter)?;
@@ -284,7 +289,7 @@ fn again_unprivileged(
     let user = OrdinaryUser::new();
     let place = Place::new(&user)?;
     let binary = place.lend(binary)?;
-    let log = place.dir.join("home/skipped-tests.txt");
+    let log = place.dir.0.join("home/skipped-tests.txt");
     let can_reach_target = user
         .command(&target_dir().join("debug/glovebox"))
         .arg("--version")
@@ -311,11 +316,12 @@ fn again_unprivileged(
         let command = || {
             let mut command = user.command(&program);
             command
-                .env("HOME", place.dir.join("home"))
-                .env("TMPDIR", place.dir.join("tmp"))
+                .env("HOME", place.dir.0.join("home"))
+                .env("TMPDIR", place.dir.0.join("tmp"))
                 .env("CARGO_MANIFEST_DIR", &tests)
-                .current_dir(place.dir.join("home"));
+                .current_dir(place.dir.0.join("home"));
             set_variables(&mut command, suite, &binary, &log);
+            command.env(BASES, place.dir.0.join("bases"));
             if is_ci() {
                 // What only root can set up was tried in the run as root.
                 command.env("GLOVEBOX_TEST_NO_SKIP", "but-for-root");
@@ -338,19 +344,38 @@ fn again_unprivileged(
     Ok(())
 }
 
-/// A directory that an ordinary user may use; removed when dropped.
+/// A directory among the temporary ones; removed when dropped.
+struct ScratchDir(PathBuf);
+
+impl ScratchDir {
+    fn new(name: &str) -> Result<Self> {
+        let name = format!("glovebox-xtask-{name}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for ScratchDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Directories that an ordinary user may use.
 struct Place {
-    dir: PathBuf,
+    dir: ScratchDir,
 }
 
 impl Place {
     fn new(user: &OrdinaryUser) -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("glovebox-xtask-{}", std::process::id()));
-        fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let place = Self { dir };
-        fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o755))?;
-        for name in ["home", "tmp", "bin"] {
-            let dir = place.dir.join(name);
+        let place = Self {
+            dir: ScratchDir::new("user")?,
+        };
+        let root = &place.dir.0;
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
+        for name in ["home", "tmp", "bases", "bin"] {
+            let dir = root.join(name);
             fs::create_dir(&dir)?;
             if name != "bin" {
                 chown(&dir, Some(user.id()), Some(user.group()))?;
@@ -362,17 +387,12 @@ impl Place {
     fn lend(&self, program: &Path) -> Result<PathBuf> {
         let copy = self
             .dir
+            .0
             .join("bin")
             .join(program.file_name().unwrap_or_default());
         fs::copy(program, &copy).with_context(|| format!("cannot copy {}", program.display()))?;
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
         Ok(copy)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
