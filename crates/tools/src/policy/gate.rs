@@ -73,7 +73,7 @@ impl PolicyGate {
     fn admit(&self, asked: &PermitRequest<'_>, subject: CallSubject<'_>) -> Result<(), Fault> {
         let (call, tool) = (asked.call, asked.tool);
         let verdict = self.policy.decide(tool, subject);
-        let summary = summary::line(subject.text());
+        let summary = summary::line(&subject.text());
         let (answer, result) = match verdict.effect {
             Effect::Allow => (None, Ok(())),
             Effect::Deny => (None, Err(self.denied(call, tool, &verdict))),

@@ -4,6 +4,7 @@ use super::command;
 use super::name::ToolName;
 use super::pattern::Pattern;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 /// What a rule says.
@@ -43,6 +44,13 @@ pub enum CallSubject<'a> {
     Command(&'a str),
     /// A path in the sandbox; relative ones begin at the workspace.
     Path(&'a str),
+    /// Two such paths: something goes from one to the other.
+    Paths {
+        /// Where it is.
+        from: &'a str,
+        /// Where it is to be.
+        to: &'a str,
+    },
     /// Another word: an action, a name.
     Word(&'a str),
     /// The arguments of a server's tool, as JSON. What they mean is the server's own.
@@ -63,23 +71,25 @@ impl<'a> CallSubject<'a> {
             "Job" => text("action").map_or(Self::None, Self::Word),
             // Without a path they look at the whole workspace.
             "List" | "Glob" | "Grep" => Self::Path(text("path").unwrap_or(".")),
-            _ => match (text("path"), text("name")) {
-                (Some(path), _) => Self::Path(path),
-                (None, Some(name)) => Self::Word(name),
-                (None, None) => Self::None,
+            _ => match (text("path"), text("from"), text("to"), text("name")) {
+                (Some(path), ..) => Self::Path(path),
+                (None, Some(from), Some(to), _) => Self::Paths { from, to },
+                (.., Some(name)) => Self::Word(name),
+                _ => Self::None,
             },
         }
     }
 }
 
-impl CallSubject<'_> {
+impl<'a> CallSubject<'a> {
     /// The text of it.
-    pub const fn text(&self) -> &str {
-        match self {
-            Self::None => "",
+    pub fn text(&self) -> Cow<'a, str> {
+        match *self {
+            Self::None => Cow::Borrowed(""),
             Self::Command(text) | Self::Path(text) | Self::Word(text) | Self::Arguments(text) => {
-                text
+                Cow::Borrowed(text)
             }
+            Self::Paths { from, to } => Cow::Owned(format!("{from} -> {to}")),
         }
     }
 }
@@ -172,6 +182,13 @@ impl Rule {
             // Any text can stand anywhere in there.
             CallSubject::Arguments(text) => self.effect != Effect::Allow && pattern.fits_text(text),
             CallSubject::Path(path) => pattern.fits_path(&absolute(path)),
+            // What is allowed is allowed at both ends; what is denied or asked about is so at either.
+            CallSubject::Paths { from, to } if self.effect == Effect::Allow => [from, to]
+                .iter()
+                .all(|path| pattern.fits_path(&absolute(path))),
+            CallSubject::Paths { from, to } => [from, to]
+                .iter()
+                .any(|path| pattern.fits_path(&absolute(path))),
             CallSubject::Command(line) if self.effect == Effect::Allow => command::plain(line)
                 .is_some_and(|commands| commands.iter().all(|one| pattern.fits_text(one))),
             CallSubject::Command(line) => command::possible(line)
@@ -256,7 +273,8 @@ mod tests {
                 .collect();
             let arguments = Value::Object(arguments);
             let subject = CallSubject::of(tool.name, &arguments);
-            assert_eq!(subject.text(), "x", "{}", tool.name);
+            let text = subject.text();
+            assert!(text == "x" || text == "x -> x", "{}: {text}", tool.name);
             let is_command = matches!(tool.name, "Bash" | "SandboxExec");
             assert_eq!(is_command, matches!(subject, CallSubject::Command(_)));
         }
@@ -277,6 +295,26 @@ mod tests {
             assert!(!docs.fits("Write", CallSubject::Path(path)), "{path}");
         }
         assert!(!docs.fits("Edit", CallSubject::Path("docs/a")));
+    }
+
+    #[test]
+    fn of_two_paths_both_must_be_allowed_and_one_that_is_denied_is_enough() {
+        let fits = |effect, from, to| {
+            let arguments = serde_json::json!({ "from": from, "to": to });
+            let subject = CallSubject::of("hypothetical", &arguments);
+            rule(effect, "*(/workspace/docs/**)").fits("hypothetical", subject)
+        };
+        for (from, to, is_allowed, is_denied) in [
+            ("docs/a", "docs/b", true, true),
+            ("docs/a", "src/b", false, true),
+            ("src/a", "./docs//b", false, true),
+            ("src/a", "docs/../b", false, false),
+        ] {
+            assert_eq!(fits(Effect::Allow, from, to), is_allowed, "{from} {to}");
+            for effect in [Effect::Deny, Effect::Ask] {
+                assert_eq!(fits(effect, from, to), is_denied, "{effect} {from} {to}");
+            }
+        }
     }
 
     #[test]
