@@ -47,6 +47,48 @@ pub(crate) fn sleep(marker: &str) -> Value {
     json!({ "command": format!("sleep {marker}") })
 }
 
+pub(crate) fn a_file_is_moved_and_nothing_is_lost(fixture: &Fixture) {
+    let tools = tools(fixture);
+    let prepare =
+        "mkdir -p from/dir; echo one >from/file; echo two >from/other; ln -s other from/link";
+    let _ = text(&tools, "Bash", json!({ "command": prepare }));
+    let _ = text(&tools, "Read", json!({ "path": "from/file" }));
+    for (from, to, told) in [
+        (
+            "from/file",
+            "to/new/file",
+            "[file from/file moved to to/new/file]",
+        ),
+        ("from/link", "to/link", "[link from/link moved to to/link]"),
+    ] {
+        let arguments = json!({ "from": from, "to": to });
+        assert_eq!(text(&tools, "Move", arguments), told);
+    }
+    for (from, to, code) in [
+        ("from/other", "to/new/file", Code::AlreadyExists),
+        ("from/dir", "to/dir", Code::IsDirectory),
+        ("from/file", "to/file", Code::NotFound),
+        ("from/other", "from/other/below", Code::AlreadyExists),
+    ] {
+        let fault = call(&tools, "mv", json!({ "from": from, "to": to })).unwrap_err();
+        assert_eq!(fault.code, code, "{from} {to}: {fault}");
+    }
+    // It is the file that was read, under another name.
+    let written = json!({ "path": "to/new/file", "content": "three\n" });
+    assert_eq!(
+        text(&tools, "Write", written),
+        "[to/new/file replaced: 1 lines, 6 bytes]"
+    );
+    let over = json!({ "from": "from/other", "to": "to/new/file", "overwrite": true });
+    let _ = text(&tools, "Move", over);
+    let left = json!({ "command": "find from to | sort; readlink to/link; cat to/new/file" });
+    assert!(
+        text(&tools, "Bash", left)
+            .starts_with("from\nfrom/dir\nto\nto/link\nto/new\nto/new/file\nother\ntwo\n"),
+        "what was not to be moved is there"
+    );
+}
+
 pub(crate) fn what_is_named_is_deleted_and_no_more(fixture: &Fixture) {
     let tools = tools(fixture);
     let prepare = "mkdir -p gone/full gone/empty; echo 1234567 >gone/file; echo kept >gone/full/kept; \

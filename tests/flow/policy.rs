@@ -258,7 +258,7 @@ fn rules_come_from_configuration_and_every_decision_is_explained() {
         hint: correct the file, or pass `--no-config` to go without it
         error: [ROOT]/project/glovebox.toml:1: `toolset`: there is no toolset `pln`; did you mean `plan`?
         hint: correct the file, or pass `--no-config` to go without it
-        error: [ROOT]/project/glovebox.toml:1: `toolsets`: there is no tool `Nothing`; the tools are Bash, Job, Read, Write, Edit, Delete, List, Glob, Grep, Code, RunJS, Spawn, Sandboxes, SandboxExec, SandboxKill
+        error: [ROOT]/project/glovebox.toml:1: `toolsets`: there is no tool `Nothing`; the tools are Bash, Job, Read, Write, Edit, Delete, Move, List, Glob, Grep, Code, RunJS, Spawn, Sandboxes, SandboxExec, SandboxKill
         hint: correct the file, or pass `--no-config` to go without it
         error: [ROOT]/project/glovebox.toml:1: `toolsets`: the toolset `safe` is a shipped one; choose another name
         hint: correct the file, or pass `--no-config` to go without it

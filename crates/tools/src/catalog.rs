@@ -7,7 +7,9 @@ use crate::ToolOutcome;
 use crate::call::Call;
 use crate::schedule::ScheduleLane;
 use crate::tools::sandboxes::{exec, kill, list as children, spawn};
-use crate::tools::{bash, code, delete, edit, glob, grep, job, list, read, run_js, write};
+use crate::tools::{
+    bash, code, delete, edit, glob, grep, job, list, move_file, read, run_js, write,
+};
 use glovebox_proto::{Code, Fault};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -208,13 +210,14 @@ fn argument_names<T: Tool>() -> String {
 }
 
 /// Every tool.
-pub static CATALOG: [Definition; 15] = [
+pub static CATALOG: [Definition; 16] = [
     define::<bash::Bash>(),
     define::<job::Job>(),
     define::<read::Read>(),
     define::<write::Write>(),
     define::<edit::Edit>(),
     define::<delete::Delete>(),
+    define::<move_file::Move>(),
     define::<list::List>(),
     define::<glob::Glob>(),
     define::<grep::Grep>(),

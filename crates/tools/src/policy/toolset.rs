@@ -27,7 +27,7 @@ const MANAGEMENT: [&str; 4] = ["Spawn", "Sandboxes", "SandboxExec", "SandboxKill
 const READING: [&str; 4] = ["Read", "List", "Glob", "Grep"];
 const COMMANDS: [&str; 2] = ["Bash", "Job"];
 const RUNNING: [&str; 4] = ["Bash", "Job", "Code", "RunJS"];
-const WRITING: [&str; 3] = ["Write", "Edit", "Delete"];
+const WRITING: [&str; 4] = ["Write", "Edit", "Delete", "Move"];
 
 /// Name, tools, and whether the workspace is read-only. All but `safe`, which runs nothing, have the
 /// tools of servers.

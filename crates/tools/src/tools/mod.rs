@@ -10,6 +10,7 @@ pub(crate) mod grep;
 pub(crate) mod job;
 pub(crate) mod list;
 pub(crate) mod log;
+pub(crate) mod move_file;
 pub(crate) mod read;
 mod rooted;
 pub(crate) mod run_js;
