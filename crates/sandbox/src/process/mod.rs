@@ -234,8 +234,12 @@ mod tests {
         kill_tree(child.id(), open(child.id()).unwrap());
         child.wait().unwrap();
         for member in below {
-            let survivor = ProcessRef::of_member(&member).and_then(ProcessRef::member);
-            assert_eq!(survivor, None);
+            // What is killed is gone when its last thread is.
+            let survivor = || ProcessRef::of_member(&member).and_then(ProcessRef::member);
+            while survivor().is_some() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(survivor(), None);
         }
     }
 }
