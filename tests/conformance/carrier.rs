@@ -230,6 +230,33 @@ fn a_carrier_that_changes_bytes_is_noticed() {
 }
 
 #[test]
+fn the_guest_is_kept_where_it_is_said_and_nowhere_else() {
+    let mut fixture = fixture(&["sh"]);
+    let odd = fixture.path("odd ' \"dir\n$(touch canary)");
+    fixture.spec.guest_dir = Some(odd.clone());
+    for _ in 0..2 {
+        drop(fixture.sandbox());
+        let kept: Vec<_> = fs::read_dir(&odd).unwrap().flatten().collect();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert!(kept[0].file_name().to_string_lossy().starts_with("guest-"));
+    }
+    assert_eq!(cached(&fixture), None);
+
+    // A file is no directory, and the login's own is not taken instead.
+    let file = fixture.path("file");
+    fs::write(&file, "").unwrap();
+    fixture.spec.guest_dir = Some(file.clone());
+    let fault = refusal(&fixture);
+    let place = format!("cannot be kept in {} on the other side", file.display());
+    assert!(fault.message.contains(&place), "{fault}");
+    assert_eq!(
+        fault.remedy.unwrap().to_string(),
+        "name another one with `guest_dir = \"DIR\"`, or none"
+    );
+    assert_eq!(cached(&fixture), None);
+}
+
+#[test]
 fn the_working_directory_may_have_any_name() {
     let mut fixture = fixture(&["sh"]);
     let odd = fixture.path("odd ' \"dir\n$(touch canary)");

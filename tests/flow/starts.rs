@@ -105,3 +105,31 @@ fn a_carrier_has_as_long_to_connect_as_is_said() {
     hint: write a time from 100ms to 1h
     ");
 }
+
+#[test]
+fn the_guest_is_kept_on_the_other_side_where_it_is_said() {
+    let person = Person::myself();
+    let dir = person.place().root().join("kept");
+    let run = |args: &[&str]| person.glovebox(["run"].iter().chain(args)).run();
+    let there = ["--backend", "command", "--carrier", "sh", "--guest-dir"];
+    let ran = |dir: &str| run(&[&there[..], &[dir, "--", "true"]].concat());
+    let _ = ran(dir.to_str().unwrap()).expect_code(0);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+
+    let file = person.write("file", "");
+    let refused = ran(file.to_str().unwrap()).expect_code(125);
+    insta::assert_snapshot!(refused.failure(person.place().root()), @"
+    error: carrier `sh`: the guest cannot be kept in [ROOT]/file on the other side: that is not a directory of ours in which programs may be written and run; the carrier ended with code 1
+    hint: name another one with `--guest-dir DIR`, or none
+    ");
+    let relative = ran("kept").expect_code(125);
+    insta::assert_snapshot!(relative.failure(person.place().root()), @"
+    error: --guest-dir: `kept` is no place on the other side
+    hint: write an absolute path, such as /opt/glovebox
+    ");
+    let native = run(&["--guest-dir", "/opt", "--", "true"]).expect_code(125);
+    insta::assert_snapshot!(native.failure(person.place().root()), @"
+    error: --guest-dir has no meaning with the backend `native`
+    hint: choose the backend it belongs to with `--backend`, or leave it out
+    ");
+}

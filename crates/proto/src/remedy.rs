@@ -142,6 +142,8 @@ settings! {
     Carrier = "carrier",
     /// How long a sandbox may take to come up.
     StartTimeout = "start-timeout",
+    /// Where the guest is kept on the other side of a carrier.
+    GuestDir = "guest-dir",
     /// What `/` shows.
     Rootfs = "rootfs",
     /// A host path that is shown.

@@ -176,6 +176,7 @@ pub fn resolve_spec(
     let spec = SandboxSpec {
         jail,
         cwd,
+        guest_dir: settings.guest_dir.value.clone(),
         start_ms: settings.start_timeout.value.0.unwrap_or(DEFAULT_START_MS),
         cache_project,
         certificates: if secrets.is_empty() {
@@ -366,8 +367,9 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
         Origin::Flag(name) => Some(*name),
         _ => None,
     };
+    let of_command = [&settings.carrier.origin, &settings.guest_dir.origin];
     if settings.backend.value != BackendKind::Command
-        && let Some(name) = flag(&settings.carrier.origin)
+        && let Some(name) = of_command.into_iter().find_map(flag)
     {
         return Some(name);
     }

@@ -6,6 +6,7 @@ use crate::{BackendKind, Carrier, Dollars, EnvArg, GrantArg, WorkspaceMode};
 use glovebox_agent::Price;
 use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use std::path::PathBuf;
 
 /// What is said about a sandbox. What is absent is left to the other places.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +15,8 @@ pub struct SandboxFlags {
     pub backend: Option<BackendKind>,
     /// The carrier command.
     pub carrier: Option<Carrier>,
+    /// Where the guest is kept on the other side of a carrier.
+    pub guest_dir: Option<PathBuf>,
     /// What `/` shows inside.
     pub rootfs: Option<RootFs>,
     /// Network reach.

@@ -56,8 +56,9 @@ pub use surroundings::Surroundings;
 pub use sync::{Sync, texts};
 pub use values::{
     BackendKind, Carrier, EnvArg, GrantArg, WorkspaceMode, ids_word, layers_word, net_word, one_of,
-    parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
-    parse_reach, parse_rootfs, parse_start_timeout, parse_workspace, proc_word, split_words,
+    parse_backend, parse_guest_dir, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern,
+    parse_proc, parse_reach, parse_rootfs, parse_start_timeout, parse_workspace, proc_word,
+    split_words,
 };
 pub use workflow::{Phase, Workflow};
 
@@ -126,6 +127,8 @@ pub struct Settings {
     pub backend: SourcedValue<BackendKind>,
     /// Words of the carrier command; empty for none.
     pub carrier: SourcedValue<Vec<String>>,
+    /// Where the guest is kept on the other side of a carrier; `None` for a place that it finds there.
+    pub guest_dir: SourcedValue<Option<PathBuf>>,
     /// What `/` shows inside.
     pub rootfs: SourcedValue<RootFs>,
     /// Network reach.
@@ -189,6 +192,7 @@ impl Default for Settings {
         Self {
             backend: SourcedValue::default(BackendKind::Native),
             carrier: SourcedValue::default(Vec::new()),
+            guest_dir: SourcedValue::default(None),
             rootfs: SourcedValue::default(RootFs::Host),
             net: SourcedValue::default(Net::None),
             allow: Vec::new(),
@@ -240,6 +244,11 @@ impl Settings {
             &mut self.start_timeout,
             flags.start_timeout.as_ref(),
             "start-timeout",
+        );
+        lay(
+            &mut self.guest_dir,
+            flags.guest_dir.clone().map(Some).as_ref(),
+            "guest-dir",
         );
         lay(&mut self.rootfs, flags.rootfs.as_ref(), "rootfs");
         lay(&mut self.net, flags.net.as_ref(), "net");

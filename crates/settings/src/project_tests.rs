@@ -24,6 +24,7 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("backend", &["'native'"], &["'host'", "'command'"]),
     ("carrier", &[], &["'ssh box'", "[]"]),
     ("start_timeout", &["'10s'", "'30s'"], &["'31s'"]),
+    ("guest_dir", &[], &["'/opt'"]),
     ("rootfs", &["'host'"], &["'host-all'", "'dir:root'"]),
     ("net", &["'none'"], &["'egress'", "'host'"]),
     ("allow", &[], &["['npm']", "['*.example.com']"]),

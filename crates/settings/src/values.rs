@@ -333,6 +333,17 @@ pub fn parse_start_timeout(text: &str) -> Result<Span, String> {
     }
 }
 
+/// Parses a directory on the other side of a carrier, whose home and current directory are not known here.
+pub fn parse_guest_dir(text: &str) -> Result<PathBuf, String> {
+    if !text.starts_with('/') || text.contains(char::is_control) {
+        return Err(format!(
+            "`{}` is no place on the other side; write an absolute path, such as /opt/glovebox",
+            text.escape_debug()
+        ));
+    }
+    Ok(text.into())
+}
+
 /// Parses the name of a limit.
 pub fn parse_limit(text: &str) -> Result<LimitKind, String> {
     word(

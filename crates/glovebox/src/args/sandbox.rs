@@ -7,10 +7,11 @@ use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_settings::units::Span;
 use glovebox_settings::{
-    BackendKind, Carrier, EnvArg, GrantArg, SandboxFlags, WorkspaceMode, parse_backend, parse_ids,
-    parse_layers, parse_limit, parse_net, parse_pattern, parse_proc, parse_reach, parse_rootfs,
-    parse_start_timeout, parse_workspace,
+    BackendKind, Carrier, EnvArg, GrantArg, SandboxFlags, WorkspaceMode, parse_backend,
+    parse_guest_dir, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
+    parse_reach, parse_rootfs, parse_start_timeout, parse_workspace,
 };
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Flags that describe a sandbox. Absent flags leave the value to the configuration.
@@ -27,6 +28,10 @@ pub(crate) struct SandboxArgs {
     /// How long it may take to come up, such as 2m for a carrier that connects slowly [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_start_timeout)]
     pub start_timeout: Option<Span>,
+    /// With `--backend command`: keep the guest in this directory on the other side, where the login's own lets no program
+    /// run or has no room
+    #[arg(long, value_name = "DIR", value_parser = parse_guest_dir)]
+    pub guest_dir: Option<PathBuf>,
     /// What / shows inside: host (programs only), host-all (weaker) or dir:PATH [default: host]
     #[arg(long, value_name = "ROOTFS", value_parser = parse_rootfs)]
     pub rootfs: Option<RootFs>,
@@ -97,6 +102,7 @@ impl SandboxArgs {
             backend,
             carrier,
             start_timeout,
+            guest_dir,
             rootfs,
             net,
             allow,
@@ -121,6 +127,7 @@ impl SandboxArgs {
             backend,
             carrier,
             start_timeout,
+            guest_dir,
             rootfs,
             net,
             allow,

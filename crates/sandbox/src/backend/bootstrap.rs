@@ -39,13 +39,17 @@ impl<'a> Bootstrap<'a> {
         }
     }
 
-    /// Brings the guest up; it works in `cwd` if given. Returns its first bytes.
-    pub(super) fn run(mut self, cwd: Option<&Path>) -> Result<Vec<u8>, Fault> {
+    /// Brings the guest up; it works in `cwd` and is kept in `guest_dir`, if those are given. Returns its first bytes.
+    pub(super) fn run(
+        mut self,
+        cwd: Option<&Path>,
+        guest_dir: Option<&Path>,
+    ) -> Result<Vec<u8>, Fault> {
         set_nonblocking(self.socket.0)?;
         set_nonblocking(self.socket.1)?;
         let nonce = random_hex();
         let marker = format!("\nGLOVEBOX-{nonce} ");
-        self.write(&script(&nonce, cwd))?;
+        self.write(&script(&nonce, cwd, guest_dir))?;
         let mut was_sent = false;
         loop {
             let answer = self.answer(marker.as_bytes())?;
@@ -55,7 +59,7 @@ impl<'a> Bootstrap<'a> {
                     self.write(&GUEST.unpack()?)?;
                 }
                 ("start", _) => return Ok(self.unread),
-                ("fail", why) => return Err(explain(why, cwd)),
+                ("fail", why) => return Err(explain(why, cwd, guest_dir)),
                 _ => return Err(failed(format!("the shell answered `{answer}` out of turn"))),
             }
         }
@@ -157,18 +161,22 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// The whole text for the shell: one function definition and one call, on whose end the shell
 /// exits. Comments are left out.
-fn script(nonce: &str, cwd: Option<&Path>) -> Vec<u8> {
+fn script(nonce: &str, cwd: Option<&Path>, guest_dir: Option<&Path>) -> Vec<u8> {
     let mut text = Vec::with_capacity(SCRIPT.len() + 512);
     text.extend_from_slice(b"{ ");
     let size = GUEST.len().to_string();
-    let cwd = cwd.map_or(&b""[..], |path| path.as_os_str().as_bytes());
+    let bytes_of = |path: Option<&Path>| {
+        path.map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec())
+    };
+    let (cwd, guest_dir) = (bytes_of(cwd), bytes_of(guest_dir));
     let arch = std::env::consts::ARCH.as_bytes();
     for (name, value) in [
         ("n", nonce.as_bytes()),
         ("h", GUEST_SHA256.as_bytes()),
         ("z", size.as_bytes()),
         ("a", arch),
-        ("d", cwd),
+        ("d", &cwd),
+        ("k", &guest_dir),
     ] {
         text.extend_from_slice(name.as_bytes());
         text.push(b'=');
@@ -199,7 +207,7 @@ fn quote(word: &[u8]) -> Vec<u8> {
     quoted
 }
 
-fn explain(why: &str, cwd: Option<&Path>) -> Fault {
+fn explain(why: &str, cwd: Option<&Path>, guest_dir: Option<&Path>) -> Fault {
     let ours = std::env::consts::ARCH;
     let (word, detail) = why.split_once(' ').unwrap_or((why, ""));
     match word {
@@ -217,8 +225,21 @@ fn explain(why: &str, cwd: Option<&Path>) -> Fault {
             .remedy("install coreutils or busybox there"),
         "dir" => {
             failed("the other side has no directory of ours that lets programs run".to_owned())
-                .remedy("set TMPDIR there to a directory that is writable and not mounted noexec")
+                .remedy([
+                    "name one that is writable and not mounted noexec with ".into(),
+                    Setting::GuestDir.of("DIR"),
+                ])
         }
+        "guestdir" => failed(format!(
+            "the guest cannot be kept in {} on the other side: that is not a directory of ours in which programs may be \
+             written and run",
+            guest_dir.unwrap_or(Path::new("")).display()
+        ))
+        .remedy([
+            "name another one with ".into(),
+            Setting::GuestDir.of("DIR"),
+            ", or none".into(),
+        ]),
         "write" => failed("the guest could not be stored on the other side".to_owned())
             .remedy("see whether its disk is full"),
         "mismatch" => failed("the guest arrived changed; its SHA-256 sum is wrong".to_owned())
@@ -257,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_script_has_no_comment_and_parses() {
-        let text = script("0", None);
+        let text = script("0", None, None);
         let output = Command::new("sh")
             .arg("-n")
             .arg("-c")

@@ -2,7 +2,8 @@
 #
 # Sent as one compound command, so that a shell that reads ahead has read all of it and nothing
 # else: the next bytes are sent only after an answer. In front of it the sender sets
-#   n (nonce), h (SHA-256 of the guest), z (its size), a (its architecture), d (directory or empty).
+#   n (nonce), h (SHA-256 of the guest), z (its size), a (its architecture), d (directory or empty),
+#   k (where the guest is kept, or empty).
 # Answers are lines `GLOVEBOX-<nonce> word detail`: fail | need | start.
 # After `need` exactly z bytes follow; after `start` the guest speaks.
 say() { printf '\nGLOVEBOX-%s %s\n' "$n" "$*"; }
@@ -45,10 +46,12 @@ done
 command -v head >/dev/null 2>&1 || fail head
 
 keep=1
-w=
-if [ -n "${XDG_CACHE_HOME-}" ]; then w=$XDG_CACHE_HOME/glovebox
+w=$k
+if [ -n "$k" ]; then :
+elif [ -n "${XDG_CACHE_HOME-}" ]; then w=$XDG_CACHE_HOME/glovebox
 elif [ -n "${HOME-}" ]; then w=$HOME/.cache/glovebox; fi
 if ! usable "$w"; then
+  [ -z "$k" ] || fail guestdir
   keep=
   w=
   for t in "${TMPDIR:-/tmp}" /var/tmp /dev/shm; do

@@ -51,7 +51,7 @@ pub(super) fn create(cx: &CreateCx<'_>, carrier: &[OsString]) -> Result<GuestStr
 
     let mut carried = host::spawn(command, cx, report, "carrier")?;
     let bootstrap = Bootstrap::new(&carried.reader, &carried.writer, cx.deadline);
-    match bootstrap.run(cx.spec.cwd.as_deref()) {
+    match bootstrap.run(cx.spec.cwd.as_deref(), cx.spec.guest_dir.as_deref()) {
         Ok(early) => {
             carried.early = early;
             Ok(carried)

@@ -62,6 +62,13 @@ pub struct SandboxSpec {
     pub cwd: Option<PathBuf>,
     /// How long coming up may take, in milliseconds.
     pub start_ms: u64,
+    /// Where the `command` backend keeps the guest on the other side; `None` for a place that it finds there.
+    #[serde(
+        default,
+        with = "json_path::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub guest_dir: Option<PathBuf>,
     /// Ends a supervised sandbox after this many milliseconds without any connected client.
     pub lease_ms: Option<u64>,
     /// The sandbox on whose behalf this one is made, if it is.
@@ -120,6 +127,7 @@ impl SandboxSpec {
             jail: Spec::default(),
             cwd: None,
             start_ms: DEFAULT_START_MS,
+            guest_dir: None,
             lease_ms: None,
             parent: None,
             cache_project: None,

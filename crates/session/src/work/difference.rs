@@ -105,6 +105,7 @@ fn differences(has: &SandboxSpec, wanted: &ResolvedSpec, variables: &[String]) -
     let asked = &wanted.spec;
     let mut rows = vec![
         ("backend", backend_words(has), backend_words(asked)),
+        ("guest-dir", guest_dir_words(has), guest_dir_words(asked)),
         ("project", project_words(has), project_words(asked)),
         (
             "workspace",
@@ -193,6 +194,11 @@ fn backend_words(spec: &SandboxSpec) -> String {
         }
         other => other.as_str().to_owned(),
     }
+}
+
+fn guest_dir_words(spec: &SandboxSpec) -> String {
+    let dir = spec.guest_dir.as_deref();
+    dir.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
 }
 
 fn project_words(spec: &SandboxSpec) -> String {

@@ -61,6 +61,25 @@ pub(super) const KEYS: &[Key] = &[
     .flags(&["start-timeout"])
     .default(DefaultValue::Text("30s")),
     Key::new(
+        "guest_dir",
+        "with `backend = \"command\"`: the directory on the other side where the guest is kept, an absolute path",
+        NeedsTrust("keeps a program in a place of its choice on the other side"),
+        Access {
+            set: |settings, raw, _, origin| {
+                let dir = values::parse_guest_dir(raw.one()?)?;
+                settings.guest_dir.set(Some(dir), origin);
+                Ok(())
+            },
+            show: |settings| match &settings.guest_dir.value {
+                Some(path) => vec![(path.display().to_string(), &settings.guest_dir.origin)],
+                None => Vec::new(),
+            },
+        },
+    )
+    .variable("GLOVEBOX_GUEST_DIR")
+    .flags(&["guest-dir"])
+    .default(DefaultValue::Words("a cache directory of the login's")),
+    Key::new(
         "rootfs",
         "what `/` shows: `host` (programs only), `host-all` (weaker) or `dir:PATH`",
         TightensOnly(no_other_rootfs),

@@ -16,6 +16,7 @@ fn every_key_can_be_set_and_shown() {
         ("backend", "host"),
         ("carrier", "ssh box"),
         ("start_timeout", "90s"),
+        ("guest_dir", "/opt/glovebox"),
         ("rootfs", "dir:root"),
         ("net", "host"),
         ("allow", "npm"),
@@ -224,6 +225,7 @@ fn every_sandbox_flag() -> SandboxFlags {
         include: vec!["a".to_owned()],
         env: vec![values::EnvArg::parse(std::ffi::OsStr::new("A=b")).unwrap()],
         start_timeout: Some("90s".parse().unwrap()),
+        guest_dir: Some("/opt/glovebox".into()),
         limits: crate::limit_keys()
             .map(|(kind, _)| (kind, Some(7)))
             .collect(),
