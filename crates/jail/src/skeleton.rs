@@ -186,23 +186,23 @@ impl Recipe {
         if spec.rootfs == RootFs::Host {
             recipe.text = accounts(spec);
         }
-        recipe.link_project(spec, facts);
+        if let Some(link) = recipe.project_link(spec, facts) {
+            let parents = link.ancestors().skip(1);
+            for part in parents.filter(|part| !part.as_os_str().is_empty()) {
+                recipe.dirs.entry(part.to_owned()).or_insert((0o755, 0));
+            }
+            recipe.links.insert(link, WORKSPACE.into());
+        }
         recipe
     }
 
-    /// Adds a symbolic link to the workspace where the project stands on the host: what was built there may hold
-    /// its own path (the scripts of a Python virtual environment do). Not where something else stands, or would be
-    /// hidden by it.
-    fn link_project(&mut self, spec: &Spec, facts: &HostFacts) {
-        let Some(project) = spec.workspace.as_deref() else {
-            return;
-        };
-        let Ok(path) = project.strip_prefix("/") else {
-            return;
-        };
-        let Some(top) = path.components().next() else {
-            return;
-        };
+    /// Where a symbolic link to the workspace goes: to the place at which the project stands on the host, for what was
+    /// built there may hold its own path (the scripts of a Python virtual environment do). `None` where something else
+    /// stands there, or would be hidden by it.
+    fn project_link(&self, spec: &Spec, facts: &HostFacts) -> Option<PathBuf> {
+        let project = spec.workspace.as_deref()?;
+        let path = project.strip_prefix("/").ok()?;
+        let top = path.components().next()?;
         let is_elsewhere = spec.rootfs == RootFs::Host
             && !["proc", "dev", "workspace"]
                 .iter()
@@ -226,15 +226,7 @@ impl Recipe {
             .chain(&self.files)
             .chain(self.links.keys())
             .all(|own| !own.starts_with(path));
-        if !is_elsewhere || !is_free {
-            return;
-        }
-        for part in path.ancestors().skip(1) {
-            if !part.as_os_str().is_empty() {
-                self.dirs.entry(part.to_owned()).or_insert((0o755, 0));
-            }
-        }
-        self.links.insert(path.to_owned(), WORKSPACE.into());
+        (is_elsewhere && is_free).then(|| path.to_owned())
     }
 
     /// Adds a directory and its missing parents.
