@@ -63,6 +63,7 @@ mod tool_calls;
 mod top_level;
 mod tour;
 mod typing;
+mod umask;
 mod untrusted_repository;
 mod upkeep;
 mod visible_limits;

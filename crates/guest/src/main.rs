@@ -111,6 +111,8 @@ fn serve_in_sandbox(inside: GuestHandover) -> Result<(), String> {
     // Nothing here goes by the working directory, and in the root it is taken along when the mounts are
     // exchanged; anywhere else it would keep the old ones alive.
     rustix::process::chdir("/").map_err(|errno| format!("cannot enter the root: {errno}"))?;
+    // Files that tools make have the permissions that the sandbox's creator would give them.
+    rustix::process::umask(inside.umask);
     let found = &inside.self_test;
     let cx = serve::Cx {
         supervisor: inside.supervisor,

@@ -6,6 +6,7 @@
 //! ones made here copy those of the project. Whiteouts are character devices 0:0, which anybody may
 //! make (Linux 5.8).
 
+use crate::skeleton::make_dir;
 use crate::spec::ReplacedFile;
 use rustix::fs::{CWD, FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -94,7 +95,7 @@ pub fn write_replaced(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    fs::create_dir(dir)?;
+    make_dir(dir, 0o755)?;
     for (number, file) in replaced.iter().enumerate() {
         let path = dir.join(number.to_string());
         File::create_new(&path)?.write_all(&file.content)?;

@@ -250,6 +250,7 @@ impl Wardens {
             stdio,
             has_terminal: launch.has_controlling_terminal,
             limits: &limits,
+            umask: launch.umask,
         };
         let waiting = self.ready.take().and_then(|pid| self.live.remove(&pid));
         if let Some(warden) = waiting {

@@ -294,7 +294,9 @@ impl Recipe {
             own(&path, *owner)?;
         }
         for name in &self.files {
-            fs::write(root.join(name), b"")?;
+            let path = root.join(name);
+            fs::write(&path, b"")?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
         }
         for (name, target) in &self.links {
             symlink(target, root.join(name))?;
@@ -339,19 +341,21 @@ pub fn make_layers(plan: &Plan, layers: &Path, workspace_mode: u32) -> io::Resul
             "workspace-upper" => workspace_mode & 0o777,
             _ => 0o755,
         };
-        match rustix::fs::mkdir(&path, Mode::from_raw_mode(mode)) {
+        match rustix::fs::mkdir(&path, Mode::RWXU) {
             Ok(()) => {}
             // A kept sandbox starts again on what it wrote, but with a new work directory: the
             // mark that a volatile overlay leaves in the old one forbids its use.
             Err(Errno::EXIST) if name.ends_with("-work") => {
                 remove_work(&path)?;
-                rustix::fs::mkdir(&path, Mode::from_raw_mode(mode))?;
+                rustix::fs::mkdir(&path, Mode::RWXU)?;
             }
             // It was made before for its project id, and has no owner yet.
             Err(Errno::EXIST) if name.is_empty() => {}
             Err(Errno::EXIST) => continue,
             Err(error) => return Err(error.into()),
         }
+        // Set apart from creation, so that the caller's umask has no say.
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         if is_privileged
             && let (Some(uid), Some(gid)) = (plan.host_uid(owner), plan.host_gid(owner))
         {
@@ -379,7 +383,8 @@ fn unlock(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+/// Makes a directory of this mode, or gives the one that is there this mode.
+pub(crate) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -56,6 +56,7 @@ fn spawn_with(
         stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
         has_controlling_terminal: false,
         limits,
+        umask: None,
     })
 }
 

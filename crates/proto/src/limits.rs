@@ -51,3 +51,5 @@ pub const MAX_REPLACEMENTS: usize = 1000;
 
 /// Most bytes of diff that an edit answers.
 pub const MAX_DIFF_BYTES: usize = 64 << 10;
+/// Largest file mode creation mask: every permission bit.
+pub const MAX_UMASK: u32 = 0o777;

@@ -226,6 +226,8 @@ pub struct Exec {
     /// Execute the program that was written under this name with [`WriteMode::Program`], and look up no
     /// command. A `not-found` fault means that it has to be written again.
     pub program: Option<ByteBuf>,
+    /// File mode creation mask of the command; `None` for the guest's own. At most [`limits::MAX_UMASK`].
+    pub umask: Option<u32>,
 }
 
 /// How much output a job's log keeps: its beginning and its end in memory, more in a bounded file.
@@ -406,6 +408,7 @@ impl Exec {
             background: Background::Kill,
             detach: false,
             program: None,
+            umask: None,
         }
     }
 
@@ -456,6 +459,9 @@ impl Exec {
         deadline(Some(self.grace_ms))?;
         if self.timeout_ms == Some(0) {
             return Err(invalid("a deadline of 0 ms leaves no time to run"));
+        }
+        if self.umask.is_some_and(|umask| umask > limits::MAX_UMASK) {
+            return Err(invalid("the umask has bits that are no permissions"));
         }
         if let Some(size) = self.pty
             && (size.rows == 0 || size.cols == 0)

@@ -12,6 +12,7 @@ pub struct Surroundings {
     directory: PathBuf,
     is_here: bool,
     home: Option<PathBuf>,
+    umask: Option<u32>,
 }
 
 impl Surroundings {
@@ -25,6 +26,7 @@ impl Surroundings {
             directory,
             is_here,
             home,
+            umask: None,
         }
     }
 
@@ -40,6 +42,7 @@ impl Surroundings {
             directory: directory.to_owned(),
             is_here: false,
             home: Some(home.to_owned()),
+            umask: None,
         }
     }
 
@@ -48,6 +51,18 @@ impl Surroundings {
     pub fn with_project_here(mut self) -> Self {
         self.is_here = true;
         self
+    }
+
+    /// The same, with a file mode creation mask.
+    #[must_use]
+    pub const fn with_umask(mut self, umask: u32) -> Self {
+        self.umask = Some(umask);
+        self
+    }
+
+    /// File mode creation mask of the user's commands; `None` if it is not known.
+    pub const fn umask(&self) -> Option<u32> {
+        self.umask
     }
 
     /// A variable, unless it is unset or empty.

@@ -81,6 +81,7 @@ fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandErro
             .map(|cwd| ByteBuf::from(cwd.as_os_str().as_bytes())),
         env: spec::command_env(&args.env, &cx.host)?,
         timeout_ms: args.timeout.and_then(|span| span.0),
+        umask: cx.host.umask(),
         background: if args.keep_background {
             Background::Keep
         } else {

@@ -72,6 +72,7 @@ pub(super) fn run_command(
             .map(|cwd| ByteBuf::from(cwd.as_os_str().as_bytes())),
         env: spec::command_env(settings.env.iter().map(|var| &var.value), &cx.host)?,
         timeout_ms,
+        umask: cx.host.umask(),
         ..Exec::new(command.iter().map(|word| word.as_bytes().to_vec()))
     };
     Request::Exec(exec.clone()).validate()?;

@@ -17,7 +17,7 @@ use glovebox_proto::{
     limits,
 };
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use std::collections::VecDeque;
@@ -139,6 +139,7 @@ impl Jobs {
             ],
             has_controlling_terminal: exec.pty.is_some(),
             limits: &self.defaults.limits,
+            umask: exec.umask.map(Mode::from_raw_mode),
         });
         let started = match started {
             Err(SpawnError::Interrupted) if !exec.detach => {

@@ -209,7 +209,10 @@ fn plain_name(name: &CStr) -> Option<String> {
 }
 
 pub(super) fn make_dir(at: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
-    rustix::fs::mkdirat(at, path, Mode::from_raw_mode(0o755))
+    let mode = Mode::from_raw_mode(0o755);
+    rustix::fs::mkdirat(at, path, mode)?;
+    // Set apart from creation, so that the caller's umask has no say.
+    rustix::fs::chmodat(at, path, mode, AtFlags::empty())
 }
 
 pub(super) fn open_dir(at: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {

@@ -19,6 +19,7 @@ use rustix::thread::UnshareFlags;
 
 use super::{Outcome, Probe};
 use crate::mount::{FsOption, copy_path, create};
+use crate::skeleton::make_dir;
 use crate::sys::clone::{Side, clone_into};
 use crate::sys::filter_trial;
 use crate::sys::mount_attr::{self, Attributes};
@@ -204,10 +205,10 @@ impl Scratch {
             ".probe-{}",
             rustix::process::getpid().as_raw_nonzero()
         ));
-        fs::create_dir(&path).step("state-dir")?;
+        make_dir(&path, 0o755).step("state-dir")?;
         let scratch = Self(path);
         for name in ["lower", "upper", "work"] {
-            fs::create_dir(scratch.0.join(name)).step("state-dir")?;
+            make_dir(&scratch.0.join(name), 0o755).step("state-dir")?;
         }
         Ok(scratch)
     }

@@ -3,6 +3,7 @@
 use super::Strings;
 use crate::sys::warden::{LimitEntry, Stage};
 use rustix::fd::BorrowedFd;
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::Resource;
 use std::ffi::CStr;
@@ -28,6 +29,8 @@ pub struct Launch<'a> {
     /// Resource limits, soft and hard alike. Only ever lowered: a value above the current hard
     /// limit leaves that in place.
     pub limits: &'a [(Resource, u64)],
+    /// File mode creation mask; `None` for that of this process.
+    pub umask: Option<Mode>,
 }
 
 impl Launch<'_> {

@@ -38,6 +38,7 @@ pub(super) fn build(
     control: OwnedFd,
     gate: OwnedFd,
     own_network: bool,
+    umask: Mode,
 ) -> Result<GuestHandover, ProcessExit> {
     let network = own_network.then(Network::begin);
     let beside = SetupThread::begin();
@@ -66,6 +67,7 @@ pub(super) fn build(
             let walls = AccessRules::of(&plan);
             let plan = Arc::unwrap_or_clone(plan);
             Ok(GuestHandover {
+                umask,
                 link: control,
                 supervisor,
                 landlock,

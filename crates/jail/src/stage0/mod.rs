@@ -229,6 +229,8 @@ pub struct GuestHandover {
     pub open_files: Option<u32>,
     /// What the self-test found; the host has it too.
     pub self_test: SelfTest,
+    /// File mode creation mask of the host process.
+    pub umask: Mode,
 }
 
 /// What commands may reach, by path. A ruleset means the directories that were there when it was
@@ -356,7 +358,8 @@ pub fn enter(own_network: bool, own_group: bool) -> Result<GuestHandover, Proces
     once::close_from(3).map_err(|_| ProcessExit(1))?;
     let control =
         rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|_| ProcessExit(1))?;
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    // What is built for all users of the sandbox does not depend on the mask of the host process.
+    let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
     let group = if own_group {
         // Nothing comes when the host has given up.
         match channel::receive::<Group>(&control) {
@@ -371,7 +374,7 @@ pub fn enter(own_network: bool, own_group: bool) -> Result<GuestHandover, Proces
             side: Side::Child,
             gate,
             ..
-        }) => child::build(control, gate, own_network),
+        }) => child::build(control, gate, own_network, umask),
         Ok(Stage0Fork {
             side: Side::Parent { pid, pidfd },
             gate,

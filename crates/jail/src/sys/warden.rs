@@ -44,6 +44,7 @@ use core::ffi::{CStr, c_char};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 use rustix::thread::futex;
@@ -119,6 +120,8 @@ pub(crate) struct Order<'a> {
     pub(crate) stdio: [BorrowedFd<'a>; 3],
     pub(crate) has_terminal: bool,
     pub(crate) limits: &'a [LimitEntry],
+    /// File mode creation mask; `None` for that of the guest.
+    pub(crate) umask: Option<Mode>,
 }
 
 /// How a command ended.
@@ -347,6 +350,7 @@ pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal>
         has_terminal: order.has_terminal,
         limits: order.limits.as_ptr(),
         limit_count: order.limits.len(),
+        umask: order.umask.map_or(-1, |umask| umask.as_raw_mode() as i32),
     };
     // SAFETY: the command reads the cell only once `phase` says so, which only happens here, and
     // once: the warden was waiting, and is no more.

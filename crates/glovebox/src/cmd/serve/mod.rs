@@ -23,6 +23,7 @@ use glovebox_settings::{
     AgentFlags, BackendKind, LogFormat, LogLevel, Origin, Quota, ServeFlags, Settings, SourceDir,
     WorkspaceMode,
 };
+use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io::Read as _;
@@ -41,6 +42,8 @@ const OPEN_FILES: u64 = 16384;
 
 /// Serves until a signal says that it is enough.
 pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
+    // Commands of tenants do not depend on how the server was started. No other thread runs yet.
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let project = args.project.as_deref().map(|dir| project(cx, dir));
     let project = project.transpose()?;
     let placement = if args.unsafe_local {

@@ -260,6 +260,13 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
     if !order.cwd.is_null() {
         call(Stage::Cwd, libc::SYS_chdir, [order.cwd as Word, 0, 0, 0, 0])?;
     }
+    if order.umask >= 0 {
+        call(
+            Stage::Stdio,
+            libc::SYS_umask,
+            [order.umask as Word, 0, 0, 0, 0],
+        )?;
+    }
     for index in 0..order.limit_count {
         // SAFETY: `limit_count` entries are there; `soft` and `hard` are laid out as rlimit64.
         let (resource, limit) = unsafe {

@@ -63,6 +63,8 @@ pub(super) struct RawOrder {
     pub(super) has_terminal: bool,
     pub(super) limits: *const LimitEntry,
     pub(super) limit_count: usize,
+    /// File mode creation mask; negative for that of the guest.
+    pub(super) umask: i32,
 }
 
 impl RawOrder {
@@ -79,6 +81,7 @@ impl RawOrder {
             has_terminal: false,
             limits: core::ptr::null(),
             limit_count: 0,
+            umask: -1,
         }
     }
 }
