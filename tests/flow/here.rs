@@ -63,9 +63,17 @@ fn of_several_the_user_chooses() {
         }
         let several = person.line("pull").run().expect_code(2);
         // How old they are differs.
-        for name in ["one", "two"] {
-            assert!(several.err().contains(name), "{several}");
+        for line in ["  1  two  ready, ", "  2  one  ready, "] {
+            let found = several.err().lines().any(|shown| shown.starts_with(line));
+            assert!(found, "{several}");
         }
+        let listed = person.line("diff --json").run().expect_code(2);
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        assert_eq!(
+            listed["error"]["details"].as_array().map(Vec::len),
+            Some(2),
+            "{listed}"
+        );
         insta::assert_snapshot!(several.said("hint:", person.place().root()), @"hint: name the one that is meant; `glovebox list` shows all");
         assert!(!person.project().join("of-two").exists());
         // The newest is the first.

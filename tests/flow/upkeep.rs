@@ -101,12 +101,54 @@ fn one_job_is_ended_and_the_others_go_on() {
         let ran = person.line("kill --json box --job 1").run().expect_code(0);
         assert!(ran.out().contains(r#""was_running":false"#), "{ran}");
         let ran = person.line("kill --json box --job 77").run();
-        assert!(
-            ran.code != 0 && ran.out().contains(r#""code":"job-not-found""#),
-            "{ran}"
-        );
+        assert_eq!(ran.code, 6, "{ran}");
+        assert!(ran.out().contains(r#""code":"job-not-found""#), "{ran}");
         let _ = person.line("kill box other --job 1").run().expect_code(2);
         assert!(lives(&second));
+        let _ = person.line("kill box").run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn cp_tilde_is_the_home_inside() {
+    Person::each(|person| {
+        let _ = person.line("start -q box").run().expect_code(0);
+        let source = person.write("settings.json", "{}\n");
+        let source = source.to_str().unwrap();
+        let _ = person
+            .line(&format!("cp {source} box:~/.tool/deep/settings.json"))
+            .run()
+            .expect_code(0);
+        let home = person
+            .script("exec box", "cat ~/.tool/deep/settings.json; ls -A /workspace")
+            .run()
+            .expect_code(0);
+        assert_eq!(home.out(), "{}\n", "{home}");
+        // A name that only begins with the sign is a file like any other.
+        let _ = person
+            .line(&format!("cp {source} box:~odd"))
+            .run()
+            .expect_code(0);
+        let _ = person
+            .script("exec box", "test -f '/workspace/~odd'")
+            .run()
+            .expect_code(0);
+        let back = person.place().root().join("back");
+        let _ = person
+            .line(&format!("cp box:~/.tool/deep {}", back.display()))
+            .run()
+            .expect_code(0);
+        assert_eq!(
+            fs::read_to_string(back.join("settings.json")).unwrap(),
+            "{}\n"
+        );
+        // Without a source nothing is made inside.
+        let _ = person.line("cp absent box:~/.other/x").run().expect_code(6);
+        let _ = person
+            .script("exec box", "test ! -e ~/.other")
+            .run()
+            .expect_code(0);
         let _ = person.line("kill box").run().expect_code(0);
         person.assert_nothing_left();
     });

@@ -76,6 +76,9 @@ pub(crate) struct CommandError {
     pub fault: Fault,
     /// Where a push or pull failed. The code on the outside is then `sync-failed`.
     pub at: Option<(Direction, Stage)>,
+    /// Lines that belong below the sentence, such as a list to choose from. Each is escaped by
+    /// itself when it is printed, so that none can pass for two.
+    pub details: Vec<String>,
 }
 
 impl CommandError {
@@ -85,6 +88,7 @@ impl CommandError {
             kind,
             fault,
             at: None,
+            details: Vec::new(),
         }
     }
 
@@ -128,6 +132,13 @@ impl CommandError {
         self
     }
 
+    /// Adds lines below the sentence.
+    #[must_use]
+    pub(crate) fn details(mut self, details: Vec<String>) -> Self {
+        self.details = details;
+        self
+    }
+
     /// The exit code in commands other than `run` and `exec`.
     pub(crate) const fn exit_code(&self) -> u8 {
         self.kind.exit_code()
@@ -149,7 +160,7 @@ impl CommandError {
 impl From<Fault> for CommandError {
     fn from(fault: Fault) -> Self {
         let kind = match (fault.class, fault.code) {
-            (_, Code::SandboxNotFound | Code::NotFound) => Kind::NotFound,
+            (_, Code::SandboxNotFound | Code::NotFound | Code::JobNotFound) => Kind::NotFound,
             (_, Code::TooManySandboxes | Code::LimitUnavailable | Code::TooLarge | Code::Busy) => {
                 Kind::Limit
             }

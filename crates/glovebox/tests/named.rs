@@ -162,7 +162,7 @@ fn logs_show_what_jobs_wrote() {
     assert_eq!((ran.out().as_str(), ran.err().as_str()), ("", "err\n"));
     let ran = home.line("logs --follow work 1").run().expect_code(0);
     assert_eq!(ran.out(), "out\n");
-    home.line("logs work 99").run().expect_code(1);
+    home.line("logs work 99").run().expect_code(6);
 }
 
 #[test]

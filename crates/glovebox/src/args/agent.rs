@@ -77,15 +77,15 @@ pub(crate) struct AgentArgs {
     /// Print events as JSON lines
     #[arg(long)]
     pub json: bool,
+    /// What is to be done; `-` reads it from standard input
+    #[arg(value_name = "TASK")]
+    pub task: String,
     /// How far it may go.
     #[command(flatten)]
     pub limits: AgentLimitArgs,
     /// What the sandbox is like.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
-    /// What is to be done; `-` reads it from standard input
-    #[arg(value_name = "TASK")]
-    pub task: String,
 }
 
 /// How far an agent may go.
@@ -203,15 +203,15 @@ pub(crate) struct ResumeArgs {
     /// Print events as JSON lines
     #[arg(long)]
     pub json: bool,
-    /// How far it may go.
-    #[command(flatten)]
-    pub limits: AgentLimitArgs,
     /// The session, the beginning of its name, or `last`
     #[arg(value_name = "SESSION")]
     pub session: String,
     /// What is to be done further
     #[arg(value_name = "TASK")]
     pub task: Option<String>,
+    /// How far it may go.
+    #[command(flatten)]
+    pub limits: AgentLimitArgs,
 }
 
 /// Copy a session, to go on from it in another way

@@ -30,9 +30,6 @@ use std::path::PathBuf;
         cat data.csv | glovebox run -- python3 clean.py > clean.csv"
 )]
 pub(crate) struct RunArgs {
-    /// What the sandbox is like.
-    #[command(flatten)]
-    pub sandbox: SandboxArgs,
     /// Start the command in this directory inside [default: where you are, below /workspace]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
@@ -70,6 +67,9 @@ pub(crate) struct RunArgs {
     /// Command and arguments; nothing is interpreted by a shell
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+    /// What the sandbox is like.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
 }
 
 /// Start a named sandbox that stays
@@ -85,15 +85,15 @@ pub(crate) struct RunArgs {
         glovebox kill work"
 )]
 pub(crate) struct StartArgs {
-    /// What the sandbox is like.
-    #[command(flatten)]
-    pub sandbox: SandboxArgs,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
     /// Its name: lower-case letters, digits, `-` and `_`
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// What the sandbox is like.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
 }
 
 /// List sandboxes

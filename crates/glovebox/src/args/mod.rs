@@ -306,6 +306,26 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// A flattened struct with `next_help_heading` gives its heading to every argument that the
+    /// command declares after it.
+    #[test]
+    fn positional_arguments_have_no_heading_of_options() {
+        fn check(command: &clap::Command, seen: &mut usize) {
+            for argument in command.get_positionals() {
+                assert_eq!(argument.get_help_heading(), None, "{}", command.get_name());
+                *seen += 1;
+            }
+            for inner in command.get_subcommands() {
+                check(inner, seen);
+            }
+        }
+        let mut command = Cli::command();
+        command.build();
+        let mut seen = 0;
+        check(&command, &mut seen);
+        assert!(seen > 30, "{seen}");
+    }
+
     #[test]
     fn flags_after_the_first_word_belong_to_the_command() {
         let args = exec(&["box", "cmd", "-x", "--json", "-q"]);

@@ -73,13 +73,14 @@ pub(crate) struct StatsArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Copy a file or a directory between this machine and a running sandbox. One side is written \
-        NAME:PATH; a relative PATH begins at /workspace.\n\n\
+        NAME:PATH; a relative PATH begins at /workspace, one with `~/` in the home there.\n\n\
         What is at the destination is replaced; a directory that is there gets the copy inside it, and `DIR/.` \
         copies what DIR holds. A file keeps its permissions, the files of a directory their executable bit. \
         Links are copied as links and never followed, and one that leads out of a directory stays in the \
         sandbox. Everything you name goes in, also files that the workspace hides.",
     after_help = "Examples:\n  \
         glovebox cp data.csv work:/tmp/data.csv\n  \
+        glovebox cp ~/.claude/settings.json work:~/.claude/settings.json\n  \
         glovebox cp work:report.pdf .\n  \
         glovebox cp work:/workspace/dist ./dist\n  \
         glovebox cp fixtures/. work:tests/fixtures"

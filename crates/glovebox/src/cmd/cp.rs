@@ -10,7 +10,7 @@ use crate::render::{self, Meter, plural};
 use crate::streams::Signals;
 use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use crate::sync::{self, ChangesRequest, copied};
-use glovebox_proto::{Code, Fault, FileKind, Request};
+use glovebox_proto::{Code, Exec, Fault, FileKind, Request};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Backend, Name, Sandbox};
 use glovebox_session::sync::single_file::{self, PERMISSIONS, path_bytes};
@@ -23,6 +23,11 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
+
+/// First part of a path that lies in the home inside.
+const HOME: &str = "~";
+/// Time for the sandbox to name its home, in milliseconds.
+const HOME_TIMEOUT_MS: u64 = 10_000;
 
 /// One side of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,8 +95,14 @@ fn copy(cx: &Cx, args: &CpArgs) -> Result<CopyTotals, CommandError> {
         (CopySide::Here(from), CopySide::Inside(name, to)) => {
             let (name, sandbox) = connect(cx, &name)?;
             let from = cx.host.absolute(&from);
-            let to = inside(&sandbox, &to)?;
-            copy_in(cx, args, &sandbox, &from, &to).map_err(|error| named(error, &name))
+            let target = inside(&sandbox, &to)?;
+            let copied = if to.starts_with(HOME) {
+                make_parents(&sandbox, &from, &target)
+                    .and_then(|()| copy_in(cx, args, &sandbox, &from, &target))
+            } else {
+                copy_in(cx, args, &sandbox, &from, &target)
+            };
+            copied.map_err(|error| named(error, &name))
         }
         (CopySide::Inside(name, from), CopySide::Here(to)) => {
             let (name, sandbox) = connect(cx, &name)?;
@@ -147,13 +158,20 @@ fn named(mut error: CommandError, name: &Name) -> CommandError {
     error
 }
 
-/// A path in a sandbox as it is asked for: without `..`, and beginning where its commands start.
+/// Resolves a path in a sandbox, which may not contain `..`. `~` is the home of commands there; any
+/// other relative path begins where commands start.
 fn inside(sandbox: &Sandbox, typed: &Path) -> Result<PathBuf, CommandError> {
     if typed.components().any(|part| part == Component::ParentDir) {
         return Err(CommandError::usage(
             format!("`{}` goes up with `..`", typed.display()),
             "name the path in the sandbox from / or from its workspace",
         ));
+    }
+    if let Ok(below_home) = typed.strip_prefix(HOME) {
+        return Ok(home_inside(sandbox)?
+            .join(below_home)
+            .components()
+            .collect());
     }
     let start = match copied::start_dir(sandbox) {
         Some(dir) => PathBuf::from(OsString::from_vec(dir.into_vec())),
@@ -162,6 +180,40 @@ fn inside(sandbox: &Sandbox, typed: &Path) -> Result<PathBuf, CommandError> {
     };
     // Joining leaves absolute paths as they are; collecting drops `.` and double slashes.
     Ok(start.join(typed).components().collect())
+}
+
+/// Returns the home directory of commands in the sandbox, as a shell there expands `~`. The guest is
+/// asked with every backend alike: only it knows the home of a login on another machine.
+fn home_inside(sandbox: &Sandbox) -> Result<PathBuf, CommandError> {
+    let asked = sandbox.exec(Exec {
+        timeout_ms: Some(HOME_TIMEOUT_MS),
+        ..Exec::new(["sh", "-c", "printf %s \"$HOME\""])
+    })?;
+    // TRUST: a path inside; it is sent back to the same guest only.
+    let home = PathBuf::from(OsString::from_vec(asked.stdout));
+    if !home.is_absolute() {
+        return Err(CommandError::usage(
+            "commands in this sandbox have no home",
+            "name the path in the sandbox from /",
+        ));
+    }
+    Ok(home)
+}
+
+/// Makes the missing directories above `target`, once `from` is known to exist: a home inside begins
+/// empty, so the directories of a program's settings are not there yet.
+fn make_parents(sandbox: &Sandbox, from: &Path, target: &Path) -> Result<(), CommandError> {
+    fs::metadata(from)
+        .map_err(|error| CommandError::io(format!("copy {}", from.display()), &error))?;
+    let Some(parent) = target.parent() else {
+        return Ok(());
+    };
+    sandbox.call(Request::Mkdir {
+        path: path_bytes(parent),
+        permissions: 0o755,
+        make_parents: true,
+    })?;
+    Ok(())
 }
 
 /// What a path in the sandbox is; `None` when there is nothing.

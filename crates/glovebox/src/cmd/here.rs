@@ -69,26 +69,29 @@ fn find(cx: &Cx) -> Result<String, CommandError> {
 
 /// Has the user choose one of several, the newest first.
 fn choose(entries: &[RegistryEntry]) -> Result<String, CommandError> {
-    let mut list = String::from("several sandboxes work on this project:");
-    for (number, entry) in entries.iter().take(MAX_CHOICES).enumerate() {
-        let _ = write!(
-            list,
-            "\n  {}  {}  {}, {} old",
-            number + 1,
-            escape_text(entry.name.as_str()),
-            state_word(entry.state),
-            age(entry.created_unix_ms)
-        );
-    }
+    const SENTENCE: &str = "several sandboxes work on this project";
+    let choices: Vec<String> = (1..=MAX_CHOICES)
+        .zip(entries)
+        .map(|(number, entry)| {
+            format!(
+                "{number}  {}  {}, {} old",
+                entry.name,
+                state_word(entry.state),
+                age(entry.created_unix_ms)
+            )
+        })
+        .collect();
     if !question::is_possible() {
-        return Err(CommandError::usage(
-            list,
-            "name the one that is meant; `glovebox list` shows all",
-        ));
+        let remedy = "name the one that is meant; `glovebox list` shows all";
+        return Err(CommandError::usage(SENTENCE, remedy).details(choices));
     }
-    let count = entries.len().min(MAX_CHOICES);
+    let count = choices.len();
     let digits: Vec<char> = ('1'..='9').take(count).collect();
-    let asked = format!("{list}\nwhich one? [1-{count}]");
+    let mut asked = format!("{SENTENCE}:");
+    for choice in &choices {
+        let _ = write!(asked, "\n  {}", escape_text(choice));
+    }
+    let _ = write!(asked, "\nwhich one? [1-{count}]");
     question::choose_before_start(&asked, &digits)
         .and_then(|digit| digit.to_digit(10))
         .and_then(|digit| entries.get(digit as usize - 1))

@@ -34,6 +34,9 @@ pub(crate) fn failure(error: &CommandError, data: &Value) -> String {
         "remedy": fault.remedy.as_ref().map(in_flags),
         "retryable": fault.is_retryable,
     });
+    if !error.details.is_empty() {
+        told["details"] = json!(error.details);
+    }
     if let Some((direction, stage)) = error.at {
         told["direction"] = direction.to_string().into();
         told["stage"] = stage.to_string().into();

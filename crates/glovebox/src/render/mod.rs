@@ -91,6 +91,9 @@ impl Messages {
             self.label("error:", "31"),
             escape_text(&error.fault.message)
         ));
+        for detail in &error.details {
+            say(format_args!("  {}", escape_text(detail)));
+        }
         if let Some(remedy) = &error.fault.remedy {
             say(format_args!(
                 "{} {}",
