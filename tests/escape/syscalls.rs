@@ -72,7 +72,7 @@ fn probe_19_vsock_and_other_abis() {
     }
 }
 
-/// Every family and type -> UNIX, INET and INET6 only; raw sockets never.
+/// Every family and type -> UNIX, INET, INET6 and NETLINK only; raw sockets to the network never.
 #[test]
 fn probe_20_weird_families() {
     let arena = Arena::new();
@@ -86,15 +86,54 @@ fn probe_20_weird_families() {
                found('inet', join ' ', sort keys %{$open{2}}); found('inet6', join ' ', sort keys %{$open{10}});
                for my $proto (1, 2, 6, 17, 41, 47, 50, 89, 103, 132, 255) {
                  try("raw/$proto", 'socket', 2, 3, $proto); try("raw6/$proto", 'socket', 10, 3, $proto); }
+               for my $proto (1 .. 31) { try("netlink/$proto", 'socket', 16, 3, $proto); }
+               try("netlink/high", 'socket', 16, 3, 2 | (1 << 32));
                try('tcp', 'socket', 2, 1, 6); try('udp', 'socket', 2, 2, 17);"#,
         );
-        assert_eq!(found.get("families"), "1 2 10", "{shape:?}");
+        found.all_refused("netlink/", &["EAFNOSUPPORT"]);
+        assert_eq!(found.get("families"), "1 2 10 16", "{shape:?}");
         assert_eq!(found.get("inet"), "1 2", "{shape:?}");
         assert_eq!(found.get("inet6"), "1 2", "{shape:?}");
         found.all_refused("raw/", &["EPERM", "EAFNOSUPPORT"]);
         found.all_refused("raw6/", &["EPERM", "EAFNOSUPPORT"]);
         found.worked("tcp");
         found.worked("udp");
+    });
+}
+
+/// Changes of the network by NETLINK_ROUTE -> EPERM; lists of interfaces and addresses are given.
+#[test]
+fn attack_netlink_changes() {
+    let arena = Arena::new();
+    arena.in_every_shape(|shape, sandbox| {
+        let found = perl(
+            sandbox,
+            r#"my $fd = sys('socket', 16, 3, 0);
+               open(my $socket, '+<&=', $fd) or die $!;
+               sub ask { my ($type, $flags, $body) = @_;
+                 syswrite($socket, pack('LSSLL', 16 + length $body, $type, $flags, 1, 0) . $body);
+                 sysread($socket, my $answer, 65536);
+                 my (undef, $kind) = unpack('LS', $answer);
+                 return $kind == 2 ? -unpack('l', substr($answer, 16, 4)) : "kind-$kind"; }
+               my $loopback = pack('CCSlLL', 0, 0, 0, 1, 0, 1);
+               my $address = pack('CCCCL', 2, 24, 0, 0, 1) . pack('SSC4', 8, 2, 10, 9, 9, 9);
+               my $route = pack('C8L', 2, 0, 0, 0, 254, 4, 0, 1, 0) . pack('SSL', 8, 4, 1);
+               my $link = pack('CCSlLL', 0, 0, 0, 0, 0, 0) . pack('SSa8', 10, 3, "case0");
+               found('set-link', ask(19, 5, $loopback)); found('new-link', ask(16, 0x605, $link));
+               found('new-address', ask(20, 0x605, $address)); found('del-address', ask(21, 5, $address));
+               found('new-route', ask(24, 0x605, $route)); found('new-neighbour', ask(28, 0x605, pack('CCSlSCC', 2, 0, 0, 1, 2, 0, 0)));
+               found('new-rule', ask(32, 0x605, pack('C8L', 2, 0, 0, 0, 254, 0, 0, 1, 0)));
+               found('new-qdisc', ask(36, 0x605, pack('CCSlLLL', 0, 0, 0, 1, 0, 0, 0)));
+               found('links', ask(18, 0x301, pack('L', 0)));"#,
+        );
+        for change in [
+            "set-link", "new-link", "new-address", "del-address", "new-route", "new-neighbour",
+            "new-rule", "new-qdisc",
+        ] {
+            assert_eq!(found.get(change), "1", "{shape:?}: {change} is not EPERM");
+        }
+        // RTM_NEWLINK: the first interface.
+        assert_eq!(found.get("links"), "kind-16", "{shape:?}");
     });
 }
 

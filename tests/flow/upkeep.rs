@@ -121,7 +121,10 @@ fn cp_tilde_is_the_home_inside() {
             .run()
             .expect_code(0);
         let home = person
-            .script("exec box", "cat ~/.tool/deep/settings.json; ls -A /workspace")
+            .script(
+                "exec box",
+                "cat ~/.tool/deep/settings.json; ls -A /workspace",
+            )
             .run()
             .expect_code(0);
         assert_eq!(home.out(), "{}\n", "{home}");

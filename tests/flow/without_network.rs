@@ -51,6 +51,38 @@ fn names_of_the_sandbox_itself_exist() {
 }
 
 #[test]
+fn programs_list_the_interfaces_of_the_sandbox() {
+    let programs: [(&str, &[&str]); 2] = [
+        (
+            "python3",
+            &[
+                "-c",
+                "import socket; print(*(name for _, name in socket.if_nameindex()))",
+            ],
+        ),
+        (
+            "node",
+            &[
+                "-p",
+                "Object.keys(require('os').networkInterfaces()).join(' ')",
+            ],
+        ),
+    ];
+    for (program, args) in programs {
+        if !has(program) {
+            skip!("{program} is not installed");
+        }
+        Person::each(|person| {
+            let ran = person
+                .glovebox(["run", "--", program].iter().chain(args))
+                .run()
+                .expect_code(0);
+            assert_eq!(ran.out(), "lo\n", "as {}: {ran}", person.name());
+        });
+    }
+}
+
+#[test]
 fn a_command_can_neither_have_the_port_nor_the_socket() {
     if !has("python3") {
         skip!("python3 is not installed");

@@ -3,7 +3,8 @@
 // usage: fuzzer TABLE SEED SECONDS OUTSIDE PORT ABSTRACT
 //
 // TABLE has lines `call NUMBER VERDICT NAME` (allowed, argument, refused, unsupported) and
-// `rule NUMBER INDEX ERRNO KIND VALUE...` (any-bit, equals, not-equals, masked). OUTSIDE, PORT and ABSTRACT name a
+// `rule NUMBER INDEX ERRNO KIND VALUE...` (any-bit, equals, not-equals, masked), each followed by
+// `when INDEX VALUE...` where it holds only for calls with one of these values there. OUTSIDE, PORT and ABSTRACT name a
 // file, a TCP port and an abstract Unix socket of the host.
 //
 // A coordinator keeps a few workers alive until the time is over. A worker is expendable: it may crash, hang or
@@ -34,7 +35,7 @@
 #include <unistd.h>
 
 enum { MAX_NUMBER = 1024, MAX_RULES = 64, MAX_VALUES = 16, WORKERS = 4, CALLS_PER_WORKER = 3000, MISMATCHES = 8 };
-enum { STALL_MS = 400, ALARM_US = 30000, ARENA_BYTES = 1 << 16, DESCRIPTORS = 26 };
+enum { STALL_MS = 400, ALARM_US = 30000, ARENA_BYTES = 1 << 16, DESCRIPTORS = 27 };
 
 enum verdict { UNKNOWN, ALLOWED, BY_ARGUMENT, REFUSED, UNSUPPORTED };
 enum kind { ANY_BIT, EQUALS, NOT_EQUALS, MASKED };
@@ -43,6 +44,9 @@ struct rule {
     int number, index, error, count;
     enum kind kind;
     uint64_t values[MAX_VALUES];
+    // The rule holds where this argument has one of these values; always where there are none.
+    int when_index, when_count;
+    uint64_t when_values[MAX_VALUES];
 };
 
 struct mismatch {
@@ -68,12 +72,21 @@ static int port;
 
 // --- the table ---
 
+static int read_values(const char *text, uint64_t *values) {
+    char rest[400];
+    int count = 0;
+    snprintf(rest, sizeof rest, "%s", text);
+    for (char *value = strtok(rest, " \n"); value && count < MAX_VALUES; value = strtok(NULL, " \n"))
+        values[count++] = strtoull(value, NULL, 0);
+    return count;
+}
+
 static void read_table(const char *path) {
     FILE *file = fopen(path, "r");
     char line[512];
     if (!file) { perror(path); exit(2); }
     while (fgets(line, sizeof line, file)) {
-        char word[32], rest[400];
+        char word[32];
         int number, index, error, offset;
         if (sscanf(line, "call %d %31s", &number, word) == 2 && number >= 0 && number < MAX_NUMBER) {
             verdicts[number] = !strcmp(word, "allowed") ? ALLOWED : !strcmp(word, "argument") ? BY_ARGUMENT
@@ -85,12 +98,20 @@ static void read_table(const char *path) {
             *rule = (struct rule){ .number = number, .index = index, .error = error };
             rule->kind = !strcmp(word, "any-bit") ? ANY_BIT : !strcmp(word, "equals") ? EQUALS
                 : !strcmp(word, "not-equals") ? NOT_EQUALS : MASKED;
-            snprintf(rest, sizeof rest, "%s", line + offset);
-            for (char *value = strtok(rest, " \n"); value && rule->count < MAX_VALUES; value = strtok(NULL, " \n"))
-                rule->values[rule->count++] = strtoull(value, NULL, 0);
+            rule->count = read_values(line + offset, rule->values);
+        } else if (sscanf(line, "when %d%n", &index, &offset) == 1 && rule_count > 0) {
+            struct rule *rule = &rules[rule_count - 1];
+            rule->when_index = index;
+            rule->when_count = read_values(line + offset, rule->when_values);
         }
     }
     fclose(file);
+}
+
+static int is_in_force(const struct rule *rule, const uint64_t *arguments) {
+    for (int i = 0; i < rule->when_count; i++)
+        if ((uint32_t)arguments[rule->when_index] == (uint32_t)rule->when_values[i]) return 1;
+    return rule->when_count == 0;
 }
 
 static int matches(const struct rule *rule, uint64_t argument) {
@@ -111,7 +132,8 @@ static int is_as_filtered(long number, const uint64_t *arguments, long answer) {
     if (verdicts[number] == REFUSED) return answer == -EPERM;
     if (verdicts[number] == UNSUPPORTED) return answer == -ENOSYS;
     for (int i = 0; i < rule_count; i++) {
-        if (rules[i].number != number || !matches(&rules[i], arguments[rules[i].index])) continue;
+        if (rules[i].number != number || !is_in_force(&rules[i], arguments) ||
+            !matches(&rules[i], arguments[rules[i].index])) continue;
         is_ruled = 1;
         if (answer == -rules[i].error) return 1;
     }
@@ -234,10 +256,11 @@ static void open_descriptors(void) {
         open("/proc/self/mem", O_RDWR), open("/proc/self/maps", O_RDONLY), open("/usr/bin/perl", O_RDONLY),
         open("/dev/shm/file", O_RDWR | O_CREAT, 0666), open("/workspace/canary", O_RDONLY),
         socket(AF_INET, SOCK_STREAM, 0), socket(AF_INET6, SOCK_DGRAM, 0), socket(AF_UNIX, SOCK_STREAM, 0),
+        socket(AF_NETLINK, SOCK_RAW, 0),
         epoll_create1(0), eventfd(0, 0), timerfd_create(CLOCK_MONOTONIC, 0), inotify_init1(0),
         memfd_create("note", MFD_ALLOW_SEALING), (int)syscall(SYS_pidfd_open, getpid(), 0),
     };
-    for (n = 0; n < DESCRIPTORS && (n < 22); n++) descriptors[n] = opened[n];
+    for (n = 0; n < DESCRIPTORS && (n < 23); n++) descriptors[n] = opened[n];
     if (pipe(pair) == 0) { descriptors[n++] = pair[0]; descriptors[n++] = pair[1]; }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0) { descriptors[n++] = pair[0]; descriptors[n++] = pair[1]; }
 }

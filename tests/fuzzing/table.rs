@@ -24,6 +24,7 @@ struct Rule {
     errno: i32,
     kind: &'static str,
     values: Vec<u64>,
+    when: Option<When>,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +45,14 @@ struct Argument {
     equals: Option<Vec<u64>>,
     not_equals: Option<Vec<u64>>,
     masked: Option<Masked>,
+    when: Option<When>,
+}
+
+/// Another argument that must have one of these values.
+#[derive(Debug, Clone, Deserialize)]
+struct When {
+    index: u8,
+    equals: Vec<u64>,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +86,7 @@ impl Argument {
             errno,
             kind,
             values,
+            when: self.when,
         }
     }
 }
@@ -131,6 +141,10 @@ pub(crate) fn text(calls: &[Call]) -> String {
                 "rule {number} {index} {errno} {kind} {}",
                 values.join(" ")
             );
+            if let Some(when) = &rule.when {
+                let values: Vec<_> = when.equals.iter().map(u64::to_string).collect();
+                let _ = writeln!(text, "when {} {}", when.index, values.join(" "));
+            }
         }
     }
     text

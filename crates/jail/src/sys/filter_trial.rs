@@ -65,19 +65,19 @@ const TRIALS: &[Trial] = &[
         answer: libc::EPERM,
         nested_answer: Some(libc::EPERM),
     },
-    // Refused by argument. Without a filter it makes a socket, and where it cannot, it says why in other words.
+    // Refused by argument. Without a filter it makes a socket, since every kernel with NETLINK has this protocol.
     Trial {
-        name: "socket NETLINK",
+        name: "socket NETLINK_USERSOCK",
         number: libc::SYS_socket,
         arguments: [
             libc::AF_NETLINK as c_long,
             (libc::SOCK_RAW | libc::SOCK_CLOEXEC) as c_long,
-            libc::NETLINK_ROUTE as c_long,
+            libc::NETLINK_USERSOCK as c_long,
             0,
             0,
         ],
         answer: libc::EAFNOSUPPORT,
-        nested_answer: None,
+        nested_answer: Some(libc::EAFNOSUPPORT),
     },
 ];
 
