@@ -4,7 +4,7 @@ use crate::egress::{Server, answer_hello};
 use crate::egress_proxy::own_address;
 use crate::without_network::has;
 use std::time::Duration;
-use testkit::{Person, skip, wait_until};
+use testkit::{Person, SkipReason, skip, skip_because, wait_until};
 
 /// Tries an address of a private network that nobody has.
 const TRY: &str = "exec 3<>/dev/tcp/10.1.2.3/8080";
@@ -124,4 +124,37 @@ fn an_address_is_opened_while_the_sandbox_runs() {
         assert_eq!(server.brought(2).len(), 2);
         assert!(!other.brought(1).is_empty());
     });
+}
+
+/// Names of a VPN, or of a container's `--add-host`, are in this file and in no DNS.
+#[test]
+fn names_of_the_hosts_file_are_reached() {
+    let person = Person::myself();
+    if !person.is_root() {
+        skip_because!(SkipReason::needs_root("to show another /etc/hosts"));
+    }
+    if !has("curl") {
+        skip!("curl is not installed");
+    }
+    let server = Server::start(answer_hello);
+    let hosts = person.write("hosts", "127.0.0.1 localhost\n127.0.0.1 intranet.test\n");
+    let reach = |reach: &str| {
+        let run = format!(
+            "mount --bind {} /etc/hosts && exec {} run -q --net egress --allow \
+             intranet.test:{port}{reach} -- curl -sS http://intranet.test:{port}/",
+            hosts.display(),
+            person.binary().display(),
+            port = server.port
+        );
+        let ran = person
+            .program("unshare")
+            .args(["--mount", "sh", "-c", &run])
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    assert_eq!(reach("=private"), "hello\n");
+    // The address is private, and no rule says that it may be.
+    assert_eq!(reach(""), "");
+    person.assert_nothing_left();
 }

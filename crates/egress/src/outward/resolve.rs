@@ -7,11 +7,16 @@ use crate::policy::address::{AddressKind, kind};
 use crate::policy::name::{Host, Name};
 use crate::policy::rule::{Reach, Rule};
 use std::collections::HashMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Table of names of the machine, hosts(5).
+const HOSTS: &str = "/etc/hosts";
+/// Bytes of [`HOSTS`] that are read.
+const MAX_HOSTS_BYTES: u64 = 4 << 20;
 /// How long what was found is used.
 const KEPT: Duration = Duration::from_secs(30);
 /// How long the host's own resolver may take.
@@ -30,16 +35,43 @@ pub trait Resolve: Send + Sync + std::fmt::Debug {
     fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>>;
 }
 
-/// The host's own resolver.
+/// The host's own resolver, preceded by `/etc/hosts` (hosts(5)).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 
 impl Resolve for SystemResolver {
     fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>> {
+        // The trailing dot below keeps search lists out, and is in no line of the file: the names of
+        // a VPN or of a container's `--add-host` are found here or nowhere.
+        let listed = addresses_in_hosts(&read_hosts(), name);
+        if !listed.is_empty() {
+            return Ok(listed);
+        }
         // With the root's dot no search list of the host is tried.
         let found = (format!("{name}."), 0).to_socket_addrs()?;
         Ok(found.map(|found| found.ip()).collect())
     }
+}
+
+/// Reads the machine's table of hosts; empty if there is none. It is read at every look-up, because
+/// it may change, and answers are kept for a while anyway.
+fn read_hosts() -> String {
+    let mut text = Vec::new();
+    let _ = File::open(HOSTS).and_then(|file| file.take(MAX_HOSTS_BYTES).read_to_end(&mut text));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Returns the addresses of the lines that list `name`, in the order of the lines.
+fn addresses_in_hosts(text: &str, name: &Name) -> Vec<IpAddr> {
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split('#').next()?.split_ascii_whitespace();
+            let address = fields.next()?.parse().ok()?;
+            fields
+                .any(|listed| listed.eq_ignore_ascii_case(name.as_str()))
+                .then_some(address)
+        })
+        .collect()
 }
 
 /// Why a host has no address that may be dialled.
@@ -201,6 +233,22 @@ mod tests {
             .unwrap();
         let host = Host::parse(host).unwrap();
         runtime.block_on(resolver.targets(&host, &rule.parse().unwrap()))
+    }
+
+    #[test]
+    fn hosts_file_lists_whole_names_in_any_case() {
+        let text = "127.0.0.1 localhost\n# 10.0.0.9 db.example\n10.0.0.1\tDB.Example db # main\n\
+                    nonsense db.example\nfd00::1 db.example\n10.0.0.2 old.db.example\n";
+        let found = |name: &str| addresses_in_hosts(text, &Name::parse(name).unwrap());
+        let addresses = |list: &[&str]| -> Vec<IpAddr> {
+            list.iter()
+                .map(|address| address.parse().unwrap())
+                .collect()
+        };
+        assert_eq!(found("db.example"), addresses(&["10.0.0.1", "fd00::1"]));
+        assert_eq!(found("old.db.example"), addresses(&["10.0.0.2"]));
+        assert_eq!(found("main"), addresses(&[]));
+        assert_eq!(found("example"), addresses(&[]));
     }
 
     #[test]

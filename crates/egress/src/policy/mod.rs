@@ -46,6 +46,17 @@ pub enum PolicyError {
         /// The presets there are.
         known: String,
     },
+    /// A preset with something other than `=private` behind it.
+    #[error(
+        "`{preset}` is a preset of several hosts, which cannot all be at `{reach}`; write `{preset}=private`, or \
+         HOST=ADDRESS for one host"
+    )]
+    PresetReach {
+        /// The preset's name.
+        preset: String,
+        /// Text behind `=`.
+        reach: String,
+    },
     /// A rule is none.
     #[error(transparent)]
     Rule(#[from] RuleError),
@@ -200,9 +211,19 @@ fn rules<S: AsRef<str>>(words: &[S]) -> Result<Vec<Rule>, PolicyError> {
     let mut rules = Vec::new();
     for word in words {
         let word = word.as_ref();
-        if let Some(preset) = preset::find(word) {
+        // Without this the name of a preset would be taken for a host of one label.
+        let (head, reach) = word.split_once('=').unzip();
+        let head = head.unwrap_or(word);
+        if let Some(preset) = preset::find(head) {
+            if let Some(reach) = reach.filter(|reach| *reach != "private") {
+                return Err(PolicyError::PresetReach {
+                    preset: head.to_owned(),
+                    reach: reach.to_owned(),
+                });
+            }
+            let suffix = &word[head.len()..];
             for rule in preset.rules {
-                rules.push(rule.parse()?);
+                rules.push(format!("{rule}{suffix}").parse()?);
             }
         } else if word
             .bytes()
@@ -338,6 +359,17 @@ mod tests {
         ] {
             assert!(!opens(rule, port), "{rule}:{port}");
         }
+    }
+
+    #[test]
+    fn preset_private_reaches_private_addresses_of_its_hosts() {
+        let policy = policy(&["pypi=private"], &[]);
+        let rule: Vec<_> = policy.allowed().iter().map(Rule::reach).collect();
+        assert!(rule.len() > 1 && rule.iter().all(|reach| *reach == Reach::Private));
+        let error = Policy::new(&["pypi=10.0.0.1"], &[]).unwrap_err();
+        assert!(error.to_string().contains("`pypi` is a preset"), "{error}");
+        // A host of one label that is no preset stays a host.
+        assert!(Policy::new(&["mirror=private"], &[]).is_ok());
     }
 
     #[test]

@@ -233,6 +233,16 @@ impl Scrubber {
         (out != text).then_some(out)
     }
 
+    /// Returns true if the name of a header holds a pattern, in any case: HTTP/1.1 servers write
+    /// names as they like, and they are lower-cased on the way.
+    pub(crate) fn is_in_name(&self, name: &str) -> bool {
+        self.patterns.iter().any(|pattern| {
+            name.as_bytes()
+                .windows(pattern.find.len())
+                .any(|part| part.eq_ignore_ascii_case(&pattern.find))
+        })
+    }
+
     /// What can be passed on once this chunk has come.
     pub(crate) fn push(&mut self, chunk: &Bytes) -> Bytes {
         let mut out = Vec::new();

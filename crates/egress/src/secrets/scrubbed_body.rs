@@ -2,7 +2,7 @@
 
 use crate::secrets::scrub::Scrubber;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use std::pin::Pin;
@@ -29,8 +29,17 @@ impl ScrubbedBody {
     }
 }
 
-/// Takes values out of those of headers.
+/// Takes secrets out of headers or trailers: a header whose name holds one is removed, since a
+/// name with something in its place would be another header; in values the secret is replaced.
 pub(crate) fn scrub_headers(headers: &mut HeaderMap, scrubber: &Scrubber) {
+    let named: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| scrubber.is_in_name(name.as_str()))
+        .cloned()
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
     for value in headers.values_mut() {
         if let Some(clean) = scrubber.whole(value.as_bytes()) {
             // Placeholders are made of letters and digits, so this is always one.
@@ -85,5 +94,34 @@ impl Body for ScrubbedBody {
     fn is_end_stream(&self) -> bool {
         let has_data = !self.has_ended && !self.inner.is_end_stream();
         !has_data && self.scrubber.is_empty() && self.trailers.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::scrub::patterns_of;
+    use base64::Engine as _;
+
+    #[test]
+    fn header_named_after_a_secret_is_removed() {
+        let secret = "Abc-Token_12345";
+        let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(secret);
+        let scrubber = Scrubber::new(patterns_of(secret.as_bytes(), "placeholder"));
+        let mut headers = HeaderMap::new();
+        for name in [
+            secret.to_owned(),
+            format!("x-{secret}-y"),
+            encoded,
+            "x-abc-token".to_owned(),
+        ] {
+            headers.append(
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderValue::from_static("v"),
+            );
+        }
+        scrub_headers(&mut headers, &scrubber);
+        let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["x-abc-token"]);
     }
 }

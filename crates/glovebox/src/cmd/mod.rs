@@ -205,6 +205,17 @@ impl Cx {
                 self.talk.note(line);
             }
         }
+        let hosts: Vec<String> = wanted
+            .spec
+            .egress
+            .allowed()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if !hosts.is_empty() {
+            let line = format!("hosts that can be reached: {}", hosts.join(", "));
+            self.talk.detail(crate::render::escape_text(&line));
+        }
         if let Some(line) = hidden_note::at_start(&wanted.hidden) {
             self.talk.note(line);
         }
