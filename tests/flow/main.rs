@@ -43,6 +43,7 @@ mod limits;
 mod machine;
 mod mistakes;
 mod nested;
+mod own_loopback;
 mod parked;
 mod policy;
 mod ports;

@@ -264,7 +264,10 @@ fn assemble(
     }
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.net.is_own())?;
-    // As long as this process may take a port that no command can have.
+    if plan.net.is_own() {
+        open_low_ports(control)?;
+    }
+    // Before any command can have these ports.
     let names = match plan.net {
         Net::Host => None,
         Net::None => Some(NameServer::Guest(own_network::bind_resolver()?)),
@@ -332,6 +335,20 @@ fn assemble(
 /// Another descriptor of the same thing.
 fn share(fd: &OwnedFd) -> Result<OwnedFd, FailedStep> {
     rustix::io::fcntl_dupfd_cloexec(fd, 3).cannot("share a descriptor")
+}
+
+/// Lets commands have ports below 1024 of a network that is theirs alone. Where the host's settings cannot be written
+/// the report says so.
+fn open_low_ports(control: &OwnedFd) -> Result<(), FailedStep> {
+    let path = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+    let written = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| rustix::io::write(&file, b"0"));
+    let Err(errno) = written else {
+        return Ok(());
+    };
+    let note = format!("commands cannot listen on ports below 1024: {errno}");
+    channel::send(control, &Report::Degraded(note), &[])
+        .map_err(|_| FailedStep::new("report which ports are closed", Errno::PIPE))
 }
 
 /// Enters the network namespace that has been in the making since the beginning.

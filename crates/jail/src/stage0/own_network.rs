@@ -22,8 +22,9 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 254, 0, 0);
 /// The first of the addresses that can stand in for names.
 pub const FIRST_STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Where programs that know of proxies find the one of the sandbox. No rule of a policy leads to a port of this address,
-/// and commands cannot have one below 1024.
+/// Where programs that know of proxies find the one of the sandbox. No rule of a policy leads to a port of this address.
+/// It is listened on before any command runs, and so are the ports of rules: a command that wants one of them finds it
+/// taken.
 pub const PROXY: SocketAddrV4 = SocketAddrV4::new(ADDRESS, 808);
 /// Stream sockets for the owner: one for each port that it listens on, and one for [`PROXY`].
 pub const SPARE_SOCKETS: usize = 33;
@@ -74,7 +75,7 @@ pub fn capture(socket: BorrowedFd<'_>, number: usize, address: Ipv4Addr) -> Resu
 }
 
 /// The socket for questions for names, of the sandbox's own network namespace: to its commands this is port 53 of
-/// the machine. The kernel lets nobody without capabilities have a port below 1024.
+/// the machine. It is bound before any command can have it.
 pub(super) fn bind_resolver() -> Result<OwnedFd, FailedStep> {
     let step = "bind port 53 for questions for names";
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -228,6 +228,124 @@ fn loopback_up() -> isize {
     }
 }
 
+/// Length of a [`loopback_route`].
+const ROUTE_BYTES: usize = 52;
+
+/// A message that adds a route to the loopback interface (rtnetlink(7)): header, `rtmsg`, and the attributes
+/// destination, source and interface. With scope "host" the sender's address is 127.0.0.1.
+const fn loopback_route(destination: [u8; 4], prefix_bits: u8) -> [u8; ROUTE_BYTES] {
+    const LOOPBACK_INDEX: u8 = 1;
+    let mut message = [0; ROUTE_BYTES];
+    let mut put = Writer { at: 0 };
+    put.u32(&mut message, ROUTE_BYTES as u32);
+    put.u16(&mut message, libc::RTM_NEWROUTE);
+    put.u16(
+        &mut message,
+        (libc::NLM_F_REQUEST | libc::NLM_F_CREATE | libc::NLM_F_ACK) as u16,
+    );
+    // Sequence number and port stay 0.
+    put.at = 16;
+    put.bytes(
+        &mut message,
+        [
+            libc::AF_INET as u8,
+            prefix_bits,
+            0,
+            0,
+            libc::RT_TABLE_MAIN,
+            libc::RTPROT_BOOT,
+            libc::RT_SCOPE_HOST,
+            libc::RTN_UNICAST,
+        ],
+    );
+    put.at = 28;
+    let attributes = [
+        (libc::RTA_DST, destination),
+        (libc::RTA_PREFSRC, [127, 0, 0, 1]),
+        (libc::RTA_OIF, (LOOPBACK_INDEX as u32).to_ne_bytes()),
+    ];
+    let mut index = 0;
+    while index < attributes.len() {
+        let (kind, value) = attributes[index];
+        put.u16(&mut message, 8);
+        put.u16(&mut message, kind);
+        put.bytes(&mut message, value);
+        index += 1;
+    }
+    message
+}
+
+/// Writer of a [`loopback_route`], in the machine's byte order.
+struct Writer {
+    at: usize,
+}
+
+impl Writer {
+    const fn bytes<const N: usize>(&mut self, message: &mut [u8; ROUTE_BYTES], bytes: [u8; N]) {
+        let mut index = 0;
+        while index < N {
+            message[self.at] = bytes[index];
+            self.at += 1;
+            index += 1;
+        }
+    }
+
+    const fn u16(&mut self, message: &mut [u8; ROUTE_BYTES], value: u16) {
+        self.bytes(message, value.to_ne_bytes());
+    }
+
+    const fn u32(&mut self, message: &mut [u8; ROUTE_BYTES], value: u32) {
+        self.bytes(message, value.to_ne_bytes());
+    }
+}
+
+/// Multicast and broadcast, which stay inside.
+static LOCAL_ROUTES: [[u8; ROUTE_BYTES]; 2] = [
+    loopback_route([224, 0, 0, 0], 4),
+    loopback_route([255, 255, 255, 255], 32),
+];
+
+/// Adds [`LOCAL_ROUTES`] in the caller's namespace: 0, or a negative errno. The kernel answers before sendto(2)
+/// returns.
+fn add_local_routes() -> isize {
+    let [family, kind] = [libc::AF_NETLINK as usize, libc::SOCK_RAW as usize];
+    let protocol = libc::NETLINK_ROUTE as usize;
+    // SAFETY: socket(2) and close(2) take no pointers; write(2) reads a message that lives for good; read(2) writes
+    // at most the length given to a live local.
+    unsafe {
+        let socket = raw::syscall(libc::SYS_socket, [family, kind, protocol, 0, 0]);
+        if socket < 0 {
+            return socket;
+        }
+        let mut result = 0;
+        for route in &LOCAL_ROUTES {
+            // Header, then the errno, negative or 0; the rest of the answer is cut off.
+            let mut answer = [0_u8; 20];
+            let sent = [socket as usize, route.as_ptr().addr(), ROUTE_BYTES, 0, 0];
+            let received = [
+                socket as usize,
+                answer.as_mut_ptr().addr(),
+                answer.len(),
+                0,
+                0,
+            ];
+            result = raw::syscall(libc::SYS_write, sent);
+            if result >= 0 {
+                result = raw::syscall(libc::SYS_read, received);
+            }
+            if result >= 0 {
+                let [.., a, b, c, d] = answer;
+                result = i32::from_ne_bytes([a, b, c, d]) as isize;
+            }
+            if result < 0 {
+                break;
+            }
+        }
+        raw::syscall(libc::SYS_close, [socket as usize, 0, 0, 0, 0]);
+        result
+    }
+}
+
 unsafe extern "C" fn make_network(made: *const MakerState) -> ! {
     // SAFETY: it outlives this process.
     let made = unsafe { &*made };
@@ -239,7 +357,10 @@ unsafe extern "C" fn make_network(made: *const MakerState) -> ! {
         let result = unsafe {
             match raw::syscall(libc::SYS_unshare, [libc::CLONE_NEWNET as usize, 0, 0, 0, 0]) {
                 0 => match loopback_up() {
-                    0 => raw::syscall(libc::SYS_openat, [here, path, flags, 0, 0]),
+                    0 => match add_local_routes() {
+                        0 => raw::syscall(libc::SYS_openat, [here, path, flags, 0, 0]),
+                        error => error,
+                    },
                     error => error,
                 },
                 error => error,
