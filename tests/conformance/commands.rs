@@ -3,7 +3,8 @@
 use crate::Fixture;
 use crate::fixture::{eventually, marker, processes};
 use glovebox_proto::{
-    Background, Channel, Class, Code, EnvVar, Exec, Exit, Fault, Reply, Request, Stdin, WindowSize,
+    Background, Channel, Class, Code, EnvVar, Event, EventDecoder, Exec, Exit, Fault, Reply,
+    Request, Stdin, WindowSize,
 };
 use glovebox_sandbox::{CommandOutput, Incoming, Sandbox};
 use proptest::prelude::*;
@@ -300,6 +301,47 @@ pub(crate) fn a_terminal_is_one(fixture: &Fixture) {
         shown.contains("33 101") && shown.contains("got hello"),
         "{shown:?}"
     );
+}
+
+pub(crate) fn lent_input_is_counted_and_merged_output_is_one_stream(fixture: &Fixture) {
+    let sandbox = fixture.sandbox();
+    for is_followed in [false, true] {
+        let exec = Exec {
+            stdin: Stdin::Lent { is_followed },
+            merge: true,
+            sends_events: true,
+            ..sh("head -c 3; head -c 2 >&2; echo end")
+        };
+        let mut stream = sandbox.open(Request::Exec(exec)).unwrap();
+        stream.send(b"abc").unwrap();
+        let (mut shown, mut news, mut decoder) = (Vec::new(), Vec::new(), EventDecoder::default());
+        let mut is_sent = false;
+        let report = loop {
+            match stream.recv() {
+                Incoming::Data {
+                    channel: Channel::Content,
+                    bytes,
+                    ..
+                } => news.extend(decoder.decode(&bytes).unwrap()),
+                Incoming::Data { channel, bytes, .. } => {
+                    assert!(bytes.is_empty() || channel == Channel::Stdout);
+                    shown.extend(bytes);
+                }
+                Incoming::Reply(Ok(Reply::Exited(report))) => break report,
+                Incoming::Reply(other) => panic!("{other:?}"),
+            }
+            // Only now, so that all of the first piece was read for a moment.
+            let is_read = !is_followed || news.contains(&Event::InputTaken(3));
+            if shown.starts_with(b"abc") && is_read && !std::mem::replace(&mut is_sent, true) {
+                stream.send(b"defgh").unwrap();
+            }
+        };
+        assert_eq!(String::from_utf8(shown).unwrap(), "abcdeend\n");
+        assert_eq!((report.input_taken, report.stderr_bytes), (5, 0));
+        assert_eq!(news[0], Event::Began(report.job));
+        let told = &news[1..];
+        assert_eq!(told.is_empty(), !is_followed, "{told:?}");
+    }
 }
 
 pub(crate) fn captured_output_is_capped(fixture: &Fixture) {

@@ -56,6 +56,7 @@ mod screen;
 mod scripts;
 mod secrets;
 mod sentences;
+mod shell_streams;
 mod shown_output;
 mod signals;
 mod starts;

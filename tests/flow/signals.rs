@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Glovebox, Person, Process, await_sleepers, marker, wait_until};
@@ -217,5 +217,57 @@ fn an_interrupted_call_gives_what_its_command_has_written() {
         }
         person.line("kill box").run().expect_code(0);
         person.assert_nothing_lives();
+    });
+}
+
+/// Catches the signal of this number, tells of it, and goes on for a moment.
+const CATCHER: &str = "import signal, sys, time\nheard = []\n\
+    signal.signal(int(sys.argv[1]), lambda number, frame: heard.append(number))\n\
+    print('up', flush=True)\nend = time.time() + 10\n\
+    while not heard and time.time() < end: time.sleep(0.02)\n\
+    time.sleep(0.1)\nprint('over', heard, flush=True)";
+
+#[test]
+fn every_signal_that_can_be_caught_reaches_the_command() {
+    if !testkit::has_program("python3") {
+        testkit::skip!("python3 is not installed");
+    }
+    Person::each(|person| {
+        let _ = person.line("start -q box").run().expect_code(0);
+        let binary = person.binary().to_str().unwrap();
+        let ways = [
+            vec![],
+            vec![binary, "run", "-q", "--apply", "never", "--"],
+            vec![binary, "exec", "-q", "box", "--"],
+        ];
+        // USR1, ALRM, CONT, WINCH, RTMIN+1; then USR2, URG, XCPU, IO, RTMAX.
+        let signals = [10, 14, 18, 28, 35, 12, 23, 24, 29, 64];
+        let is_whole = std::env::var_os("GLOVEBOX_TEST_WHOLE").is_some();
+        for signal in &signals[..if is_whole { 10 } else { 5 }] {
+            for way in &ways {
+                let number = signal.to_string();
+                let mut words = way.clone();
+                words.extend(["python3", "-c", CATCHER, &number]);
+                let mut child = person
+                    .program(words[0])
+                    .args(&words[1..])
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                let mut out = child.stdout.take().unwrap();
+                let mut up = [0; 3];
+                out.read_exact(&mut up).unwrap();
+                let killed = Command::new("kill")
+                    .args([format!("-{signal}"), child.id().to_string()])
+                    .status();
+                assert!(killed.unwrap().success());
+                let mut rest = String::new();
+                let _ = out.read_to_string(&mut rest).unwrap();
+                assert_eq!(rest, format!("over [{signal}]\n"), "{way:?}");
+                assert_eq!(code(child), 0, "signal {signal}, {way:?}");
+            }
+        }
+        let _ = person.line("kill -q box").run().expect_code(0);
     });
 }

@@ -67,7 +67,7 @@ pub enum Channel {
     Stdout = 1,
     /// From the guest: standard error of a job.
     Stderr = 2,
-    /// From the guest: content of a file being read.
+    /// From the guest: content of a file being read, or [`crate::Event`]s of a job.
     Content = 3,
 }
 

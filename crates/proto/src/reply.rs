@@ -161,6 +161,8 @@ pub struct ExitReport {
     pub ended_ns: u64,
     /// Another job ran at the same time.
     pub had_company: bool,
+    /// Bytes of lent input that were read; 0 for any other input.
+    pub input_taken: u64,
 }
 
 impl ExitReport {
@@ -188,6 +190,7 @@ impl ExitReport {
             denials: Vec::new(),
             ended_ns: 0,
             had_company: false,
+            input_taken: 0,
         }
     }
 

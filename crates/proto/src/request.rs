@@ -228,6 +228,10 @@ pub struct Exec {
     pub program: Option<ByteBuf>,
     /// File mode creation mask of the command; `None` for the guest's own. At most [`limits::MAX_UMASK`].
     pub umask: Option<u32>,
+    /// Standard output and error are one stream, in the order in which they were written; a terminal always is.
+    pub merge: bool,
+    /// Sends [`crate::Event`]s on [`crate::Channel::Content`].
+    pub sends_events: bool,
 }
 
 /// How much output a job's log keeps: its beginning and its end in memory, more in a bounded file.
@@ -276,6 +280,18 @@ pub enum Stdin {
     Null,
     /// `Data` frames on the input channel.
     Stream,
+    /// As [`Self::Stream`]; [`crate::ExitReport::input_taken`] says how much of it was read.
+    Lent {
+        /// Sends [`crate::Event::InputTaken`] whenever all that has come was read. Slower.
+        is_followed: bool,
+    },
+}
+
+impl Stdin {
+    /// True unless there is none.
+    pub const fn is_open(self) -> bool {
+        !matches!(self, Self::Null)
+    }
 }
 
 /// What happens to processes still running when the command itself has ended.
@@ -409,6 +425,8 @@ impl Exec {
             detach: false,
             program: None,
             umask: None,
+            merge: false,
+            sends_events: false,
         }
     }
 

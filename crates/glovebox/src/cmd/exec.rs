@@ -23,8 +23,9 @@ pub(super) const MAX_CAPTURED_BYTES: usize = 4 << 20;
 /// Runs the command.
 pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
     if !args.json {
-        let (sandbox, exec) = prepare(cx, args)?;
-        let signals = Signals::take_over()?;
+        let (sandbox, mut exec) = prepare(cx, args)?;
+        exec.merge = streams::is_output_one_place();
+        let signals = Signals::take_over_all()?;
         let timeout_ms = exec.timeout_ms;
         let is_tty = args.tty || (!args.no_tty && streams::is_interactive());
         let ended = if args.stdin || is_tty {
@@ -98,7 +99,7 @@ fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandErro
 fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     let (sandbox, mut exec) = prepare(cx, args)?;
     let timeout_ms = exec.timeout_ms;
-    let signals = Signals::take_over()?;
+    let signals = Signals::take_over_all()?;
     let input = if args.stdin && !streams::is_null_device() {
         exec.stdin = Stdin::Stream;
         InputFrom::Stdin

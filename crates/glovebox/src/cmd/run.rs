@@ -78,7 +78,7 @@ pub(super) fn run_command(
     Request::Exec(exec.clone()).validate()?;
     let report_file = args.report.as_deref().map(create_report).transpose()?;
 
-    let signals = Signals::take_over()?;
+    let signals = Signals::take_over_all()?;
     let registry = cx.registry(&settings)?;
     let sandbox = match &keep {
         None => registry.create(spec, Some(Name::random("run")))?,
@@ -273,6 +273,7 @@ pub(super) fn stand_in(
     is_tty: bool,
     signals: &Signals,
 ) -> Result<StreamsEnd, CommandError> {
+    exec.merge = streams::is_output_one_place();
     let mut sink = if is_tty {
         Passthrough::on_terminal()
     } else {

@@ -6,7 +6,7 @@
 //! a flood nor a slow reader grows memory.
 
 mod input;
-mod job;
+mod lent_input;
 mod output;
 mod screen;
 mod signals;
@@ -16,15 +16,18 @@ mod terminal_modes;
 pub(crate) use input::is_null_device;
 pub(crate) use output::{Capture, JsonLines, OutputSink, Passthrough};
 pub(crate) use screen::Screen;
+use signals::RunningCommand;
 pub(crate) use signals::{OnSignal, Signals, StopWatch};
 pub(crate) use terminal::{
     RawMode, is_interactive, restore as restore_terminal, size as terminal_size,
 };
 
 use crate::exit::{CommandError, Kind};
-use glovebox_proto::{Channel, Code, ExitReport, Fault, Reply, Request};
+use glovebox_proto::{
+    Channel, Code, Event, EventDecoder, ExitReport, Fault, JobId, Reply, Request, Stdin,
+};
 use glovebox_sandbox::{Incoming, Sandbox};
-use job::Job;
+use lent_input::{LentInput, LentSource};
 use std::sync::Arc;
 
 /// Where a command's input comes from.
@@ -54,23 +57,57 @@ pub(crate) enum StreamsEnd {
 /// request was cancelled.
 pub(crate) fn carry(
     sandbox: &Arc<Sandbox>,
-    request: Request,
+    mut request: Request,
     input_from: InputFrom,
     on_signal: OnSignal,
     signals: &Signals,
     sink: &mut dyn OutputSink,
 ) -> Result<StreamsEnd, CommandError> {
-    let job = Job::of(&request);
+    let (job, has_terminal) = about_job(&request);
+    let mut source = None;
+    if let Request::Exec(exec) = &mut request {
+        exec.sends_events = true;
+        if input_from == InputFrom::Stdin && exec.pty.is_none() {
+            source = LentSource::of_stdin();
+        }
+        if let Some(source) = &source {
+            exec.stdin = Stdin::Lent {
+                is_followed: source.is_followed(),
+            };
+        }
+    }
     let mut stream = sandbox.open(request)?;
     let input = stream.input();
-    signals.begin(Arc::clone(sandbox), job, input.clone(), on_signal);
-    let pump = match input_from {
-        InputFrom::Nothing => None,
-        InputFrom::Stdin => Some(input::pass(input, false)?),
-        InputFrom::StdinWithDetach => Some(input::pass(input, true)?),
+    signals.begin(
+        RunningCommand::new(Arc::clone(sandbox), job, has_terminal, input.clone()),
+        on_signal,
+    );
+    let mut lent = None;
+    let pump = match (source, input_from) {
+        (_, InputFrom::Nothing) => None,
+        (Some(source), _) => {
+            lent = Some(LentInput::lend(source, input)?);
+            None
+        }
+        (None, InputFrom::Stdin) => Some(input::pass(input, false)?),
+        (None, InputFrom::StdinWithDetach) => Some(input::pass(input, true)?),
     };
+    let mut events = EventDecoder::default();
     let ended = loop {
         match stream.recv() {
+            Incoming::Data {
+                channel: Channel::Content,
+                bytes,
+                ..
+            } => {
+                let news = events
+                    .decode(&bytes)
+                    .map_err(|error| Fault::lost(Code::Protocol, error.to_string()));
+                match news {
+                    Ok(news) => take_events(&news, signals, lent.as_ref()),
+                    Err(fault) => break Err(fault.into()),
+                }
+            }
             Incoming::Data { channel, bytes, .. } => {
                 let is_stderr = channel == Channel::Stderr;
                 if !bytes.is_empty()
@@ -107,8 +144,41 @@ pub(crate) fn carry(
     };
     drop(pump);
     signals.end();
+    if let (Some(lent), Ok(StreamsEnd::Exited(report))) = (lent, &ended) {
+        lent.settle(report.input_taken);
+    }
     match ended {
         Err(error) if error.kind == Kind::Interrupted => Err(CommandError::interrupted()),
         other => other,
     }
+}
+
+/// The job that a request names, and true if it has a terminal. An `Exec` has no job yet.
+fn about_job(request: &Request) -> (Option<JobId>, bool) {
+    match request {
+        Request::Exec(exec) => (None, exec.pty.is_some()),
+        Request::JobAttach { job, .. } => (Some(*job), true),
+        _ => (None, false),
+    }
+}
+
+/// Passes news of a command to what waits for it.
+fn take_events(events: &[Event], signals: &Signals, lent: Option<&LentInput>) {
+    for event in events {
+        match event {
+            Event::Began(job) => signals.note_job(*job),
+            Event::InputTaken(total) => {
+                if let Some(lent) = lent {
+                    lent.note_taken(*total);
+                }
+            }
+        }
+    }
+}
+
+/// True if standard output and standard error lead to the same place, so that a reader sees the order of both.
+pub(crate) fn is_output_one_place() -> bool {
+    let out = rustix::fs::fstat(rustix::stdio::stdout());
+    let err = rustix::fs::fstat(rustix::stdio::stderr());
+    matches!((out, err), (Ok(out), Ok(err)) if (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino))
 }

@@ -1,19 +1,22 @@
 //! Signals to us become requests about the command.
 //!
-//! The first SIGINT, SIGTERM, SIGHUP or SIGQUIT is passed on to the command, which may end as it
-//! likes; the second ends it for good; the third ends us, and with our connection everything that
-//! hangs on it. Before a command runs there is nothing to pass a signal on to: the first one is
-//! remembered and ends us as soon as what is being made can be taken down again, the second at once.
+//! Every signal that can be caught is passed on to the command. Of SIGINT, SIGTERM, SIGHUP and SIGQUIT the first is
+//! the command's, which may end as it likes; the second ends it for good; the third ends us, and with our connection
+//! everything that hangs on it. Before a command runs one signal of each kind is kept for it. While its sandbox is
+//! being made, the first that asks for the end is remembered and ends us as soon as what is being made can be taken
+//! down again, the second at once.
 //!
 //! A signal that was ignored when we started stays ignored, as `nohup` and a shell's background jobs
 //! expect.
 
-use super::job::Job;
 use super::terminal;
 use crate::exit::{CommandError, INTERRUPTED};
 use glovebox_proto::{JobId, Request};
 use glovebox_sandbox::{Input, Sandbox};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
+use signal_hook::consts::{
+    SIGABRT, SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGQUIT,
+    SIGSEGV, SIGSTOP, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a signal to us means while a command runs.
@@ -37,13 +40,107 @@ impl std::fmt::Debug for StopWatch {
 /// Signals after which we end whatever goes on.
 const LAST_WISH: u32 = 3;
 
+/// Signals that ask for the end.
+const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+
+/// Signals that are not passed on: those that cannot be caught, that tell of our own children, pipes and terminal, or
+/// of a fault of our own, and the two that C libraries keep for themselves.
+const OWN: [i32; 16] = [
+    SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGSEGV, SIGBUS, SIGILL, SIGFPE,
+    SIGTRAP, SIGSYS, SIGABRT, 32, 33,
+];
+
+/// Highest signal number.
+const MAX_SIGNAL: i32 = 64;
+
+/// A set of signals, one bit each from signal 1 on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct SignalSet(u64);
+
+impl SignalSet {
+    const fn has(self, signal: i32) -> bool {
+        self.0 >> (signal - 1) & 1 == 1
+    }
+
+    const fn insert(&mut self, signal: i32) {
+        self.0 |= 1 << (signal - 1);
+    }
+
+    fn iter(self) -> impl Iterator<Item = i32> {
+        (1..=MAX_SIGNAL).filter(move |signal| self.has(*signal))
+    }
+}
+
+/// A command that signals are passed on to.
+#[derive(Debug)]
+pub(super) struct RunningCommand {
+    sandbox: Arc<Sandbox>,
+    /// `None` until the guest has told it.
+    job: Option<JobId>,
+    has_terminal: bool,
+    input: Input,
+    /// Signals that came before the job was known.
+    kept: SignalSet,
+}
+
+impl RunningCommand {
+    /// A command whose request has just been sent.
+    pub(super) const fn new(
+        sandbox: Arc<Sandbox>,
+        job: Option<JobId>,
+        has_terminal: bool,
+        input: Input,
+    ) -> Self {
+        Self {
+            sandbox,
+            job,
+            has_terminal,
+            input,
+            kept: SignalSet(0),
+        }
+    }
+
+    /// Passes a signal on to the process group, as a terminal does, or keeps it until that is known.
+    fn pass_on(&mut self, signal: i32) {
+        let Some(job) = self.job else {
+            self.kept.insert(signal);
+            return;
+        };
+        if signal == SIGWINCH && self.has_terminal {
+            let size = terminal::size();
+            let _ = self.sandbox.call(Request::JobResize { job, size });
+            return;
+        }
+        let request = Request::JobSignal {
+            job,
+            signal,
+            whole_tree: false,
+        };
+        // Where there is no such group any more, all that is left is asked to end.
+        if self.sandbox.call(request).is_err() && ENDS.contains(&signal) {
+            let _ = self.input.cancel();
+        }
+    }
+
+    /// Ends the command for good.
+    fn kill(&self) {
+        match self.job {
+            Some(job) => drop(self.sandbox.call(Request::JobKill { job, grace_ms: 0 })),
+            // Ending the request ends it in any case.
+            None => drop(self.input.cancel()),
+        }
+    }
+}
+
 /// What the signal thread acts upon.
 #[derive(Debug)]
 enum Phase {
     /// Nothing runs yet (or any more).
     Idle {
-        /// A signal that came meanwhile.
+        /// A signal that asked for the end meanwhile.
         pending: Option<i32>,
+        /// Other signals that came meanwhile.
+        kept: SignalSet,
     },
     /// An agent works, and somebody else decides what its end is.
     Working {
@@ -53,13 +150,18 @@ enum Phase {
     },
     /// A command runs.
     Running {
-        sandbox: Arc<Sandbox>,
-        job: Job,
-        input: Input,
+        command: RunningCommand,
         on_signal: OnSignal,
         /// Signals that asked for the end so far.
         asked: u32,
     },
+}
+
+impl Phase {
+    const IDLE: Self = Self::Idle {
+        pending: None,
+        kept: SignalSet(0),
+    };
 }
 
 /// Signal handling, from its creation to the end of the process.
@@ -72,15 +174,26 @@ impl Signals {
     /// # Errors
     /// When handlers or the thread cannot be set up.
     pub(crate) fn take_over() -> Result<Self, CommandError> {
+        Self::take_over_those(|signal| ENDS.contains(&signal))
+    }
+
+    /// Takes over all signals that can be passed on to a command.
+    ///
+    /// # Errors
+    /// As [`Self::take_over`].
+    pub(crate) fn take_over_all() -> Result<Self, CommandError> {
+        Self::take_over_those(|signal| !OWN.contains(&signal))
+    }
+
+    fn take_over_those(is_wanted: impl Fn(i32) -> bool) -> Result<Self, CommandError> {
         let fail = |error: std::io::Error| CommandError::io("handle signals", &error);
         let ignored = ignored();
-        let ends = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
-        let heeded = ends
-            .into_iter()
-            .filter(|signal| ignored >> (signal - 1) & 1 == 0)
-            .chain([SIGWINCH, SIGCONT]);
+        let heeded = (1..=MAX_SIGNAL).filter(|signal| match *signal {
+            SIGWINCH | SIGCONT => true,
+            signal => is_wanted(signal) && !ignored.has(signal),
+        });
         let mut incoming = signal_hook::iterator::Signals::new(heeded).map_err(fail)?;
-        let signals = Self(Arc::new(Mutex::new(Phase::Idle { pending: None })));
+        let signals = Self(Arc::new(Mutex::new(Phase::IDLE)));
         let thread = signals.clone();
         std::thread::Builder::new()
             .name("signals".to_owned())
@@ -95,20 +208,27 @@ impl Signals {
     }
 
     /// From now on signals go to this command.
-    pub(super) fn begin(&self, sandbox: Arc<Sandbox>, job: Job, input: Input, on_signal: OnSignal) {
+    pub(super) fn begin(&self, command: RunningCommand, on_signal: OnSignal) {
         let running = Phase::Running {
-            sandbox,
-            job,
-            input,
+            command,
             on_signal,
             asked: 0,
         };
         let before = std::mem::replace(&mut *self.lock(), running);
-        if let Phase::Idle {
-            pending: Some(signal),
-        } = before
-        {
-            self.on_signal(signal);
+        if let Phase::Idle { pending, kept } = before {
+            for signal in kept.iter().chain(pending) {
+                self.on_signal(signal);
+            }
+        }
+    }
+
+    /// The command runs as this job: gives it the signals that have come for it.
+    pub(super) fn note_job(&self, job: JobId) {
+        if let Phase::Running { command, .. } = &mut *self.lock() {
+            command.job = Some(job);
+            for signal in std::mem::take(&mut command.kept).iter() {
+                command.pass_on(signal);
+            }
         }
     }
 
@@ -116,7 +236,13 @@ impl Signals {
     pub(crate) fn work(&self, on_signal: StopWatch) {
         let pending = {
             let mut phase = self.lock();
-            let pending = matches!(&*phase, Phase::Idle { pending: Some(_) });
+            let pending = matches!(
+                &*phase,
+                Phase::Idle {
+                    pending: Some(_),
+                    ..
+                }
+            );
             *phase = Phase::Working {
                 on_signal,
                 asked: 0,
@@ -130,7 +256,7 @@ impl Signals {
 
     /// The work is over; gives how many signals there were.
     pub(crate) fn rest(&self) -> u32 {
-        let before = std::mem::replace(&mut *self.lock(), Phase::Idle { pending: None });
+        let before = std::mem::replace(&mut *self.lock(), Phase::IDLE);
         match before {
             Phase::Working { asked, .. } => asked,
             Phase::Idle { .. } | Phase::Running { .. } => 0,
@@ -139,7 +265,7 @@ impl Signals {
 
     /// The command has ended.
     pub(super) fn end(&self) {
-        *self.lock() = Phase::Idle { pending: None };
+        *self.lock() = Phase::IDLE;
     }
 
     /// Fails when the user has asked for the end before a command began.
@@ -148,9 +274,10 @@ impl Signals {
     /// [`crate::exit::Kind::Interrupted`].
     pub(crate) fn check(&self) -> Result<(), CommandError> {
         match &*self.lock() {
-            Phase::Idle { pending: Some(_) } | Phase::Working { asked: 1.., .. } => {
-                Err(CommandError::interrupted())
+            Phase::Idle {
+                pending: Some(_), ..
             }
+            | Phase::Working { asked: 1.., .. } => Err(CommandError::interrupted()),
             _ => Ok(()),
         }
     }
@@ -161,18 +288,20 @@ impl Signals {
 
     fn on_signal(&self, signal: i32) {
         let mut phase = self.lock();
-        match (&mut *phase, signal) {
-            (Phase::Running { .. }, SIGCONT) => terminal::renew(),
-            (Phase::Running { sandbox, job, .. }, SIGWINCH) => {
-                if let Some(job) = job.id(sandbox) {
-                    let _ = sandbox.call(Request::JobResize {
-                        job,
-                        size: terminal::size(),
-                    });
+        match &mut *phase {
+            Phase::Running {
+                command, on_signal, ..
+            } if !ENDS.contains(&signal) => {
+                if signal == SIGCONT {
+                    terminal::renew();
+                }
+                if *on_signal == OnSignal::PassOn || signal == SIGWINCH {
+                    command.pass_on(signal);
                 }
             }
-            (Phase::Idle { .. } | Phase::Working { .. }, SIGCONT | SIGWINCH) => {}
-            (Phase::Working { on_signal, asked }, signal) => {
+            Phase::Idle { kept, .. } if !ENDS.contains(&signal) => kept.insert(signal),
+            Phase::Working { .. } if !ENDS.contains(&signal) => {}
+            Phase::Working { on_signal, asked } => {
                 *asked += 1;
                 (on_signal.0)(*asked);
                 if *asked >= LAST_WISH {
@@ -180,40 +309,22 @@ impl Signals {
                     std::process::exit(128 + signal);
                 }
             }
-            (Phase::Idle { pending }, signal) => {
+            Phase::Idle { pending, .. } => {
                 if pending.replace(signal).is_some() {
                     terminal::restore();
                     std::process::exit(i32::from(INTERRUPTED));
                 }
             }
-            (
-                Phase::Running {
-                    input,
-                    on_signal: OnSignal::Leave,
-                    asked,
-                    ..
-                },
-                _,
-            ) if *asked == 0 => {
+            Phase::Running {
+                command,
+                on_signal,
+                asked,
+            } => {
                 *asked += 1;
-                let _ = input.cancel();
-            }
-            (
-                Phase::Running {
-                    sandbox,
-                    job,
-                    input,
-                    asked,
-                    ..
-                },
-                signal,
-            ) => {
-                *asked += 1;
-                match (*asked, job.id(sandbox)) {
-                    (1, Some(job)) => pass_on(sandbox, job, signal, input),
-                    (2, Some(job)) => drop(sandbox.call(Request::JobKill { job, grace_ms: 0 })),
-                    // Which job it is cannot be told; ending the request ends it in any case.
-                    (1 | 2, None) => drop(input.cancel()),
+                match *asked {
+                    1 if *on_signal == OnSignal::Leave => drop(command.input.cancel()),
+                    1 => command.pass_on(signal),
+                    2 => command.kill(),
                     _ => {
                         terminal::restore();
                         std::process::exit(128 + signal);
@@ -224,34 +335,20 @@ impl Signals {
     }
 }
 
-/// Signals this process ignores, one bit each from signal 1 on (proc_pid_status(5), `SigIgn`).
-fn ignored() -> u64 {
+/// Signals this process ignores (proc_pid_status(5), `SigIgn`).
+fn ignored() -> SignalSet {
     std::fs::read_to_string("/proc/self/status")
         .ok()
         .as_deref()
         .and_then(ignored_in)
-        .unwrap_or(0)
+        .unwrap_or_default()
 }
 
-fn ignored_in(status: &str) -> Option<u64> {
+fn ignored_in(status: &str) -> Option<SignalSet> {
     let mask = status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))?;
-    u64::from_str_radix(mask.trim(), 16).ok()
-}
-
-/// To the process group, as a terminal does; to everything when there is no such group any more.
-fn pass_on(sandbox: &Sandbox, job: JobId, signal: i32, input: &Input) {
-    if sandbox
-        .call(Request::JobSignal {
-            job,
-            signal,
-            whole_tree: false,
-        })
-        .is_err()
-    {
-        let _ = input.cancel();
-    }
+    u64::from_str_radix(mask.trim(), 16).ok().map(SignalSet)
 }
 
 #[cfg(test)]
@@ -261,9 +358,10 @@ mod tests {
     #[test]
     fn ignored_signals_are_read_from_the_kernels_own_words() {
         let status = "Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n";
-        assert_eq!(ignored_in(status), Some(1 << 12 | 1));
+        let ignored_signals = ignored_in(status).unwrap();
+        assert_eq!(ignored_signals.iter().collect::<Vec<_>>(), [1, 13]);
         assert_eq!(ignored_in("Name:\tx\n"), None);
         // The Rust runtime ignores SIGPIPE, so the real thing has at least one bit.
-        assert_eq!(ignored() >> 12 & 1, 1);
+        assert!(ignored().has(SIGPIPE));
     }
 }

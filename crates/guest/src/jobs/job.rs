@@ -53,6 +53,27 @@ pub(crate) struct Input {
     pub(crate) is_closing: bool,
 }
 
+/// Lent input: how much of it was read.
+#[derive(Debug)]
+pub(crate) struct LentInput {
+    /// A reading end. Nothing reads from it; while it is open what the command leaves can be counted.
+    pub(crate) unread: OwnedFd,
+    /// Bytes that were written to the pipe.
+    pub(crate) written: u64,
+    /// Bytes that the host knows to have been read.
+    pub(crate) told: u64,
+    /// The host is told whenever all was read.
+    pub(crate) is_followed: bool,
+}
+
+impl LentInput {
+    /// Bytes that were read so far.
+    pub(crate) fn taken(&self) -> u64 {
+        let unread = rustix::io::ioctl_fionread(&self.unread).unwrap_or(0);
+        self.written.saturating_sub(unread)
+    }
+}
+
 /// A request that may send input.
 #[derive(Debug)]
 pub(crate) struct Feeder {
@@ -133,6 +154,9 @@ pub(crate) struct Job {
     pub(crate) outputs: [Option<Output>; 2],
     pub(crate) output_bytes: [u64; 2],
     pub(crate) input: Option<Input>,
+    pub(crate) lent: Option<LentInput>,
+    /// Room for events, where the owner takes any.
+    pub(crate) events: Option<SendWindow>,
     pub(crate) log: Log,
     pub(crate) is_draining: bool,
 
@@ -189,6 +213,8 @@ impl Job {
             outputs: [None, None],
             output_bytes: [0; 2],
             input: None,
+            lent: None,
+            events: None,
             log: birth.log,
             is_draining: false,
             owner: None,
@@ -274,6 +300,7 @@ impl Job {
             denials,
             ended_ns: end.ended_ns,
             had_company: self.has_company,
+            input_taken: self.lent.as_ref().map_or(0, LentInput::taken),
         };
         self.report = Some(report.clone());
         report

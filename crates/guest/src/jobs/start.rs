@@ -1,7 +1,7 @@
 //! Starting jobs, and forgetting them when many have finished.
 
 use super::Jobs;
-use super::job::{Feeder, Follower, Input, Job, JobStart, Output};
+use super::job::{Feeder, Follower, Input, Job, JobStart, LentInput, Output};
 use crate::command;
 use crate::fault;
 use crate::files;
@@ -13,8 +13,8 @@ use crate::terminal;
 use crate::timers::Timer;
 use glovebox_jail::process::{self, Launch, SpawnError};
 use glovebox_proto::{
-    Code, Exec, Exit, ExitReport, Fault, JobId, RecvWindow, Reply, RequestId, SendWindow, Stdin,
-    limits,
+    Channel, Code, EVENT_BYTES, Event, Exec, Exit, ExitReport, Fault, JobId, RecvWindow, Reply,
+    RequestId, SendWindow, Stdin, limits,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -43,10 +43,12 @@ struct Streams {
     /// Given to the command; `None` is /dev/null.
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
-    /// `None` for a terminal: the same as standard output.
+    /// `None` for the same as standard output.
     stderr: Option<OwnedFd>,
     /// Kept.
     input: Option<OwnedFd>,
+    /// Another reading end of lent input, which tells how much of it was not read.
+    unread: Option<OwnedFd>,
     outputs: [Option<OwnedFd>; 2],
 }
 
@@ -67,24 +69,39 @@ fn open_streams(exec: &Exec) -> Result<Streams, Errno> {
             stdout: terminal.slave,
             stderr: None,
             input: Some(input),
+            unread: None,
             outputs: [Some(terminal.master), None],
         });
     }
     let (stdin, input) = match exec.stdin {
         Stdin::Null => (None, None),
-        Stdin::Stream => {
+        Stdin::Stream | Stdin::Lent { .. } => {
             let (read, write) = pipe(false)?;
             (Some(read), Some(write))
         }
     };
+    let mut unread = None;
+    if let (Stdin::Lent { is_followed }, Some(stdin)) = (exec.stdin, &stdin) {
+        unread = Some(rustix::io::fcntl_dupfd_cloexec(stdin, 3)?);
+        if is_followed {
+            // With one slot the kernel says that there is room when all was read, and only then.
+            rustix::pipe::fcntl_setpipe_size(stdin, rustix::param::page_size())?;
+        }
+    }
     let (out, stdout) = pipe(true)?;
-    let (err, stderr) = pipe(true)?;
+    let (err, stderr) = if exec.merge {
+        (None, None)
+    } else {
+        let (err, stderr) = pipe(true)?;
+        (Some(err), Some(stderr))
+    };
     Ok(Streams {
         stdin,
         stdout,
-        stderr: Some(stderr),
+        stderr,
         input,
-        outputs: [Some(out), Some(err)],
+        unread,
+        outputs: [Some(out), err],
     })
 }
 
@@ -148,7 +165,12 @@ impl Jobs {
             }
             started => started.map_err(|error| command::spawn_fault(error, exec, &command.cwd))?,
         };
-        let Streams { input, outputs, .. } = streams;
+        let Streams {
+            input,
+            unread,
+            outputs,
+            ..
+        } = streams;
 
         let id = JobId(self.next_job);
         self.next_job += 1;
@@ -187,6 +209,12 @@ impl Jobs {
                 is_closing: false,
             }
         });
+        job.lent = unread.map(|unread| LentInput {
+            unread,
+            written: 0,
+            told: 0,
+            is_followed: exec.stdin == Stdin::Lent { is_followed: true },
+        });
         job.deadline = exec
             .timeout_ms
             .map(|ms| requests.timers.after_ms(ms, Timer::Deadline(id)));
@@ -194,7 +222,14 @@ impl Jobs {
             requests.link.reply(request, &Ok(Reply::Started(id)));
         } else {
             job.owner = Some(request);
-            let is_wanted = exec.stdin == Stdin::Stream;
+            if exec.sends_events {
+                let mut events = SendWindow::new();
+                events.spend(EVENT_BYTES as u32);
+                job.events = Some(events);
+                let began = Event::Began(id).encode();
+                requests.link.data(request, Channel::Content, &began);
+            }
+            let is_wanted = exec.stdin.is_open();
             job.feeders.push(Feeder {
                 request,
                 window: RecvWindow::new(),

@@ -3,11 +3,11 @@
 //! again when one of them allows more.
 
 use super::Jobs;
-use super::job::{STDERR, STDOUT};
+use super::job::{Job, STDERR, STDOUT};
 use crate::requests::Requests;
 use crate::spill::Spill;
 use crate::terminal;
-use glovebox_proto::{Channel, JobId, RequestId, WireError};
+use glovebox_proto::{Channel, EVENT_BYTES, Event, JobId, RequestId, WireError};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
@@ -216,6 +216,9 @@ impl Jobs {
                 }
             };
             input.queue.drain(..count);
+            if let Some(lent) = job.lent.as_mut().filter(|_| !is_broken) {
+                lent.written += count as u64;
+            }
             let mut left = count;
             while let Some((request, bytes)) = input.owed.front_mut() {
                 let paid = left.min(*bytes);
@@ -232,9 +235,30 @@ impl Jobs {
             }
         }
         if input.queue.is_empty() {
+            Self::tell_taken(job, requests);
+        }
+        if let Some(input) = &mut job.input
+            && input.queue.is_empty()
+        {
             input.queue.shrink_to(CHUNK_BYTES);
             if is_broken || input.is_closing {
                 job.input = None;
+            }
+        }
+    }
+
+    /// Tells the owner of lent input that all of it was read, if it was.
+    pub(super) fn tell_taken(job: &mut Job, requests: &mut Requests) {
+        if let (Some(lent), Some(owner), Some(events)) = (&mut job.lent, job.owner, &mut job.events)
+            && lent.is_followed
+            && events.room() >= EVENT_BYTES as u32
+        {
+            let taken = lent.taken();
+            if taken == lent.written && taken > lent.told {
+                lent.told = taken;
+                events.spend(EVENT_BYTES as u32);
+                let event = Event::InputTaken(taken).encode();
+                requests.link.data(owner, Channel::Content, &event);
             }
         }
     }

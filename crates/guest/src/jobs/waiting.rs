@@ -81,10 +81,19 @@ impl Jobs {
         channel: Channel,
         bytes: u32,
     ) -> Result<(), WireError> {
+        if channel == Channel::Content
+            && let Some(known) = self.table.get_mut(&job)
+            && known.owner == Some(request)
+            && let Some(events) = &mut known.events
+        {
+            events.credit(bytes)?;
+            Self::tell_taken(known, requests);
+            return Ok(());
+        }
         let stream = match channel {
             Channel::Stdout => STDOUT,
             Channel::Stderr => STDERR,
-            _ => {
+            Channel::Input | Channel::Content => {
                 return Err(WireError::BadHeader(
                     "credit for a channel a job does not have",
                 ));

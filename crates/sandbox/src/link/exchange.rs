@@ -2,7 +2,7 @@
 //! the guest has to follow while answering it.
 
 use super::incoming::Incoming;
-use glovebox_proto::{Channel, Fault, RecvWindow, Reply, Request, SendWindow, Stdin, WireError};
+use glovebox_proto::{Channel, Fault, RecvWindow, Reply, Request, SendWindow, WireError};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -32,9 +32,9 @@ impl StreamSet {
         match request {
             Request::Exec(exec) if exec.detach => none,
             Request::Exec(exec) => Self {
-                has_input: exec.stdin == Stdin::Stream || exec.pty.is_some(),
+                has_input: exec.stdin.is_open() || exec.pty.is_some(),
                 has_output: exec.stream_output,
-                ..none
+                has_content: exec.sends_events,
             },
             Request::JobAttach { .. } => Self {
                 has_input: true,

@@ -199,6 +199,8 @@ impl Bash {
             },
             pty: self.pty.then_some(WINDOW),
             stream_output: false,
+            // A log shows errors beside the step that they belong to.
+            merge: true,
             // What it leaves in the background on purpose belongs to its job, and ends with it.
             background: Background::Keep,
             ..Exec::new(argv)

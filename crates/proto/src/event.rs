@@ -1,0 +1,93 @@
+//! News of a job that runs, on [`crate::Channel::Content`] of the request that started it.
+
+use crate::{JobId, WireError};
+
+/// Size of an encoded event in bytes.
+pub const EVENT_BYTES: usize = 9;
+
+const BEGAN: u8 = 1;
+const INPUT_TAKEN: u8 = 2;
+
+/// News of a job, where [`crate::Exec::sends_events`] asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The command runs as this job. Comes first, and once.
+    Began(JobId),
+    /// Bytes of lent input that were read so far.
+    InputTaken(u64),
+}
+
+impl Event {
+    /// Encodes the event: its kind, and its number in little-endian order.
+    pub fn encode(self) -> [u8; EVENT_BYTES] {
+        let (kind, number) = match self {
+            Self::Began(JobId(id)) => (BEGAN, u64::from(id)),
+            Self::InputTaken(total) => (INPUT_TAKEN, total),
+        };
+        let mut bytes = [0; EVENT_BYTES];
+        bytes[0] = kind;
+        bytes[1..].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    fn decode([kind, number @ ..]: [u8; EVENT_BYTES]) -> Result<Self, WireError> {
+        let number = u64::from_le_bytes(number);
+        let bad = |detail: String| WireError::BadPayload {
+            what: "event",
+            detail,
+        };
+        match kind {
+            BEGAN => u32::try_from(number)
+                .map(|id| Self::Began(JobId(id)))
+                .map_err(|_| bad(format!("job {number}"))),
+            INPUT_TAKEN => Ok(Self::InputTaken(number)),
+            other => Err(bad(format!("kind {other}"))),
+        }
+    }
+}
+
+/// Decoder of events that arrive in pieces of any size.
+#[derive(Debug, Default)]
+pub struct EventDecoder {
+    /// Less than one event.
+    rest: Vec<u8>,
+}
+
+impl EventDecoder {
+    /// Takes in bytes; returns the events that are complete.
+    ///
+    /// # Errors
+    /// [`WireError::BadPayload`] for an unknown event.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<Vec<Event>, WireError> {
+        // TRUST: bounded by the channel's window; what is kept is shorter than one event.
+        self.rest.extend_from_slice(bytes);
+        let (whole, rest) = self.rest.as_chunks::<EVENT_BYTES>();
+        let events = whole.iter().map(|event| Event::decode(*event)).collect();
+        self.rest = rest.to_vec();
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decoder_returns_encoded_events_for_any_split() {
+        let events = [Event::Began(JobId(7)), Event::InputTaken(u64::MAX)];
+        let bytes = events.map(Event::encode).concat();
+        for split in 0..=bytes.len() {
+            let mut decoder = EventDecoder::default();
+            let mut seen = decoder.decode(&bytes[..split]).unwrap();
+            seen.extend(decoder.decode(&bytes[split..]).unwrap());
+            assert_eq!(seen, events);
+        }
+    }
+
+    #[test]
+    fn decoder_refuses_unknown_events() {
+        assert!(EventDecoder::default().decode(&[9; EVENT_BYTES]).is_err());
+        let job = [BEGAN, 0, 0, 0, 0, 1, 0, 0, 0];
+        assert!(EventDecoder::default().decode(&job).is_err());
+    }
+}
