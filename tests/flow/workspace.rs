@@ -541,3 +541,29 @@ fn a_branch_leaves_the_working_tree_alone() {
         assert_eq!(look(&person.project()), wanted(person, MAKE, WORK));
     });
 }
+
+/// Maps a file, writes to it, and prints what the mapping and the file show; then maps it anew.
+const MAP: &str = "import mmap, resource\nf = open('a', 'rb')\n\
+    m = mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)\nprint(m[:1])\n\
+    g = open('a', 'r+b'); g.write(b'X'); g.flush()\nprint(m[:1], open('a', 'rb').read(1))\n\
+    f = open('a', 'rb')\nprint(mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)[:1])\n\
+    print(resource.getrlimit(resource.RLIMIT_CORE))";
+
+#[test]
+fn mapping_of_a_project_file_shows_old_bytes_in_an_overlay_only() {
+    if !has_program("python3") {
+        skip!("python3 is not installed");
+    }
+    Person::each(|person| {
+        for (way, seen) in [("overlay", "b'a'"), ("copy", "b'X'")] {
+            person.write("project/a", "a\n");
+            let ran = person
+                .glovebox(["run", "-q", "--apply", "never", "--workspace", way])
+                .args(["--", "python3", "-c", MAP])
+                .run()
+                .expect_code(0);
+            let expected = format!("b'a'\n{seen} b'X'\nb'X'\n(1, 1)\n");
+            assert_eq!(ran.out(), expected, "{way}");
+        }
+    });
+}
