@@ -1,5 +1,6 @@
 //! `glovebox exec`: a command in a named sandbox.
 
+use super::descriptor_note::warn_of_descriptors;
 use super::limit_end::{self, WallNote};
 use super::{Cx, command_words, exit_code, run::stand_in};
 use crate::args::ExecArgs;
@@ -75,6 +76,7 @@ fn met_walls(
 fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandError> {
     let name = super::name(&args.name)?;
     let command = command_words(&args.command, &format!("glovebox exec {name} -- ls"))?;
+    warn_of_descriptors(cx, &args.command);
     let mut exec = Exec {
         cwd: args
             .cwd

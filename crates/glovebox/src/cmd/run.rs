@@ -1,5 +1,6 @@
 //! `glovebox run`: one command in a sandbox of its own.
 
+use super::descriptor_note::warn_of_descriptors;
 use super::limit_end::{self, WallNote};
 use super::park::{self, ParkOutcome};
 use super::run_json::CapturedRun;
@@ -43,6 +44,7 @@ pub(super) fn run_command(
     mut captured: Option<&mut CapturedRun>,
 ) -> CommandResult {
     let command = command_words(&args.command, "glovebox run -- make test")?;
+    warn_of_descriptors(cx, &args.command);
     let keep = args.keep.as_deref().map(super::name).transpose()?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
     if !settings.can_collect() {
