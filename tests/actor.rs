@@ -91,6 +91,7 @@ fn open(dir: &str, name: &str, max: &str) -> Result<(Registry, Name), String> {
     let config = RegistryConfig {
         state_dir: PathBuf::from(dir),
         max_sandboxes,
+        seed_maker: None,
     };
     let registry = Registry::open(config).map_err(|fault| fault.to_string())?;
     Ok((

@@ -77,6 +77,7 @@ impl Runner {
         let registry = Registry::open(RegistryConfig {
             state_dir: world.scratch("tool-state")?,
             max_sandboxes: 64,
+            seed_maker: Some(glovebox_workspace::SEED_MAKER),
         })?;
         Ok(Self(ToolRunner::new(
             Arc::new(registry),

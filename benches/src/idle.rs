@@ -155,6 +155,7 @@ fn named(world: &World, table: &mut Table, count: usize) -> Result<()> {
     let registry = Registry::open(RegistryConfig {
         state_dir: world.cli_state()?,
         max_sandboxes: 1200,
+        seed_maker: Some(glovebox_workspace::SEED_MAKER),
     })?;
     let name = |index: usize| format!("idle-{index}");
     rival::run_once(world.glovebox()?.args(["start", &name(0)]))?;

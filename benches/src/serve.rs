@@ -66,6 +66,7 @@ fn registry(world: &World) -> Result<Registry> {
     Ok(Registry::open(RegistryConfig {
         state_dir: world.cli_state()?,
         max_sandboxes: 1200,
+        seed_maker: Some(glovebox_workspace::SEED_MAKER),
     })?)
 }
 

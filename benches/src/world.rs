@@ -34,6 +34,7 @@ impl World {
         let registry = Registry::open(RegistryConfig {
             state_dir: base.join("state"),
             max_sandboxes: MAX_SANDBOXES,
+            seed_maker: Some(glovebox_workspace::SEED_MAKER),
         })?;
         let beside = std::env::current_exe()
             .ok()

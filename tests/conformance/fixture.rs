@@ -30,6 +30,7 @@ impl Fixture {
         let config = RegistryConfig {
             state_dir: temp.path().join("state"),
             max_sandboxes: 8,
+            seed_maker: None,
         };
         let registry = Registry::open(config).map_err(|fault| fault.to_string())?;
         testkit::bases::lend(&temp.path().join("state"));

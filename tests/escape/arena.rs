@@ -49,6 +49,7 @@ impl Arena {
         let registry = Registry::open(RegistryConfig {
             state_dir: home.state(),
             max_sandboxes: 64,
+            seed_maker: None,
         })
         .expect("a registry in a fresh directory");
         Self {

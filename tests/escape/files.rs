@@ -145,6 +145,7 @@ fn attack_state_directory_in_sight() {
     let registry = Registry::open(RegistryConfig {
         state_dir: state.clone(),
         max_sandboxes: 8,
+        seed_maker: None,
     })
     .expect("a registry");
     let arena = Arena::new();

@@ -55,6 +55,7 @@ mod repositories;
 mod screen;
 mod scripts;
 mod secrets;
+mod seeds;
 mod sentences;
 mod shell_streams;
 mod shown_output;

@@ -195,8 +195,8 @@ fn git_works_in_a_linked_working_tree_and_in_a_submodule() {
             .run()
             .expect_code(0);
         assert!(ran.out().ends_with("first\n"), "{ran}");
-        // Nothing inside writes to it, and nothing that is there is run on the host.
-        let write = "cd $(git rev-parse --git-common-dir) && ! touch hooks/x && ! touch config";
+        // What is written inside stays there, and nothing that is there is run on the host.
+        let write = "git commit -q --allow-empty -m x && cd $(git rev-parse --git-common-dir) && touch hooks/x config";
         let _ = person
             .script("run --quiet --apply auto", write)
             .dir(root.join("tree"))

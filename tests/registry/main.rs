@@ -88,6 +88,7 @@ fn registry(state: &std::path::Path, max_sandboxes: u32) -> Registry {
     Registry::open(RegistryConfig {
         state_dir: state.to_owned(),
         max_sandboxes,
+        seed_maker: None,
     })
     .unwrap()
 }

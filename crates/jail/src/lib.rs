@@ -28,6 +28,7 @@ pub mod processors;
 pub mod program;
 pub mod project_quota;
 pub mod seccomp;
+pub mod seed;
 pub mod skeleton;
 pub mod spec;
 pub mod stage0;

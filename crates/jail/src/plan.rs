@@ -12,6 +12,7 @@ pub use crate::byte_path::BytePath;
 use crate::cgroup::GroupView;
 use crate::facts::{EntryKind, HostFacts};
 use crate::processors::Processors;
+use crate::seed::Seed;
 use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE};
 use builder::Builder;
 pub use caches::{FrozenCache, cache_layer};
@@ -50,6 +51,8 @@ pub struct HostResources {
     pub frozen: Vec<CheckpointLayer>,
     /// What earlier sandboxes left in caches, newest first.
     pub caches: Vec<FrozenCache>,
+    /// The git directories of the workspace's repositories, below all that is frozen.
+    pub seed: Option<Seed>,
 }
 
 /// One frozen layer of both overlays.
@@ -312,6 +315,7 @@ impl Plan {
             let shown = place.layers.join(REPLACED).join(number.to_string());
             builder.bind(&shown, &file.path, Idmap::Owner);
         }
+        builder.git_objects(place);
         builder.caches(spec, facts, place)?;
         if spec.rootfs == RootFs::HostAll {
             for secret in &facts.secrets {

@@ -7,6 +7,7 @@
 
 use crate::facts::{EntryKind, HostFacts};
 use crate::plan::Plan;
+use crate::seed::{HELD_INSIDE, LIVE_LFS_INSIDE, LIVE_OBJECTS_INSIDE};
 use crate::spec::{GitUser, RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, Spec, WORKSPACE};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -157,6 +158,11 @@ impl Recipe {
                     recipe.own_dir(parent, owner, &is_bound);
                 }
                 recipe.files.push(target.to_owned());
+            }
+        }
+        if !spec.repositories.is_empty() {
+            for target in [HELD_INSIDE, LIVE_OBJECTS_INSIDE, LIVE_LFS_INSIDE] {
+                recipe.own_dir(Path::new(target), 0, &is_bound);
             }
         }
         for cache in spec

@@ -32,6 +32,10 @@ pub struct Spec {
     /// Files that are shown with other content, such as a configuration without the credentials in it.
     #[serde(default)]
     pub replaced: Vec<ReplacedFile>,
+    /// Repositories of the workspace that get a git directory of their own inside, in place of the project's. The
+    /// project's own comes first, if it has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repositories: Vec<SeedRepository>,
     /// Paths relative to the workspace that stay read-only under [`WorkspaceAccess::Live`], because
     /// the host runs or obeys what is in them (`.git/hooks`, `.git/config`). One that does not exist
     /// when the sandbox starts cannot be protected: commands can create it.
@@ -80,6 +84,7 @@ impl Default for Spec {
             workspace_access: WorkspaceAccess::Overlay,
             hidden: Vec::new(),
             replaced: Vec::new(),
+            repositories: Vec::new(),
             protected: Vec::new(),
             grants: Vec::new(),
             caches: Vec::new(),
@@ -110,6 +115,30 @@ pub struct ReplacedFile {
     pub content: Vec<u8>,
 }
 
+/// A repository of the workspace that gets a git directory of its own inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeedRepository {
+    /// Its top directory, relative to the workspace; empty for the workspace itself.
+    #[serde(with = "json_path")]
+    pub path: PathBuf,
+    /// Its git directories, where they lie outside the project; `None` for a `.git` in its top directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<OutsideGitDirs>,
+}
+
+/// Git directories of a linked working tree or a submodule, free of links.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutsideGitDirs {
+    /// Directory of `HEAD` and the index.
+    #[serde(with = "json_path")]
+    pub git_dir: PathBuf,
+    /// Directory of references and objects.
+    #[serde(with = "json_path")]
+    pub common_dir: PathBuf,
+}
+
 /// Who commits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -133,7 +162,15 @@ impl Spec {
 
     /// Whether a layer of names and contents lies over the project.
     pub fn has_mask(&self) -> bool {
-        !self.hidden.is_empty() || self.replaced_in_workspace().next().is_some()
+        !self.hidden.is_empty()
+            || !self.repositories.is_empty()
+            || self.replaced_in_workspace().next().is_some()
+    }
+
+    /// Paths of the workspace at which the mask has a whiteout: what is hidden, and each `.git` that lies in the seed.
+    pub fn masked(&self) -> Vec<PathBuf> {
+        let seeded = self.repositories.iter().map(|one| one.path.join(".git"));
+        self.hidden.iter().cloned().chain(seeded).collect()
     }
 }
 

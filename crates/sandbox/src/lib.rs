@@ -54,6 +54,7 @@ pub use glovebox_proto as proto;
 
 pub use backend::explain;
 pub use checkpoint::Checkpoint;
+pub use checkpoint::seed::SeedMaker;
 pub use checkpoint::workspace::WorkspaceLayers;
 pub use control::handover::Supervisor;
 pub use handle::frozen::FrozenSandbox;

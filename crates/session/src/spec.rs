@@ -14,7 +14,8 @@ use glovebox_settings::units::Span;
 use glovebox_settings::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
 use glovebox_settings::{Origin, Settings, SourcedValue, Surroundings, net_word, texts};
 use glovebox_workspace::{
-    HiddenPaths, HideRules, OutsideRepository, find_hidden, find_outside, normalize_path,
+    HiddenPaths, HideRules, OutsideRepository, find_hidden, find_outside, find_repositories,
+    normalize_path,
 };
 use serde_bytes::ByteBuf;
 use std::os::unix::ffi::OsStrExt;
@@ -105,8 +106,10 @@ pub fn resolve_spec(
                 .map_or_else(|| jail.home.clone(), Path::to_owned);
             jail.grants = grants(&settings.grants, host)?;
             let user_grants = jail.grants.clone();
-            if jail.workspace.is_some() {
+            if jail.workspace_access == WorkspaceAccess::Live {
                 notes.extend(show_repository(&mut jail, project));
+            } else if jail.workspace.is_some() {
+                notes.extend(seed_repositories(&mut jail, &mut hidden, project));
             }
             if settings.toolchains.value && jail.rootfs == RootFs::Host {
                 toolchains =
@@ -256,6 +259,74 @@ fn replaced_file((path, content): &(PathBuf, Vec<u8>)) -> ReplacedFile {
     }
 }
 
+/// Gives the repositories of the project git directories of their own inside.
+fn seed_repositories(jail: &mut Spec, hidden: &mut HiddenPaths, project: &Path) -> Vec<Note> {
+    let found = find_repositories(project, &hidden.repositories, &jail.grants);
+    let mut notes = Vec::new();
+    if let Some(path) = found.foreign {
+        notes.push(foreign_repository(&path));
+    }
+    for path in &found.hidden_objects {
+        notes.push(Note {
+            what: format!(
+                "git does not work inside: objects of the repository lie in {}",
+                path.display()
+            ),
+            remedy: Remedy::advice([
+                Setting::Grant.of(path.display().to_string()),
+                " shows them".into(),
+            ]),
+        });
+    }
+    for (path, why) in &found.unusable {
+        let dir = path.parent().unwrap_or(path).join("");
+        notes.push(Note {
+            what: format!(
+                "there is no repository inside in /workspace/{}: {why}",
+                dir.display()
+            ),
+            remedy: Remedy::advice(["make it a plain git directory to have one there".into()]),
+        });
+    }
+    if let Some(path) = found.excess.first() {
+        let dir = path.parent().unwrap_or(path);
+        notes.push(Note {
+            what: format!(
+                "{} repositories within the project are not there inside, such as that of {}",
+                found.excess.len(),
+                dir.display()
+            ),
+            remedy: Remedy::advice([
+                Setting::Workspace.of("copy"),
+                " shows them, or work in one with ".into(),
+                Setting::Project.of("DIR"),
+            ]),
+        });
+    }
+    let seeded = found.seeded.iter().map(|one| one.path.join(".git"));
+    let unusable = found.unusable.iter().map(|(path, _)| path.clone());
+    let covered: Vec<PathBuf> = unusable.chain(found.excess).collect();
+    let replaced: Vec<PathBuf> = seeded.chain(covered.iter().cloned()).collect();
+    let is_replaced = |path: &Path| replaced.iter().any(|git_dir| path.starts_with(git_dir));
+    // The seed holds a closed list of files, without credentials.
+    hidden.paths.retain(|(path, _)| !is_replaced(path));
+    jail.hidden = hidden.paths.iter().map(|(path, _)| path.clone()).collect();
+    jail.hidden.extend(covered);
+    jail.replaced.retain(|file| !is_replaced(&file.path));
+    jail.repositories = found.seeded;
+    notes
+}
+
+fn foreign_repository(path: &Path) -> Note {
+    Note {
+        what: format!(
+            "git does not work inside: the repository {} does not name this project",
+            path.display()
+        ),
+        remedy: Remedy::advice([Setting::Grant.into(), " shows it nevertheless".into()]),
+    }
+}
+
 /// Shows the repository of a linked working tree or a submodule, which lies outside the project.
 fn show_repository(jail: &mut Spec, project: &Path) -> Option<Note> {
     match find_outside(project, Path::new(WORKSPACE)) {
@@ -270,13 +341,7 @@ fn show_repository(jail: &mut Spec, project: &Path) -> Option<Note> {
             }
             None
         }
-        OutsideRepository::Foreign(path) => Some(Note {
-            what: format!(
-                "git does not work inside: the repository {} does not name this project",
-                path.display()
-            ),
-            remedy: Remedy::advice([Setting::Grant.into(), " shows it nevertheless".into()]),
-        }),
+        OutsideRepository::Foreign(path) => Some(foreign_repository(&path)),
     }
 }
 

@@ -128,6 +128,7 @@ fn run(dir: &Path, user: Option<bool>) -> (Ending, Option<Code>, TestFrontend) {
     let registry = Registry::open(RegistryConfig {
         state_dir: dir.join("state"),
         max_sandboxes: 4,
+        seed_maker: Some(glovebox_workspace::SEED_MAKER),
     });
     let user = user.map(|says_yes| SteadyUser {
         says_yes,

@@ -50,6 +50,14 @@ impl Anchor {
         })
     }
 
+    /// Opens a directory beneath as an anchor of its own.
+    pub(crate) fn beneath(&self, path: &[u8]) -> Result<Self, Errno> {
+        Ok(Self {
+            fd: self.dir(path)?,
+            path: self.path.join(OsStr::from_bytes(path)),
+        })
+    }
+
     /// A directory beneath; an empty path is the anchor itself.
     pub(crate) fn dir(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         self.get(if path.is_empty() { b"." } else { path }, DIRECTORY)

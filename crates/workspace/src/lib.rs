@@ -39,7 +39,11 @@ pub use contents::{CollectedChanges, Contents};
 pub use error::{Direction, Stage, SyncError};
 pub use filter::Filter;
 pub use git::ignored::{IgnoreRules, IgnoredChanges};
-pub use git::{OutsideRepository, ShownGitDir, WorkingTree, find_outside, find_working_tree};
+pub use git::{
+    FoundRepositories, OutsideRepository, RepositoryRecord, SEED_MAKER, SeedRecord, ShownGitDir,
+    WorkingTree, build_seed, complete_held, find_outside, find_repositories, find_working_tree,
+    read_seed_record,
+};
 pub use hide::{HiddenPaths, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden};
 pub use model::{
     Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, RefusalReason, RefusedPath,

@@ -166,6 +166,7 @@ impl Cx {
         let registry = Registry::open(RegistryConfig {
             state_dir,
             max_sandboxes,
+            seed_maker: Some(glovebox_workspace::SEED_MAKER),
         })?;
         prune::remove_temporary(&registry);
         park::tell_news(self, &registry.take_parking_news());

@@ -3,6 +3,7 @@
 
 use super::{HostResources, Idmap, MASK, PlanError, Source, Step, check_inside};
 use crate::facts::HostFacts;
+use crate::seed::LIVE_OBJECTS_INSIDE;
 use crate::spec::{Spec, WORKSPACE, WorkspaceAccess};
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,9 @@ impl Builder {
             .filter_map(|frozen| Some((frozen.workspace.as_deref()?, self.thaw(frozen.first_id))))
             .collect();
         lowers.extend(self.kept_in_workspace(spec, place));
+        if let Some(seed) = &place.seed {
+            lowers.push((&seed.git_dir, Idmap::Owner));
+        }
         if let Some(project) = &spec.workspace {
             if spec.has_mask() {
                 lowers.push((&mask, Idmap::Owner));
@@ -105,6 +109,24 @@ impl Builder {
         let is_read_only = spec.workspace_access == WorkspaceAccess::ReadOnly;
         self.overlay(WORKSPACE, &lowers, "workspace", is_read_only);
         Ok(())
+    }
+
+    /// Objects for the git directories of the seed, read-only: the mount is the wall, the files are the user's own.
+    pub(super) fn git_objects(&mut self, place: &HostResources) {
+        let Some(seed) = &place.seed else {
+            return;
+        };
+        for (source, target) in seed.binds() {
+            self.bind(source, Path::new(target), Idmap::Owner);
+        }
+        if seed.live_objects.is_some() {
+            // Git follows the alternates of an alternate, and would complain of paths that are not shown.
+            self.steps.push(Step::Cover {
+                target: Path::new(LIVE_OBJECTS_INSIDE)
+                    .join("info/alternates")
+                    .into(),
+            });
+        }
     }
 
     /// The host's directory itself, with what is protected bound over it read-only.

@@ -38,6 +38,7 @@ impl Bench {
         let registry = RegistryConfig {
             state_dir: state.path().join("state"),
             max_sandboxes: 64,
+            seed_maker: None,
         };
         let registry = Arc::new(Registry::open(registry).unwrap());
         Self {

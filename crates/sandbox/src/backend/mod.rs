@@ -22,7 +22,7 @@ use glovebox_proto::{Code, Denial, Fault, Setting};
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,6 +39,8 @@ pub(crate) struct CreateCx<'a> {
     pub(crate) state_dir: &'a Path,
     /// What checkpoints froze, newest first.
     pub(crate) frozen: Vec<CheckpointLayer>,
+    /// Directory of the git seed below them.
+    pub(crate) seed: Option<PathBuf>,
     /// What earlier sandboxes of the project left in caches, newest first.
     pub(crate) caches: Vec<FrozenCache>,
     /// What becomes of what is written to caches.
@@ -159,6 +161,8 @@ pub(crate) struct ExchangeCx<'a> {
     /// What is to be frozen then, newest first. Layers that are about to be frozen stand where they
     /// are now.
     pub(crate) frozen: Vec<CheckpointLayer>,
+    /// Directory of the git seed below them.
+    pub(crate) seed: Option<PathBuf>,
     /// The parts that are exchanged.
     pub(crate) parts: &'a [&'static str],
 }

@@ -33,6 +33,7 @@ use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::plan::{HostResources, Plan, PlanError};
 use glovebox_jail::probe::is_inside_sandbox;
 use glovebox_jail::processors::Processors;
+use glovebox_jail::seed::{self, Seed};
 use glovebox_jail::skeleton::{self, Recipe};
 use glovebox_jail::spec::{Layers, Net, RootFs, Spec};
 use glovebox_jail::stage0::StepKind;
@@ -104,6 +105,12 @@ pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
         slot: 0,
         frozen: Vec::new(),
         caches: Vec::new(),
+        seed: (!spec.repositories.is_empty()).then(|| Seed {
+            git_dir: state_dir.join("layers/SEED").join(seed::GIT_DIR),
+            held: state_dir.join("layers/SEED").join(seed::HELD),
+            live_objects: None,
+            live_lfs: None,
+        }),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(|error| plan_fault(&error))?;
     plan.captured = wanted.egress.addresses().into_iter().collect();
@@ -182,6 +189,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestSt
         slot: cx.slot,
         frozen: cx.frozen.clone(),
         caches: cx.caches.clone(),
+        seed: cx.seed.as_deref().map(Seed::find),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(|error| plan_fault(&error))?;
     plan.captured = cx.spec.egress.addresses().into_iter().collect();

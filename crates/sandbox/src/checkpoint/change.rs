@@ -125,6 +125,7 @@ fn next_layer(dir: &Path, is_whole: bool) -> Result<Option<Layer>, Fault> {
         level: 0,
         has_root: is_frozen(store::ROOT)?,
         has_workspace: is_frozen(store::WORKSPACE)?,
+        is_seed: false,
     };
     Ok((layer.has_root || layer.has_workspace).then_some(layer))
 }

@@ -29,7 +29,7 @@ pub(crate) struct MergedLayer {
 
 /// The neighbours that should become one, if any.
 fn due(layers: &[Layer]) -> Option<Range<usize>> {
-    let kind = |layer: &Layer| (layer.level, layer.first_id);
+    let kind = |layer: &Layer| (layer.level, layer.first_id, layer.is_seed);
     let mut start = 0;
     while start < layers.len() {
         let length = layers[start..]
@@ -58,6 +58,7 @@ pub(crate) fn merge(layout: &Layout, dir: &Path) -> Result<Option<MergedLayer>, 
         level: from[0].level + 1,
         has_root: from.iter().any(|layer| layer.has_root),
         has_workspace: from.iter().any(|layer| layer.has_workspace),
+        is_seed: false,
     };
     let draft = layout.staging().join(random_hex());
     store::make_dir(&draft)?;
@@ -137,6 +138,7 @@ mod tests {
             level,
             has_root: true,
             has_workspace: false,
+            is_seed: false,
         }
     }
 

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! STATE/layers/ID/{root,workspace}     frozen layers, shared by all sandboxes (`store`)
+//! STATE/layers/ID/{workspace,held}     the git seed, the lowest of a stack (`seed`)
 //! STATE/sandboxes/NAME/stack.json      the stack the sandbox stands on (`stack`)
 //! STATE/sandboxes/NAME/checkpoints/vN.json
 //! STATE/sandboxes/NAME/pending.json    a change that has begun (`change`)
@@ -18,6 +19,7 @@
 
 pub(crate) mod change;
 pub(crate) mod flatten;
+pub(crate) mod seed;
 pub(crate) mod stack;
 pub(crate) mod store;
 pub(crate) mod tree;
@@ -39,6 +41,9 @@ pub(crate) struct Layer {
     pub(crate) level: u32,
     pub(crate) has_root: bool,
     pub(crate) has_workspace: bool,
+    /// Whether it is the git seed: the lowest of a stack, made by Glovebox and not by the sandbox.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_seed: bool,
 }
 
 impl Layer {
@@ -84,7 +89,16 @@ pub(crate) fn number(id: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| is_plain)
 }
 
-/// What a plan needs to know about a stack.
+/// Directory of the git seed of a stack, if it has one.
+pub(crate) fn seed_layer(
+    layout: &crate::state::layout::Layout,
+    layers: &[Layer],
+) -> Option<std::path::PathBuf> {
+    let seed = layers.iter().find(|layer| layer.is_seed)?;
+    Some(store::layer(layout, &seed.id))
+}
+
+/// What a plan needs to know about a stack, less its seed.
 pub(crate) fn frozen(
     layout: &crate::state::layout::Layout,
     layers: &[Layer],
@@ -92,6 +106,7 @@ pub(crate) fn frozen(
     let part = |layer: &Layer, has: bool, part| has.then(|| store::part(layout, &layer.id, part));
     layers
         .iter()
+        .filter(|layer| !layer.is_seed)
         .map(|layer| CheckpointLayer {
             root: part(layer, layer.has_root, store::ROOT),
             workspace: part(layer, layer.has_workspace, store::WORKSPACE),

@@ -2,7 +2,7 @@
 
 use super::{Checkpoint, Layer, change, number};
 use crate::fault;
-use crate::state::layout::STACK;
+use crate::state::layout::{CHECKPOINTS, STACK};
 use crate::state::sandbox_dir::{read_json, write_json};
 use glovebox_proto::{Code, Fault};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ fn path(dir: &Path) -> PathBuf {
 }
 
 fn checkpoints_dir(dir: &Path) -> PathBuf {
-    dir.join("checkpoints")
+    dir.join(CHECKPOINTS)
 }
 
 fn if_there<T>(result: Result<T, Fault>) -> Result<Option<T>, Fault> {

@@ -33,6 +33,8 @@ pub struct WorkspaceLayers {
     /// What was written, newest first: the writable layer, then what checkpoints froze. Any of them
     /// may hold whiteouts and opaque directories, and all of it comes from inside.
     pub layers: Vec<PathBuf>,
+    /// Directory of the git seed: the git directories that the sandbox began with, their objects and a record.
+    pub seed: Option<PathBuf>,
     /// Paths of the project, relative to it, that the sandbox does not see.
     pub hidden: Vec<PathBuf>,
     /// File for the index of the project as it was when the sandbox first saw it.
@@ -74,6 +76,7 @@ pub(crate) fn layers(
     let upper = Some(upper).filter(|path| path.is_dir());
     Ok(WorkspaceLayers {
         project: spec.jail.workspace,
+        seed: checkpoint::seed_layer(layout, &stack.layers),
         layers: upper
             .into_iter()
             .chain(frozen.into_iter().filter_map(|layer| layer.workspace))

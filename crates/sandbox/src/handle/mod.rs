@@ -21,7 +21,7 @@ pub use commands::CommandOutput;
 use crate::backend::Owner;
 use crate::breach::LimitBreach;
 use crate::cache::KeptCaches;
-use crate::checkpoint::workspace;
+use crate::checkpoint::{self, workspace};
 use crate::control::network::{self, NetworkOrder};
 use crate::control::{self, Order};
 use crate::handle::frozen::{FrozenKind, FrozenSandbox};
@@ -581,6 +581,7 @@ fn end(core: &SandboxCore, layout: &Layout, owned: OwnedSandbox) -> Result<Shutd
         return Err(fault);
     }
     let lost_caches = keep_caches(layout, &sandbox_dir, caches, disorder);
+    checkpoint::seed::discard(layout, &sandbox_dir.path, &cleanup);
     let discarded = sandbox_dir.leave_to(layout, &cleanup);
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();

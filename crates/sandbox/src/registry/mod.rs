@@ -28,8 +28,10 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, is_kept, read_spec, read_status};
 use crate::state::slot::Slot;
 use crate::state::status::{SandboxState, Status};
+use crate::state::trash;
 use crate::{
-    GuestImage, KillOutcome, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, control, fault,
+    GuestImage, KillOutcome, Name, Orphan, SandboxSpec, SeedMaker, WorkspaceLayers, checkpoint,
+    control, fault,
 };
 pub use caches::ProjectCache;
 pub use checkpoints::{Checkpoints, Fork};
@@ -43,12 +45,14 @@ use std::time::{Duration, Instant, SystemTime};
 pub use upkeep::DiskUsage;
 
 /// Where the registry lives and how much it allows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct RegistryConfig {
     /// State directory, absolute. Made if missing; must be ours alone.
     pub state_dir: PathBuf,
     /// Most live sandboxes, over all processes that use this state directory.
     pub max_sandboxes: u32,
+    /// Maker of git directories, for specs that name repositories.
+    pub seed_maker: Option<SeedMaker>,
 }
 
 /// All sandboxes of one state directory. Share it by reference or `Arc` between threads.
@@ -56,6 +60,7 @@ pub struct RegistryConfig {
 pub struct Registry {
     layout: Layout,
     max_sandboxes: u32,
+    seed_maker: Option<SeedMaker>,
     image: OnceLock<GuestImage>,
     /// Supervisors this process has started. They outlive it; while it lives it must reap them.
     supervisors: Mutex<Vec<Child>>,
@@ -94,12 +99,14 @@ impl Registry {
         let RegistryConfig {
             state_dir,
             max_sandboxes,
+            seed_maker,
         } = config;
         let layout = Layout::open(&state_dir)?;
         let registry = Self {
             cleanup: Arc::new(CleanupWorker::new(layout.clone())),
             layout,
             max_sandboxes,
+            seed_maker,
             image: OnceLock::new(),
             supervisors: Mutex::default(),
             swept: Mutex::new(Housekeeping {
@@ -145,6 +152,16 @@ impl Registry {
                 return Err(fault);
             }
         };
+        let made =
+            checkpoint::seed::make(&self.layout, &sandbox_dir.path, &spec.jail, self.seed_maker);
+        let seed = match made {
+            Ok(seed) => seed,
+            Err(fault) => {
+                let _ = sandbox_dir.discard(&self.layout);
+                slot.release();
+                return Err(fault);
+            }
+        };
         let cx = CreateCx {
             spec,
             name: &name,
@@ -152,6 +169,7 @@ impl Registry {
             state_dir: self.layout.state(),
             slot: slot.number,
             frozen: Vec::new(),
+            seed,
             caches: caches.as_ref().map(CacheLease::frozen).unwrap_or_default(),
             cache_keeping: CacheLease::keeping(caches.as_ref()),
             image,
@@ -164,6 +182,7 @@ impl Registry {
                 Arc::new(SandboxCore::owned(link, owner, begin.elapsed()))
             }
             Err(fault) => {
+                checkpoint::seed::discard(&self.layout, &sandbox_dir.path, &self.cleanup);
                 let _ = sandbox_dir.discard(&self.layout);
                 slot.release();
                 return Err(fault);
@@ -505,6 +524,16 @@ impl Registry {
         }?;
         status.slot = Some(slot.number);
         sandbox_dir.write_status(status)?;
+        let dir = &sandbox_dir.path;
+        if started == StartOutcome::Created {
+            checkpoint::seed::make(&self.layout, dir, &spec.jail, self.seed_maker)?;
+        } else {
+            // What a change that was interrupted left would be taken for something else.
+            for place in checkpoint::change::finish(&self.layout, dir)? {
+                trash::remove(&self.layout, &place)?;
+            }
+            checkpoint::seed::renew(&self.layout, dir, &spec.jail, self.seed_maker)?;
+        }
         Ok(slot)
     }
 

@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const LAYERS: &str = "layers";
 /// The layer that holds what changed in the workspace, below the sandbox's own directory.
 pub(crate) const WORKSPACE_UPPER: &str = "layers/workspace-upper";
+/// Directory of a sandbox's checkpoints, below its own.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 /// File of a sandbox that says which frozen layers it stands on, once it has some.
 pub(crate) const STACK: &str = "stack.json";
 

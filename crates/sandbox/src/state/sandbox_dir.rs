@@ -13,7 +13,7 @@
 use crate::fault;
 use crate::spec::name::random_hex;
 use crate::state::cleanup::CleanupWorker;
-use crate::state::layout::{LAYERS, STACK};
+use crate::state::layout::{CHECKPOINTS, LAYERS};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::status::Status;
 use crate::state::trash;
@@ -229,7 +229,8 @@ impl SandboxDir {
     /// Whether it holds layers on disk, that is, work that may be worth keeping.
     pub(crate) fn has_layers(&self) -> bool {
         let is_on_disk = read_spec(&self.path).is_ok_and(|spec| spec.has_layers_on_disk());
-        is_on_disk && (self.path.join(LAYERS).is_dir() || self.path.join(STACK).exists())
+        // A fork that was never started has a checkpoint. A stack alone is that of a start that failed.
+        is_on_disk && (self.path.join(LAYERS).is_dir() || self.path.join(CHECKPOINTS).is_dir())
     }
 }
 

@@ -188,6 +188,11 @@ impl RunningSandbox {
         let old = stack::read(dir)?;
         let stale = old.mounted.len().saturating_sub(old.layers.len());
         let (pending, checkpoint) = plan(sandbox_dir, order, stale > MAX_STALE)?;
+        let seed = checkpoint::seed_layer(layout, &pending.stack.layers);
+        if seed != checkpoint::seed_layer(layout, &old.layers) {
+            // Objects of the other seed are mounted, and no exchange reaches those mounts.
+            return Ok(ExchangeAttempt::Impossible);
+        }
         let mut parts = vec![store::ROOT, store::WORKSPACE];
         let mut below = checkpoint::frozen(layout, &pending.stack.layers);
         if let Order::Checkpoint { .. } = order {
@@ -215,6 +220,7 @@ impl RunningSandbox {
         let layering = self.owner.exchange(ExchangeCx {
             image: &image,
             frozen: below,
+            seed,
             parts: &parts,
         });
         let closed = match layering {

@@ -189,6 +189,7 @@ fn raise(
         state_dir: layout.state(),
         slot,
         frozen: checkpoint::frozen(layout, &stack.layers),
+        seed: checkpoint::seed_layer(layout, &stack.layers),
         caches: caches.map(CacheLease::frozen).unwrap_or_default(),
         cache_keeping: CacheLease::keeping(caches),
         image: &image,

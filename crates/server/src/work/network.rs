@@ -403,6 +403,7 @@ mod tests {
         let registry = Registry::open(RegistryConfig {
             state_dir: state.path().join("state"),
             max_sandboxes: 1,
+            seed_maker: None,
         });
         (state, NetworkWatch::new(Arc::new(registry.unwrap())))
     }

@@ -1,7 +1,7 @@
 //! Writing down what the project looks like while its sandbox already works.
 
 use glovebox_sandbox::WorkspaceLayers;
-use glovebox_workspace::base;
+use glovebox_workspace::{base, complete_held};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,10 +14,12 @@ pub struct BaseIndex {
 }
 
 impl BaseIndex {
-    /// Begins the walk, unless there is an index already (of a sandbox that lives again) or no project.
+    /// Begins the walk, unless there is no project, or an index already (of a sandbox that lives again) and no git
+    /// directory whose objects are to be held.
     pub fn begin(layers: WorkspaceLayers) -> Option<Self> {
         let project = layers.project?;
-        if layers.base.exists() {
+        let is_recorded = layers.base.exists();
+        if is_recorded && layers.seed.is_none() {
             return None;
         }
         let is_stopped = Arc::new(AtomicBool::new(false));
@@ -29,8 +31,13 @@ impl BaseIndex {
                 let pushed = layers.pushed_unix_ns;
                 // Without an index the time of the push decides alone, and what nobody kept cannot be
                 // merged later: a failure is no failure.
-                if base::record(&project, &layers.base, pushed, &is_stopped).is_ok() {
+                if !is_recorded && base::record(&project, &layers.base, pushed, &is_stopped).is_ok()
+                {
                     let _ = base::keep(&project, &layers.base, pushed, &layers.hidden, &is_stopped);
+                }
+                // What is not held yet is shown live; only a clean-up on the host could take it away.
+                if let Some(seed) = &layers.seed {
+                    complete_held(seed, &is_stopped);
                 }
             })
             .ok()?;

@@ -459,6 +459,7 @@ mod tests {
         let registry = Registry::open(RegistryConfig {
             state_dir: dir.path().join("state"),
             max_sandboxes: 4,
+            seed_maker: Some(glovebox_workspace::SEED_MAKER),
         });
         let notices = Notices::default();
         let caller = WorkContext {

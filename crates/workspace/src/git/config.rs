@@ -47,6 +47,121 @@ pub(crate) fn without_credentials(text: &[u8]) -> Option<Vec<u8>> {
     is_changed.then_some(result)
 }
 
+/// A setting of a configuration, as it stands on its line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// Name of the section, in lower case.
+    pub(crate) section: String,
+    /// The part of the section's name in quotes.
+    pub(crate) subsection: Option<Vec<u8>>,
+    /// Name in lower case.
+    pub(crate) key: String,
+    /// Value without quotes around it; empty for a setting that is only named, which git takes for true.
+    pub(crate) value: Vec<u8>,
+}
+
+/// The settings of a text, in their order.
+pub(crate) fn settings(text: &[u8]) -> Vec<Setting> {
+    let mut found = Vec::new();
+    retain(text, |setting| {
+        found.push(setting.clone());
+        true
+    });
+    found
+}
+
+/// The text without the settings that `is_kept` refuses.
+pub(crate) fn retain(text: &[u8], mut is_kept: impl FnMut(&Setting) -> bool) -> Vec<u8> {
+    let mut result = Vec::with_capacity(text.len());
+    let mut section = (String::new(), None);
+    for line in logical_lines(text) {
+        let (header, rest) = split_header(&line);
+        if let Some(header) = header {
+            section = parse_header(header);
+        }
+        let setting = setting_of(rest, &section);
+        if setting.is_none_or(|setting| is_kept(&setting)) {
+            result.extend_from_slice(&line);
+            result.push(b'\n');
+        } else if let Some(header) = header {
+            // What follows belongs to the section all the same.
+            result.extend_from_slice(header);
+            result.push(b'\n');
+        }
+    }
+    result
+}
+
+/// The header of a section on a line, and what stands behind it.
+fn split_header(line: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let trimmed = line.trim_ascii_start();
+    if trimmed.first() != Some(&b'[') {
+        return (None, trimmed);
+    }
+    let mut is_quoted = false;
+    let mut is_escaped = false;
+    for (at, byte) in trimmed.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_quoted => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            b']' if !is_quoted => return (Some(&trimmed[..=at]), trimmed[at + 1..].trim_ascii()),
+            _ => {}
+        }
+    }
+    (Some(trimmed), b"")
+}
+
+/// Section and subsection of a header in brackets.
+fn parse_header(header: &[u8]) -> (String, Option<Vec<u8>>) {
+    let name = header.strip_prefix(b"[").unwrap_or(header);
+    let name = name.strip_suffix(b"]").unwrap_or(name).trim_ascii();
+    let lower = |name: &[u8]| String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase();
+    if let Some(quote) = name.iter().position(|byte| *byte == b'"') {
+        let quoted = &name[quote + 1..];
+        let quoted = quoted.strip_suffix(b"\"").unwrap_or(quoted);
+        let mut subsection = Vec::with_capacity(quoted.len());
+        let mut is_escaped = false;
+        for byte in quoted {
+            if *byte == b'\\' && !is_escaped {
+                is_escaped = true;
+            } else {
+                is_escaped = false;
+                subsection.push(*byte);
+            }
+        }
+        return (lower(&name[..quote]), Some(subsection));
+    }
+    match name.iter().position(|byte| *byte == b'.') {
+        Some(dot) => (
+            lower(&name[..dot]),
+            Some(name[dot + 1..].to_ascii_lowercase()),
+        ),
+        None => (lower(name), None),
+    }
+}
+
+/// The setting on a line without a header.
+fn setting_of(line: &[u8], section: &(String, Option<Vec<u8>>)) -> Option<Setting> {
+    let line = line.trim_ascii();
+    if line.is_empty() || line.starts_with(b"#") || line.starts_with(b";") {
+        return None;
+    }
+    let equals = line.iter().position(|byte| *byte == b'=');
+    let (key, value) = match equals {
+        Some(at) => (&line[..at], line[at + 1..].trim_ascii()),
+        None => (line, &b""[..]),
+    };
+    let value = value.strip_prefix(b"\"").unwrap_or(value);
+    let value = value.strip_suffix(b"\"").unwrap_or(value);
+    Some(Setting {
+        section: section.0.clone(),
+        subsection: section.1.clone(),
+        key: String::from_utf8_lossy(key.trim_ascii()).to_ascii_lowercase(),
+        value: value.to_vec(),
+    })
+}
+
 /// The text without `core.worktree`.
 pub(crate) fn without_worktree(text: &[u8]) -> Vec<u8> {
     let lines = logical_lines(text).into_iter().zip(core_settings(text));

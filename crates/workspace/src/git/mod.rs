@@ -8,9 +8,15 @@ pub(crate) mod config;
 pub(crate) mod ignored;
 pub(crate) mod index;
 mod outside;
+mod repositories;
+pub(crate) mod seed;
 mod tracked;
 
 pub use outside::{OutsideRepository, ShownGitDir, find_outside};
+pub use repositories::{FoundRepositories, find_repositories};
+pub use seed::{
+    RepositoryRecord, SEED_MAKER, SeedRecord, build_seed, complete_held, read_seed_record,
+};
 pub(crate) use tracked::TrackedFiles;
 
 use crate::beneath::Anchor;

@@ -75,7 +75,7 @@ pub fn find_outside(project: &Path, workspace: &Path) -> OutsideRepository {
 
 /// Whether a git directory belongs to a working tree at `project`: a linked one by its file `gitdir`, a
 /// submodule by `core.worktree`.
-fn names_back(git_dir: &Path, project: &Path) -> bool {
+pub(super) fn names_back(git_dir: &Path, project: &Path) -> bool {
     let leads_to = |path: PathBuf, wanted: &Path| {
         git_dir
             .join(path)

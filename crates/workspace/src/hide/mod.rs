@@ -82,6 +82,8 @@ pub struct HiddenPaths {
     pub paths: Vec<(PathBuf, HideReason)>,
     /// Files of the repository that are shown with other content: their configuration without credentials.
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
+    /// Directories with a `.git` that is not hidden.
+    pub repositories: Vec<PathBuf>,
 }
 
 impl HiddenPaths {
@@ -154,8 +156,20 @@ pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<HiddenPaths, Fau
         return Err(scan::too_many());
     }
     paths.sort();
+    let is_hidden = |path: &Path| {
+        path.ancestors().any(|above| {
+            paths
+                .binary_search_by(|(hidden, _)| hidden.as_path().cmp(above))
+                .is_ok()
+        })
+    };
+    let repositories = repositories.into_iter().map(path_of);
+    let repositories = repositories
+        .filter(|dir| !is_hidden(&dir.join(".git")))
+        .collect();
     Ok(HiddenPaths {
         paths,
+        repositories,
         replaced: replaced
             .into_iter()
             .map(|(path, text)| (path_of(path), text))

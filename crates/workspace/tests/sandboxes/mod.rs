@@ -114,6 +114,7 @@ fn prepare() -> (tempfile::TempDir, Registry) {
     let config = RegistryConfig {
         state_dir: temp.path().join("state"),
         max_sandboxes: 8,
+        seed_maker: Some(glovebox_workspace::SEED_MAKER),
     };
     let registry = Registry::open(config).unwrap();
     (temp, registry)

@@ -8,6 +8,7 @@ use crate::watch::WatchedSandbox;
 use glovebox_jail::exchange::{ClosedExchange, Exchange, ExchangeError};
 use glovebox_jail::facts::HostFacts;
 use glovebox_jail::plan::{CheckpointLayer, HostResources, Plan};
+use glovebox_jail::seed::Seed;
 use glovebox_jail::skeleton;
 use glovebox_jail::spec::Spec;
 use glovebox_proto::Fault;
@@ -51,6 +52,7 @@ pub(super) fn begin(native: &Native, cx: ExchangeCx<'_>) -> Result<Layering, Fau
         Exchange::spawn(&cx.image.path()).map_err(|error| launch_fault(&error, state_dir))?;
     let place = HostResources {
         frozen: cx.frozen,
+        seed: cx.seed.as_deref().map(Seed::find),
         ..place.clone()
     };
     let plan = Plan::new(spec, facts, &place)

@@ -133,6 +133,8 @@ pub(super) fn skeletons(
         workspace_access: WorkspaceAccess::Overlay,
         hidden: Vec::new(),
         replaced: Vec::new(),
+        // Only whether there are any has a meaning for the skeleton.
+        repositories: spec.repositories.first().cloned().into_iter().collect(),
         start_dir: PathBuf::new(),
         protected: Vec::new(),
         limits: Limits::default(),
@@ -303,8 +305,8 @@ pub(super) fn mask_project(spec: &Spec, layers: &Path, is_privileged: bool) -> R
     {
         let mask = layers.join(MASK);
         // A live workspace has no layers: names are covered there by mounts.
-        let hidden = if is_layer { &spec.hidden[..] } else { &[] };
-        mask::build(&mask, project, hidden, &in_workspace, is_privileged)
+        let hidden = if is_layer { spec.masked() } else { Vec::new() };
+        mask::build(&mask, project, &hidden, &in_workspace, is_privileged)
             .map_err(|error| fault::io("hide names of the project in", &mask, error))?;
     }
     let in_grants: Vec<_> = spec.replaced_in_grants().collect();

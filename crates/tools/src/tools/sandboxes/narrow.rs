@@ -38,6 +38,7 @@ pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> 
             jail.workspace = None;
             jail.workspace_access = WorkspaceAccess::Overlay;
             jail.hidden.clear();
+            jail.repositories.clear();
             // Files of grants stay as they are shown.
             jail.replaced.retain(|file| file.path.is_absolute());
             jail.start_dir.clear();

@@ -33,6 +33,7 @@ fn plan(spec: &Spec) -> Plan {
         slot: 0,
         frozen: Vec::new(),
         caches: Vec::new(),
+        seed: None,
     };
     let mut plan = Plan::new(spec, &facts, &place).unwrap();
     plan.seal.processes = Some(100);

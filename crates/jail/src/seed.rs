@@ -1,0 +1,63 @@
+//! Names in a sandbox's git seed, and where its parts are shown inside.
+//!
+//! A seed is a frozen layer: a git directory of one moment, and object files of the project that a clean-up on the
+//! host cannot take away.
+
+use std::path::{Path, PathBuf};
+
+/// Directory of a seed that lies over the project.
+pub const GIT_DIR: &str = "workspace";
+/// Directory of a seed with links to object files, one directory for each repository.
+pub const HELD: &str = "held";
+/// Link in a seed to the project's own directory of objects.
+pub const LIVE_OBJECTS: &str = "live-objects";
+/// Link in a seed to the project's own large files of git-lfs.
+pub const LIVE_LFS: &str = "live-lfs";
+/// Directory inside where [`HELD`] is shown.
+pub const HELD_INSIDE: &str = "/run/glovebox/git/held";
+/// Directory inside where the project's own objects are shown.
+pub const LIVE_OBJECTS_INSIDE: &str = "/run/glovebox/git/live/objects";
+/// Directory inside where git-lfs looks for files beside these objects.
+pub const LIVE_LFS_INSIDE: &str = "/run/glovebox/git/live/lfs/objects";
+
+/// A seed on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seed {
+    /// Layer over the project and its mask.
+    pub git_dir: PathBuf,
+    /// Links to object files.
+    pub held: PathBuf,
+    /// The project's own objects, as they are at any time.
+    pub live_objects: Option<PathBuf>,
+    /// The project's own large files of git-lfs.
+    pub live_lfs: Option<PathBuf>,
+}
+
+impl Seed {
+    /// Finds the parts of the seed in the directory `layer`. A directory of the host that is gone is not shown.
+    pub fn find(layer: &Path) -> Self {
+        let live = |name: &str| {
+            let target = std::fs::read_link(layer.join(name)).ok()?;
+            let meta = target.symlink_metadata().ok()?;
+            meta.is_dir().then_some(target)
+        };
+        Self {
+            git_dir: layer.join(GIT_DIR),
+            held: layer.join(HELD),
+            live_objects: live(LIVE_OBJECTS),
+            live_lfs: live(LIVE_LFS),
+        }
+    }
+
+    /// Sources on the host and where they are shown inside.
+    pub(crate) fn binds(&self) -> Vec<(&Path, &'static str)> {
+        let mut binds = vec![(self.held.as_path(), HELD_INSIDE)];
+        binds.extend(
+            self.live_objects
+                .as_deref()
+                .map(|path| (path, LIVE_OBJECTS_INSIDE)),
+        );
+        binds.extend(self.live_lfs.as_deref().map(|path| (path, LIVE_LFS_INSIDE)));
+        binds
+    }
+}

@@ -1,0 +1,284 @@
+//! The seed: a whole git directory of one moment, which a sandbox gets at its start.
+//!
+//! In: the repositories of a project, and a new directory of our own. Out: `workspace/` with a `.git` for each of
+//! them, `held/` with hard links to their objects, links to the directories that are shown live, and a record
+//! (`git.json`). What is copied is a closed list ([`parts`]). No git runs here, and nothing is written into a
+//! repository: what a project brings is data, read without following a link and up to a bound.
+
+mod held;
+mod parts;
+mod refs;
+mod settings;
+mod source;
+mod target;
+mod untouched;
+
+pub use held::complete_held;
+
+use crate::beneath::{Anchor, io};
+use glovebox_proto::Fault;
+use glovebox_sandbox::SeedMaker;
+use glovebox_sandbox::jail::seed::{GIT_DIR, HELD, LIVE_LFS, LIVE_OBJECTS};
+use glovebox_sandbox::jail::spec::{Grant, SeedRepository, Spec};
+use held::{HeldObjects, LinkBudget};
+use parts::Inside;
+use serde::{Deserialize, Serialize};
+use source::{Problem, Source, child_dirs};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use target::Target;
+
+/// Version of the record.
+const VERSION: u32 = 1;
+/// Name of the record in a seed.
+const RECORD: &str = "git.json";
+/// Most repositories in one seed, those of submodules included.
+const MAX_REPOSITORIES: usize = 1000;
+
+/// What a registry needs for the git directories of its sandboxes.
+pub const SEED_MAKER: SeedMaker = SeedMaker {
+    build: build_seed,
+    is_untouched: untouched::is_workspace_untouched,
+};
+
+/// The record of a seed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeedRecord {
+    /// Version of this record.
+    pub version: u32,
+    /// One for each git directory, in the order of their held objects.
+    pub repositories: Vec<RepositoryRecord>,
+}
+
+/// One repository of a seed, as it was when the seed was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepositoryRecord {
+    /// Its git directory inside, relative to the workspace: `.git` for the project's own.
+    pub inside: PathBuf,
+    /// The host's directory with its `HEAD` and index.
+    pub git_dir: PathBuf,
+    /// The host's directory with its references and objects.
+    pub common_dir: PathBuf,
+    /// Device of `git_dir`.
+    pub device: u64,
+    /// Inode of `git_dir`.
+    pub inode: u64,
+    /// Commit of `HEAD` in hexadecimal digits; `None` for a branch without a commit, or with `reftable`.
+    pub head: Option<String>,
+    /// Name of the branch that is checked out, without `refs/heads/`; `None` for a detached `HEAD`.
+    pub branch: Option<String>,
+    /// Last line of the log of `HEAD`, without its line end; `None` where there is no log.
+    pub last_log_line: Option<String>,
+    /// Why this repository has no git directory inside; `None` for one that has.
+    pub problem: Option<String>,
+}
+
+impl SeedRecord {
+    /// The project's own repository, if it has one.
+    pub fn own(&self) -> Option<&RepositoryRecord> {
+        let own = self.repositories.first();
+        own.filter(|repository| repository.inside == Path::new(".git"))
+    }
+}
+
+/// Reads the record of the seed in the directory `layer`; `None` where there is none that can be read.
+pub fn read_seed_record(layer: &Path) -> Option<SeedRecord> {
+    let record: SeedRecord = serde_json::from_slice(&fs::read(layer.join(RECORD)).ok()?).ok()?;
+    (record.version == VERSION).then_some(record)
+}
+
+/// Makes the seed for a sandbox of this spec in the empty directory `to`.
+///
+/// A repository that cannot be taken is left out; the record says why.
+///
+/// # Errors
+/// Any failure to write, and a project that cannot be opened.
+pub fn build_seed(spec: &Spec, to: &Path) -> Result<(), Fault> {
+    let Some(project) = &spec.workspace else {
+        return Ok(());
+    };
+    let written = |error: std::io::Error| io("write a git directory to", to, error);
+    let anchor = Anchor::open(project)?;
+    let target = Target::new(&anchor).map_err(written)?;
+    for dir in [GIT_DIR, HELD] {
+        target.make_dir(&to.join(dir)).map_err(written)?;
+    }
+    let mut build = SeedBuild {
+        to,
+        target: &target,
+        grants: &spec.grants,
+        budget: LinkBudget::default(),
+        records: Vec::new(),
+    };
+    for repository in &spec.repositories {
+        build.add(&anchor, repository).map_err(written)?;
+    }
+    target
+        .copy_attributes(&anchor, &to.join(GIT_DIR))
+        .map_err(written)?;
+    let record = SeedRecord {
+        version: VERSION,
+        repositories: build.records,
+    };
+    let text = serde_json::to_vec(&record).map_err(|error| written(error.into()))?;
+    fs::write(to.join(RECORD), text).map_err(written)
+}
+
+/// A seed that is being made.
+struct SeedBuild<'a> {
+    to: &'a Path,
+    target: &'a Target,
+    grants: &'a [Grant],
+    budget: LinkBudget,
+    records: Vec<RepositoryRecord>,
+}
+
+impl SeedBuild<'_> {
+    fn add(&mut self, project: &Anchor, repository: &SeedRepository) -> std::io::Result<()> {
+        let inside = repository.path.join(".git");
+        let source = match Source::open(project, repository) {
+            Ok(source) => source,
+            Err(problem) => {
+                self.records.push(missing(inside, problem));
+                return Ok(());
+            }
+        };
+        self.lead(project, &repository.path)?;
+        let is_own = repository.path.as_os_str().is_empty();
+        self.add_git_dir(&source, inside.clone(), is_own, false)?;
+        // Making an entry changed the times of the directory it is in.
+        self.lead(project, &repository.path)?;
+        if is_own && self.records.last().is_some_and(|own| own.problem.is_none()) {
+            self.show_live(&source)?;
+        }
+        let mut waiting = vec![PathBuf::from("modules")];
+        while let Some(below) = waiting.pop() {
+            for name in child_dirs(&source.git_dir, below.as_os_str().as_bytes()) {
+                if self.records.len() >= MAX_REPOSITORIES {
+                    return Ok(());
+                }
+                let path = below.join(OsStr::from_bytes(&name));
+                match source.module(path.as_os_str().as_bytes()) {
+                    // Its name may have slashes in it.
+                    None => waiting.push(path),
+                    Some(Ok(module)) => {
+                        self.add_git_dir(&module, inside.join(&path), false, true)?;
+                        waiting.push(path.join("modules"));
+                    }
+                    Some(Err(problem)) => self.records.push(missing(inside.join(&path), problem)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directories that lead to a nested repository, like those of the project.
+    fn lead(&self, project: &Anchor, path: &Path) -> std::io::Result<()> {
+        let mut place = self.to.join(GIT_DIR);
+        let mut above = PathBuf::new();
+        for part in path.components() {
+            above.push(part);
+            place.push(part);
+            self.target.make_dir(&place)?;
+            if let Ok(dir) = project.beneath(above.as_os_str().as_bytes()) {
+                self.target.copy_attributes(&dir, &place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies one git directory, or notes why there is none.
+    fn add_git_dir(
+        &mut self,
+        source: &Source,
+        inside: PathBuf,
+        is_own: bool,
+        is_module: bool,
+    ) -> std::io::Result<()> {
+        let number = self.records.len();
+        let place = self.to.join(GIT_DIR).join(&inside);
+        let cx = Inside {
+            grants: self.grants,
+            held: number,
+            is_live: is_own,
+            is_module,
+        };
+        match parts::copy(source, self.target, &self.to.join(GIT_DIR), &inside, &cx)? {
+            Ok(head) => {
+                let dir = self.to.join(HELD).join(number.to_string());
+                let objects = HeldObjects::new(&source.common, self.target, &dir)?;
+                objects.link(&mut self.budget)?;
+                self.records.push(RepositoryRecord {
+                    inside,
+                    git_dir: source.git_dir.path().to_owned(),
+                    common_dir: source.common.path().to_owned(),
+                    device: source.identity.0,
+                    inode: source.identity.1,
+                    head: head.commit,
+                    branch: head.branch,
+                    last_log_line: head.last_log_line,
+                    problem: None,
+                });
+            }
+            Err(problem) => {
+                match fs::remove_dir_all(&place) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+                self.records.push(missing(inside, problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the host's directories that the sandbox is shown as they are at any time.
+    fn show_live(&self, source: &Source) -> std::io::Result<()> {
+        let common = source.common.path();
+        for (name, below) in [(LIVE_OBJECTS, "objects"), (LIVE_LFS, "lfs/objects")] {
+            if source.common.dir(below.as_bytes()).is_ok() {
+                std::os::unix::fs::symlink(common.join(below), self.to.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says why a repository cannot be taken, as far as can be seen without reading it.
+pub(crate) fn why_unusable(project: &Path, repository: &SeedRepository) -> Option<String> {
+    let anchor = Anchor::open(project).ok()?;
+    let checked = Source::open(&anchor, repository).and_then(|source| source.check());
+    checked.err().map(|problem| problem.to_string())
+}
+
+/// The directories that a repository takes objects from and that no grant shows.
+pub(crate) fn hidden_alternates(
+    project: &Path,
+    repository: &SeedRepository,
+    grants: &[Grant],
+) -> Vec<PathBuf> {
+    let listed = Anchor::open(project)
+        .ok()
+        .and_then(|anchor| Source::open(&anchor, repository).ok())
+        .and_then(|source| parts::listed_alternates(&source.common).ok());
+    let mut hidden = listed.unwrap_or_default();
+    hidden.retain(|path| parts::shown_at(path, grants).is_none());
+    hidden
+}
+
+fn missing(inside: PathBuf, problem: Problem) -> RepositoryRecord {
+    RepositoryRecord {
+        inside,
+        git_dir: PathBuf::new(),
+        common_dir: PathBuf::new(),
+        device: 0,
+        inode: 0,
+        head: None,
+        branch: None,
+        last_log_line: None,
+        problem: Some(problem.to_string()),
+    }
+}

@@ -1,0 +1,454 @@
+//! The parts of a git directory that a seed holds: a closed list, read at one moment and written anew.
+
+use super::refs::{References, is_object_name, is_reference_name};
+use super::settings::{self, Settings};
+use super::source::{
+    Problem, Source, as_path, child_files, entries, join, read, read_optional, read_tail,
+};
+use super::target::{Target, times_of};
+use crate::beneath::Anchor;
+use crate::git::index;
+use glovebox_sandbox::jail::seed::{HELD_INSIDE, LIVE_OBJECTS_INSIDE};
+use glovebox_sandbox::jail::spec::Grant;
+use rustix::fs::{FileType, Stat};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Files of one working tree.
+const OF_WORKTREE: [&[u8]; 11] = [
+    b"ORIG_HEAD",
+    b"FETCH_HEAD",
+    b"MERGE_HEAD",
+    b"MERGE_MSG",
+    b"MERGE_MODE",
+    b"SQUASH_MSG",
+    b"AUTO_MERGE",
+    b"CHERRY_PICK_HEAD",
+    b"REVERT_HEAD",
+    b"REBASE_HEAD",
+    b"COMMIT_EDITMSG",
+];
+/// Beginning of the names of further ones.
+const BISECT: &[u8] = b"BISECT_";
+/// Files of all working trees.
+const COMMON: [&[u8]; 5] = [
+    b"description",
+    b"shallow",
+    b"info/exclude",
+    b"info/attributes",
+    b"info/grafts",
+];
+/// Directories that are copied whole: of one working tree, and of all.
+const TREES_OF_WORKTREE: [&[u8]; 3] = [b"rebase-merge", b"rebase-apply", b"sequencer"];
+const COMMON_TREES: [&[u8]; 2] = [b"rr-cache", b"git-crypt"];
+/// Most files in these directories together, and most bytes.
+const MAX_TREE_FILES: usize = 10_000;
+const MAX_TREE_BYTES: u64 = 64 << 20;
+/// Deepest of these directories.
+const MAX_TREE_DEPTH: usize = 32;
+/// Longest single file, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Most of a log that is copied, in bytes: its end.
+const MAX_LOG_BYTES: u64 = 1 << 20;
+/// Longest line of a log that is recorded, in bytes.
+const MAX_LINE_BYTES: usize = 4 << 10;
+/// Longest `objects/info/alternates`, in bytes, and most lines.
+const MAX_ALTERNATES_BYTES: u64 = 256 << 10;
+const MAX_ALTERNATES: usize = 64;
+/// Directories that are there even if they are empty. `reftable` has a file for one of them.
+const DIRS: [&str; 7] = [
+    "hooks",
+    "info",
+    "logs",
+    "objects/info",
+    "objects/pack",
+    "refs",
+    "refs/tags",
+];
+/// Times that a repository is read again because it changed meanwhile.
+const TURNS: usize = 3;
+
+/// Facts about the place of a git directory inside.
+pub(super) struct Inside<'a> {
+    /// Paths of the host that the sandbox is shown.
+    pub(super) grants: &'a [Grant],
+    /// Number of its held objects.
+    pub(super) held: usize,
+    /// Whether its live objects are shown.
+    pub(super) is_live: bool,
+    /// Whether it belongs to a submodule, whose configuration names the working tree.
+    pub(super) is_module: bool,
+}
+
+/// The state of `HEAD` at the moment of the seed.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    pub(super) commit: Option<String>,
+    pub(super) branch: Option<String>,
+    pub(super) last_log_line: Option<String>,
+}
+
+/// A file of the seed.
+struct PartFile {
+    name: Vec<u8>,
+    content: Vec<u8>,
+    mode: u32,
+    /// Where the time of the last change is kept.
+    stat: Option<Stat>,
+}
+
+/// What changes with each commit, looked at before and after reading.
+type Moment = Vec<Option<(u64, i64, i64, u64, i64, u64)>>;
+
+/// Writes the git directory at the path `inside` below `top`.
+pub(super) fn copy(
+    source: &Source,
+    target: &Target,
+    top: &Path,
+    inside: &Path,
+    cx: &Inside<'_>,
+) -> io::Result<Result<Head, Problem>> {
+    let place = &top.join(inside);
+    let (files, head) = match read_at_one_moment(source, cx) {
+        Ok(found) => found,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    for dir in DIRS {
+        target.make_parents(top, &place.join(dir).join("x"))?;
+    }
+    for file in files {
+        let path = place.join(as_path(&file.name));
+        target.make_parents(place, &path)?;
+        let written = target.write(&path, &file.content, file.mode)?;
+        if let Some(stat) = &file.stat {
+            // By the time of the index git finds entries that it has to look at again.
+            rustix::fs::futimens(&written, &times_of(stat))?;
+        }
+    }
+    Ok(Ok(head))
+}
+
+fn read_at_one_moment(source: &Source, cx: &Inside<'_>) -> Result<(Vec<PartFile>, Head), Problem> {
+    for turn in 1.. {
+        let (head_text, _) = read(&source.git_dir, b"HEAD", MAX_FILE_BYTES)?
+            .ok_or_else(|| Problem::new(b"HEAD", "is missing"))?;
+        let branch = branch_of(&head_text);
+        let before = moment(source, branch.as_deref());
+        let found = read_all(source, cx, head_text, branch.as_deref())?;
+        if turn >= TURNS || moment(source, branch.as_deref()) == before {
+            return Ok(found);
+        }
+    }
+    Err(Problem::new(b"HEAD", "changes all the time"))
+}
+
+/// The reference that a `HEAD` names.
+fn branch_of(head: &[u8]) -> Option<Vec<u8>> {
+    let name = head.strip_prefix(b"ref:")?.trim_ascii();
+    is_reference_name(name).then(|| name.to_vec())
+}
+
+fn moment(source: &Source, branch: Option<&[u8]>) -> Moment {
+    let look = |dir: &Anchor, name: &[u8]| {
+        let stat = dir.stat(name).ok()?;
+        Some((
+            stat.st_ino,
+            stat.st_size,
+            stat.st_mtime,
+            stat.st_mtime_nsec as u64,
+            stat.st_ctime,
+            stat.st_ctime_nsec as u64,
+        ))
+    };
+    vec![
+        look(&source.git_dir, b"HEAD"),
+        branch.and_then(|name| look(&source.common, name)),
+        look(&source.common, b"packed-refs"),
+        look(&source.common, b"reftable/tables.list"),
+        look(&source.git_dir, b"index"),
+    ]
+}
+
+/// Reads everything: references first, the index last. A commit in between then appears inside as staged, which
+/// merges; in the other order a commit inside would take it back.
+fn read_all(
+    source: &Source,
+    cx: &Inside<'_>,
+    head_text: Vec<u8>,
+    branch: Option<&[u8]>,
+) -> Result<(Vec<PartFile>, Head), Problem> {
+    let (git_dir, common) = (&source.git_dir, &source.common);
+    let mut files = Vec::new();
+    let references = References::read(source)?;
+    let settings = read(common, b"config", MAX_FILE_BYTES)?.map_or(Vec::new(), |(text, _)| text);
+    let own_settings = read_part(git_dir, b"config.worktree", MAX_FILE_BYTES)?;
+    let parsed = Settings::parse(&settings);
+    let mut head = Head {
+        commit: match branch {
+            Some(name) => references.direct.get(name).cloned(),
+            None => Some(head_text.trim_ascii().to_vec()).filter(|id| is_object_name(id)),
+        }
+        .and_then(|id| String::from_utf8(id).ok()),
+        branch: branch
+            .and_then(|name| name.strip_prefix(b"refs/heads/"))
+            .map(|name| String::from_utf8_lossy(name).into_owned()),
+        last_log_line: None,
+    };
+    push(&mut files, b"HEAD", head_text);
+    push(&mut files, b"packed-refs", references.packed());
+    for (name, text) in references.loose {
+        push(&mut files, &name, text);
+    }
+    add_reftable(common, &mut files)?;
+    for name in OF_WORKTREE {
+        add(git_dir, name, &mut files)?;
+    }
+    for name in child_files(git_dir, b".") {
+        if name.starts_with(BISECT) {
+            add(git_dir, &name, &mut files)?;
+        }
+    }
+    for name in COMMON {
+        add(common, name, &mut files)?;
+    }
+    // Each working tree has one, with the extension for settings of its own.
+    add(git_dir, b"info/sparse-checkout", &mut files)?;
+    let mut room = TreeRoom {
+        files: MAX_TREE_FILES,
+        bytes: MAX_TREE_BYTES,
+    };
+    for tree in TREES_OF_WORKTREE {
+        add_tree(git_dir, tree, 0, &mut room, &mut files)?;
+    }
+    for tree in COMMON_TREES {
+        add_tree(common, tree, 0, &mut room, &mut files)?;
+    }
+    add_hooks(common, &mut files)?;
+    add_logs(source, &parsed, branch, &mut files, &mut head);
+    let text = settings::for_seed(
+        &settings,
+        own_settings.as_ref().map(|(text, _)| text.as_slice()),
+        &settings::SeedSettings {
+            keeps_worktree: cx.is_module,
+            is_linked: source.is_linked,
+        },
+    );
+    push(&mut files, b"config", text);
+    push(
+        &mut files,
+        b"objects/info/alternates",
+        alternates(common, cx)?,
+    );
+    for name in entries(git_dir, b".") {
+        if name.0.starts_with(b"sharedindex.") && name.1 == FileType::RegularFile {
+            add_with_time(git_dir, &name.0, &mut files)?;
+        }
+    }
+    add_with_time(git_dir, b"index", &mut files)?;
+    Ok((files, head))
+}
+
+fn push(files: &mut Vec<PartFile>, name: &[u8], content: Vec<u8>) {
+    files.push(PartFile {
+        name: name.to_vec(),
+        content,
+        mode: 0o644,
+        stat: None,
+    });
+}
+
+/// Reads a file that git can do without: something else at its place is left out, one that is too long is not.
+fn read_part(
+    dir: &Anchor,
+    name: &[u8],
+    max_bytes: u64,
+) -> Result<Option<(Vec<u8>, Stat)>, Problem> {
+    match read(dir, name, max_bytes) {
+        Err(problem) if !problem.is_too_long() => Ok(None),
+        found => found,
+    }
+}
+
+fn add(dir: &Anchor, name: &[u8], files: &mut Vec<PartFile>) -> Result<(), Problem> {
+    if let Some((content, _)) = read_part(dir, name, MAX_FILE_BYTES)? {
+        push(files, name, content);
+    }
+    Ok(())
+}
+
+fn add_with_time(dir: &Anchor, name: &[u8], files: &mut Vec<PartFile>) -> Result<(), Problem> {
+    if let Some((content, stat)) = read(dir, name, index::MAX_BYTES)? {
+        files.push(PartFile {
+            name: name.to_vec(),
+            content,
+            mode: 0o644,
+            stat: Some(stat),
+        });
+    }
+    Ok(())
+}
+
+/// Adds the tables that a repository with the format `reftable` has for its references.
+fn add_reftable(common: &Anchor, files: &mut Vec<PartFile>) -> Result<(), Problem> {
+    let Some((list, _)) = read_part(common, b"reftable/tables.list", MAX_FILE_BYTES)? else {
+        return Ok(());
+    };
+    for name in list
+        .split(|byte| *byte == b'\n')
+        .filter(|name| !name.is_empty())
+    {
+        if name.contains(&b'/') {
+            return Err(Problem::new(
+                b"reftable/tables.list",
+                "names another directory",
+            ));
+        }
+        let path = join(b"reftable", name);
+        let (content, _) = read(common, &path, index::MAX_BYTES)?
+            .ok_or_else(|| Problem::new(&path, "is missing"))?;
+        push(files, &path, content);
+    }
+    push(files, b"reftable/tables.list", list);
+    // A file where other formats have a directory keeps git of other versions from writing there.
+    if let Some((content, _)) = read_optional(common, b"refs/heads", MAX_FILE_BYTES) {
+        push(files, b"refs/heads", content);
+    }
+    Ok(())
+}
+
+/// Room that is left in the directories that are copied whole.
+struct TreeRoom {
+    files: usize,
+    bytes: u64,
+}
+
+fn add_tree(
+    dir: &Anchor,
+    path: &[u8],
+    depth: usize,
+    room: &mut TreeRoom,
+    files: &mut Vec<PartFile>,
+) -> Result<(), Problem> {
+    let too_large = || Problem::new(path, "holds too much");
+    if depth > MAX_TREE_DEPTH {
+        return Err(too_large());
+    }
+    for (name, kind) in entries(dir, path) {
+        let child = join(path, &name);
+        if kind == FileType::Directory {
+            add_tree(dir, &child, depth + 1, room, files)?;
+            continue;
+        }
+        let Some((content, stat)) = read_part(dir, &child, room.bytes)? else {
+            continue;
+        };
+        room.files = room.files.checked_sub(1).ok_or_else(too_large)?;
+        room.bytes = room.bytes.saturating_sub(content.len() as u64);
+        files.push(PartFile {
+            name: child,
+            content,
+            mode: stat.st_mode & 0o777,
+            stat: None,
+        });
+    }
+    Ok(())
+}
+
+/// Adds the project's hooks, which run inside only.
+fn add_hooks(common: &Anchor, files: &mut Vec<PartFile>) -> Result<(), Problem> {
+    for name in child_files(common, b"hooks") {
+        let path = join(b"hooks", &name);
+        if name.ends_with(b".sample") {
+            continue;
+        }
+        if let Some((content, stat)) = read_part(common, &path, MAX_FILE_BYTES)? {
+            files.push(PartFile {
+                name: path,
+                content,
+                mode: stat.st_mode & 0o777,
+                stat: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Adds the ends of the logs of `HEAD`, stashes, the branch that is checked out and its upstream.
+fn add_logs(
+    source: &Source,
+    settings: &Settings,
+    branch: Option<&[u8]>,
+    files: &mut Vec<PartFile>,
+    head: &mut Head,
+) {
+    let mut add = |dir: &Anchor, name: &[u8]| {
+        let path = join(b"logs", name);
+        let (content, _) = read_tail(dir, &path, MAX_LOG_BYTES)?;
+        push(files, &path, content.clone());
+        Some(content)
+    };
+    if let Some(log) = add(&source.git_dir, b"HEAD") {
+        let line = log.strip_suffix(b"\n").unwrap_or(&log);
+        let line = line.rsplit(|byte| *byte == b'\n').next();
+        let line = line.filter(|line| !line.is_empty());
+        head.last_log_line = line.map(|line| {
+            String::from_utf8_lossy(&line[..line.len().min(MAX_LINE_BYTES)]).into_owned()
+        });
+    }
+    add(&source.common, b"refs/stash");
+    if let Some(branch) = branch {
+        add(&source.common, branch);
+        let short = branch.strip_prefix(b"refs/heads/");
+        let upstream = short.and_then(|short| settings.upstream(short));
+        if let Some(upstream) = upstream.filter(|name| is_reference_name(name)) {
+            add(&source.common, &upstream);
+        }
+    }
+}
+
+/// The directories that git looks for objects in besides its own, in this order: held ones, live ones, and the
+/// project's alternates that the sandbox is shown.
+fn alternates(common: &Anchor, cx: &Inside<'_>) -> Result<Vec<u8>, Problem> {
+    let mut text = format!("{HELD_INSIDE}/{}\n", cx.held).into_bytes();
+    if cx.is_live {
+        text.extend_from_slice(LIVE_OBJECTS_INSIDE.as_bytes());
+        text.push(b'\n');
+    }
+    for path in listed_alternates(common)? {
+        if let Some(shown) = shown_at(&path, cx.grants) {
+            text.extend_from_slice(shown.as_os_str().as_bytes());
+            text.push(b'\n');
+        }
+    }
+    Ok(text)
+}
+
+/// The directories that a repository takes objects from, absolute and free of links.
+pub(super) fn listed_alternates(common: &Anchor) -> Result<Vec<PathBuf>, Problem> {
+    let path = b"objects/info/alternates";
+    let Some((text, _)) = read_part(common, path, MAX_ALTERNATES_BYTES)? else {
+        return Ok(Vec::new());
+    };
+    let objects = common.path().join("objects");
+    let lines = text.split(|byte| *byte == b'\n');
+    let listed: Vec<PathBuf> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with(b"#"))
+        .map(|line| objects.join(OsStr::from_bytes(line)))
+        .map(|path| path.canonicalize().unwrap_or(path))
+        .collect();
+    if listed.len() > MAX_ALTERNATES {
+        return Err(Problem::new(path, "names more than 64 directories"));
+    }
+    Ok(listed)
+}
+
+/// Where a path of the host is shown inside, if a grant shows it.
+pub(super) fn shown_at(path: &Path, grants: &[Grant]) -> Option<PathBuf> {
+    grants.iter().find_map(|grant| {
+        let source = grant.source.canonicalize().ok()?;
+        let rest = path.strip_prefix(source).ok()?;
+        Some(grant.target.join(rest))
+    })
+}
