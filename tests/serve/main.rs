@@ -34,6 +34,7 @@
 )]
 
 mod accounting;
+mod apart;
 mod archives;
 mod bundles;
 mod contract;

@@ -153,6 +153,8 @@ pub struct ServerConfig {
     pub admin_token: Token,
     /// Names by which the server may be called besides those of its address, with their ports.
     pub allowed_hosts: Vec<String>,
+    /// True if users open hosts of the public internet for their own sessions; else only administrators open hosts.
+    pub users_open_public_hosts: bool,
     /// Below which name previews are; without it, below `localhost` at the server's port.
     pub preview_domain: Option<PreviewDomain>,
     /// How clients are met that speak TLS; without it the server speaks plain HTTP.

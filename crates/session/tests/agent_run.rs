@@ -17,7 +17,7 @@ use glovebox_session::agent::{
 use glovebox_session::work::WorkContext;
 use glovebox_session::{Frontend, Notice};
 use glovebox_settings::{Settings, Surroundings};
-use glovebox_tools::policy::{Ask, AskHost, PermitAnswer, PermitQuestion};
+use glovebox_tools::policy::{Ask, AskHost, HostReply, PermitAnswer, PermitQuestion};
 use glovebox_workspace::Watch;
 use serde_json::Value;
 use std::fs;
@@ -55,8 +55,8 @@ impl Ask for SteadyUser {
 }
 
 impl AskHost for SteadyUser {
-    fn ask_host(&self, _rule: &str) -> Option<bool> {
-        None
+    fn ask_host(&self, _rule: &str) -> HostReply {
+        HostReply::Unanswered
     }
 }
 

@@ -204,6 +204,20 @@ impl FromStr for Rule {
     }
 }
 
+impl Rule {
+    /// Returns true if no private address can be reached by this rule: a name that is looked up and not pinned leads to
+    /// public addresses only, whatever it resolves to later.
+    pub fn leads_to_public_only(&self) -> bool {
+        if self.reach != Reach::Public {
+            return false;
+        }
+        match &self.pattern {
+            Pattern::Exact(Host::Address(address)) => kind(*address) == AddressKind::Public,
+            Pattern::Exact(Host::Name(_)) | Pattern::Below(_) => true,
+        }
+    }
+}
+
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.pattern {

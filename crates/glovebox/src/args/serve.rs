@@ -1,7 +1,7 @@
 //! Arguments of `serve` and `token`.
 
 use super::{EngineArg, SandboxArgs};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use glovebox_runner::HostRule;
 use glovebox_server::{PreviewDomain, Scope};
 use glovebox_session::bundle::{AllowedModel, BundleKey};
@@ -9,6 +9,13 @@ use glovebox_settings::units::{Cpus, Size, Span};
 use glovebox_settings::{LogFormat, LogLevel, SourceDir};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// Reach of the hosts that users may open for themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OpenedReach {
+    /// The public internet
+    Public,
+}
 
 /// Serve agents' sessions over HTTP, each in a sandbox of its own
 #[derive(Debug, Args)]
@@ -64,6 +71,10 @@ pub(crate) struct ServeArgs {
     /// Another name the server may be called by, such as example.com:443
     #[arg(long, value_name = "HOST")]
     pub allow_host: Vec<String>,
+    /// Hosts that users open for their own sessions by answering a question: `public` for names and addresses of the
+    /// public internet [default: none, the administrator opens hosts]
+    #[arg(long, value_name = "REACH")]
+    pub users_open_hosts: Option<OpenedReach>,
     /// Below which name previews of programs in sandboxes are, such as previews.example.com [default: localhost, at the
     /// port of --listen]
     #[arg(long, value_name = "DOMAIN")]

@@ -418,6 +418,21 @@ impl Sandbox {
         network::read(&answer)
     }
 
+    /// Closes hosts that [`Self::allow_hosts`] opened. Connections that are open stay open.
+    ///
+    /// # Errors
+    /// As [`Self::allow_hosts`].
+    pub fn close_hosts(&self, words: &[String]) -> Result<(), Fault> {
+        // A rule that was added before gets the new end, which is now.
+        let lifetime = Some(Duration::ZERO);
+        if let Some(owner) = &self.core.owner {
+            let proxy = owner.egress().ok_or_else(network::no_filtered_network)?;
+            return network::allow(&proxy, words, lifetime).map(drop);
+        }
+        let order = Order::Network(NetworkOrder::allow(words, lifetime)?);
+        control::order(&self.dir, &order, REPLY_SLACK).map(drop)
+    }
+
     /// The rules in force of a sandbox that reaches listed hosts only; none for one with another network.
     ///
     /// # Errors

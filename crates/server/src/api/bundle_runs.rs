@@ -7,7 +7,7 @@ use super::error::{ApiError, ApiResult, ErrorBody};
 use super::events::{follow, to_response};
 use super::{SubmittedTask, blocking, own_session};
 use crate::store::Scope;
-use crate::work::{App, Cursor, ReadyBundle, TaskLimits, check_input};
+use crate::work::{App, Cursor, HostRights, ReadyBundle, TaskLimits, check_input};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -139,7 +139,7 @@ pub(super) fn go_on(
     limits: TaskLimits,
 ) -> ApiResult<(String, Cursor)> {
     let seen = app.find(id)?.map_or(0, |info| info.events);
-    app.say(id, input, limits, false)?;
+    app.say(id, input, limits, false, HostRights::Nothing)?;
     Ok((
         id.to_owned(),
         Cursor {

@@ -7,7 +7,7 @@ use super::query::CheckedQuery;
 use super::session_pages::ListQuery;
 use super::{SubmittedTask, blocking, on_session, own_session};
 use crate::store::{Scope, WorkspaceChoice};
-use crate::work::{App, OpenApproval, TaskLimits, TaskRequest, Word};
+use crate::work::{App, OpenApproval, Reply, TaskLimits, TaskRequest, Word};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -138,18 +138,19 @@ pub(super) async fn submit(
     let (app, digest) = (Arc::clone(&shared.app), body.digest);
     let id = blocking(move || -> ApiResult<String> {
         let request = body.value;
+        let host_rights = app.host_rights(principal.scopes.has(Scope::Admin));
         if let Some(id) = &request.session_id {
             own_session(&app, &principal, id)?;
         }
         let Some(key) = key else {
-            return Ok(app.submit(&principal.name, &request)?);
+            return Ok(app.submit(&principal.name, &request, host_rights)?);
         };
         // One at a time, so that of two at once the second finds what the first has made.
         let _turn = app.idempotent_turn();
         if let Some(id) = app.owners.request(&principal.name, &key, digest)? {
             return Ok(id);
         }
-        let id = app.submit(&principal.name, &request)?;
+        let id = app.submit(&principal.name, &request, host_rights)?;
         app.remember_request(&principal.name, &key, digest, &id)?;
         Ok(id)
     })
@@ -321,6 +322,7 @@ pub(super) async fn say(
     Path(id): Path<String>,
     body: JsonBody<MessageRequest>,
 ) -> ApiResult<(StatusCode, Json<Submitted>)> {
+    let is_admin = principal.scopes.has(Scope::Admin);
     let said = on_session(&shared, principal, id, Scope::Run, move |app, id| {
         let MessageRequest {
             text,
@@ -331,7 +333,7 @@ pub(super) async fn say(
         if text.trim().is_empty() {
             return Err(ApiError::invalid("`text` is empty", "say something"));
         }
-        app.say(id, &text, limits, ask)?;
+        app.say(id, &text, limits, ask, app.host_rights(is_admin))?;
         if interrupt && let Some(live) = app.live(id) {
             live.stop();
         }
@@ -365,18 +367,39 @@ pub(super) async fn approve(
     Path(id): Path<String>,
     body: JsonBody<ApprovalRequest>,
 ) -> ApiResult<StatusCode> {
+    let (name, is_admin) = (principal.name.clone(), principal.scopes.has(Scope::Admin));
     let answered = on_session(&shared, principal, id, Scope::Run, move |app, id| {
         let ApprovalRequest {
             approval_id,
             answer,
             reason,
         } = body.value;
-        let live = app.live(id);
-        let is_heard = live.is_some_and(|live| live.approvals.answer(&approval_id, answer, reason));
-        if is_heard {
+        let absent = || ApiError::not_found("open question", &approval_id);
+        let live = app.live(id).ok_or_else(absent)?;
+        let question = live.approvals.find(&approval_id).ok_or_else(absent)?;
+        if let Some(rule) = question.host_rule() {
+            if !app.host_rights(is_admin).cover(rule) {
+                return Err(ApiError::forbidden(
+                    "the administrator opens hosts",
+                    "ask the administrator to answer this question",
+                ));
+            }
+            if answer == Word::AllowTool {
+                return Err(ApiError::invalid(
+                    "`allow_tool` is no answer to a question about a host",
+                    "answer `allow`, which opens this host, or `deny`",
+                ));
+            }
+        }
+        let reply = Reply {
+            word: answer,
+            reason,
+            is_foreign: live.user != name,
+        };
+        if live.approvals.answer(&approval_id, reply) {
             return Ok(());
         }
-        Err(ApiError::not_found("open question", &approval_id))
+        Err(absent())
     });
     answered.await?;
     Ok(StatusCode::NO_CONTENT)

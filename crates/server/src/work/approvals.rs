@@ -2,7 +2,7 @@
 
 use glovebox_agent::{Approval, Approve, Secrets, ToolCall};
 use glovebox_session::agent::{AgentUser, UNANSWERED};
-use glovebox_tools::policy::{Ask, AskHost, PermitAnswer, PermitQuestion};
+use glovebox_tools::policy::{Ask, AskHost, HostReply, PermitAnswer, PermitQuestion};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
+use super::HostRights;
 use super::hub::Hub;
 
 /// How long a question waits for its answer.
@@ -47,13 +48,36 @@ pub(crate) enum Word {
     Deny,
 }
 
-/// The user's word, and why.
-type Reply = (Word, Option<String>);
+/// Name of the tool in questions about hosts.
+const HOST: &str = "host";
+
+impl OpenApproval {
+    /// Returns the rule that the answer opens, if the question is about a host.
+    pub(crate) fn host_rule(&self) -> Option<&str> {
+        if self.tool != HOST {
+            return None;
+        }
+        // Secrets are taken out of the arguments; a text that is no rule any more is nobody's but an administrator's.
+        Some(self.arguments["rule"].as_str().unwrap_or_default())
+    }
+}
+
+/// An answer to a question.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub word: Word,
+    /// Reason of a denial.
+    pub reason: Option<String>,
+    /// True if the session belongs to another user. A host that it opens is closed when the work ends.
+    pub is_foreign: bool,
+}
 
 /// The questions of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Approvals {
     state: Mutex<Open>,
+    /// Rules that administrators opened in the session of another user, for the work that runs now.
+    foreign_rules: Mutex<Vec<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -73,10 +97,25 @@ impl Approvals {
         state.open.values().map(|(one, _)| one.clone()).collect()
     }
 
-    /// Answers one. False when there is no such question.
-    pub(crate) fn answer(&self, id: &str, word: Word, reason: Option<String>) -> bool {
+    /// Returns an open question.
+    pub(crate) fn find(&self, id: &str) -> Option<OpenApproval> {
+        self.state().open.get(id).map(|(one, _)| one.clone())
+    }
+
+    /// Answers a question. Returns false when there is none of this id.
+    pub(crate) fn answer(&self, id: &str, reply: Reply) -> bool {
         let found = self.state().open.remove(id);
-        found.is_some_and(|(_, answer)| answer.send((word, reason)).is_ok())
+        found.is_some_and(|(_, answer)| answer.send(reply).is_ok())
+    }
+
+    /// Takes the rules that are to be closed when the work ends.
+    pub(super) fn take_foreign_rules(&self) -> Vec<String> {
+        std::mem::take(&mut *self.foreign_rules())
+    }
+
+    fn foreign_rules(&self) -> MutexGuard<'_, Vec<String>> {
+        let rules = self.foreign_rules.lock();
+        rules.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(
@@ -113,12 +152,33 @@ pub(crate) struct RemoteUser {
     pub hub: Arc<Hub>,
     pub is_cancelled: Arc<AtomicBool>,
     pub secrets: Secrets,
+    /// Hosts that the request which set the session to work may open.
+    pub host_rights: HostRights,
     /// Tools that may be called in this run without another question.
     pub always: Mutex<BTreeSet<String>>,
 }
 
 impl RemoteUser {
-    /// Asks, and waits. `None` when nobody answers.
+    /// Asks about a call, unless the user allowed the tool for the run. Returns `None` when nobody answers.
+    fn ask_about_call(
+        &self,
+        tool: &str,
+        summary: &str,
+        arguments: &Value,
+        cancel: Option<&AtomicBool>,
+    ) -> Option<(Word, Option<String>)> {
+        let always = || self.always.lock().unwrap_or_else(PoisonError::into_inner);
+        if always().contains(tool) {
+            return Some((Word::Allow, None));
+        }
+        let reply = self.ask_user(tool, summary, arguments, cancel)?;
+        if reply.word == Word::AllowTool {
+            always().insert(tool.to_owned());
+        }
+        Some((reply.word, reply.reason))
+    }
+
+    /// Asks, and waits. Returns `None` when nobody answers.
     fn ask_user(
         &self,
         tool: &str,
@@ -126,10 +186,6 @@ impl RemoteUser {
         arguments: &Value,
         cancel: Option<&AtomicBool>,
     ) -> Option<Reply> {
-        let always = || self.always.lock().unwrap_or_else(PoisonError::into_inner);
-        if always().contains(tool) {
-            return Some((Word::Allow, None));
-        }
         let summary = self.secrets.clean(summary.to_owned());
         let arguments = self.secrets.clean(arguments.to_string());
         let arguments = serde_json::from_str(&arguments).unwrap_or(Value::Null);
@@ -150,16 +206,13 @@ impl RemoteUser {
             }
         };
         self.approvals.remove(&one.id);
-        let word = answer.as_ref().map(|(word, _)| match word {
+        let word = answer.as_ref().map(|reply| match reply.word {
             Word::Allow | Word::AllowTool => "allowed",
             Word::Deny => "denied",
         });
         let told =
             json!({ "type": "approval_answered", "id": one.id, "answer": word.unwrap_or("none") });
         self.hub.publish_piece("approval_answered", &told);
-        if let Some((Word::AllowTool, _)) = answer {
-            always().insert(tool.to_owned());
-        }
         answer
     }
 }
@@ -171,7 +224,7 @@ fn reason(given: Option<String>) -> String {
 impl Ask for RemoteUser {
     fn ask(&self, asked: &PermitQuestion<'_>) -> PermitAnswer {
         let (tool, summary) = (asked.tool, asked.summary);
-        match self.ask_user(tool, summary, asked.arguments, Some(asked.cancel)) {
+        match self.ask_about_call(tool, summary, asked.arguments, Some(asked.cancel)) {
             Some((Word::Allow, _)) => PermitAnswer::Once,
             Some((Word::AllowTool, _)) => PermitAnswer::Tool,
             Some((Word::Deny, why)) => PermitAnswer::Deny(reason(why)),
@@ -182,7 +235,7 @@ impl Ask for RemoteUser {
 
 impl RemoteUser {
     fn approve_call(&self, tool: &str, arguments: &Value) -> Approval {
-        match self.ask_user(tool, "", arguments, None) {
+        match self.ask_about_call(tool, "", arguments, None) {
             Some((Word::Allow | Word::AllowTool, _)) => Approval::Yes,
             Some((Word::Deny, why)) => Approval::No(reason(why)),
             None => Approval::No(UNANSWERED.to_owned()),
@@ -203,9 +256,20 @@ impl AgentUser for RemoteUser {
 }
 
 impl AskHost for RemoteUser {
-    fn ask_host(&self, rule: &str) -> Option<bool> {
+    fn ask_host(&self, rule: &str) -> HostReply {
+        if !self.host_rights.cover(rule) {
+            return HostReply::AdministratorOnly;
+        }
         let arguments = json!({ "rule": rule });
-        let answer = self.ask_user("host", rule, &arguments, None)?;
-        Some(answer.0 != Word::Deny)
+        match self.ask_user(HOST, rule, &arguments, None) {
+            Some(reply) if reply.word == Word::Deny => HostReply::Close,
+            Some(reply) => {
+                if reply.is_foreign {
+                    self.approvals.foreign_rules().push(rule.to_owned());
+                }
+                HostReply::Open
+            }
+            None => HostReply::Unanswered,
+        }
     }
 }

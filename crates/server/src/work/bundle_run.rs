@@ -6,7 +6,7 @@ use super::live::LiveSession;
 use super::request::TaskLimits;
 use super::session_calls::SessionCalls;
 use super::worker::{self, state_of};
-use super::{App, QueuedWork};
+use super::{App, HostRights, QueuedWork};
 use crate::store::Owned;
 use glovebox_agent::{DeclaredAgent, Ending, Event, Log, Message, SessionState};
 use glovebox_bundle::Agent;
@@ -228,6 +228,7 @@ impl App {
             live: Arc::clone(live),
             calls: SessionCalls::new(self, live, PLACEMENT, &model.model.label()),
             has_user: false,
+            host_rights: HostRights::Nothing,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The user interface of a session whose user is at the other end of HTTP: what happens becomes events.
 
+use super::HostRights;
 use super::approvals::RemoteUser;
 use super::live::LiveSession;
 use super::session_calls::SessionCalls;
@@ -26,6 +27,8 @@ pub(crate) struct EventFrontend {
     pub calls: SessionCalls,
     /// Whether somebody is there to be asked.
     pub has_user: bool,
+    /// Hosts that the request which set the session to work may open.
+    pub host_rights: HostRights,
 }
 
 impl Frontend for EventFrontend {
@@ -117,6 +120,7 @@ impl AgentFrontend for EventFrontend {
             hub: Arc::clone(&self.live.hub),
             is_cancelled: Arc::clone(&self.live.is_cancelled),
             secrets: secrets.clone(),
+            host_rights: self.host_rights,
             always: std::sync::Mutex::default(),
         }))
     }

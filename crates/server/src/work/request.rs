@@ -3,7 +3,7 @@
 use super::health::DISK;
 use super::live::{Heard, LiveSession};
 use super::worker::{Beginning, Job};
-use super::{App, QueuedWork};
+use super::{App, HostRights, QueuedWork};
 use crate::config::ServerConfig;
 use crate::store::{Owned, WorkspaceChoice};
 use glovebox_agent::{Placement, SessionState};
@@ -147,6 +147,7 @@ impl App {
         self: &Arc<Self>,
         user: &str,
         request: &TaskRequest,
+        host_rights: HostRights,
     ) -> Result<String, Error> {
         request.check()?;
         if let Some(id) = &request.session_id {
@@ -156,7 +157,7 @@ impl App {
                     "leave `model`, `phase` and `workspace` out, or begin a session without `session_id`",
                 ));
             }
-            self.say(id, &request.task, request.limits, request.ask)?;
+            self.say(id, &request.task, request.limits, request.ask, host_rights)?;
             return Ok(id.clone());
         }
         self.refuse_when_full(user)?;
@@ -212,6 +213,7 @@ impl App {
             model,
             phase: request.phase.clone(),
             has_user: request.ask,
+            host_rights,
         })));
         Ok(id)
     }
@@ -223,6 +225,7 @@ impl App {
         text: &str,
         limits: TaskLimits,
         has_user: bool,
+        host_rights: HostRights,
     ) -> Result<(), Error> {
         if let Some(live) = self.live(id) {
             match live.say(text.to_owned()) {
@@ -273,6 +276,7 @@ impl App {
             settings,
             model,
             has_user,
+            host_rights,
         })));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! One session's work, from its sandbox to the end of its events, on a thread of its own.
 
-use super::App;
+use super::{App, HostRights};
 use super::frontend::EventFrontend;
 use super::live::LiveSession;
 use super::resources::{Resources, StartPlace};
@@ -55,6 +55,8 @@ pub(crate) struct Job {
     pub phase: Option<String>,
     /// Whether somebody is there to be asked.
     pub has_user: bool,
+    /// Hosts that the request which set the session to work may open.
+    pub host_rights: HostRights,
 }
 
 /// Works until the end. Whatever goes wrong is an event of the session.
@@ -69,6 +71,7 @@ pub(crate) fn carry_out(app: &App, job: Job, place: Option<StartPlace>) {
             &job.model.model.label(),
         ),
         has_user: job.has_user,
+        host_rights: job.host_rights,
     };
     let worker = Worker {
         app,
@@ -173,6 +176,7 @@ impl Worker<'_> {
         // It is known from here on.
         drop(start_place);
         let outcome = self.converse(&run, &mut place, &mut session);
+        self.close_hosts(&place);
         if let Some(name) = place.work.name() {
             app.count_network(name, true);
             app.idle.touch(name);
@@ -309,6 +313,17 @@ impl Worker<'_> {
                 .observe(&said)?;
             session.conversation.messages.push(Message::User { text });
             self.start_servers(run, place)?;
+        }
+    }
+
+    /// Closes what administrators opened for this work in the session of another user, who goes on in the sandbox.
+    fn close_hosts(&self, place: &AgentWorkplace) {
+        let rules = self.frontend.live.approvals.take_foreign_rules();
+        if !rules.is_empty()
+            && let Err(fault) = place.work.sandbox().close_hosts(&rules)
+        {
+            let code = fault.code.as_str();
+            warn!(code, "hosts that an administrator opened are not closed");
         }
     }
 

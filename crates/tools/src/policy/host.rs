@@ -7,11 +7,24 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Somebody who can be asked whether a host is to be opened.
+/// Reply to a question about a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostReply {
+    /// The user opens the host.
+    Open,
+    /// The user keeps the host closed.
+    Close,
+    /// Only an administrator of the server opens this host; nobody was asked.
+    AdministratorOnly,
+    /// The question was not answered.
+    Unanswered,
+}
+
+/// A user who can be asked about hosts.
 pub trait AskHost: Debug + Send + Sync {
-    /// Waits for the answer about what a rule would open; `None` when nobody answers.
+    /// Waits for the reply about the host that a rule would open.
     // TRUST: a command chose the host; it is printable, and nothing else about it is known.
-    fn ask_host(&self, rule: &str) -> Option<bool>;
+    fn ask_host(&self, rule: &str) -> HostReply;
 }
 
 /// What became of a refused host.
@@ -21,6 +34,8 @@ pub(crate) enum HostAnswer {
     Opened,
     /// The user wants it closed.
     Closed,
+    /// Only an administrator of the server opens it.
+    AdministratorOnly,
     /// The user wants it open, and it cannot be.
     Failed(String),
 }
@@ -51,13 +66,14 @@ impl HostConsent {
         if let Some(answer) = answers.get(&rule) {
             return Some(answer.clone());
         }
-        let answer = if self.asker.ask_host(&rule)? {
-            match sandbox.allow_hosts(std::slice::from_ref(&rule)) {
+        let answer = match self.asker.ask_host(&rule) {
+            HostReply::Open => match sandbox.allow_hosts(std::slice::from_ref(&rule)) {
                 Ok(_) => HostAnswer::Opened,
                 Err(fault) => HostAnswer::Failed(fault.message),
-            }
-        } else {
-            HostAnswer::Closed
+            },
+            HostReply::Close => HostAnswer::Closed,
+            HostReply::AdministratorOnly => HostAnswer::AdministratorOnly,
+            HostReply::Unanswered => return None,
         };
         answers.insert(rule, answer.clone());
         Some(answer)

@@ -27,7 +27,7 @@ mod toolset;
 pub use ask::{Ask, PermitAnswer, PermitQuestion};
 pub use gate::{CallId, PolicyGate};
 pub(crate) use host::HostAnswer;
-pub use host::{AskHost, HostConsent};
+pub use host::{AskHost, HostConsent, HostReply};
 pub use journal::{DecisionEntry, Journal};
 pub use name::{check_server_name, parts as served_parts, served_name};
 pub use rule::{CallSubject, Effect, Rule};

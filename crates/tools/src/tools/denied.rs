@@ -35,6 +35,7 @@ const fn word(answer: &HostAnswer) -> &'static str {
     match answer {
         HostAnswer::Opened => "opened",
         HostAnswer::Closed => "closed",
+        HostAnswer::AdministratorOnly => "administrator_only",
         HostAnswer::Failed(_) => "failed",
     }
 }
@@ -47,6 +48,9 @@ fn line(denial: &Denial, answer: Option<&HostAnswer>) -> String {
         }
         Some(HostAnswer::Closed) => {
             return format!("{what}; the user was asked and keeps it closed: do without it");
+        }
+        Some(HostAnswer::AdministratorOnly) => {
+            return format!("{what}; the administrator opens hosts: do without it");
         }
         Some(HostAnswer::Failed(why)) => {
             return format!("{what}; the user wants it open, and that failed: {why}");

@@ -7,7 +7,7 @@ use crate::streams::Signals;
 use crate::sync::question;
 use glovebox_agent::{Approval, Approve, Secrets, ToolCall, ToolServer};
 use glovebox_session::agent::{AgentUser, UNANSWERED};
-use glovebox_tools::policy::{Ask, AskHost, PermitAnswer, PermitQuestion, served_parts};
+use glovebox_tools::policy::{Ask, AskHost, HostReply, PermitAnswer, PermitQuestion, served_parts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -128,14 +128,18 @@ impl AgentUser for TerminalApproval {
 }
 
 impl AskHost for TerminalApproval {
-    fn ask_host(&self, rule: &str) -> Option<bool> {
+    fn ask_host(&self, rule: &str) -> HostReply {
         let _turn = self.turn();
         let rule = escape_text(rule);
         say(format_args!(
             "glovebox: a command asked for {rule}, which this sandbox may not reach"
         ));
         let text = format!("open {rule} until the sandbox ends? [y]es, [n]o");
-        question::ask(&text, &['y', 'n'], &self.signals).map(|answer| answer == 'y')
+        match question::ask(&text, &['y', 'n'], &self.signals) {
+            Some('y') => HostReply::Open,
+            Some(_) => HostReply::Close,
+            None => HostReply::Unanswered,
+        }
     }
 }
 

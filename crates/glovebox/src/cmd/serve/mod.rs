@@ -115,6 +115,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         bundles,
         admin_token: admin_token.clone(),
         allowed_hosts: args.allow_host.clone(),
+        users_open_public_hosts: args.users_open_hosts.is_some(),
         preview_domain: args.preview_domain.clone(),
         tls,
         max_running: max_running(args, &settings)?,

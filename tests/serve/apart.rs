@@ -1,0 +1,160 @@
+//! Users of one server who may run sandboxes, and try to reach each other or the operator.
+
+use crate::server::{Client, PATIENCE, Server, token};
+use serde_json::{Value, json};
+use testkit::{Person, wait_until};
+
+/// A recording: a turn is a Bash command, or without one the end of the agent's work.
+fn turns(person: &Person, name: &str, commands: &[Option<&str>]) -> String {
+    let lines = commands.iter().enumerate().map(|(turn, command)| {
+        let part = match command {
+            Some(command) => json!({ "kind": "call", "id": format!("c{turn}"), "name": "Bash",
+                "arguments": { "command": command } }),
+            None => json!({ "kind": "text", "text": format!("done {turn}") }),
+        };
+        json!({ "type": "answered", "turn": turn + 1, "parts": [part] }).to_string()
+    });
+    let path = person.place().root().join(name);
+    std::fs::write(&path, lines.collect::<Vec<_>>().join("\n")).unwrap();
+    format!("replay:{}", path.display())
+}
+
+/// Waits for a question of a session, or for its end. Returns the question.
+fn question(client: &Client, id: &str) -> Option<Value> {
+    let mut found = None;
+    let is_settled = wait_until(PATIENCE, || {
+        let session = client.get(&format!("/api/sessions/{id}")).expect(200);
+        let session = session.json();
+        found = session["approvals"].get(0).cloned();
+        found.is_some() || session["state"] != "running" && session["state"] != "queued"
+    });
+    assert!(is_settled, "{id} neither asks nor ends");
+    found
+}
+
+/// Answers a question: the status.
+fn answer(client: &Client, id: &str, question: &Value, word: &str) -> u16 {
+    let body = json!({ "approval_id": question["id"], "answer": word });
+    client
+        .post(&format!("/api/sessions/{id}/approvals"), &body)
+        .status
+}
+
+/// Texts of the results of a session's calls.
+fn results(client: &Client, id: &str) -> Vec<String> {
+    let events = client.follow_to_end(id);
+    let ends = events.iter().filter(|event| event.kind == "call_finished");
+    ends.map(|event| event.data["text"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+const GET_A: Option<&str> = Some("getent hosts a.test; exit 1");
+
+#[test]
+fn hosts_are_opened_by_administrators_only() {
+    let person = Person::myself();
+    let model = turns(&person, "hosts", &[GET_A, None, GET_A, None, None]);
+    let server = Server::start(
+        &person,
+        &format!("--model {model} --net egress --allow b.test"),
+    );
+    let (admin, ann) = (server.admin(), server.client(&token(&person, "ann")));
+    let task = json!({ "task": "x", "ask": true });
+    // A user is not asked for himself.
+    let id = ann.submit(&task);
+    assert_eq!(question(&ann, &id), None);
+    let told = results(&ann, &id);
+    assert!(
+        told[0].contains("the administrator opens hosts"),
+        "{told:?}"
+    );
+    // An administrator who works in the session is asked, and nobody else answers for him.
+    let message = json!({ "text": "again", "ask": true });
+    let path = format!("/api/sessions/{id}/messages");
+    admin.post(&path, &message).expect(202);
+    let asked = question(&admin, &id).unwrap();
+    assert_eq!(
+        (&asked["tool"], &asked["summary"]),
+        (&json!("host"), &json!("a.test"))
+    );
+    for word in ["allow", "deny"] {
+        assert_eq!(answer(&ann, &id, &asked, word), 403);
+    }
+    assert_eq!(answer(&admin, &id, &asked, "allow_tool"), 400);
+    assert_eq!(answer(&admin, &id, &asked, "allow"), 204);
+    let told = results(&ann, &id);
+    assert!(told[1].contains("the user has opened it now"), "{told:?}");
+    // What was opened for the administrator's work is closed to the user after it.
+    let session = ann.get(&format!("/api/sessions/{id}")).json();
+    let sandbox = session["sandbox"].as_str().unwrap();
+    let shown = person
+        .line(&format!("net show {sandbox} --json"))
+        .run()
+        .expect_code(0)
+        .out();
+    assert!(
+        shown.contains("b.test") && !shown.contains("a.test"),
+        "{shown}"
+    );
+    // In a session of the administrator's own it stays open.
+    let id = admin.submit(&task);
+    let asked = question(&admin, &id).unwrap();
+    assert_eq!(answer(&admin, &id, &asked, "allow"), 204);
+    admin.follow_to_end(&id);
+    let session = admin.get(&format!("/api/sessions/{id}")).json();
+    let sandbox = session["sandbox"].as_str().unwrap();
+    let shown = person.line(&format!("net show {sandbox}")).run();
+    assert!(shown.expect_code(0).out().contains("a.test"));
+}
+
+#[test]
+fn users_open_public_hosts_where_the_operator_says_so() {
+    let person = Person::myself();
+    let private = "exec 3<>/dev/tcp/10.0.0.5/8080; exit 1";
+    let model = turns(&person, "public", &[Some(private), GET_A, None]);
+    let server = Server::start(
+        &person,
+        &format!("--model {model} --net egress --allow b.test --users-open-hosts public"),
+    );
+    let ann = server.client(&token(&person, "ann"));
+    let id = ann.submit(&json!({ "task": "x", "ask": true }));
+    let asked = question(&ann, &id).unwrap();
+    assert_eq!(asked["summary"], "a.test", "a private address is not asked");
+    assert_eq!(answer(&ann, &id, &asked, "allow_tool"), 400);
+    assert_eq!(answer(&ann, &id, &asked, "allow"), 204);
+    let told = results(&ann, &id);
+    assert!(
+        told[1].contains("the user has opened it now"),
+        "{told:?}"
+    );
+    let bad = person
+        .line("serve --users-open-hosts all")
+        .run()
+        .expect_code(2);
+    assert!(bad.err().contains("public"), "{}", bad.err());
+}
+
+#[test]
+fn no_request_takes_grants_secrets_or_a_network() {
+    let person = Person::myself();
+    let server = Server::start(&person, "");
+    let description = server.admin().get("/api/openapi.json").expect(200).json();
+    let mut names = Vec::new();
+    for (name, schema) in description["components"]["schemas"].as_object().unwrap() {
+        if name.ends_with("Request") || name.ends_with("Limits") {
+            let fields = schema["properties"].as_object().into_iter().flatten();
+            names.extend(fields.map(|(field, _)| format!("{name}.{field}")));
+        }
+    }
+    assert!(names.contains(&"TaskRequest.task".to_owned()), "{names:?}");
+    let words = [
+        "host", "allow", "grant", "secret", "net", "mount", "env", "deny",
+    ];
+    for name in &names {
+        let field = name.rsplit('.').next().unwrap();
+        let mut parts = field.split('_');
+        assert!(!parts.any(|part| words.contains(&part)), "{name}");
+    }
+    let task = json!({ "task": "x", "allow": ["10.0.0.5:8080"] });
+    server.admin().post("/api/tasks", &task).expect(400);
+}
