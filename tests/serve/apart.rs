@@ -2,6 +2,7 @@
 
 use crate::server::{Client, PATIENCE, Server, token};
 use serde_json::{Value, json};
+use std::process::Command;
 use testkit::{Person, wait_until};
 
 /// A recording: a turn is a Bash command, or without one the end of the agent's work.
@@ -123,10 +124,7 @@ fn users_open_public_hosts_where_the_operator_says_so() {
     assert_eq!(answer(&ann, &id, &asked, "allow_tool"), 400);
     assert_eq!(answer(&ann, &id, &asked, "allow"), 204);
     let told = results(&ann, &id);
-    assert!(
-        told[1].contains("the user has opened it now"),
-        "{told:?}"
-    );
+    assert!(told[1].contains("the user has opened it now"), "{told:?}");
     let bad = person
         .line("serve --users-open-hosts all")
         .run()
@@ -157,4 +155,95 @@ fn no_request_takes_grants_secrets_or_a_network() {
     }
     let task = json!({ "task": "x", "allow": ["10.0.0.5:8080"] });
     server.admin().post("/api/tasks", &task).expect(400);
+}
+
+/// Runs statements on the server's database, while no server runs: what they select.
+fn in_database(person: &Person, statements: &str) -> String {
+    let file = person.place().state().join("server/server.db");
+    let program = "import sqlite3, sys\n\
+        db = sqlite3.connect(sys.argv[1])\n\
+        for sql in sys.argv[2].split(';'): print(db.execute(sql).fetchall())\n\
+        db.commit()";
+    let ran = Command::new("python3")
+        .args(["-c", program])
+        .arg(file)
+        .arg(statements)
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+#[test]
+fn a_session_whose_beginning_is_not_known_takes_no_changes_back() {
+    let person = Person::myself();
+    person.write("srv/known.txt", "theirs\n");
+    let dir = person.place().root().join("srv").canonicalize().unwrap();
+    let model = turns(&person, "rows", &[Some("echo mine > known.txt"), None]);
+    let args = format!("--model {model} --source lib={}:ro", dir.display());
+    let ann = token(&person, "ann --scope run --scope apply");
+    let server = Server::start(&person, &args);
+    let client = server.client(&ann);
+    let task = json!({ "task": "x", "workspace": { "source": "lib" } });
+    let ids = [client.submit(&task), client.submit(&task)];
+    for id in &ids {
+        client.follow_to_end(id);
+    }
+    assert_eq!(server.end(), Some(0));
+    // As a server leaves it that is killed between two writes; and as a later version writes it.
+    let [absent, unknown] = &ids;
+    in_database(
+        &person,
+        &format!(
+            "DELETE FROM workspace WHERE session = '{absent}';\
+             UPDATE workspace SET kind = 'moon' WHERE session = '{unknown}'"
+        ),
+    );
+    let server = Server::start(&person, &args);
+    let client = server.client(&ann);
+    for id in &ids {
+        let session = client.get(&format!("/api/sessions/{id}")).json();
+        assert_eq!(session["takes_changes"], false, "{session}");
+        let refused = client.post(&format!("/api/sessions/{id}/apply"), &json!({}));
+        assert_eq!(refused.expect(403).code(), "permission-denied");
+        let patch = client.get(&format!("/api/sessions/{id}/diff")).expect(200);
+        assert!(patch.text().contains("+mine"), "{}", patch.text());
+    }
+    let kept = std::fs::read_to_string(dir.join("known.txt")).unwrap();
+    assert_eq!(kept, "theirs\n");
+}
+
+#[test]
+fn rows_of_what_was_never_made_go_with_the_next_start() {
+    let person = Person::myself();
+    let model = turns(&person, "rows", &[None]);
+    let args = format!("--model {model}");
+    let server = Server::start(&person, &args);
+    let kept = server.admin().submit(&json!({ "task": "x" }));
+    server.admin().follow_to_end(&kept);
+    assert_eq!(server.end(), Some(0));
+    in_database(
+        &person,
+        "INSERT INTO owner VALUES ('session', 's-none', 'ann', 1);\
+         INSERT INTO workspace VALUES ('s-none', 'project', '');\
+         INSERT INTO request VALUES ('ann', 'k', x'00', 's-none', 0);\
+         INSERT INTO owner VALUES ('sandbox', 'none', 'ann', 0)",
+    );
+    let server = Server::start(&person, &args);
+    server
+        .admin()
+        .get(&format!("/api/sessions/{kept}"))
+        .expect(200);
+    assert_eq!(server.end(), Some(0));
+    let left = in_database(
+        &person,
+        "SELECT count(*) FROM owner WHERE user = 'ann';SELECT count(*) FROM request;\
+         SELECT session FROM workspace",
+    );
+    assert_eq!(left, format!("[(0,)]\n[(0,)]\n[('{kept}',)]\n"));
+    // Rows of another layout are not guessed at.
+    in_database(&person, "PRAGMA user_version = 1000");
+    let refused = person.line("serve --listen 127.0.0.1:0").run();
+    let said = refused.expect_code(1).err();
+    assert!(said.contains("made by another version"), "{said}");
 }

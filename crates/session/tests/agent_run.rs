@@ -174,7 +174,16 @@ fn run(dir: &Path, user: Option<bool>) -> (Ending, Option<Code>, TestFrontend) {
     let mut place = AgentWorkplace::open(&caller, &settings, &project, placement, None).unwrap();
     let log = Log::open(&dir.join("sessions"), || 0).unwrap();
     let (state, task) = (SessionState::Running, "write a".to_owned());
-    let new = NewSession::create(log, state, task, &model, placement.as_str(), &project).unwrap();
+    let new = NewSession::create(
+        log,
+        NewSession::random_id(),
+        state,
+        task,
+        &model,
+        placement.as_str(),
+        &project,
+    )
+    .unwrap();
     let mut session = run.begin(&place, &frontend, new).unwrap();
     let verdict = run.perform(&mut place, &frontend, &mut session).unwrap();
     place.end(&frontend);

@@ -6,7 +6,7 @@ use super::error::{ApiError, ApiResult, ErrorBody};
 use super::query::CheckedQuery;
 use super::session_pages::ListQuery;
 use super::{SubmittedTask, blocking, on_session, own_session};
-use crate::store::{Scope, WorkspaceChoice};
+use crate::store::{RequestKey, Scope, SessionWorkspace, WorkspaceChoice};
 use crate::work::{App, OpenApproval, Reply, TaskLimits, TaskRequest, Word};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -79,15 +79,13 @@ fn view(
     app: &App,
     info: SessionInfo,
     user: String,
-    workspace: Option<WorkspaceChoice>,
+    workspace: Option<SessionWorkspace>,
 ) -> SessionView {
     let live = app.live(&info.id);
     let place = app.queue_place(&info.id);
-    let checked = workspace
-        .as_ref()
-        .map(|choice| app.check_choice(choice, Some(info.project.as_path())));
+    let checked = app.check_workspace(workspace.as_ref(), Some(info.project.as_path()));
     SessionView {
-        takes_changes: checked.is_none_or(|checked| checked.is_ok()),
+        takes_changes: checked.is_ok(),
         queue_position: place.as_ref().map(|place| place.position),
         waits_for: place.and_then(|place| place.waits_for),
         approvals: live.map(|live| live.approvals.open()).unwrap_or_default(),
@@ -97,7 +95,7 @@ fn view(
         model: info.model,
         placement: info.placement,
         sandbox: info.sandbox,
-        workspace,
+        workspace: workspace.and_then(SessionWorkspace::into_choice),
         user,
         created_unix_ms: info.created_unix_ms,
         updated_unix_ms: info.updated_unix_ms,
@@ -143,16 +141,15 @@ pub(super) async fn submit(
             own_session(&app, &principal, id)?;
         }
         let Some(key) = key else {
-            return Ok(app.submit(&principal.name, &request, host_rights)?);
+            return Ok(app.submit(&principal.name, &request, host_rights, None)?);
         };
+        let key = RequestKey { key, digest };
         // One at a time, so that of two at once the second finds what the first has made.
         let _turn = app.idempotent_turn();
-        if let Some(id) = app.owners.request(&principal.name, &key, digest)? {
+        if let Some(id) = app.owners.request(&principal.name, &key)? {
             return Ok(id);
         }
-        let id = app.submit(&principal.name, &request, host_rights)?;
-        app.remember_request(&principal.name, &key, digest, &id)?;
-        Ok(id)
+        Ok(app.submit(&principal.name, &request, host_rights, Some(&key))?)
     })
     .await??;
     let mut response = (StatusCode::ACCEPTED, Json(Submitted::new(&id))).into_response();

@@ -11,15 +11,15 @@ mod workspaces;
 
 pub(crate) use audit::{Audit, AuditEntry, Decision, EgressEntry, ToolEntry};
 pub(crate) use bundles::ChatTurns;
-pub(crate) use owners::{Owned, Owners};
+pub(crate) use owners::{Owned, Owners, RequestKey, SessionRows};
 pub(crate) use tokens::ADMIN;
 pub use tokens::{Scope, Scopes, TokenInfo, TokenStore};
 pub(crate) use uploads::Upload;
-pub(crate) use workspaces::WorkspaceChoice;
+pub(crate) use workspaces::{SessionWorkspace, WorkspaceChoice};
 
 use glovebox_agent::make_private_database;
 use glovebox_proto::{Code, Fault};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
@@ -27,6 +27,9 @@ use std::time::Duration;
 
 /// How long another process may keep the file busy.
 const BUSY: Duration = Duration::from_secs(10);
+
+/// Number of the tables' layout. A file with another one is refused, not converted.
+const LAYOUT: i64 = 1;
 
 /// Opens `server.db` in `dir`, making what is missing.
 fn open(dir: &Path) -> Result<Connection, Fault> {
@@ -46,37 +49,54 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
         .map_err(|error| cannot(&error))?;
     let file = dir.join("server.db");
     make_private_database(&file).map_err(|error| cannot(&error))?;
-    let db = Connection::open(&file).map_err(|error| broken(&error))?;
-    let prepare = || {
+    let mut db = Connection::open(&file).map_err(|error| broken(&error))?;
+    let mut prepare = || {
         db.busy_timeout(BUSY)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
-        db.execute_batch(
-            "CREATE TABLE IF NOT EXISTS token (
+        // Another process, such as `glovebox token`, may prepare the file at the same moment.
+        let change = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let layout: i64 = change.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let has_tables = "SELECT EXISTS (SELECT 1 FROM sqlite_master)";
+        let is_new = layout == 0 && !change.query_row(has_tables, [], |row| row.get(0))?;
+        if !is_new {
+            return Ok(layout == LAYOUT);
+        }
+        change.execute_batch(
+            "CREATE TABLE token (
                  name TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE, scopes TEXT NOT NULL,
                  created INTEGER NOT NULL, expires INTEGER) STRICT;
-             CREATE TABLE IF NOT EXISTS owner (
+             CREATE TABLE owner (
                  kind TEXT NOT NULL, id TEXT NOT NULL, user TEXT NOT NULL, applies INTEGER NOT NULL,
                  PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
-             CREATE TABLE IF NOT EXISTS request (
+             CREATE TABLE request (
                  user TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, session TEXT NOT NULL,
                  at INTEGER NOT NULL, PRIMARY KEY (user, key)) STRICT, WITHOUT ROWID;
-             CREATE TABLE IF NOT EXISTS bundle (
+             CREATE TABLE bundle (
                  user TEXT NOT NULL, hash TEXT NOT NULL, at INTEGER NOT NULL,
                  PRIMARY KEY (user, hash)) STRICT, WITHOUT ROWID;
-             CREATE TABLE IF NOT EXISTS chat (
+             CREATE TABLE chat (
                  user TEXT NOT NULL, chat TEXT NOT NULL, session TEXT NOT NULL, begun TEXT NOT NULL,
                  PRIMARY KEY (user, chat)) STRICT, WITHOUT ROWID;
-             CREATE TABLE IF NOT EXISTS workspace (
+             CREATE TABLE workspace (
                  session TEXT PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL) STRICT, WITHOUT ROWID;
-             CREATE TABLE IF NOT EXISTS upload (
+             CREATE TABLE upload (
                  id TEXT PRIMARY KEY, user TEXT NOT NULL, files INTEGER NOT NULL, directories INTEGER NOT NULL,
                  links INTEGER NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL,
                  used INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
-        )
+        )?;
+        change.pragma_update(None, "user_version", LAYOUT)?;
+        change.commit()?;
+        Ok(true)
     };
-    prepare().map_err(|error| broken(&error))?;
-    Ok(db)
+    let is_ours = prepare().map_err(|error: rusqlite::Error| broken(&error))?;
+    if is_ours {
+        return Ok(db);
+    }
+    let file = file.display();
+    let message = format!("{file} was made by another version of Glovebox");
+    let remedy = format!("remove it with `rm {file}*`: users need new tokens then");
+    Err(Fault::failed(Code::Unsupported, message).remedy(remedy))
 }
 
 fn broken(error: &rusqlite::Error) -> Fault {
@@ -91,5 +111,28 @@ fn broken(error: &rusqlite::Error) -> Fault {
                 .retryable()
         }
         _ => Fault::failed(Code::Io, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_another_layout_is_refused_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path()).unwrap());
+        let db = open(dir.path()).unwrap();
+        db.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
+        drop(db);
+        let refused = open(dir.path()).unwrap_err();
+        assert_eq!(refused.code, Code::Unsupported);
+        assert!(refused.message.contains("another version"), "{refused:?}");
+        // One that had no number yet.
+        let file = dir.path().join("server.db");
+        let db = Connection::open(&file).unwrap();
+        db.pragma_update(None, "user_version", 0).unwrap();
+        drop(db);
+        assert_eq!(open(dir.path()).unwrap_err().code, Code::Unsupported);
     }
 }

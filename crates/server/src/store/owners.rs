@@ -1,8 +1,8 @@
 //! Whose a session or a sandbox is, and which request made it.
 
-use super::{broken, open};
+use super::{SessionWorkspace, broken, open};
 use glovebox_proto::{Code, Fault};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +13,26 @@ pub(crate) struct Owned {
     pub user: String,
     /// Whether changes are taken over when its work is done.
     pub is_applied: bool,
+}
+
+/// Key of a request that may be repeated, and the digest of its body.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestKey {
+    pub key: String,
+    pub digest: blake3::Hash,
+}
+
+/// Everything that is written about a session before the session itself is.
+#[derive(Debug)]
+pub(crate) struct SessionRows<'a> {
+    pub id: &'a str,
+    pub owned: &'a Owned,
+    /// `None` for a copy of a session without a row. Its changes cannot be taken over.
+    pub workspace: Option<&'a SessionWorkspace>,
+    pub request: Option<&'a RequestKey>,
+    /// Name of a sandbox that is made with the session.
+    pub sandbox: Option<&'a str>,
+    pub now_unix_ms: u64,
 }
 
 /// Owners on disk.
@@ -46,17 +66,16 @@ impl Owners {
         found.optional().map_err(|error| broken(&error))
     }
 
-    fn add(&self, kind: &str, id: &str, owned: &Owned) -> Result<(), Fault> {
-        let sql = "INSERT OR REPLACE INTO owner VALUES (?1, ?2, ?3, ?4)";
-        let values = params![kind, id, owned.user, owned.is_applied];
-        let added = self.db().execute(sql, values);
-        added.map(drop).map_err(|error| broken(&error))
-    }
-
-    fn remove(&self, kind: &str, id: &str) -> Result<(), Fault> {
-        let sql = "DELETE FROM owner WHERE kind = ?1 AND id = ?2";
-        let removed = self.db().execute(sql, [kind, id]);
-        removed.map(drop).map_err(|error| broken(&error))
+    /// Does everything that `write` does, or nothing.
+    fn change(
+        &self,
+        write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), Fault> {
+        let mut db = self.db();
+        let change = db.transaction().map_err(|error| broken(&error))?;
+        write(&change)
+            .and_then(|()| change.commit())
+            .map_err(|error| broken(&error))
     }
 
     fn list(&self, kind: &str) -> Result<Vec<(String, Owned)>, Fault> {
@@ -80,18 +99,43 @@ impl Owners {
         self.find(SESSION, id)
     }
 
-    pub(crate) fn add_session(&self, id: &str, owned: &Owned) -> Result<(), Fault> {
-        self.add(SESSION, id, owned)
+    /// Writes down whose a session is, what its workspace begins with and which request made it, before the session
+    /// itself is written: a session without these rows could be reached by nobody, and applied to anything.
+    pub(crate) fn add_session(&self, rows: &SessionRows<'_>) -> Result<(), Fault> {
+        let SessionRows { id, owned, .. } = *rows;
+        let owner = |change: &Transaction<'_>, kind: &str, id: &str, is_applied: bool| {
+            let sql = "INSERT OR REPLACE INTO owner VALUES (?1, ?2, ?3, ?4)";
+            change.execute(sql, params![kind, id, owned.user, is_applied])
+        };
+        self.change(|change| {
+            owner(change, SESSION, id, owned.is_applied)?;
+            if let Some(workspace) = rows.workspace {
+                let (kind, name) = workspace.words();
+                let sql = "INSERT OR REPLACE INTO workspace VALUES (?1, ?2, ?3)";
+                change.execute(sql, [id, kind, name])?;
+            }
+            if let Some(request) = rows.request {
+                add_request(change, &owned.user, request, id, rows.now_unix_ms)?;
+            }
+            if let Some(name) = rows.sandbox {
+                owner(change, SANDBOX, name, false)?;
+            }
+            Ok(())
+        })
     }
 
     pub(crate) fn remove_session(&self, id: &str) -> Result<(), Fault> {
-        self.remove(SESSION, id)?;
-        let db = self.db();
-        let removed = db
-            .execute("DELETE FROM request WHERE session = ?1", [id])
-            .and_then(|_| db.execute("DELETE FROM chat WHERE session = ?1", [id]))
-            .and_then(|_| db.execute("DELETE FROM workspace WHERE session = ?1", [id]));
-        removed.map(drop).map_err(|error| broken(&error))
+        self.change(|change| {
+            for sql in [
+                "DELETE FROM owner WHERE kind = 'session' AND id = ?1",
+                "DELETE FROM request WHERE session = ?1",
+                "DELETE FROM chat WHERE session = ?1",
+                "DELETE FROM workspace WHERE session = ?1",
+            ] {
+                change.execute(sql, [id])?;
+            }
+            Ok(())
+        })
     }
 
     pub(crate) fn sessions(&self) -> Result<Vec<(String, Owned)>, Fault> {
@@ -103,15 +147,15 @@ impl Owners {
     }
 
     pub(crate) fn add_sandbox(&self, name: &str, user: &str) -> Result<(), Fault> {
-        let owned = Owned {
-            user: user.to_owned(),
-            is_applied: false,
-        };
-        self.add(SANDBOX, name, &owned)
+        let sql = "INSERT OR REPLACE INTO owner VALUES (?1, ?2, ?3, FALSE)";
+        let added = self.db().execute(sql, [SANDBOX, name, user]);
+        added.map(drop).map_err(|error| broken(&error))
     }
 
     pub(crate) fn remove_sandbox(&self, name: &str) -> Result<(), Fault> {
-        self.remove(SANDBOX, name)
+        let sql = "DELETE FROM owner WHERE kind = ?1 AND id = ?2";
+        let removed = self.db().execute(sql, [SANDBOX, name]);
+        removed.map(drop).map_err(|error| broken(&error))
     }
 
     pub(crate) fn sandboxes(&self) -> Result<Vec<(String, Owned)>, Fault> {
@@ -125,11 +169,11 @@ impl Owners {
     pub(crate) fn request(
         &self,
         user: &str,
-        key: &str,
-        digest: blake3::Hash,
+        request: &RequestKey,
     ) -> Result<Option<String>, Fault> {
+        let RequestKey { key, digest } = request;
         let sql = "SELECT session, digest FROM request WHERE user = ?1 AND key = ?2";
-        let found = self.db().query_row(sql, [user, key], |row| {
+        let found = self.db().query_row(sql, [user, key.as_str()], |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
         });
         match found.optional().map_err(|error| broken(&error))? {
@@ -147,16 +191,25 @@ impl Owners {
     pub(crate) fn add_request(
         &self,
         user: &str,
-        key: &str,
-        digest: blake3::Hash,
+        request: &RequestKey,
         session: &str,
         now_unix_ms: u64,
     ) -> Result<(), Fault> {
-        let sql = "INSERT INTO request VALUES (?1, ?2, ?3, ?4, ?5)";
-        let values = params![user, key, digest.as_bytes(), session, now_unix_ms as i64];
-        let added = self.db().execute(sql, values);
-        added.map(drop).map_err(|error| broken(&error))
+        self.change(|change| add_request(change, user, request, session, now_unix_ms))
     }
+}
+
+fn add_request(
+    change: &Transaction<'_>,
+    user: &str,
+    request: &RequestKey,
+    session: &str,
+    now_unix_ms: u64,
+) -> rusqlite::Result<()> {
+    let RequestKey { key, digest } = request;
+    let sql = "INSERT INTO request VALUES (?1, ?2, ?3, ?4, ?5)";
+    let values = params![user, key, digest.as_bytes(), session, now_unix_ms as i64];
+    change.execute(sql, values).map(drop)
 }
 
 #[cfg(test)]
@@ -167,16 +220,37 @@ mod tests {
     fn a_request_that_is_repeated_leads_to_what_it_made() {
         let dir = tempfile::tempdir().unwrap();
         let owners = Owners::open(dir.path()).unwrap();
-        let (one, other) = (blake3::hash(b"one"), blake3::hash(b"other"));
-        assert_eq!(owners.request("ann", "k", one).unwrap(), None);
-        owners.add_request("ann", "k", one, "s-1", 0).unwrap();
+        let key = |body: &[u8]| RequestKey {
+            key: "k".to_owned(),
+            digest: blake3::hash(body),
+        };
+        let (one, other) = (key(b"one"), key(b"other"));
+        assert_eq!(owners.request("ann", &one).unwrap(), None);
+        let owned = Owned {
+            user: "ann".to_owned(),
+            is_applied: true,
+        };
+        let rows = SessionRows {
+            id: "s-1",
+            owned: &owned,
+            workspace: Some(&SessionWorkspace::Own),
+            request: Some(&one),
+            sandbox: Some("x"),
+            now_unix_ms: 0,
+        };
+        owners.add_session(&rows).unwrap();
         let owners = Owners::open(dir.path()).unwrap();
-        assert_eq!(owners.request("ann", "k", one).unwrap().unwrap(), "s-1");
-        assert_eq!(owners.request("bob", "k", one).unwrap(), None);
-        let refused = owners.request("ann", "k", other).unwrap_err();
+        assert_eq!(owners.request("ann", &one).unwrap().unwrap(), "s-1");
+        assert_eq!(owners.request("bob", &one).unwrap(), None);
+        let refused = owners.request("ann", &other).unwrap_err();
         assert_eq!(refused.code, Code::Conflict);
+        // All or nothing: the key is taken.
+        let twice = SessionRows { id: "s-2", ..rows };
+        owners.add_session(&twice).unwrap_err();
+        assert_eq!(owners.session("s-2").unwrap(), None);
         owners.remove_session("s-1").unwrap();
-        assert_eq!(owners.request("ann", "k", one).unwrap(), None);
+        assert_eq!(owners.request("ann", &one).unwrap(), None);
+        assert_eq!(owners.session("s-1").unwrap(), None);
     }
 
     #[test]

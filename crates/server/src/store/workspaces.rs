@@ -1,8 +1,8 @@
-//! What a session's workspace began with, where that was chosen.
+//! The beginning of each session's workspace, which decides where its changes may go.
 
 use super::{Owners, broken};
 use glovebox_proto::Fault;
-use rusqlite::{OptionalExtension as _, Row, params};
+use rusqlite::{OptionalExtension as _, Row};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use utoipa::ToSchema;
@@ -17,58 +17,77 @@ pub(crate) enum WorkspaceChoice {
     Upload(String),
 }
 
+/// The beginning of a session's workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionWorkspace {
+    /// A source or an upload.
+    Chosen(WorkspaceChoice),
+    /// The server's project.
+    Project,
+    /// A directory of the session's own, empty at first; or no files, for an agent of a bundle.
+    Own,
+}
+
 const SOURCE: &str = "source";
 const UPLOAD: &str = "upload";
+const PROJECT: &str = "project";
+const OWN: &str = "own";
 
-impl WorkspaceChoice {
-    fn words(&self) -> (&'static str, &str) {
+impl SessionWorkspace {
+    /// Returns kind and name, as they are kept.
+    pub(super) fn words(&self) -> (&'static str, &str) {
         match self {
-            Self::Source(name) => (SOURCE, name),
-            Self::Upload(id) => (UPLOAD, id),
+            Self::Chosen(WorkspaceChoice::Source(name)) => (SOURCE, name),
+            Self::Chosen(WorkspaceChoice::Upload(id)) => (UPLOAD, id),
+            Self::Project => (PROJECT, ""),
+            Self::Own => (OWN, ""),
         }
     }
 
-    fn read(row: &Row<'_>, at: usize) -> rusqlite::Result<Self> {
+    /// Reads both from a row. Returns `None` for an unknown kind, which allows nothing.
+    fn read(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Self>> {
         let (kind, name) = (row.get::<_, String>(at)?, row.get(at + 1)?);
-        match kind.as_str() {
-            SOURCE => Ok(Self::Source(name)),
-            UPLOAD => Ok(Self::Upload(name)),
-            // A later version wrote it: what it allows is not known here.
-            _ => Err(rusqlite::Error::InvalidQuery),
+        Ok(match kind.as_str() {
+            SOURCE => Some(Self::Chosen(WorkspaceChoice::Source(name))),
+            UPLOAD => Some(Self::Chosen(WorkspaceChoice::Upload(name))),
+            PROJECT => Some(Self::Project),
+            OWN => Some(Self::Own),
+            _ => None,
+        })
+    }
+
+    /// Returns the source or the upload, if it is one.
+    pub(crate) fn into_choice(self) -> Option<WorkspaceChoice> {
+        match self {
+            Self::Chosen(choice) => Some(choice),
+            Self::Project | Self::Own => None,
         }
     }
 }
 
 impl Owners {
-    /// Writes down what a session begins with.
-    pub(crate) fn set_workspace(
-        &self,
-        session: &str,
-        choice: &WorkspaceChoice,
-    ) -> Result<(), Fault> {
-        let sql = "INSERT OR REPLACE INTO workspace VALUES (?1, ?2, ?3)";
-        let (kind, name) = choice.words();
-        let set = self.db().execute(sql, params![session, kind, name]);
-        set.map(drop).map_err(|error| broken(&error))
-    }
-
-    /// What a session began with; `None` for the server's project, or a workspace of its own.
-    pub(crate) fn workspace(&self, session: &str) -> Result<Option<WorkspaceChoice>, Fault> {
+    /// Returns what a session's workspace began with; `None` if no row says so.
+    pub(crate) fn workspace(&self, session: &str) -> Result<Option<SessionWorkspace>, Fault> {
         let sql = "SELECT kind, name FROM workspace WHERE session = ?1";
         let found = self
             .db()
-            .query_row(sql, [session], |row| WorkspaceChoice::read(row, 0));
-        found.optional().map_err(|error| broken(&error))
+            .query_row(sql, [session], |row| SessionWorkspace::read(row, 0));
+        let found = found.optional().map_err(|error| broken(&error))?;
+        Ok(found.flatten())
     }
 
-    /// The same of every session that has chosen.
-    pub(crate) fn workspaces(&self) -> Result<HashMap<String, WorkspaceChoice>, Fault> {
+    /// Returns the same of all sessions.
+    pub(crate) fn workspaces(&self) -> Result<HashMap<String, SessionWorkspace>, Fault> {
         let db = self.db();
         let read = || {
             let mut statement = db.prepare_cached("SELECT session, kind, name FROM workspace")?;
-            let rows =
-                statement.query_map([], |row| Ok((row.get(0)?, WorkspaceChoice::read(row, 1)?)))?;
-            rows.collect::<Result<HashMap<_, _>, _>>()
+            let rows = statement
+                .query_map([], |row| Ok((row.get(0)?, SessionWorkspace::read(row, 1)?)))?;
+            rows.filter_map(|row| match row {
+                Ok((session, workspace)) => Some(Ok((session, workspace?))),
+                Err(error) => Some(Err(error)),
+            })
+            .collect::<Result<HashMap<_, _>, _>>()
         };
         read().map_err(|error: rusqlite::Error| broken(&error))
     }
@@ -77,17 +96,34 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Owned, SessionRows};
 
     #[test]
     fn what_a_session_began_with_is_kept_as_long_as_the_session() {
         let dir = tempfile::tempdir().unwrap();
         let owners = Owners::open(dir.path()).unwrap();
-        let app = WorkspaceChoice::Source("app".to_owned());
-        owners.set_workspace("s-1", &app).unwrap();
+        let app = SessionWorkspace::Chosen(WorkspaceChoice::Source("app".to_owned()));
+        let owned = Owned {
+            user: "ann".to_owned(),
+            is_applied: false,
+        };
+        let rows = SessionRows {
+            id: "s-1",
+            owned: &owned,
+            workspace: Some(&app),
+            request: None,
+            sandbox: None,
+            now_unix_ms: 0,
+        };
+        owners.add_session(&rows).unwrap();
         let owners = Owners::open(dir.path()).unwrap();
         assert_eq!(owners.workspace("s-1").unwrap(), Some(app.clone()));
         assert_eq!(owners.workspace("s-2").unwrap(), None);
         assert_eq!(owners.workspaces().unwrap()["s-1"], app);
+        let unknown = "UPDATE workspace SET kind = 'moon'";
+        owners.db().execute(unknown, []).unwrap();
+        assert_eq!(owners.workspace("s-1").unwrap(), None);
+        assert!(owners.workspaces().unwrap().is_empty());
         owners.remove_session("s-1").unwrap();
         assert_eq!(owners.workspace("s-1").unwrap(), None);
     }

@@ -7,12 +7,11 @@ use super::request::TaskLimits;
 use super::session_calls::SessionCalls;
 use super::worker::{self, state_of};
 use super::{App, HostRights, QueuedWork};
-use crate::store::Owned;
+use crate::store::{Owned, SessionRows, SessionWorkspace};
 use glovebox_agent::{DeclaredAgent, Ending, Event, Log, Message, SessionState};
 use glovebox_bundle::Agent;
 use glovebox_proto::{AdvicePart, Code, Fault, Setting};
 use glovebox_runner::Engine;
-use glovebox_sandbox::Name;
 use glovebox_session::Error;
 use glovebox_session::agent::{
     AgentFrontend as _, AgentSession, EarlierSession, ModelConfig, NewSession, find_model,
@@ -20,6 +19,7 @@ use glovebox_session::agent::{
 use glovebox_session::bundle::{
     BundleRun, PLACEMENT, RunTools, declared_engine, engine_of, find_agent,
 };
+use glovebox_session::host::now_unix_ms;
 use glovebox_settings::{AgentFlags, Settings};
 use serde_json::json;
 use std::sync::Arc;
@@ -140,20 +140,30 @@ impl App {
         let agent = find_agent(&bundle.stored, agent)?;
         self.refuse_when_full(user)?;
         let prepared = self.prepare(user, bundle, agent, engine, limits)?;
-        let new = NewSession::create(
-            self.open_log()?,
-            SessionState::Queued,
-            input.to_owned(),
-            &prepared.model,
-            PLACEMENT,
-            std::path::Path::new("/"),
-        )?;
-        let id = new.id.clone();
+        let id = NewSession::random_id();
         let owned = Owned {
             user: user.to_owned(),
             is_applied: false,
         };
-        self.owners.add_session(&id, &owned)?;
+        let rows = SessionRows {
+            id: &id,
+            owned: &owned,
+            workspace: Some(&SessionWorkspace::Own),
+            request: None,
+            sandbox: None,
+            now_unix_ms: now_unix_ms(),
+        };
+        let new = self.create_session(&rows, || {
+            NewSession::create(
+                self.open_log()?,
+                id.clone(),
+                SessionState::Queued,
+                input.to_owned(),
+                &prepared.model,
+                PLACEMENT,
+                std::path::Path::new("/"),
+            )
+        })?;
         let live = LiveSession::new(&id, user, 0);
         self.enqueue_run(live, prepared, |run, frontend| run.begin(frontend, new))?;
         Ok(id)
@@ -170,13 +180,21 @@ impl App {
                 Fault::failed(Code::NotFound, format!("there is no session `{id}`")).into(),
             );
         };
-        let new = Name::random("s").to_string();
-        self.log().fork(&info, &new, Some(events))?;
+        let new = NewSession::random_id();
         let owned = Owned {
             user: user.to_owned(),
             is_applied: false,
         };
-        self.owners.add_session(&new, &owned)?;
+        let workspace = self.owners.workspace(id)?;
+        let rows = SessionRows {
+            id: &new,
+            owned: &owned,
+            workspace: workspace.as_ref(),
+            request: None,
+            sandbox: None,
+            now_unix_ms: now_unix_ms(),
+        };
+        self.create_session(&rows, || Ok(self.log().fork(&info, &new, Some(events))?))?;
         Ok(new)
     }
 

@@ -204,6 +204,7 @@ impl App {
             owners,
             config,
         });
+        app.remove_rows_of_nothing()?;
         app.mark_interrupted()?;
         app.find_idle()
             .map_err(glovebox_session::Error::into_fault)?;

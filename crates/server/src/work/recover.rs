@@ -1,4 +1,4 @@
-//! After a server that was killed: every session says what happened to it.
+//! After a server that was killed: every session says what happened to it, and rows of what was never made go.
 
 use super::{App, worker};
 use glovebox_agent::{Ending, Event, SessionState};
@@ -11,6 +11,22 @@ const INTERRUPTED: &str = "the server ended while it worked; a message goes on w
 const NOT_BEGUN: &str = "the server ended before it began; a message begins it";
 
 impl App {
+    /// Removes rows of sessions and sandboxes that do not exist: they are written before what they are about.
+    pub(super) fn remove_rows_of_nothing(&self) -> Result<(), Fault> {
+        for (id, _) in self.owners.sessions()? {
+            if self.find(&id)?.is_none() {
+                self.owners.remove_session(&id)?;
+            }
+        }
+        let there = self.config.registry.list()?;
+        for (name, _) in self.owners.sandboxes()? {
+            if !there.iter().any(|entry| entry.name.as_str() == name) {
+                self.owners.remove_sandbox(&name)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sessions of this server that nobody works on, although they say that somebody does, get an end.
     pub(super) fn mark_interrupted(&self) -> Result<(), Fault> {
         for (id, _) in self.owners.sessions()? {

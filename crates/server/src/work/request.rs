@@ -5,12 +5,12 @@ use super::live::{Heard, LiveSession};
 use super::worker::{Beginning, Job};
 use super::{App, HostRights, QueuedWork};
 use crate::config::ServerConfig;
-use crate::store::{Owned, WorkspaceChoice};
+use crate::store::{Owned, RequestKey, SessionRows, WorkspaceChoice};
 use glovebox_agent::{Placement, SessionState};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
 use glovebox_session::Error;
-use glovebox_session::agent::{EarlierSession, NewSession, find_model};
+use glovebox_session::agent::{AgentWorkplace, EarlierSession, NewSession, find_model};
 use glovebox_session::host::now_unix_ms;
 use glovebox_session::work::{lay_local, lay_toolset, unknown_toolset};
 use glovebox_settings::units::{Count, Span};
@@ -148,6 +148,7 @@ impl App {
         user: &str,
         request: &TaskRequest,
         host_rights: HostRights,
+        key: Option<&RequestKey>,
     ) -> Result<String, Error> {
         request.check()?;
         if let Some(id) = &request.session_id {
@@ -158,6 +159,9 @@ impl App {
                 ));
             }
             self.say(id, &request.task, request.limits, request.ask, host_rights)?;
+            if let Some(key) = key {
+                self.owners.add_request(user, key, id, now_unix_ms())?;
+            }
             return Ok(id.clone());
         }
         self.refuse_when_full(user)?;
@@ -176,31 +180,30 @@ impl App {
         {
             self.check_choice(choice, None)?;
         }
-        let new = NewSession::create(
-            self.open_log()?,
-            SessionState::Queued,
-            request.task.clone(),
-            &model,
-            self.config.placement.as_str(),
-            workspace.dir(),
-        )?;
-        let id = new.id.clone();
         let owned = Owned {
             user: user.to_owned(),
             is_applied: request.apply,
         };
-        let added = self.owners.add_session(&id, &owned);
-        let added = added.and_then(|()| match &request.workspace {
-            Some(choice) => self.owners.set_workspace(&id, choice),
-            None => Ok(()),
-        });
-        if let Err(fault) = added {
-            // Without an owner nobody could ever reach it, and without its workspace changes could go anywhere.
-            drop(new);
-            let _ = self.log().delete(&id);
-            let _ = self.owners.remove_session(&id);
-            return Err(fault.into());
-        }
+        let id = NewSession::random_id();
+        let rows = SessionRows {
+            id: &id,
+            owned: &owned,
+            workspace: Some(&self.beginning_of(request.workspace.as_ref())),
+            request: key,
+            sandbox: None,
+            now_unix_ms: now_unix_ms(),
+        };
+        let new = self.create_session(&rows, || {
+            NewSession::create(
+                self.open_log()?,
+                id.clone(),
+                SessionState::Queued,
+                request.task.clone(),
+                &model,
+                self.config.placement.as_str(),
+                workspace.dir(),
+            )
+        })?;
         self.enqueue(QueuedWork::Agent(Box::new(Job {
             live: LiveSession::new(&id, user, 0),
             owned,
@@ -216,6 +219,23 @@ impl App {
             host_rights,
         })));
         Ok(id)
+    }
+
+    /// Writes the rows of a session, then the session itself by `create`. Whatever ends the server in between leaves
+    /// rows without a session, which its next start removes; never a session without rows.
+    pub(super) fn create_session<T>(
+        &self,
+        rows: &SessionRows<'_>,
+        create: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.owners.add_session(rows)?;
+        create().inspect_err(|_| {
+            // What cannot be removed now, on a full disk, is removed by the next start.
+            let _ = self.owners.remove_session(rows.id);
+            if let Some(name) = rows.sandbox {
+                let _ = self.owners.remove_sandbox(name);
+            }
+        })
     }
 
     /// Says something to a session: now if it works, else it goes on with that.
@@ -367,21 +387,32 @@ impl App {
             return Err(Fault::failed(Code::SandboxNotFound, "its sandbox is gone").into());
         };
         let from = parse_name(sandbox)?;
-        let (name, new) = (Name::random("agent"), Name::random("s").to_string());
-        self.config.registry.fork(&from, &name, checkpoint)?;
-        let log = self.log();
-        log.fork(&info, &new, None)?;
-        log.set_sandbox(&new, Some(name.as_str()))?;
-        drop(log);
+        let (name, new) = (AgentWorkplace::random_name(), NewSession::random_id());
         let owned = Owned {
             user: user.to_owned(),
             is_applied: false,
         };
-        self.owners.add_session(&new, &owned)?;
-        if let Some(choice) = self.owners.workspace(id)? {
-            self.owners.set_workspace(&new, &choice)?;
-        }
-        self.owners.add_sandbox(name.as_str(), user)?;
+        let workspace = self.owners.workspace(id)?;
+        let rows = SessionRows {
+            id: &new,
+            owned: &owned,
+            workspace: workspace.as_ref(),
+            request: None,
+            sandbox: Some(name.as_str()),
+            now_unix_ms: now_unix_ms(),
+        };
+        self.create_session(&rows, || {
+            self.config.registry.fork(&from, &name, checkpoint)?;
+            let log = self.log();
+            let copied = log.fork(&info, &new, None);
+            let copied = copied.and_then(|()| log.set_sandbox(&new, Some(name.as_str())));
+            copied.inspect_err(|_| {
+                // The fault that led here is the one to tell; a session without its sandbox is of no use.
+                let _ = log.delete(&new);
+                let _ = self.config.registry.kill(&name);
+            })?;
+            Ok(())
+        })?;
         Ok(new)
     }
 
@@ -407,18 +438,6 @@ impl App {
         }
         self.release_workspace(&info.project);
         Ok(self.owners.remove_session(id)?)
-    }
-
-    /// Remembers what a request has made.
-    pub(crate) fn remember_request(
-        &self,
-        user: &str,
-        key: &str,
-        digest: blake3::Hash,
-        id: &str,
-    ) -> Result<(), Fault> {
-        self.owners
-            .add_request(user, key, digest, id, now_unix_ms())
     }
 }
 

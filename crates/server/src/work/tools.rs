@@ -115,15 +115,20 @@ impl App {
         let _place = self.take_start_place(user, &settings)?;
         let workspace = self.workspace_for(user, None)?;
         let begun = Instant::now();
-        let target = WorkTarget::New(NewSandbox {
-            name: NewName::Random(prefix),
-            lease_ms: Some(LEASE_MS),
-        });
+        let name = Name::random(prefix);
+        let target = || {
+            WorkTarget::New(NewSandbox {
+                name: NewName::Given(&name),
+                lease_ms: Some(LEASE_MS),
+            })
+        };
         let caller = self.unheard_caller();
         let backend = settings.backend.value.as_str();
         let span = log::start_span(backend);
         let opened = span.in_scope(|| {
-            self.with_room(|| WorkSession::open(&caller, &settings, workspace.dir(), target))
+            self.start_owned(user, &name, || {
+                WorkSession::open(&caller, &settings, workspace.dir(), target())
+            })
         });
         let work = opened.inspect_err(|error| {
             log::mark_failed(&span, error.clone().into_fault().code.as_str());
@@ -136,17 +141,26 @@ impl App {
         self.metrics.operation("start", backend, begun.elapsed());
         let tools = work.permitted_tools(&settings)?;
         let took_ms = log::millis(begun.elapsed());
-        info!(
-            sandbox = work.sandbox().info().name.as_str(),
-            user, took_ms, "sandbox started"
-        );
-        let name = work.sandbox().info().name.clone();
-        self.owners.add_sandbox(name.as_str(), user)?;
+        info!(sandbox = name.as_str(), user, took_ms, "sandbox started");
         self.accounting.network.watch(&name, user, None);
         let sandbox = Arc::new(OpenSandbox { work, tools });
         self.sandboxes.add(name.clone(), &sandbox);
         self.idle.touch(&name);
         Ok((name, sandbox))
+    }
+
+    /// Writes down whose a sandbox is, then starts it. Whatever ends the server in between leaves a row without a
+    /// sandbox, which its next start removes; never a sandbox that nobody sees and that never idles.
+    pub(super) fn start_owned<T>(
+        &self,
+        user: &str,
+        name: &Name,
+        start: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.owners.add_sandbox(name.as_str(), user)?;
+        self.with_room(start).inspect_err(|_| {
+            let _ = self.owners.remove_sandbox(name.as_str());
+        })
     }
 
     /// A sandbox that is connected to and answers.

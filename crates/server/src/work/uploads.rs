@@ -10,7 +10,7 @@
 use super::App;
 use super::places::{NoPlace, Place, Places};
 use super::workspaces::NewWorkspace;
-use crate::store::{Upload, WorkspaceChoice};
+use crate::store::{SessionWorkspace, Upload, WorkspaceChoice};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
 use glovebox_session::Error;
@@ -228,7 +228,7 @@ impl App {
 
     /// Whether a session or a sandbox works over it.
     pub(crate) fn is_upload_used(&self, id: &str) -> Result<bool, Error> {
-        let choice = WorkspaceChoice::Upload(id.to_owned());
+        let choice = SessionWorkspace::Chosen(WorkspaceChoice::Upload(id.to_owned()));
         let workspaces = self.owners.workspaces()?;
         if workspaces.values().any(|one| *one == choice) {
             return Ok(true);

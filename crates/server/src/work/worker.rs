@@ -1,10 +1,10 @@
 //! One session's work, from its sandbox to the end of its events, on a thread of its own.
 
-use super::{App, HostRights};
 use super::frontend::EventFrontend;
 use super::live::LiveSession;
 use super::resources::{Resources, StartPlace};
 use super::session_calls::SessionCalls;
+use super::{App, HostRights};
 use crate::log::{mark_failed, millis, start_span};
 use crate::store::Owned;
 use glovebox_agent::{Ending, Event, Log, Message, Placement, RunOutcome, SessionState};
@@ -159,7 +159,7 @@ impl Worker<'_> {
             is_yes: !self.frontend.has_user,
             is_kept: false,
         };
-        let (mut place, is_new) = self.open_place(&run, &beginning, warm)?;
+        let (mut place, is_new) = self.open_place(&owned.user, &run, &beginning, warm)?;
         let mut session = match self.begin(&run, &mut place, beginning, is_new) {
             Ok(session) => session,
             Err(error) => {
@@ -198,6 +198,7 @@ impl Worker<'_> {
     /// The sandbox, or where else the tools work; and whether it was made now.
     fn open_place(
         &self,
+        user: &str,
         run: &AgentRun<'_>,
         beginning: &Beginning,
         warm: Option<WarmSandbox>,
@@ -208,7 +209,7 @@ impl Worker<'_> {
             Placement::Sandbox => start_span(backend),
             Placement::Local => Span::none(),
         };
-        let found = span.in_scope(|| self.find_place(run, beginning, warm));
+        let found = span.in_scope(|| self.find_place(user, run, beginning, warm));
         let (opened, is_warm) = found.inspect_err(|error| {
             mark_failed(&span, error.clone().into_fault().code.as_str());
         })?;
@@ -243,6 +244,7 @@ impl Worker<'_> {
     /// That, and whether it had waited for this session.
     fn find_place(
         &self,
+        user: &str,
         run: &AgentRun<'_>,
         beginning: &Beginning,
         warm: Option<WarmSandbox>,
@@ -253,15 +255,23 @@ impl Worker<'_> {
         {
             return Ok(((place, true), true));
         }
-        let opened = self.app.with_room(|| match beginning {
-            Beginning::New(_) => {
-                let placement = self.app.config.placement;
-                AgentWorkplace::open(&caller, run.settings, run.project, placement, None)
-                    .map(|place| (place, true))
+        let place = match (beginning, self.app.config.placement) {
+            (Beginning::Again { earlier, .. }, _) => {
+                let reopen = || earlier.reopen_place(&caller, run.settings);
+                return Ok((self.app.with_room(reopen)?, false));
             }
-            Beginning::Again { earlier, .. } => earlier.reopen_place(&caller, run.settings),
-        })?;
-        Ok((opened, false))
+            (Beginning::New(_), Placement::Sandbox) => {
+                let name = AgentWorkplace::random_name();
+                self.app.start_owned(user, &name, || {
+                    AgentWorkplace::open_leased(&caller, run.settings, run.project, &name)
+                })?
+            }
+            (Beginning::New(_), Placement::Local) => {
+                let placement = Placement::Local;
+                AgentWorkplace::open(&caller, run.settings, run.project, placement, None)?
+            }
+        };
+        Ok(((place, true), false))
     }
 
     fn begin(

@@ -5,7 +5,7 @@
 //! its own is removed with the last session and the last sandbox over it.
 
 use super::{App, TaskRequest};
-use crate::store::WorkspaceChoice;
+use crate::store::{SessionWorkspace, WorkspaceChoice};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
 use glovebox_session::Error;
@@ -15,6 +15,9 @@ use glovebox_settings::SourceDir;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Advice where changes are not taken over.
+const INSTEAD_OF_APPLY: &str = "take the changes along as a patch, GET /api/sessions/{id}/diff, or all files, GET \
+                                /api/sessions/{id}/workspace";
 /// Where the sandbox that tries whether sandboxes work has its project.
 const PROBE: &str = "probe";
 
@@ -96,6 +99,15 @@ impl App {
         })
     }
 
+    /// Returns what the workspace of a new session begins with.
+    pub(super) fn beginning_of(&self, choice: Option<&WorkspaceChoice>) -> SessionWorkspace {
+        match (choice, &self.config.project) {
+            (Some(choice), _) => SessionWorkspace::Chosen(choice.clone()),
+            (None, Some(_)) => SessionWorkspace::Project,
+            (None, None) => SessionWorkspace::Own,
+        }
+    }
+
     /// What a new session or sandbox of `user` works over.
     pub(super) fn workspace_for(
         &self,
@@ -152,25 +164,36 @@ impl App {
     ///
     /// # Errors
     /// `read-only` for an upload and for a source that takes none; `permission-denied` for a source that the operator
-    /// names no longer.
+    /// names no longer, and where no row says what the session began with.
     pub(crate) fn check_apply(&self, id: &str) -> Result<(), Fault> {
-        match self.owners.workspace(id)? {
-            None => Ok(()),
-            Some(choice) => {
-                let began = self.find(id)?.map(|info| info.project);
-                self.check_choice(&choice, began.as_deref())
+        let began = self.find(id)?.map(|info| info.project);
+        self.check_workspace(self.owners.workspace(id)?.as_ref(), began.as_deref())
+    }
+
+    /// Refuses the same by the row of a session that works over the directory `began`.
+    pub(crate) fn check_workspace(
+        &self,
+        workspace: Option<&SessionWorkspace>,
+        began: Option<&Path>,
+    ) -> Result<(), Fault> {
+        match workspace {
+            Some(SessionWorkspace::Project | SessionWorkspace::Own) => Ok(()),
+            Some(SessionWorkspace::Chosen(choice)) => self.check_choice(choice, began),
+            None => {
+                let message = "nothing says what the workspace of this session began with, so it takes no changes \
+                               back";
+                Err(Fault::refused(Code::PermissionDenied, message).remedy(INSTEAD_OF_APPLY))
             }
         }
     }
 
-    /// The same for what a session is to begin with; `began` is the directory of one that has begun.
+    /// Refuses the same for a choice; `began` is the directory of a session that has begun.
     pub(crate) fn check_choice(
         &self,
         choice: &WorkspaceChoice,
         began: Option<&Path>,
     ) -> Result<(), Fault> {
-        let instead = "take the changes along as a patch, GET /api/sessions/{id}/diff, or all files, GET \
-                       /api/sessions/{id}/workspace";
+        let instead = INSTEAD_OF_APPLY;
         let name = match choice {
             WorkspaceChoice::Source(name) => name,
             WorkspaceChoice::Upload(_) => {

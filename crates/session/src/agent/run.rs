@@ -117,19 +117,24 @@ pub struct NewSession {
 }
 
 impl NewSession {
-    /// Writes down a session that is to work on `task`.
+    /// Draws the name of a session that is not written down yet.
+    pub fn random_id() -> String {
+        Name::random("s").to_string()
+    }
+
+    /// Writes down the session `id`, which is to work on `task`.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn create(
         log: Log,
+        id: String,
         state: SessionState,
         task: String,
         model: &ModelConfig,
         placement: &str,
         project: &Path,
     ) -> Result<Self, Error> {
-        let id = Name::random("s").to_string();
         let task = model.secrets.clean(task);
         let lock = log.lock(&id)?;
         log.create(&SessionInfo {

@@ -78,6 +78,30 @@ impl AgentWorkplace {
         Ok(Self::on(work))
     }
 
+    /// Starts a sandbox of this name, which stops when no agent has used it for a while.
+    ///
+    /// # Errors
+    /// As [`WorkSession::open`].
+    pub fn open_leased(
+        caller: &WorkContext<'_>,
+        settings: &Settings,
+        project: &Path,
+        name: &Name,
+    ) -> Result<Self, Error> {
+        let target = WorkTarget::New(NewSandbox {
+            name: NewName::Given(name),
+            lease_ms: Some(LEASE_MS),
+        });
+        Ok(Self::on(WorkSession::open(
+            caller, settings, project, target,
+        )?))
+    }
+
+    /// Draws a name for [`Self::open_leased`].
+    pub fn random_name() -> Name {
+        Name::random(PREFIX)
+    }
+
     /// Takes over a sandbox that was started ahead; `None` when it is not what the work needs.
     ///
     /// # Errors

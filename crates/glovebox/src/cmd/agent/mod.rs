@@ -155,7 +155,8 @@ impl Work<'_> {
         let log = open_log(self.cx, self.run.settings)?;
         let (model, project) = (self.run.model, self.run.project);
         let placement = place.work.placement().as_str();
-        let new = NewSession::create(log, SessionState::Running, task, model, placement, project)?;
+        let (id, state) = (NewSession::random_id(), SessionState::Running);
+        let new = NewSession::create(log, id, state, task, model, placement, project)?;
         let session = self.run.begin(place, &self.terminal, new)?;
         self.banner(place, &session.id);
         Ok(session)

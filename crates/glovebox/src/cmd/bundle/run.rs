@@ -192,6 +192,7 @@ impl Work<'_> {
             let model = self.run.model;
             let new = NewSession::create(
                 log,
+                NewSession::random_id(),
                 SessionState::Running,
                 input,
                 model,
