@@ -247,3 +247,42 @@ fn rows_of_what_was_never_made_go_with_the_next_start() {
     let said = refused.expect_code(1).err();
     assert!(said.contains("made by another version"), "{said}");
 }
+
+/// Starts a sandbox, runs a command in it and stops it, so that its caches are kept. Returns what the command said.
+fn in_new_sandbox(person: &Person, client: &Client, command: &str) -> String {
+    let made = client.post("/api/sandboxes", &json!({})).expect(201).json();
+    let name = made["id"].as_str().unwrap();
+    let call = json!({ "tool": "Bash", "arguments": { "command": command } });
+    let called = client.post(&format!("/api/sandboxes/{name}/call"), &call);
+    let text = called.expect(200).json()["text"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    person.line(&format!("stop {name}")).run().expect_code(0);
+    text
+}
+
+#[test]
+fn caches_and_build_output_of_one_user_are_no_others() {
+    let person = Person::myself();
+    person.write("project/Cargo.toml", "[package]\nname = \"p\"\n");
+    person.write("project/.gitignore", "/target\n");
+    let made = person.program("git").args(["init", "-q"]).status().unwrap();
+    assert!(made.success());
+    let server = Server::start(&person, "--project . --cache");
+    let [ann, bob] = ["ann", "bob"].map(|name| server.client(&token(&person, name)));
+    let plant = "set -e; mkdir -p target/debug ~/.npm/_cacache; \
+                 echo planted | tee target/debug/x ~/.npm/_cacache/x";
+    assert!(in_new_sandbox(&person, &ann, plant).contains("planted"));
+    let look = "cat target/debug/x ~/.npm/_cacache/x";
+    let seen = in_new_sandbox(&person, &bob, look);
+    assert!(!seen.contains("planted"), "{seen}");
+    // Her own are there again.
+    let seen = in_new_sandbox(&person, &ann, look);
+    assert_eq!(seen.matches("planted").count(), 2, "{seen}");
+    // And the machine's user has neither.
+    let ran = person
+        .script("run -q --cache --apply never", &format!("{look}; true"))
+        .run();
+    assert!(!ran.out().contains("planted"), "{ran}");
+}

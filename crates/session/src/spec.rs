@@ -181,6 +181,10 @@ pub fn resolve_spec(
         cwd,
         guest_dir: settings.guest_dir.value.clone(),
         start_ms: settings.start_timeout.value.0.unwrap_or(DEFAULT_START_MS),
+        cache_owner: settings
+            .cache_owner
+            .clone()
+            .filter(|_| cache_project.is_some()),
         cache_project,
         certificates: if secrets.is_empty() {
             Vec::new()

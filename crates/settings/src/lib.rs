@@ -175,6 +175,8 @@ pub struct Settings {
     pub state: SourcedValue<Option<PathBuf>>,
     /// MCP servers whose tools an agent has.
     pub servers: Vec<SourcedValue<McpServer>>,
+    /// The user of a server for whom sandboxes keep caches. No file and no flag sets it.
+    pub cache_owner: Option<String>,
     /// The server of `serve` itself.
     pub serve: Serve,
     /// Directories that tasks of `serve` may name.
@@ -216,6 +218,7 @@ impl Default for Settings {
             max_sandboxes: SourcedValue::default(Count(Some(64))),
             state: SourcedValue::default(None),
             servers: Vec::new(),
+            cache_owner: None,
             serve: Serve::default(),
             sources: Vec::new(),
             tools: Tools::default(),

@@ -64,12 +64,17 @@ fn shown(caches: &[ProjectCache]) -> String {
 
 fn project_words(cache: &ProjectCache) -> String {
     let path = cache.project.as_deref().unwrap_or(&cache.path);
-    render::escape_text(&path.display().to_string())
+    let path = render::escape_text(&path.display().to_string());
+    match &cache.owner {
+        Some(owner) => format!("{path} (of {})", render::escape_text(owner)),
+        None => path,
+    }
 }
 
 fn in_json(cache: &ProjectCache) -> Value {
     json!({
         "project": cache.project.as_ref().map(|path| path.display().to_string()),
+        "owner": cache.owner,
         "path": cache.path.display().to_string(),
         "bytes": cache.bytes,
         "used_unix_ms": cache.used_unix_ms,

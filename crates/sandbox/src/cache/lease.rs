@@ -1,7 +1,9 @@
 //! The caches of a project in the hands of one sandbox.
 
 use super::build_output::{self, BuildOutputChange};
-use super::store::{self, CacheLayer, Index, MAX_BYTES, MAX_PROJECT_BYTES, USERS, WRITER};
+use super::store::{
+    self, CacheLayer, Index, MAX_BYTES, MAX_OWNER_BYTES, MAX_PROJECT_BYTES, USERS, WRITER,
+};
 use super::{merge, sources};
 use crate::report::CacheKeeping;
 use crate::spec::amount::size;
@@ -13,6 +15,7 @@ use glovebox_jail::usage::{TreeUsage, measure};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -51,9 +54,10 @@ impl CacheLease {
         else {
             return Ok(None);
         };
-        let dir = store::project_dir(layout, project);
+        let owner = spec.cache_owner.as_deref();
+        let dir = store::project_dir(layout, project, owner);
         for _ in 0..TURNS {
-            if let Some(mut lease) = Self::try_take(&dir, project)? {
+            if let Some(mut lease) = Self::try_take(&dir, project, owner)? {
                 lease.begin(layout, spec, sandbox_dir)?;
                 return Ok(Some(lease));
             }
@@ -68,7 +72,7 @@ impl CacheLease {
         .retryable())
     }
 
-    fn try_take(dir: &Path, project: &Path) -> Result<Option<Self>, Fault> {
+    fn try_take(dir: &Path, project: &Path, owner: Option<&str>) -> Result<Option<Self>, Fault> {
         let broken = |errno| fault::io("lock", dir, errno);
         store::make_dir(dir)?;
         let [writer, users] = [WRITER, USERS].map(|name| store::open_lock(dir, name));
@@ -84,7 +88,7 @@ impl CacheLease {
         if !store::is_in_place(&users, dir, USERS) || !store::is_in_place(&writer, dir, WRITER) {
             return Ok(None);
         }
-        let index = store::read(dir)?.unwrap_or_else(|| Index::new(project));
+        let index = store::read(dir)?.unwrap_or_else(|| Index::new(project, owner));
         Ok(Some(Self {
             dir: dir.to_owned(),
             users,
@@ -313,12 +317,12 @@ fn tidy(
     mut index: Index,
     build_output: Option<&str>,
 ) -> Result<(), Fault> {
-    if index.bytes() > MAX_PROJECT_BYTES {
+    if index.bytes() > index.max_bytes() {
         // Build output is made again without a network, so it goes first.
         if let Some(name) = build_output {
             build_output::take_out(dir, name, &mut index.layers, usize::MAX);
         }
-        if index.bytes() > MAX_PROJECT_BYTES {
+        if index.bytes() > index.max_bytes() {
             index.layers.clear();
         }
         store::write(dir, &index)?;
@@ -347,18 +351,40 @@ fn drop_excess(layout: &Layout, own: &Path) -> Result<(), Fault> {
         })
         .collect();
     all.sort_by_key(|(dir, index)| (dir != own, std::cmp::Reverse(index.used_unix_ms)));
-    let mut bytes = 0_u64;
-    for (position, (dir, index)) in all.iter().enumerate() {
-        bytes = bytes.saturating_add(index.bytes());
-        if position == 0 || bytes <= MAX_BYTES {
-            continue;
-        }
+    for dir in too_many(&all, MAX_BYTES, MAX_OWNER_BYTES) {
         // One that is in use stays until the next time.
         if let Some(_locks) = store::lock_alone(dir)? {
             store::discard(layout, dir);
         }
     }
     Ok(())
+}
+
+/// Returns the directories beyond `max` bytes, or beyond `max_of_owner` of one user of a server. `all` are sorted: the
+/// first one always stays, the last one goes first.
+fn too_many(all: &[(PathBuf, Index)], max: u64, max_of_owner: u64) -> Vec<&Path> {
+    let mut bytes = 0_u64;
+    let mut of_owners: HashMap<&str, u64> = HashMap::new();
+    let mut found = Vec::new();
+    for (position, (dir, index)) in all.iter().enumerate() {
+        let own = index.bytes();
+        let of_owner = index.owner.as_deref().map_or(0, |owner| {
+            let sum = of_owners.entry(owner).or_default();
+            *sum = sum.saturating_add(own);
+            *sum
+        });
+        let is_first = position == 0;
+        if !is_first && of_owner > max_of_owner {
+            // It goes for its owner's sake, and takes no room from others.
+            found.push(dir.as_path());
+            continue;
+        }
+        bytes = bytes.saturating_add(own);
+        if !is_first && bytes > max {
+            found.push(dir.as_path());
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -469,7 +495,7 @@ mod tests {
         let site = LeaseFixture::new();
         let spec = site.spec("one");
         site.keep(site.take(&spec), &spec, "a");
-        let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap());
+        let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap(), None);
         fs::create_dir_all(dir.join("half/npm")).unwrap();
         assert_eq!(site.names(&spec), ["a"]);
         let lease = site.take(&spec);
@@ -486,7 +512,7 @@ mod tests {
         let site = LeaseFixture::new();
         let spec = site.spec("one");
         site.keep(site.take(&spec), &spec, "a");
-        let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap());
+        let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap(), None);
         let mut index = store::read(&dir).unwrap().unwrap();
         index.layers[0].bytes = MAX_PROJECT_BYTES;
         store::write(&dir, &index).unwrap();
@@ -502,7 +528,7 @@ mod tests {
         for (project, used_unix_ms) in [("old", 1), ("older", 0), ("used", 2)] {
             let spec = site.spec(project);
             site.keep(site.take(&spec), &spec, "a");
-            let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap());
+            let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap(), None);
             let mut index = store::read(&dir).unwrap().unwrap();
             index.used_unix_ms = used_unix_ms;
             index.layers[0].bytes = MAX_BYTES / 3 + 1;
@@ -514,5 +540,63 @@ mod tests {
             assert_eq!(site.names(&site.spec(project)), ["a"], "{project}");
         }
         assert!(site.names(&site.spec("older")).is_empty());
+    }
+
+    #[test]
+    fn caches_of_users_are_apart_from_each_other_and_from_the_machines() {
+        let site = LeaseFixture::new();
+        let spec = |owner: Option<&str>| SandboxSpec {
+            cache_owner: owner.map(str::to_owned),
+            ..site.spec("p")
+        };
+        let take = |owner| {
+            let lease = CacheLease::take(&site.layout, &spec(owner), site.temp.path());
+            lease.unwrap().unwrap()
+        };
+        let owners = [None, Some("ann"), Some("bob")];
+        // Nobody waits for another's lock, and nobody can tell that it is held.
+        let leases = owners.map(take);
+        for lease in &leases {
+            assert!(lease.writer.is_some());
+        }
+        for (lease, owner) in leases.into_iter().zip(owners) {
+            site.keep(lease, &spec(owner), owner.unwrap_or("machine"));
+        }
+        for owner in owners {
+            let frozen = take(owner).frozen();
+            assert_eq!(frozen.len(), 1, "{owner:?}");
+            assert!(frozen[0].path.join(owner.unwrap_or("machine")).exists());
+        }
+    }
+
+    #[test]
+    fn a_user_who_keeps_much_evicts_himself() {
+        let index = |owner: Option<&str>, bytes: u64| {
+            let mut index = Index::new(Path::new("/p"), owner);
+            index.layers.push(CacheLayer {
+                id: "l".to_owned(),
+                first_id: None,
+                bytes,
+                names: Vec::new(),
+                kept_unix_ms: 0,
+                sources: Vec::new(),
+            });
+            index
+        };
+        // The newest first: of 5 that one owner may have, in all 20.
+        let all = [
+            ("ann-1", index(Some("ann"), 4)),
+            ("ann-2", index(Some("ann"), 4)),
+            ("bob", index(Some("bob"), 5)),
+            ("machine", index(None, 11)),
+            ("old", index(Some("cleo"), 1)),
+        ]
+        .map(|(name, index)| (PathBuf::from(name), index));
+        assert_eq!(
+            too_many(&all, 20, 5),
+            [Path::new("ann-2"), Path::new("old")]
+        );
+        assert_eq!(too_many(&all, 21, 5), [Path::new("ann-2")]);
+        assert_eq!(too_many(&all[3..], 5, 5), [Path::new("old")]);
     }
 }

@@ -23,6 +23,9 @@ pub(crate) const MAX_BYTES: u64 = 20 << 30;
 /// Most bytes of the caches of one project. A project with more begins anew.
 pub(crate) const MAX_PROJECT_BYTES: u64 = 10 << 30;
 
+/// Most bytes of the caches of one user of a server, so that what he writes evicts no other's.
+pub(crate) const MAX_OWNER_BYTES: u64 = 5 << 30;
+
 const VERSION: u32 = 1;
 const FILE: &str = "cache.json";
 /// Held by the one sandbox that adds to the caches.
@@ -38,6 +41,9 @@ pub(crate) struct Index {
     /// The project's directory.
     #[serde(with = "json_path")]
     pub(crate) project: PathBuf,
+    /// The user of a server that they belong to; `None` for the user of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
     /// When a sandbox that adds to them began or ended last, in milliseconds since the epoch.
     pub(crate) used_unix_ms: u64,
     /// Newest first.
@@ -65,12 +71,21 @@ pub(crate) struct CacheLayer {
 }
 
 impl Index {
-    pub(crate) fn new(project: &Path) -> Self {
+    pub(crate) fn new(project: &Path, owner: Option<&str>) -> Self {
         Self {
             version: VERSION,
             project: project.to_owned(),
+            owner: owner.map(str::to_owned),
             used_unix_ms: now_ms(),
             layers: Vec::new(),
+        }
+    }
+
+    /// Returns the most that these caches may take.
+    pub(crate) const fn max_bytes(&self) -> u64 {
+        match self.owner {
+            Some(_) => MAX_OWNER_BYTES,
+            None => MAX_PROJECT_BYTES,
         }
     }
 
@@ -87,9 +102,22 @@ pub(crate) fn now_ms() -> u64 {
         .map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The directory of a project's caches.
-pub(crate) fn project_dir(layout: &Layout, project: &Path) -> PathBuf {
-    let digest = blake3::hash(project.as_os_str().as_bytes());
+/// Domain of the digests that name directories of users of a server.
+const OWNER_CONTEXT: &str = "glovebox 2026-11 package caches of a user and a project";
+
+/// Returns the directory of a project's caches, for the user of this machine or one user of a server.
+pub(crate) fn project_dir(layout: &Layout, project: &Path, owner: Option<&str>) -> PathBuf {
+    let project = project.as_os_str().as_bytes();
+    let digest = match owner {
+        None => blake3::hash(project),
+        Some(owner) => {
+            // A domain of its own and the length first: no other pair and no project alone has this digest.
+            let mut hasher = blake3::Hasher::new_derive_key(OWNER_CONTEXT);
+            hasher.update(&(owner.len() as u64).to_le_bytes());
+            hasher.update(owner.as_bytes());
+            hasher.update(project).finalize()
+        }
+    };
     layout.caches().join(&digest.to_hex()[..32])
 }
 

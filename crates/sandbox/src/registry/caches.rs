@@ -14,6 +14,8 @@ pub struct ProjectCache {
     /// The project's directory. `None` when what is written about them cannot be read.
     #[serde(with = "json_path::option")]
     pub project: Option<PathBuf>,
+    /// The user of a server that they belong to; `None` for the user of this machine.
+    pub owner: Option<String>,
     /// Where they lie.
     #[serde(with = "json_path")]
     pub path: PathBuf,
@@ -50,6 +52,7 @@ impl Registry {
                         bytes: index.bytes(),
                         used_unix_ms: index.used_unix_ms,
                         project: Some(index.project),
+                        owner: index.owner,
                         path,
                         names,
                         is_in_use,
@@ -57,6 +60,7 @@ impl Registry {
                 }
                 Err(_) => ProjectCache {
                     project: None,
+                    owner: None,
                     path,
                     bytes: 0,
                     used_unix_ms: 0,

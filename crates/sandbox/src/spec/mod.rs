@@ -81,6 +81,10 @@ pub struct SandboxSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub cache_project: Option<PathBuf>,
+    /// The user of a server whose caches these are: caches of one project are apart for each user. `None` for the user
+    /// of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_owner: Option<String>,
     /// What it may reach, where its network is [`Net::Egress`].
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub egress: Policy,
@@ -131,6 +135,7 @@ impl SandboxSpec {
             lease_ms: None,
             parent: None,
             cache_project: None,
+            cache_owner: None,
             egress: Policy::default(),
             secrets: Vec::new(),
             certificates: Vec::new(),

@@ -25,7 +25,9 @@ pub(super) fn open(config: &ServerConfig) -> Result<Option<WarmPool>, Fault> {
         return Ok(None);
     }
     let settings = lay_session(config, None, TaskLimits::default());
-    let settings = settings.map_err(glovebox_session::Error::into_fault)?;
+    let mut settings = settings.map_err(glovebox_session::Error::into_fault)?;
+    // They are started for nobody yet, so they keep no caches; neither do the sessions that take them.
+    settings.cache.value = false;
     let caller = WorkContext {
         host: &config.host,
         registry: &config.registry,

@@ -167,6 +167,8 @@ impl App {
         self.refuse_when_full(user)?;
         self.refuse_unready()?;
         let mut settings = self.session_settings(request.phase.as_deref(), request.limits)?;
+        let beginning = self.beginning_of(request.workspace.as_ref());
+        Self::lay_caches(&mut settings, user, Some(&beginning));
         self.choose_model(&mut settings, request.model.as_deref())?;
         let model = find_model(&self.config.host, &settings, None)?;
         // An upload that nobody has used for long does not go until the session is written down.
@@ -188,7 +190,7 @@ impl App {
         let rows = SessionRows {
             id: &id,
             owned: &owned,
-            workspace: Some(&self.beginning_of(request.workspace.as_ref())),
+            workspace: Some(&beginning),
             request: key,
             sandbox: None,
             now_unix_ms: now_unix_ms(),
@@ -273,6 +275,8 @@ impl App {
         }
         self.refuse_unready()?;
         let mut settings = self.session_settings(earlier.phase().as_deref(), limits)?;
+        let workspace = self.owners.workspace(id)?;
+        Self::lay_caches(&mut settings, &owned.user, workspace.as_ref());
         self.choose_model(&mut settings, Some(&earlier.info.model))?;
         let model = find_model(&self.config.host, &settings, Some(&earlier.info.model))?;
         let sandbox = earlier.info.sandbox.as_deref();

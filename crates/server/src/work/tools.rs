@@ -111,7 +111,8 @@ impl App {
                 ],
             ));
         }
-        let settings = self.session_settings(None, TaskLimits::default())?;
+        let mut settings = self.session_settings(None, TaskLimits::default())?;
+        Self::lay_caches(&mut settings, user, Some(&self.beginning_of(None)));
         let _place = self.take_start_place(user, &settings)?;
         let workspace = self.workspace_for(user, None)?;
         let begun = Instant::now();

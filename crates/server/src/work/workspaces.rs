@@ -11,7 +11,7 @@ use glovebox_sandbox::Name;
 use glovebox_session::Error;
 use glovebox_session::sync::project_of_named;
 use glovebox_session::work::WarmSandbox;
-use glovebox_settings::SourceDir;
+use glovebox_settings::{Settings, SourceDir};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -106,6 +106,19 @@ impl App {
             (None, Some(_)) => SessionWorkspace::Project,
             (None, None) => SessionWorkspace::Own,
         }
+    }
+
+    /// Keeps caches apart for the user. A session over a directory of its own keeps none: they would be of use to no
+    /// other session, and a sandbox of the pool, which is started for nobody yet, has the same settings.
+    pub(super) fn lay_caches(
+        settings: &mut Settings,
+        user: &str,
+        workspace: Option<&SessionWorkspace>,
+    ) {
+        if workspace == Some(&SessionWorkspace::Own) {
+            settings.cache.value = false;
+        }
+        settings.cache_owner = Some(user.to_owned());
     }
 
     /// What a new session or sandbox of `user` works over.
