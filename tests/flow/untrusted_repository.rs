@@ -467,3 +467,150 @@ fn own_git_dirs(person: &Person) -> usize {
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("glovebox-"))
         .count()
 }
+
+/// Entries that lead git out of the repository, or stop it: how each is made, and what the refusal
+/// names.
+const ODD_ENTRIES: &[(&str, &str)] = &[
+    (
+        "mv .git/refs ../refs && ln -s ../../refs .git/refs",
+        "refs is a symbolic link",
+    ),
+    (
+        "mv .git/objects ../objects && ln -s ../../objects .git/objects",
+        "objects is a symbolic link",
+    ),
+    (
+        "mkdir -p ../elsewhere && ln -s ../../../../elsewhere .git/refs/heads/box",
+        "box is a symbolic link",
+    ),
+    (
+        "rm -f .git/packed-refs && mkfifo .git/packed-refs",
+        "packed-refs is a FIFO",
+    ),
+    ("mkfifo .git/refs/heads/x", "x is a FIFO"),
+    (
+        "mkdir -p .git/objects/ab && mkfifo .git/objects/ab/cdef",
+        "cdef is a FIFO",
+    ),
+    ("rm .git/config && mkfifo .git/config", "config is a FIFO"),
+    ("mkfifo .git/shallow", "shallow is a FIFO"),
+];
+
+#[test]
+fn entries_that_lead_out_or_stop_git_are_refused_by_name() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        person
+            .script("exec box", "echo more >> src/x && git commit -qam inside")
+            .run()
+            .expect_code(0);
+        let reset = "rm -rf ../refs ../objects ../elsewhere && ";
+        for (make, named) in ODD_ENTRIES {
+            on_the_host(
+                person,
+                &person.project(),
+                &format!("{reset}{RESET} && {make}"),
+            );
+            for pull in ["pull box --branch box/fix", "pull box --commits box/fix"] {
+                let refused = person.line(pull).run();
+                assert!(refused.code != 0, "{pull}: {make}: {refused}");
+                assert!(refused.err().contains(named), "{pull}: {refused}");
+            }
+            let left = person.place().root().join("elsewhere");
+            let left = fs::read_dir(left).map_or(0, Iterator::count);
+            assert_eq!(left, 0, "{make}");
+        }
+        // The twin: the same without the entry.
+        on_the_host(person, &person.project(), &format!("{reset}{RESET}"));
+        person
+            .line("pull box --commits box/fix")
+            .run()
+            .expect_code(0);
+        person.line("kill box").run().expect_code(0);
+    });
+}
+
+/// A line of the reflog holds what the repository's author calls himself.
+#[test]
+fn links_among_the_logs_are_not_written_through() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        person
+            .script("exec box", "echo more >> src/x && git commit -qam inside")
+            .run()
+            .expect_code(0);
+        let target = person.write("marks/profile", "mine\n");
+        for (flag, link) in [
+            ("--branch", ".git/logs/refs/heads/box/fix"),
+            ("--commits", ".git/logs/refs/heads/box/fix"),
+            ("--commits", ".git/logs/refs/heads"),
+        ] {
+            let make = if link.ends_with("fix") {
+                format!(
+                    "mkdir -p .git/logs/refs/heads/box && ln -s {} {link}",
+                    target.display()
+                )
+            } else {
+                let heads = person.place().root().join("marks/heads/box");
+                format!(
+                    "rm -rf {link} && mkdir -p {0} && ln -sf {1} {0}/fix && ln -s {0}/.. {link}",
+                    heads.display(),
+                    target.display()
+                )
+            };
+            on_the_host(person, &person.project(), &format!("{RESET} && {make}"));
+            person
+                .line(&format!("pull box {flag} box/fix"))
+                .run()
+                .expect_code(0);
+            assert_eq!(
+                fs::read_to_string(&target).unwrap(),
+                "mine\n",
+                "{flag} {link}"
+            );
+            on_the_host(
+                person,
+                &person.project(),
+                "git rev-parse -q --verify box/fix",
+            );
+        }
+        person.line("kill box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn symbolic_references_move_no_other_branch() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        person
+            .script("exec box", "echo more >> src/x && git commit -qam inside")
+            .run()
+            .expect_code(0);
+        for target in ["main", "not-there"] {
+            let make = format!("git symbolic-ref refs/heads/box/fix refs/heads/{target}");
+            on_the_host(person, &person.project(), &format!("{RESET} && {make}"));
+            let before = on_the_host(person, &person.project(), "git rev-parse main");
+            for flag in ["--branch", "--commits"] {
+                let refused = person.line(&format!("pull box {flag} box/fix")).run();
+                assert!(refused.code != 0, "{flag} {target}: {refused}");
+            }
+            let after = on_the_host(person, &person.project(), "git rev-parse main");
+            assert_eq!(before, after, "{target}");
+            let made = person.project().join(".git/refs/heads/not-there");
+            assert!(!made.exists(), "{target}");
+        }
+        person.line("kill box").run().expect_code(0);
+    });
+}

@@ -106,6 +106,16 @@ pub fn take_commits(
     incoming.check(offer, &repository)?;
 
     let reference = format!("refs/heads/{branch}");
+    if own.is_symbolic(&reference)? {
+        return Err(Fault::refused(
+            Code::Conflict,
+            format!("the branch `{branch}` is a symbolic reference to another one"),
+        )
+        .remedy([
+            "choose another name with ".into(),
+            Setting::Commits.of("NAME"),
+        ]));
+    }
     let old = incoming.object(&reference)?;
     let commits = incoming.count(&offer.commit)?;
     let taken = |is_new| TakenCommits {
@@ -148,6 +158,7 @@ pub fn take_commits(
     let before = old.as_deref().unwrap_or(&zero);
     let mut update = own.command(&[
         "update-ref",
+        "--no-deref",
         "--create-reflog",
         "-m",
         LOG_MESSAGE,

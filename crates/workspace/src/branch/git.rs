@@ -7,15 +7,20 @@
 //! read by a git that does something. The user's own configuration counts where it says who the user is
 //! and which files to ignore.
 
+use super::layout;
 use super::repository::{Repository, cannot_make};
 use super::{complaint, failed};
 use crate::threads;
 use glovebox_proto::{Code, Fault, Setting};
+use rustix::process::Signal;
 use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 /// Settings of a file, in its order, with names in lower case.
 pub(super) type Config = Vec<(String, String)>;
@@ -63,6 +68,9 @@ const QUIET: [&str; 8] = [
     "credential.helper=",
 ];
 
+/// Time for one call of git. The longest is the check of a pack with a large history.
+const DEADLINE: Duration = Duration::from_mins(5);
+
 /// The host's git.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Git<'a> {
@@ -102,14 +110,31 @@ impl Git<'_> {
     }
 
     fn run(&self, command: &mut Command, input: &[u8]) -> Result<Output, Fault> {
-        let mut child = self.spawn(command.stdin(Stdio::piped()))?;
+        // A group of its own, so that what git starts ends with it.
+        let mut child = self.spawn(command.stdin(Stdio::piped()).process_group(0))?;
+        let group = rustix::process::Pid::from_child(&child);
         let stdin = child.stdin.take();
+        let (has_ended, ended) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             // One that answers without reading everything is free to. One whose input ends at once,
             // because there can be no thread for it, changes nothing.
             let fed = threads::start(scope, move || stdin.map(|mut stdin| stdin.write_all(input)));
+            let watch = threads::start(scope, move || {
+                let is_late = ended.recv_timeout(DEADLINE) == Err(RecvTimeoutError::Timeout);
+                if is_late {
+                    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                }
+                is_late
+            });
+            if watch.is_err() {
+                let _ = child.kill();
+            }
             let output = child.wait_with_output();
+            drop(has_ended);
             fed?;
+            if threads::end(watch?)? {
+                return Err(late(command));
+            }
             output.map_err(|error| failed("git did not answer", error.to_string().as_bytes()))
         })
     }
@@ -145,6 +170,21 @@ impl Git<'_> {
             .map(str::to_owned)
             .collect())
     }
+}
+
+/// The fault of a git that was ended at its deadline, which names the step.
+fn late(command: &Command) -> Fault {
+    let mut words = command.get_args().map(|word| word.to_string_lossy());
+    // Settings stand before the name of the command.
+    let step = words
+        .find(|word| word != "-c" && !word.contains('='))
+        .unwrap_or_default()
+        .into_owned();
+    let seconds = DEADLINE.as_secs();
+    failed(
+        &format!("`git {step}` was ended after {seconds} s"),
+        b"it did not come to an end",
+    )
 }
 
 /// Without the user's configuration and the machine's.
@@ -227,6 +267,10 @@ impl<'a> OwnGitDir<'a> {
             "shallow",
         ] {
             let real = repository.common_dir.join(name);
+            // A link among the logs would lead a line of the reflog to a file outside.
+            if name == "logs" && !layout::has_plain_logs(&repository.common_dir) {
+                continue;
+            }
             if real.symlink_metadata().is_ok() {
                 symlink(real, self.dir.join(name))?;
             }
@@ -280,6 +324,12 @@ impl<'a> OwnGitDir<'a> {
         or: impl FnOnce(&[u8]) -> Fault,
     ) -> Result<Vec<u8>, Fault> {
         first_line(self.run(args, b"")?, or)
+    }
+
+    /// Returns true if a reference is a symbolic one: what is written to it would move another.
+    pub(super) fn is_symbolic(&self, reference: &str) -> Result<bool, Fault> {
+        let output = self.run(&["symbolic-ref", "--quiet", reference], b"")?;
+        Ok(output.status.success())
     }
 
     /// Name, address and time, as a commit holds them: by the variables of git, the repository's

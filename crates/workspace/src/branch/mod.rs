@@ -9,6 +9,7 @@
 
 mod commits;
 mod git;
+mod layout;
 mod objects;
 mod repository;
 mod tree;
@@ -199,7 +200,8 @@ fn new_branch(own: &OwnGitDir<'_>, branch: &str) -> Result<String, Fault> {
     })?;
     let reference = format!("refs/heads/{branch}");
     let there = own.run(&["show-ref", "--verify", "--quiet", &reference], b"")?;
-    if there.status.success() {
+    // A symbolic reference that leads nowhere is not shown, and would be written through.
+    if there.status.success() || own.is_symbolic(&reference)? {
         return Err(Fault::failed(
             Code::AlreadyExists,
             format!("there is a branch `{branch}` already"),

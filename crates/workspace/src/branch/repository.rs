@@ -6,6 +6,7 @@
 
 use super::failed;
 use super::git::{Config, Git};
+use super::layout;
 use crate::git::{WorkingTree, common_dir, find_working_tree, pointer, with_slash};
 use glovebox_proto::{Code, Fault, Setting};
 use std::fs::{self, Metadata};
@@ -77,6 +78,8 @@ impl Repository {
         let WorkingTree { top, git_dir } = find_working_tree(&project)
             .ok_or_else(|| unusable(&project, "there is none above it"))?;
         let common_dir = common_dir(&git_dir).map_err(|why| unusable(&project, &why))?;
+        // Before anything of it is opened: a FIFO in the place of a file would stop this call.
+        layout::examine(&git_dir, &common_dir)?;
         for part in ["objects", "refs"] {
             if !common_dir.join(part).is_dir() {
                 return Err(unusable(
@@ -154,6 +157,24 @@ fn identity(config: &Config) -> Vec<(&'static str, String)> {
         .filter_map(|key| Some((key, last(key)?.1.clone())))
         .filter(|(_, value)| value.len() <= MAX_VALUE_BYTES)
         .collect()
+}
+
+/// Refuses an object store that is not the user's.
+pub(super) fn require_own(store: &Path) -> Result<(), Fault> {
+    let own = rustix::process::geteuid().as_raw();
+    if fs::metadata(store).is_ok_and(|meta| meta.uid() == own) {
+        return Ok(());
+    }
+    Err(Fault::refused(
+        Code::PermissionDenied,
+        format!("the object store {} is somebody else's", store.display()),
+    )
+    .remedy([
+        "clone the repository with its objects, or pull without ".into(),
+        Setting::Branch.into(),
+        " and ".into(),
+        Setting::Commits.into(),
+    ]))
 }
 
 /// Refuses a repository of somebody else, unless the user's own configuration names it as safe.
