@@ -70,5 +70,6 @@ mod umask;
 mod untrusted_repository;
 mod upkeep;
 mod visible_limits;
+mod way_back;
 mod without_network;
 mod workspace;

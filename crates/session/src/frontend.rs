@@ -114,6 +114,13 @@ pub enum Notice<'a> {
         /// Whether the user has agreed to it, and so has seen what it comes to.
         is_reviewed: bool,
     },
+    /// The sandbox's versions of some paths in conflict have no place on the host, and stay in the sandbox.
+    Unplaced {
+        /// The sandbox.
+        name: &'a Name,
+        /// The outcome with these conflicts.
+        outcome: &'a Outcome,
+    },
     /// A file of the project's with instructions does not reach the model.
     InstructionsLeftOut {
         /// The file, relative to the project.

@@ -50,6 +50,34 @@ pub struct Conflict {
     /// Whether both versions are in the file, between markers.
     #[serde(default)]
     pub is_marked: bool,
+    /// Why the sandbox's version is nowhere on the host, although there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unplaced: Option<UnplacedReason>,
+}
+
+/// Reason why the sandbox's version of a path in conflict has no place beside the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnplacedReason {
+    /// The name would be longer than a file system takes.
+    NameTooLong,
+    /// Every name that is tried belongs to something else.
+    NamesTaken,
+    /// The path lies on a file system that is mounted below the destination.
+    BelowMount,
+    /// A directory above the path is not one on the host.
+    NotADirectory,
+}
+
+impl fmt::Display for UnplacedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NameTooLong => "name too long",
+            Self::NamesTaken => "all names taken",
+            Self::BelowMount => "below a mount",
+            Self::NotADirectory => "not a directory here",
+        })
+    }
 }
 
 /// How host and sandbox disagree.
@@ -114,4 +142,12 @@ pub struct Outcome {
     pub refused: Vec<RefusedPath>,
     /// What of the applied a reviewer should look at.
     pub flagged: Vec<FlaggedChange>,
+}
+
+impl Outcome {
+    /// Conflicts whose sandbox's version is nowhere on the host.
+    pub fn unplaced(&self) -> impl Iterator<Item = (&Conflict, UnplacedReason)> {
+        let conflicts = self.conflicts.iter();
+        conflicts.filter_map(|conflict| Some((conflict, conflict.unplaced?)))
+    }
 }

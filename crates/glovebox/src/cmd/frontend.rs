@@ -72,6 +72,7 @@ impl Frontend for TerminalFrontend<'_> {
                 outcome,
                 is_reviewed,
             } => settle::tell_applied(self.cx, to, outcome, is_reviewed),
+            Notice::Unplaced { name, outcome } => sync::apply::tell_unplaced(name.as_str(), outcome),
             Notice::InstructionsLeftOut { path, reason } => talk.warning(format_args!(
                 "the project's {} does not reach the model: {reason}",
                 escape_text(&path.display().to_string())

@@ -346,6 +346,7 @@ fn tell(
             render::print(render::applied(outcome))?;
         }
         apply::tell(cx.talk, outcome, is_done);
+        apply::tell_unplaced(&args.name, outcome);
     }
     if outcome.conflicts.is_empty() {
         return Ok(message);
@@ -353,6 +354,11 @@ fn tell(
     let again = again(args);
     let remedy = if outcome.conflicts.iter().all(|conflict| conflict.is_marked) {
         "edit the files between the markers `<<<<<<<` and `>>>>>>>`".to_owned()
+    } else if outcome.unplaced().count() == outcome.conflicts.len() {
+        format!(
+            "`glovebox pull {} --to DIR` writes the sandbox's versions to another directory",
+            args.name
+        )
     } else if args.merge {
         format!("compare FILE with FILE.theirs, or take the sandbox's with `{again} --force`")
     } else {

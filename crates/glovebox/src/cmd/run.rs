@@ -197,6 +197,13 @@ fn leave(
                 _ => exit_code_of(code, settled),
             };
         }
+        Ok(settled @ SettleOutcome::Unplaced(count)) => {
+            let reason = "the sandbox's versions of some conflicts have no place on the host";
+            return match park::park(cx, sandbox, reason, Some(count)) {
+                ParkOutcome::Failed if code == 0 => OWN_FAILURE,
+                _ => exit_code_of(code, settled),
+            };
+        }
         Err(error) => {
             // Without these words the work would be lost without anybody noticing.
             cx.talk.error(&error);
@@ -241,7 +248,7 @@ fn exit_code_of(code: u8, settled: SettleOutcome) -> u8 {
     if code == 0
         && matches!(
             settled,
-            SettleOutcome::Conflicts | SettleOutcome::LeftOut(_)
+            SettleOutcome::Conflicts | SettleOutcome::LeftOut(_) | SettleOutcome::Unplaced(_)
         )
     {
         CONFLICT

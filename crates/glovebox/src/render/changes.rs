@@ -97,13 +97,16 @@ pub(crate) fn conflicts(outcome: &Outcome) -> String {
         let theirs = conflict.theirs.as_ref().map_or_else(String::new, |theirs| {
             format!("; the sandbox's is {}", shown(theirs))
         });
+        let unplaced = conflict.unplaced.map_or_else(String::new, |reason| {
+            format!("; the sandbox's stays there ({reason})")
+        });
         let marked = if conflict.is_marked {
             "; both are in it, between markers"
         } else {
             ""
         };
         format!(
-            "{}: {}{theirs}{marked}",
+            "{}: {}{theirs}{unplaced}{marked}",
             shown(&conflict.path),
             conflict.reason
         )

@@ -55,6 +55,24 @@ pub(crate) fn tell_branch(talk: Messages, outcome: &Outcome) {
     tell_merged(talk, outcome, "the branch");
 }
 
+/// Names the paths whose sandbox's version is only in the sandbox `name`. Said with `--quiet` too: nothing else
+/// tells where that version is.
+pub(crate) fn tell_unplaced(name: &str, outcome: &Outcome) {
+    const MAX_PATHS: usize = 3;
+    let mut unplaced = outcome.unplaced();
+    for (conflict, reason) in unplaced.by_ref().take(MAX_PATHS) {
+        render::say(format_args!(
+            "glovebox: the sandbox's version of {} could not be put beside it ({reason}); it stays in {name}",
+            render::escape(conflict.path.as_bytes())
+        ));
+    }
+    let rest = unplaced.count();
+    if rest > 0 {
+        let paths = render::plural(rest, "further path", "further paths");
+        render::say(format_args!("glovebox: so do those of {paths}"));
+    }
+}
+
 fn tell_merged(talk: Messages, outcome: &Outcome, form: &str) {
     let merged = render::merged(outcome);
     if !merged.is_empty() {

@@ -65,6 +65,9 @@ pub fn outcome_json(outcome: &Outcome) -> Value {
         if conflict.is_marked {
             object.insert("marked".to_owned(), true.into());
         }
+        if let Some(unplaced) = &conflict.unplaced {
+            object.insert("unplaced".to_owned(), word(unplaced));
+        }
         Value::Object(object)
     });
     let flagged = outcome.flagged.iter().map(|flagged| {

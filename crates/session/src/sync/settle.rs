@@ -43,6 +43,8 @@ pub enum SettleOutcome {
     LeftOut(usize),
     /// Nobody has decided about so many changes; `None` when they could not be counted.
     Undecided(Option<usize>),
+    /// The sandbox's versions of so many paths have no place on the host, and are only in the sandbox.
+    Unplaced(usize),
 }
 
 /// What is asked for at the end of a piece of work.
@@ -150,7 +152,7 @@ pub fn settle<R: Reviewer>(
         ApplyWhen::Later | ApplyWhen::Park | ApplyWhen::Never => false,
     };
     if is_wanted {
-        return take_over(context, taken, options, reviewer);
+        return take_over(context, sandbox, taken, options, reviewer);
     }
     if options.when == ApplyWhen::Later {
         frontend.notify(&Notice::Changed(set));
@@ -194,6 +196,7 @@ fn collect(
 /// Applies the changes to the project, if that is agreed to.
 fn take_over<R: Reviewer>(
     context: &SettleContext<'_>,
+    sandbox: &Sandbox,
     taken: SandboxChanges,
     options: SettleOptions<'_>,
     reviewer: &mut R,
@@ -227,7 +230,14 @@ fn take_over<R: Reviewer>(
                 outcome: &outcome,
                 is_reviewed: is_asked,
             });
-            Ok(if is_part && options.can_stay {
+            let unplaced = outcome.unplaced().count();
+            if unplaced > 0 {
+                let name = &sandbox.info().name;
+                context.frontend.notify(&Notice::Unplaced { name, outcome: &outcome });
+            }
+            Ok(if unplaced > 0 && options.kept_as.is_none() {
+                SettleOutcome::Unplaced(unplaced)
+            } else if is_part && options.can_stay {
                 // The rest can still be wanted.
                 SettleOutcome::Keep
             } else if outcome.conflicts.is_empty() {

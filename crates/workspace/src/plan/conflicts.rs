@@ -2,7 +2,7 @@
 
 use super::planner::Planner;
 use super::{HostNode, MergedFile, Resolution, Step};
-use crate::outcome::{AppliedChange, Conflict, ConflictReason, Effect};
+use crate::outcome::{AppliedChange, Conflict, ConflictReason, Effect, UnplacedReason};
 use crate::{ChangeSet, Node, RelPath};
 use glovebox_proto::Fault;
 use std::collections::HashSet;
@@ -64,6 +64,7 @@ impl Planner<'_> {
                 reason: ConflictReason::ChangedOnHost,
                 theirs: None,
                 is_marked: true,
+                unplaced: None,
             });
         }
         true
@@ -76,16 +77,20 @@ impl Planner<'_> {
         to: &Node,
         reason: ConflictReason,
     ) -> Result<(), Fault> {
-        let (theirs, is_there) = self.free_name(path, b".theirs", Some(to))?;
-        if let Some(theirs) = &theirs {
-            if *to == Node::Dir {
-                // Made when something is put into it.
-                self.beside.insert(path.clone(), theirs.clone());
-            } else if !is_there {
-                self.make(theirs, path, to);
+        let (theirs, is_there) = match self.free_name(path, b".theirs", Some(to))? {
+            Ok(found) => found,
+            Err(unplaced) => {
+                self.conflict_unplaced(path, reason, unplaced);
+                return Ok(());
             }
+        };
+        if *to == Node::Dir {
+            // Made when something is put into it.
+            self.beside.insert(path.clone(), theirs.clone());
+        } else if !is_there {
+            self.make(&theirs, path, to);
         }
-        self.conflict(path, reason, theirs);
+        self.conflict(path, reason, Some(theirs));
         Ok(())
     }
 
@@ -101,23 +106,40 @@ impl Planner<'_> {
             // Made when something is put into it.
             return Ok(());
         }
-        if !self.beside.contains_key(at)
-            && let (Some(stand_in), _) = self.free_name(at, b".theirs", Some(&Node::Dir))?
-        {
-            self.beside.insert(at.clone(), stand_in);
-        }
-        let mut theirs = None;
-        if let Some(wanted) = self.beside_of(path) {
-            let (name, is_there) = self.free_name(&wanted, b"", Some(to))?;
-            if let Some(name) = &name
-                && !is_there
-            {
-                self.make(name, path, to);
+        match self.place_below(path, to, at)? {
+            Ok(theirs) => self.conflict(path, ConflictReason::NotADirectoryOnHost, Some(theirs)),
+            Err(unplaced) => {
+                self.conflict_unplaced(path, ConflictReason::NotADirectoryOnHost, unplaced);
             }
-            theirs = name;
         }
-        self.conflict(path, ConflictReason::NotADirectoryOnHost, theirs);
         Ok(())
+    }
+
+    /// Puts a file or link into the stand-in of the directory `at`, which is made if there is none.
+    fn place_below(
+        &mut self,
+        path: &RelPath,
+        to: &Node,
+        at: &RelPath,
+    ) -> Result<Result<RelPath, UnplacedReason>, Fault> {
+        if !self.beside.contains_key(at) {
+            match self.free_name(at, b".theirs", Some(&Node::Dir))? {
+                Ok((stand_in, _)) => self.beside.insert(at.clone(), stand_in),
+                Err(unplaced) => return Ok(Err(unplaced)),
+            };
+        }
+        // With its stand-in for a directory above it, a path can become longer than paths may be.
+        let Some(wanted) = self.beside_of(path) else {
+            return Ok(Err(UnplacedReason::NameTooLong));
+        };
+        let (name, is_there) = match self.free_name(&wanted, b"", Some(to))? {
+            Ok(found) => found,
+            Err(unplaced) => return Ok(Err(unplaced)),
+        };
+        if !is_there {
+            self.make(&name, path, to);
+        }
+        Ok(Ok(name))
     }
 
     /// Where a path lies when a directory above it has a stand-in.
@@ -138,52 +160,61 @@ impl Planner<'_> {
         if self.options.resolution(path) != Resolution::Theirs {
             return Ok(None);
         }
-        let (kept, _) = self.free_name(path, b".orig", None)?;
-        if let Some(kept) = &kept {
-            self.steps.keeps.push(Step::Keep {
-                path: path.clone(),
-                kept: kept.clone(),
-            });
-        }
-        Ok(kept)
+        let Ok((kept, _)) = self.free_name(path, b".orig", None)? else {
+            return Ok(None);
+        };
+        self.steps.keeps.push(Step::Keep {
+            path: path.clone(),
+            kept: kept.clone(),
+        });
+        Ok(Some(kept))
     }
 
-    /// A name beside `path` that nothing has; or one that has `same` already, and whether it does.
+    /// Finds a name beside `path` that nothing has, or one that has `same` already; true then.
     fn free_name(
         &mut self,
         path: &RelPath,
         suffix: &[u8],
         same: Option<&Node>,
-    ) -> Result<(Option<RelPath>, bool), Fault> {
+    ) -> Result<Result<(RelPath, bool), UnplacedReason>, Fault> {
+        // All names lie in one directory; below a mount point none of them can be had.
+        if let Some(parent) = path.parent()
+            && self.host.state(&parent, None, Some(&Node::Dir))?.node == HostNode::Special
+        {
+            return Ok(Err(UnplacedReason::BelowMount));
+        }
         for number in 0..MAX_NAMES {
             let mut bytes = [path.as_bytes(), suffix].concat();
             if number > 0 {
                 bytes.extend_from_slice(format!(".{number}").as_bytes());
             }
             let Ok(candidate) = RelPath::new(bytes) else {
-                break;
+                return Ok(Err(UnplacedReason::NameTooLong));
             };
             if candidate.name().len() > MAX_NAME_BYTES {
-                break;
+                return Ok(Err(UnplacedReason::NameTooLong));
             }
             if self.taken.contains(&candidate) {
                 continue;
             }
             let state = self.host.state(&candidate, None, same)?;
             let is_free = match &state.node {
-                HostNode::Absent | HostNode::Blocked(_) => true,
+                HostNode::Absent => true,
+                // What is in the way becomes a directory before this name is written.
+                HostNode::Blocked(at) if self.made.contains(at) => true,
+                HostNode::Blocked(_) => return Ok(Err(UnplacedReason::NotADirectory)),
                 HostNode::Present(now) if Some(now) == same => {
                     self.taken.insert(candidate.clone());
-                    return Ok((Some(candidate), true));
+                    return Ok(Ok((candidate, true)));
                 }
                 _ => false,
             };
             if is_free {
                 self.taken.insert(candidate.clone());
-                return Ok((Some(candidate), false));
+                return Ok(Ok((candidate, false)));
             }
         }
-        Ok((None, false))
+        Ok(Err(UnplacedReason::NamesTaken))
     }
 
     /// Versions of the sandbox that were put beside paths go when their conflict is no more.

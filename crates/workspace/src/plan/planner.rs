@@ -1,7 +1,9 @@
 //! How a plan is made: what goes away is decided first, then what comes, then what that needs.
 
 use super::{Host, HostChange, HostNode, HostState, Options, Plan, Resolution, Step};
-use crate::outcome::{AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome};
+use crate::outcome::{
+    AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome, UnplacedReason,
+};
 use crate::{Change, ChangeKind, ChangeSet, Node, RefusalReason, RefusedPath, RelPath};
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -382,6 +384,23 @@ impl Planner<'_> {
             reason,
             theirs,
             is_marked: false,
+            unplaced: None,
+        });
+    }
+
+    /// Notes a conflict whose sandbox's version has no place on the host.
+    pub(super) fn conflict_unplaced(
+        &mut self,
+        path: &RelPath,
+        reason: ConflictReason,
+        unplaced: UnplacedReason,
+    ) {
+        self.outcome.conflicts.push(Conflict {
+            path: path.clone(),
+            reason,
+            theirs: None,
+            is_marked: false,
+            unplaced: Some(unplaced),
         });
     }
 
