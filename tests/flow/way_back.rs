@@ -33,7 +33,11 @@ fn conflict_without_a_name_beside_parks_the_sandbox() {
     let long = "n".repeat(250);
     let take_all = "echo mine > x; touch x.theirs; for i in $(seq 99); do touch x.theirs.$i; done";
     let table = [
-        (long.as_str(), format!("echo mine > {long}"), "name too long"),
+        (
+            long.as_str(),
+            format!("echo mine > {long}"),
+            "name too long",
+        ),
         ("x", take_all.to_owned(), "all names taken"),
     ];
     Person::each(|person| {
@@ -42,12 +46,18 @@ fn conflict_without_a_name_beside_parks_the_sandbox() {
             let ran = run_beside(person, "-q --apply auto", &inside, outside).expect_code(3);
             assert!(ran.err().contains(reason), "{ran}");
             let read = |name: &str| fs::read_to_string(person.project().join(name)).unwrap();
-            assert_eq!((read(name).as_str(), read("also").as_str()), ("mine\n", "new\n"));
+            assert_eq!(
+                (read(name).as_str(), read("also").as_str()),
+                ("mine\n", "new\n")
+            );
             let [(sandbox, state)] = &sandboxes(person)[..] else {
                 panic!("{name}: {ran}");
             };
             assert_eq!(state, "parked");
-            assert!(ran.err().contains(&format!("it stays in {sandbox}")), "{ran}");
+            assert!(
+                ran.err().contains(&format!("it stays in {sandbox}")),
+                "{ran}"
+            );
             // The version is still there, and `--to` writes it where there is room.
             let pulled = person.line(&format!("pull {sandbox}")).run().expect_code(3);
             assert!(pulled.err().contains(reason), "{pulled}");
@@ -55,7 +65,11 @@ fn conflict_without_a_name_beside_parks_the_sandbox() {
             let pulled = person.line(&json).run().expect_code(3);
             let data: Value = serde_json::from_slice(&pulled.stdout).unwrap();
             let unplaced = &data["data"]["conflicts"][0]["unplaced"];
-            assert_eq!(*unplaced, reason.replace(' ', "-").replace("all-", ""), "{pulled}");
+            assert_eq!(
+                *unplaced,
+                reason.replace(' ', "-").replace("all-", ""),
+                "{pulled}"
+            );
             let to = person.place().root().join("home/to");
             fs::create_dir(&to).unwrap();
             person.own(&to);
@@ -79,7 +93,47 @@ fn conflict_without_a_name_beside_is_told_by_pull_of_a_named_sandbox() {
         person.script("exec box", &work).run().expect_code(0);
         person.write(format!("project/{dir}"), "a file of the user\n");
         let ran = person.line("pull -q box").run().expect_code(3);
-        assert!(ran.err().contains("(name too long); it stays in box"), "{ran}");
+        assert!(
+            ran.err().contains("(name too long); it stays in box"),
+            "{ran}"
+        );
         person.line("kill -q box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn discarding_says_how_many_changes_go_whichever_way_they_do() {
+    let has_line = |ran: &Ran, word: &str| ran.err().lines().any(|line| line.contains(word));
+    Person::each(|person| {
+        person.write("project/a", "a\n");
+        let work = "echo b > b; echo c >> a";
+        for word in ["discard", "never"] {
+            let ran = person.script(&format!("run --apply {word}"), work).run();
+            let ran = ran.expect_code(0);
+            assert!(has_line(&ran, "2 changes discarded"), "{ran}");
+            let quiet = person.script(&format!("run -q --apply {word}"), work).run();
+            assert_eq!(quiet.expect_code(0).err(), "");
+            let nothing = person.script(&format!("run --apply {word}"), "true").run();
+            assert!(!has_line(&nothing, "discarded"), "{nothing}");
+        }
+        // What is in a patch is not discarded.
+        let patch = person.script("run --apply discard --patch -", work).run();
+        assert!(!has_line(&patch, "discarded"), "{patch}");
+
+        person.line("start -q box").run().expect_code(0);
+        person.script("exec box", work).run().expect_code(0);
+        let ran = person.line("kill box").run().expect_code(0);
+        assert!(has_line(&ran, "2 changes discarded"), "{ran}");
+        person.line("start -q box").run().expect_code(0);
+        let ran = person.line("kill box").run().expect_code(0);
+        assert!(!has_line(&ran, "discarded"), "{ran}");
+
+        person.line("start -q box").run().expect_code(0);
+        person.script("exec box", work).run().expect_code(0);
+        person.line("stop -q box").run().expect_code(0);
+        let ran = person.line("prune --yes").run().expect_code(0);
+        assert!(has_line(&ran, "2 changes discarded with box"), "{ran}");
+        assert!(!person.project().join("b").exists());
+        person.assert_nothing_left();
     });
 }

@@ -76,8 +76,11 @@ pub enum Notice<'a> {
         kept_as: Option<&'a str>,
         /// Whether the changes are in a patch.
         has_patch: bool,
-        /// Whether the changes go with the sandbox, because the user said so.
-        is_dropped: bool,
+    },
+    /// Changes go with their sandbox, because the user said so.
+    Discarded {
+        /// Number of changes; `None` when they could not be counted.
+        changes: Option<usize>,
     },
     /// A client of our MCP server works in a sandbox of its own.
     ClientArrived {

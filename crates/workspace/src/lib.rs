@@ -48,7 +48,9 @@ pub use hide::{HiddenPaths, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hi
 pub use model::{
     Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, RefusalReason, RefusedPath,
 };
-pub use outcome::{AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome, UnplacedReason};
+pub use outcome::{
+    AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome, UnplacedReason,
+};
 pub use path::{BadPath, RelPath, normalize_path};
 pub use plan::{
     Host, HostChange, HostNode, HostState, Leftover, MergedFile, Options, Plan, Resolution, Step,

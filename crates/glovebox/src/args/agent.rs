@@ -55,7 +55,7 @@ pub(crate) struct AgentArgs {
     /// Do not ask before changes (without a sandbox)
     #[arg(long)]
     pub yes: bool,
-    /// Take the changes over when the agent is done: ask, auto or never [default: ask on a terminal;
+    /// Take the changes over when the agent is done: ask, auto or discard [default: ask on a terminal;
     /// otherwise the sandbox is kept if something changed]
     #[arg(long, value_name = "WHEN", value_parser = super::command::parse_apply)]
     pub apply: Option<Apply>,
@@ -194,7 +194,7 @@ pub(crate) struct ResumeArgs {
     /// Do not ask before changes (without a sandbox)
     #[arg(long)]
     pub yes: bool,
-    /// Take the changes over when the agent is done: ask, auto or never
+    /// Take the changes over when the agent is done: ask, auto or discard
     #[arg(long, value_name = "WHEN", value_parser = super::command::parse_apply)]
     pub apply: Option<Apply>,
     /// Tell the model nothing of AGENTS.md and CLAUDE.md, neither the project's nor your own

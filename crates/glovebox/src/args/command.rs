@@ -17,7 +17,7 @@ use std::path::PathBuf;
         your files stay as they are until you take the changes over: on a terminal you are asked when it \
         has ended, --apply auto and --sync-on-success take them without asking, --patch writes them to a \
         file. Where nobody is asked and nothing was said, changes are parked for a day, with a line that \
-        says how to take them; --apply never drops them. Standard input, output and error are the \
+        says how to take them; --apply discard drops them. Standard input, output and error are the \
         command's own; so is the exit code. A failure of glovebox itself exits \
         125, a timeout 124, a change that conflicts with your own 3 if the command succeeded.",
     after_help = "Examples:\n  \
@@ -42,7 +42,7 @@ pub(crate) struct RunArgs {
     /// Keep the sandbox under this name when the command has ended
     #[arg(long, value_name = "NAME")]
     pub keep: Option<String>,
-    /// Take the changes over when the command has ended: ask, auto or never [default: ask on a
+    /// Take the changes over when the command has ended: ask, auto or discard [default: ask on a
     /// terminal, otherwise park them for a day]
     #[arg(long, value_name = "WHEN", value_parser = parse_apply, help_heading = "Workspace")]
     pub apply: Option<Apply>,
@@ -303,18 +303,19 @@ pub(crate) enum Apply {
     Ask,
     /// In any case.
     Auto,
-    /// Not at all.
-    Never,
+    /// Not at all: they go with the sandbox.
+    Discard,
 }
 
 pub(super) fn parse_apply(text: &str) -> Result<Apply, String> {
     match text {
         "ask" => Ok(Apply::Ask),
         "auto" => Ok(Apply::Auto),
-        "never" => Ok(Apply::Never),
+        // The earlier name, for scripts of others.
+        "discard" | "never" => Ok(Apply::Discard),
         _ => Err(format!(
             "`{text}` is not a way to take changes over; use {}",
-            one_of(&["ask", "auto", "never"])
+            one_of(&["ask", "auto", "discard"])
         )),
     }
 }

@@ -27,7 +27,7 @@ const FLAG_WORDS: &[(&str, &[&str])] = &[
     ("ids", &["auto", "single", "range"]),
     ("proc", &["masked", "pids", "none"]),
     ("require", &LimitKind::NAMES),
-    ("apply", &["ask", "auto", "never"]),
+    ("apply", &["ask", "auto", "discard"]),
 ];
 
 /// What the shell adds by itself.

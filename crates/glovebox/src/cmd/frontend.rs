@@ -7,6 +7,7 @@ use crate::streams::Signals;
 use crate::sync::{self, settle};
 use glovebox_agent::ServerPlace;
 use glovebox_sandbox::Name;
+use glovebox_session::sync::discard::DiscardCount;
 use glovebox_session::{Frontend, LeaveOutcome, Notice};
 use glovebox_workspace::Watch;
 use std::ops::ControlFlow;
@@ -65,8 +66,12 @@ impl Frontend for TerminalFrontend<'_> {
             Notice::NotApplied {
                 kept_as,
                 has_patch,
-                is_dropped,
-            } => settle::tell_not_applied(talk, kept_as, has_patch, is_dropped),
+            } => settle::tell_not_applied(talk, kept_as, has_patch),
+            Notice::Discarded { changes } => sync::tell_discarded(
+                talk,
+                changes.map_or(DiscardCount::Uncounted, DiscardCount::Changes),
+                "; `--keep NAME` keeps them",
+            ),
             Notice::Applied {
                 to,
                 outcome,

@@ -5,8 +5,10 @@ use crate::args::KillArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
 use crate::sync::copied::{self, CopyRemoval};
+use crate::sync::tell_discarded;
 use glovebox_proto::{Code, Fault, JobId, JobState, Reply, Request};
 use glovebox_sandbox::SandboxState;
+use glovebox_session::sync::discard::{DiscardCount, count_named};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
     let mut failure: Option<CommandError> = None;
     for name in names {
         let remains = copied::clean_named(&registry, &name);
+        let discarded = count_named(&cx.host, &registry, &name);
         match registry.kill(&name) {
             Ok(what) => {
                 let left = match &remains {
@@ -49,6 +52,7 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
                     "name": name,
                     "was": what.was,
                     "forced": what.forced,
+                    "discarded_changes": discarded_json(discarded),
                     "left": left,
                 }));
                 if let Some(dir) = left {
@@ -64,6 +68,7 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
                         }
                         _ => format!("sandbox `{name}` is gone"),
                     });
+                    tell_discarded(cx.talk, discarded, "");
                 }
             }
             Err(fault) => {
@@ -81,6 +86,15 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
         }
     }
     failure.map_or(Ok(0), Err)
+}
+
+/// Number of discarded changes for programs; null when they were not counted.
+pub(super) fn discarded_json(count: DiscardCount) -> Value {
+    match count {
+        DiscardCount::None => 0.into(),
+        DiscardCount::Changes(count) => count.into(),
+        DiscardCount::Uncounted => Value::Null,
+    }
 }
 
 /// Ends one job with everything it started; the sandbox stays.

@@ -168,7 +168,7 @@ impl Cx {
             max_sandboxes,
             seed_maker: Some(glovebox_workspace::SEED_MAKER),
         })?;
-        prune::remove_temporary(&registry);
+        prune::remove_temporary(self, &registry);
         park::tell_news(self, &registry.take_parking_news());
         Ok(registry)
     }

@@ -3,11 +3,13 @@
 //! Besides what is asked for here, sandboxes that tools made for themselves (`call-*`, `mcp-*`) go by
 //! themselves a day after they ended: [`remove_temporary`] looks at every start.
 
-use super::{Cx, list::state_word, several};
+use super::{Cx, kill::discarded_json, list::state_word, several};
 use crate::args::PruneArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
+use crate::sync::tell_discarded;
 use glovebox_sandbox::{Name, Registry, RegistryEntry, SandboxState};
+use glovebox_session::sync::discard::count_named;
 use glovebox_settings::units::human_bytes;
 use serde_json::json;
 use std::time::{Duration, SystemTime};
@@ -54,9 +56,18 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
         if !is_ended {
             continue;
         }
+        let discarded = count_named(&cx.host, &registry, &entry.name);
         match registry.kill(&entry.name) {
             Ok(_) => {
-                removed.push(json!({ "name": entry.name, "was": entry.state, "bytes": bytes }));
+                removed.push(json!({
+                    "name": entry.name,
+                    "was": entry.state,
+                    "bytes": bytes,
+                    "discarded_changes": discarded_json(discarded),
+                }));
+                if !args.json {
+                    tell_discarded(cx.talk, discarded, &format!(" with {}", entry.name));
+                }
             }
             Err(fault) => {
                 several::keep_failure(cx, &mut failure, fault.into());
@@ -124,7 +135,7 @@ fn total_bytes(registry: &Registry) -> u64 {
 
 /// Removes sandboxes that tools made for themselves and that ended a day ago. What cannot be removed now is
 /// looked at again by the next command.
-pub(super) fn remove_temporary(registry: &Registry) {
+pub(super) fn remove_temporary(cx: &Cx, registry: &Registry) {
     let Ok(entries) = std::fs::read_dir(registry.state_dir().join("sandboxes")) else {
         return;
     };
@@ -147,8 +158,15 @@ pub(super) fn remove_temporary(registry: &Registry) {
                 ..
             }))
         );
-        if has_ended {
-            let _ = registry.kill(&name);
+        let discarded = has_ended.then(|| count_named(&cx.host, registry, &name));
+        if let Some(discarded) = discarded
+            && registry.kill(&name).is_ok()
+        {
+            tell_discarded(
+                cx.talk,
+                discarded,
+                &format!(" with {name}, a day after it ended"),
+            );
         }
     }
 }

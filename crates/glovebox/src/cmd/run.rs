@@ -57,7 +57,7 @@ pub(super) fn run_command(
     let ResolvedSpec { spec, hidden, .. } = &{
         let mut wanted = spec::resolve_spec(&settings, &cx.host, &project, wall_ms)?;
         wanted.spec.parks_changes =
-            settings.can_collect() && keep.is_none() && args.apply != Some(Apply::Never);
+            settings.can_collect() && keep.is_none() && args.apply != Some(Apply::Discard);
         if !args.explain {
             cx.announce(&wanted, &settings, &project);
         }
@@ -89,7 +89,7 @@ pub(super) fn run_command(
     let sandbox = Arc::new(sandbox);
     let when = settle::when_of(args, &settings);
     // A supervisor writes the index of its sandbox by itself.
-    let index = (keep.is_none() && (when != ApplyWhen::Never || args.patch.is_some()))
+    let index = (keep.is_none() && (when != ApplyWhen::Discard || args.patch.is_some()))
         .then(|| BaseIndex::begin(sandbox.workspace_layers().ok()?))
         .flatten();
     let report = sandbox.report();
@@ -314,7 +314,7 @@ pub(super) fn stand_in(
 fn refuse_meaningless(args: &RunArgs, settings: &Settings) -> Result<(), CommandError> {
     let flag = [
         (
-            args.apply.is_some_and(|apply| apply != Apply::Never),
+            args.apply.is_some_and(|apply| apply != Apply::Discard),
             "apply",
         ),
         (args.patch.is_some(), "patch"),

@@ -10,12 +10,14 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, table};
 use crate::streams::Signals;
 use crate::sync::question;
+use crate::sync::tell_discarded;
 use glovebox_agent::{Event, Log, LoggedEvent, MessagePart, Placement, SessionInfo};
 use glovebox_proto::Code;
 use glovebox_sandbox::Name;
 use glovebox_session::agent::{
     AgentRun, EarlierSession, find_model, has_own_sandbox, load_instructions,
 };
+use glovebox_session::sync::discard::count_named;
 use glovebox_session::work::lay_local;
 use glovebox_settings::Settings;
 use serde_json::json;
@@ -228,7 +230,9 @@ fn delete(cx: &Cx, args: &SessionDeleteArgs) -> CommandResult {
             && let Ok(sandbox) = Name::parse(&sandbox)
         {
             if is_own {
+                let discarded = count_named(&cx.host, &registry, &sandbox);
                 registry.kill(&sandbox)?;
+                tell_discarded(cx.talk, discarded, &format!(" with {sandbox}"));
             } else if registry.entry(&sandbox)?.is_some() {
                 cx.talk.note(format_args!(
                     "the sandbox {sandbox} stays; `glovebox kill {sandbox}` removes it"

@@ -21,6 +21,7 @@ use crate::cmd::{Cx, name};
 use crate::exit::{CommandError, Kind};
 use crate::render::{self, Messages};
 use glovebox_proto::Code;
+use glovebox_session::sync::discard::DiscardCount;
 use glovebox_session::sync::{collect_named, ignore_rules, outside};
 use glovebox_settings::texts;
 use glovebox_workspace::patch::PatchError;
@@ -135,6 +136,18 @@ pub(crate) fn tell_ignored(talk: Messages, ignored: &IgnoredChanges, ends: bool)
             ""
         }
     ));
+}
+
+/// Says how many changes were discarded; nothing if there were none.
+pub(crate) fn tell_discarded(talk: Messages, count: DiscardCount, hint: &str) {
+    match count {
+        DiscardCount::None => {}
+        DiscardCount::Changes(count) => talk.note(format_args!(
+            "{} discarded{hint}",
+            render::plural(count, "change", "changes")
+        )),
+        DiscardCount::Uncounted => talk.note(format_args!("its changes were discarded{hint}")),
+    }
 }
 
 /// Says what stays in the sandbox.

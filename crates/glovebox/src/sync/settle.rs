@@ -24,9 +24,9 @@ pub(crate) fn when_of(args: &RunArgs, settings: &Settings) -> ApplyWhen {
         None if args.sync_on_success || settings.sync.on_success.value => ApplyWhen::OnSuccess,
         None if args.patch.is_none() && !args.json && question::is_possible() => ApplyWhen::Ask,
         // The patch is how they are taken.
-        None if args.patch.is_some() => ApplyWhen::Never,
+        None if args.patch.is_some() => ApplyWhen::Discard,
         None => ApplyWhen::Park,
-        Some(Apply::Never) => ApplyWhen::Never,
+        Some(Apply::Discard) => ApplyWhen::Discard,
     }
 }
 
@@ -115,22 +115,14 @@ fn list_changes(talk: Messages, set: &ChangeSet) {
 }
 
 /// Says that the user's files are as before, and how to come to the changes.
-pub(crate) fn tell_not_applied(
-    talk: Messages,
-    kept_as: Option<&str>,
-    has_patch: bool,
-    is_dropped: bool,
-) {
+pub(crate) fn tell_not_applied(talk: Messages, kept_as: Option<&str>, has_patch: bool) {
     match kept_as {
         Some(name) => talk.note(format_args!(
             "your files are as before; `glovebox pull {name}` brings these changes back"
         )),
         // How to take over a patch has been said.
         None if has_patch => talk.note("your files are as before"),
-        None if is_dropped => talk.note(
-            "your files are as before and these changes are gone; `--apply ask` or `--keep NAME` saves them",
-        ),
-        // Where they are is said when they are there.
+        // Where they are, or that they are discarded, is said then.
         None => {}
     }
 }
@@ -163,7 +155,7 @@ fn agree(
                 glovebox_proto::Code::InvalidArgument,
                 "there is no terminal to ask on whether the changes are wanted",
             )
-            .remedy("say so with --apply auto or --apply never"),
+            .remedy("say so with --apply auto or --apply discard"),
         ));
     }
     list_changes(cx.talk, &review.taken.collected.set);

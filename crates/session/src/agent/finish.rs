@@ -67,7 +67,7 @@ impl AgentRun<'_> {
                 is_success: is_completed,
             };
             settle(&context, place.work.sandbox(), options, reviewer)?
-        } else if is_completed || is_read_only || options.when == ApplyWhen::Never {
+        } else if is_completed || is_read_only || options.when == ApplyWhen::Discard {
             SettleOutcome::Done
         } else {
             SettleOutcome::Keep

@@ -8,6 +8,7 @@ mod below;
 pub mod changes_json;
 mod commit;
 pub mod copied;
+pub mod discard;
 pub mod git_commits;
 pub mod outside;
 pub mod settle;

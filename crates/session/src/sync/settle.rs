@@ -4,13 +4,14 @@
 //! be taken over.
 
 use super::apply::{self, ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer};
+use super::discard::count_deadline;
 use super::{SandboxChanges, collect_own, destination, ignore_rules, project_of};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{CacheKeeping, Sandbox, Supervisor};
 use glovebox_settings::{Settings, Surroundings, texts};
-use glovebox_workspace::{Filter, Resolution};
+use glovebox_workspace::{Filter, Resolution, Watch};
 use std::path::Path;
 
 /// When changes are taken over.
@@ -26,8 +27,8 @@ pub enum ApplyWhen {
     Later,
     /// Nobody said: what changed is parked.
     Park,
-    /// Not at all.
-    Never,
+    /// Not at all: they go with the sandbox.
+    Discard,
 }
 
 /// What became of the changes.
@@ -115,10 +116,16 @@ pub fn settle<R: Reviewer>(
     reviewer: &mut R,
 ) -> Result<SettleOutcome, R::Error> {
     let frontend = context.frontend;
-    if options.when == ApplyWhen::Never && !options.has_patch && !options.is_shown {
+    if options.when == ApplyWhen::Discard && !options.has_patch && !options.is_shown {
+        if options.kept_as.is_none() {
+            notify_discarded(context, sandbox, options);
+        }
         return Ok(SettleOutcome::Done);
     }
-    let taken = match collect(context, sandbox, options) {
+    let mut watch = frontend.watch_progress();
+    let collected = collect(context, sandbox, options, &mut *watch);
+    drop(watch);
+    let taken = match collected {
         // To be parked they need not be read; what is wrong with them is said to the one who takes them over.
         Err(error) if options.when == ApplyWhen::Park && options.kept_as.is_none() => {
             frontend.notify(&Notice::NotCollected(&error));
@@ -149,7 +156,7 @@ pub fn settle<R: Reviewer>(
     let is_wanted = match options.when {
         ApplyWhen::Ask | ApplyWhen::Always => true,
         ApplyWhen::OnSuccess => options.is_success,
-        ApplyWhen::Later | ApplyWhen::Park | ApplyWhen::Never => false,
+        ApplyWhen::Later | ApplyWhen::Park | ApplyWhen::Discard => false,
     };
     if is_wanted {
         return take_over(context, sandbox, taken, options, reviewer);
@@ -158,13 +165,18 @@ pub fn settle<R: Reviewer>(
         frontend.notify(&Notice::Changed(set));
         return Ok(SettleOutcome::Keep);
     }
-    let is_dropped = options.when == ApplyWhen::Never;
+    let is_dropped = options.when == ApplyWhen::Discard;
     if options.is_shown {
         frontend.notify(&Notice::Changed(set));
         frontend.notify(&Notice::NotApplied {
             kept_as: options.kept_as,
             has_patch: options.has_patch,
-            is_dropped,
+        });
+    }
+    // A patch is a way of taking changes.
+    if is_dropped && options.kept_as.is_none() && !options.has_patch {
+        frontend.notify(&Notice::Discarded {
+            changes: Some(set.changes.len()),
         });
     }
     Ok(match without_apply {
@@ -178,6 +190,7 @@ fn collect(
     context: &SettleContext<'_>,
     sandbox: &Sandbox,
     options: SettleOptions<'_>,
+    watch: &mut Watch<'_>,
 ) -> Result<SandboxChanges, Error> {
     let patterns = &context.settings.sync;
     let mut filter = Filter::new(
@@ -189,8 +202,19 @@ fn collect(
     {
         filter = filter.without_ignored(ignore_rules(context.host, &project, &[])?);
     }
-    let mut watch = context.frontend.watch_progress();
-    collect_own(sandbox, &filter, options.is_still, &mut *watch)
+    collect_own(sandbox, &filter, options.is_still, watch)
+}
+
+/// Says how many changes go with the sandbox. What takes too long to count is only said to go.
+fn notify_discarded(context: &SettleContext<'_>, sandbox: &Sandbox, options: SettleOptions<'_>) {
+    let counted = collect(context, sandbox, options, &mut *count_deadline());
+    let changes = match counted {
+        Ok(taken) => Some(taken.collected.set.changes.len()),
+        Err(_) => None,
+    };
+    if changes != Some(0) {
+        context.frontend.notify(&Notice::Discarded { changes });
+    }
 }
 
 /// Applies the changes to the project, if that is agreed to.
@@ -233,7 +257,10 @@ fn take_over<R: Reviewer>(
             let unplaced = outcome.unplaced().count();
             if unplaced > 0 {
                 let name = &sandbox.info().name;
-                context.frontend.notify(&Notice::Unplaced { name, outcome: &outcome });
+                context.frontend.notify(&Notice::Unplaced {
+                    name,
+                    outcome: &outcome,
+                });
             }
             Ok(if unplaced > 0 && options.kept_as.is_none() {
                 SettleOutcome::Unplaced(unplaced)
@@ -248,7 +275,13 @@ fn take_over<R: Reviewer>(
         }
         ApplyOutcome::Declined(ReviewAnswer::Later) => Ok(SettleOutcome::Keep),
         ApplyOutcome::Declined(ReviewAnswer::None) => Ok(SettleOutcome::Undecided(Some(count))),
-        ApplyOutcome::Declined(_) => Ok(SettleOutcome::Done),
+        ApplyOutcome::Declined(_) => {
+            if options.kept_as.is_none() {
+                let changes = Some(count);
+                context.frontend.notify(&Notice::Discarded { changes });
+            }
+            Ok(SettleOutcome::Done)
+        }
     }
 }
 

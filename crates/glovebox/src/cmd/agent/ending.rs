@@ -15,7 +15,7 @@ use glovebox_settings::Settings;
 pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> ApplyWhen {
     let is_done = ending == Ending::Completed;
     match apply {
-        Some(Apply::Never) => ApplyWhen::Never,
+        Some(Apply::Discard) => ApplyWhen::Discard,
         Some(Apply::Auto) if is_done => ApplyWhen::Always,
         Some(Apply::Ask) => ApplyWhen::Ask,
         None if is_done && settings.sync.on_success.value => ApplyWhen::Always,
