@@ -137,3 +137,47 @@ fn discarding_says_how_many_changes_go_whichever_way_they_do() {
         person.assert_nothing_left();
     });
 }
+
+#[test]
+fn link_in_the_place_of_the_project_is_not_followed() {
+    Person::each(|person| {
+        let project = person.project();
+        let (aside, decoy) = (
+            project.with_file_name("aside"),
+            project.with_file_name("decoy"),
+        );
+        person.write("project/a", "a\n");
+        fs::create_dir_all(&decoy).unwrap();
+        fs::write(decoy.join("a"), "a\n").unwrap();
+        person.own(&decoy);
+        person.line("start -q box").run().expect_code(0);
+        let work = "echo box > a; echo new > b";
+        person.script("exec box", work).run().expect_code(0);
+        fs::rename(&project, &aside).unwrap();
+        std::os::unix::fs::symlink(&decoy, &project).unwrap();
+        let home = person.place().home();
+        for line in [
+            "diff box",
+            "pull box",
+            "pull box --dry-run",
+            "pull box --patch p",
+        ] {
+            let ran = person.line(line).dir(&home).run().expect_code(3);
+            assert!(
+                ran.err().contains("symbolic link") && ran.err().contains("--to DIR"),
+                "{ran}"
+            );
+        }
+        assert_eq!(fs::read_to_string(decoy.join("a")).unwrap(), "a\n");
+        assert!(!decoy.join("b").exists());
+        // The directory itself, under its other name, is still the project.
+        let line = format!("pull box --to {}", aside.display());
+        person.line(&line).dir(&home).run().expect_code(0);
+        assert_eq!(fs::read_to_string(aside.join("a")).unwrap(), "box\n");
+        assert_eq!(fs::read_to_string(aside.join("b")).unwrap(), "new\n");
+        person.line("kill -q box").dir(&home).run().expect_code(0);
+        fs::remove_file(&project).unwrap();
+        fs::remove_dir_all(&decoy).unwrap();
+        fs::rename(&aside, &project).unwrap();
+    });
+}

@@ -6,7 +6,7 @@
 //! are read.
 
 use crate::Digest;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -55,6 +55,34 @@ impl Anchor {
         Ok(Self {
             fd: self.dir(path)?,
             path: self.path.join(OsStr::from_bytes(path)),
+        })
+    }
+
+    /// Opens a directory by a canonical path, and refuses a symbolic link anywhere on it: another directory may
+    /// stand behind a link than the one that the path was recorded for.
+    pub(crate) fn open_canonical(path: &Path) -> Result<Self, Fault> {
+        // Without NOFOLLOW: a link at the end is to be told from a file, and both rules refuse it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let rules = ResolveFlags::NO_SYMLINKS;
+        let fd = match rustix::fs::openat2(CWD, path, flags, Mode::empty(), rules) {
+            Err(Errno::LOOP) => {
+                return Err(Fault::refused(
+                    Code::PermissionDenied,
+                    format!(
+                        "{} leads through a symbolic link, which is not followed",
+                        path.display()
+                    ),
+                )
+                .remedy([
+                    "name the directory that the changes go to with ".into(),
+                    Setting::To.of("DIR"),
+                ]));
+            }
+            opened => opened.map_err(|errno| io("open", path, errno))?,
+        };
+        Ok(Self {
+            fd,
+            path: path.to_owned(),
         })
     }
 

@@ -76,9 +76,10 @@ impl Destination {
     /// Opens a destination for planning only: nothing is locked, nothing is written.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When it cannot be opened; [`Code::PermissionDenied`] when `path` leads through a symbolic link.
     pub fn look(path: &Path, base: Option<BaseFile>) -> Result<Self, SyncError> {
-        let anchor = Anchor::open(path).map_err(|fault| SyncError::pull(Stage::Plan, fault))?;
+        let anchor =
+            Anchor::open_canonical(path).map_err(|fault| SyncError::pull(Stage::Plan, fault))?;
         Ok(Self {
             anchor,
             base,
