@@ -70,9 +70,11 @@ impl Versions {
             .all(|text| is_comparable(text))
         {
             // Without a base everything is in dispute but what both begin and end with.
-            let merged = merge(base.as_deref().unwrap_or_default(), &ours, &theirs);
-            let conflicts = merged.conflicts.max(usize::from(base.is_none()));
-            (merged.text, Some(conflicts))
+            let merged = match &base {
+                Some(base) => merge(base, &ours, &theirs),
+                None => merge_without_base(&ours, &theirs),
+            };
+            (merged.text, Some(merged.conflicts))
         } else {
             (Vec::new(), None)
         };
@@ -171,11 +173,30 @@ pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> MergedText {
             (_, false) => merged.put(mine),
             (false, true) => merged.put(other),
             (true, true) if mine == other => merged.put(mine),
+            // Both sides only inserted, and one of them went on from the other's lines: an append after an append
+            // that was seen. Nothing of the shorter one is lost.
+            (true, true) if group.base.is_empty() && is_part(mine, other) => merged.put(other),
+            (true, true) if group.base.is_empty() && is_part(other, mine) => merged.put(mine),
             (true, true) => merged.conflict(mine, other),
         }
     }
     merged.put(&base[at..]);
     merged
+}
+
+/// Merges two texts whose base is not known: everything is in dispute but what both begin and end with.
+fn merge_without_base(ours: &[u8], theirs: &[u8]) -> MergedText {
+    let mut merged = MergedText {
+        text: Vec::with_capacity(ours.len()),
+        conflicts: 0,
+    };
+    merged.conflict(&lines(ours), &lines(theirs));
+    merged
+}
+
+/// True if `long` begins or ends with `short`, which is not empty.
+fn is_part(short: &[&[u8]], long: &[&[u8]]) -> bool {
+    !short.is_empty() && (long.starts_with(short) || long.ends_with(short))
 }
 
 impl MergedText {
@@ -318,6 +339,18 @@ mod tests {
     fn the_same_change_on_both_sides_is_one() {
         assert_eq!(merged("1\n", "2\n", "2\n"), ("2\n".to_owned(), 0));
         assert_eq!(merged("", "2\n", "2\n"), ("2\n".to_owned(), 0));
+    }
+
+    #[test]
+    fn an_insertion_that_goes_on_from_the_others_is_taken_whole() {
+        let done = merged("1\n", "1\nuser\n", "1\nuser\nbox\n");
+        assert_eq!(done, ("1\nuser\nbox\n".to_owned(), 0));
+        let done = merged("1\n", "0\nuser\n1\n", "user\n1\n");
+        assert_eq!(done, ("0\nuser\n1\n".to_owned(), 0));
+        // Other lines of the user in the middle, and replaced lines, need a decision.
+        assert_eq!(merged("1\n", "1\nuser\n", "1\nbox\nuser\nx\n").1, 1);
+        assert_eq!(merged("1\n", "2\n", "2\n3\n").1, 1);
+        assert_eq!(merged("1", "1\nuser\n", "1\nuser\nbox\n").1, 1);
     }
 
     #[test]
