@@ -1,5 +1,6 @@
 //! Nothing of a sandbox's work is lost or altered on its way to the host.
 
+use crate::screen::Terminal;
 use crate::workspace::on_the_host;
 use serde_json::Value;
 use std::fs;
@@ -179,5 +180,155 @@ fn link_in_the_place_of_the_project_is_not_followed() {
         fs::remove_file(&project).unwrap();
         fs::remove_dir_all(&decoy).unwrap();
         fs::rename(&aside, &project).unwrap();
+    });
+}
+
+/// The user's project as one sees it: file names and contents.
+fn files(person: &Person) -> Vec<(String, String)> {
+    let entries = fs::read_dir(person.project()).unwrap();
+    let mut files: Vec<(String, String)> = entries
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read_to_string(entry.path()).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+/// Thirty numbered lines that only this file has, with one of them edited.
+fn numbers(name: &str, edit: &str) -> String {
+    (1..=30)
+        .map(|number| match edit.strip_prefix(&format!("{number}=")) {
+            Some(text) => format!("{text}\n"),
+            None => format!("{name}{number}\n"),
+        })
+        .collect()
+}
+
+#[test]
+fn pulled_file_that_the_user_deletes_stays_deleted_until_the_sandbox_changes_it() {
+    Person::each(|person| {
+        person.line("start -q box").run().expect_code(0);
+        // One of them is longer than what is kept as a base.
+        let work = "echo one > small; seq 300000 > large; echo x > other";
+        person.script("exec box", work).run().expect_code(0);
+        person.line("pull -q box").run().expect_code(0);
+        for name in ["small", "large"] {
+            fs::remove_file(person.project().join(name)).unwrap();
+        }
+        // Further pulls of other paths forget nothing.
+        for text in ["y", "z"] {
+            let work = format!("echo {text} > other");
+            person.script("exec box", &work).run().expect_code(0);
+            let ran = person.line("pull box").run().expect_code(0);
+            let other = ("other".to_owned(), format!("{text}\n"));
+            assert_eq!(files(person), [other], "{ran}");
+        }
+        person
+            .script("exec box", "echo two > small")
+            .run()
+            .expect_code(0);
+        person.line("pull box").run().expect_code(3);
+        let beside = fs::read_to_string(person.project().join("small.theirs")).unwrap();
+        assert_eq!(beside, "two\n");
+        assert!(!person.project().join("large.theirs").exists());
+        person.line("kill -q box").run().expect_code(0);
+        on_the_host(person, &person.project(), "find . -mindepth 1 -delete");
+    });
+}
+
+#[test]
+fn edit_of_a_file_that_the_sandbox_renames_is_carried_over() {
+    Person::each(|person| {
+        for name in ["a", "b", "c"] {
+            person.write(format!("project/{name}"), numbers(name, ""));
+        }
+        person.line("start -q box").run().expect_code(0);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let work = "mkdir d; mv a d/a; mv b moved; sed -i s/^b3$/box/ moved; mv c c2; sed -i s/^c15$/box/ c2";
+        person.script("exec box", work).run().expect_code(0);
+        for name in ["a", "b", "c"] {
+            person.write(format!("project/{name}"), numbers(name, "15=user"));
+        }
+        let patch = person.line("pull box --patch -").run().expect_code(3);
+        assert!(!patch.out().contains("-user"), "{patch}");
+        let ran = person.line("pull box").run().expect_code(3);
+        let read = |name: &str| fs::read_to_string(person.project().join(name)).unwrap();
+        assert_eq!(read("d/a"), numbers("a", "15=user"), "{ran}");
+        let both = numbers("b", "15=user").replace("\nb3\n", "\nbox\n");
+        assert_eq!(read("moved"), both, "{ran}");
+        // The same line on both sides is for the user to decide; both files are named.
+        assert_eq!(read("c"), numbers("c", "15=user"));
+        assert_eq!(read("c2"), numbers("c", "15=box"));
+        let names: Vec<String> = files(person).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["c", "c2", "moved"], "{ran}");
+        assert!(
+            ran.out().contains("R b -> moved (your edit of b is in it)"),
+            "{ran}"
+        );
+        let conflict = "c: renamed in the sandbox, changed on the host; the sandbox's is c2";
+        assert!(ran.err().contains(conflict), "{ran}");
+        // What was carried over is settled, and later work on it merges.
+        let work = "sed -i s/^[ab]29$/late/ moved d/a";
+        person.script("exec box", work).run().expect_code(0);
+        person.line("pull box").run();
+        assert_eq!(read("moved"), both.replace("\nb29\n", "\nlate\n"));
+        assert_eq!(
+            read("d/a"),
+            numbers("a", "15=user").replace("\na29\n", "\nlate\n")
+        );
+        person.line("kill -q box").run().expect_code(0);
+        on_the_host(person, &person.project(), "find . -mindepth 1 -delete");
+    });
+}
+
+#[test]
+fn append_after_an_append_that_was_seen_is_no_conflict() {
+    Person::each(|person| {
+        person.write("project/log", "1\n2\n");
+        person.line("start -q box").run().expect_code(0);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        person.write("project/log", "1\n2\nuser\n");
+        let work = "printf '1\\n2\\nuser\\nbox\\n' > log";
+        person.script("exec box", work).run().expect_code(0);
+        let ran = person.line("pull box").run().expect_code(0);
+        let log = fs::read_to_string(person.project().join("log")).unwrap();
+        assert_eq!(log, "1\n2\nuser\nbox\n", "{ran}");
+        person.line("kill -q box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn selection_of_hunks_says_what_was_taken_and_what_stays() {
+    Person::each(|person| {
+        person.write("project/text", numbers("", ""));
+        let work = "sed -i 's/^1$/one/; s/^20$/twenty/' text";
+        let mut terminal = Terminal::run(person, &["run", "--", "sh", "-c", work]);
+        terminal.see("[s]elect");
+        terminal.type_keys("s\n");
+        terminal.see("text (1/2): take this?");
+        terminal.type_keys("y\n");
+        terminal.see("text (2/2): take this?");
+        terminal.type_keys("n\n");
+        terminal.see("M text (1 of 2 hunks taken");
+        terminal.see("what you left out is in it");
+        let text = terminal.text();
+        assert_eq!(terminal.end(), 0);
+        for untrue in ["merged with yours", "your files are as before"] {
+            assert!(!text.contains(untrue), "{text}");
+        }
+        let [(sandbox, _)] = &sandboxes(person)[..] else {
+            panic!("{text}");
+        };
+        person.line(&format!("pull {sandbox}")).run().expect_code(0);
+        let text = fs::read_to_string(person.project().join("text")).unwrap();
+        assert!(
+            text.starts_with("one\n") && text.contains("\ntwenty\n"),
+            "{text}"
+        );
+        person.line(&format!("kill {sandbox}")).run().expect_code(0);
     });
 }

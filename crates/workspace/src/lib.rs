@@ -49,7 +49,8 @@ pub use model::{
     Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, RefusalReason, RefusedPath,
 };
 pub use outcome::{
-    AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome, UnplacedReason,
+    AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome, TakenPart,
+    UnplacedReason,
 };
 pub use path::{BadPath, RelPath, normalize_path};
 pub use plan::{

@@ -18,6 +18,18 @@ pub struct AppliedChange {
     /// Whether it has both sides' changes.
     #[serde(default)]
     pub is_merged: bool,
+    /// Part of the sandbox's changes that is taken, when it is not all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<TakenPart>,
+}
+
+/// Number of hunks of a file that are taken; the others stay in the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenPart {
+    /// Hunks that are taken.
+    pub taken: usize,
+    /// All hunks of the file.
+    pub total: usize,
 }
 
 /// What happens to a path of the destination.
@@ -92,6 +104,8 @@ pub enum ConflictReason {
     DeletedOnHost,
     /// The sandbox removed what the host changed.
     DeletedInSandbox,
+    /// The sandbox renamed what the host changed; [`Conflict::theirs`] is its new name.
+    RenamedInSandbox,
     /// The host's directory has content that the sandbox did not remove.
     DirectoryNotEmpty,
     /// The host has a device, FIFO, socket or mount point there.
@@ -107,6 +121,7 @@ impl fmt::Display for ConflictReason {
             Self::AddedOnHost => "added on both sides",
             Self::DeletedOnHost => "changed in the sandbox, deleted on the host",
             Self::DeletedInSandbox => "deleted in the sandbox, changed on the host",
+            Self::RenamedInSandbox => "renamed in the sandbox, changed on the host",
             Self::DirectoryNotEmpty => "the host's directory has other content",
             Self::SpecialOnHost => "the host has a device, FIFO, socket or mount point there",
             Self::NotADirectoryOnHost => "a directory above it is none on the host",

@@ -108,13 +108,14 @@ pub(super) fn tell_news(cx: &Cx, news: &[ParkingNews]) {
 }
 
 /// Keeps a stopped sandbox until it is killed, because somebody said so.
-pub(super) fn keep(cx: &Cx, sandbox: Arc<Sandbox>, reason: &str) {
+/// `files` says how the user's files stand.
+pub(super) fn keep(cx: &Cx, sandbox: Arc<Sandbox>, reason: &str, files: &str) {
     let name = sandbox.info().name.clone();
     let kept = Arc::into_inner(sandbox).map(|sandbox| sandbox.keep(reason));
     match kept {
         Some(Ok(finished)) => {
             cx.talk.warning(format_args!(
-                "the sandbox is kept, your files are as before: `glovebox diff {name}`, `glovebox pull {name}`, \
+                "the sandbox is kept, {files}: `glovebox diff {name}`, `glovebox pull {name}`, \
                  `glovebox kill {name}`"
             ));
             tell_lost_caches(cx.talk, &finished);

@@ -183,7 +183,17 @@ fn leave(
             return exit_code_of(code, settled);
         }
         Ok(SettleOutcome::Keep) => {
-            park::keep(cx, sandbox, "its changes were kept for later");
+            park::keep(
+                cx,
+                sandbox,
+                "its changes were kept for later",
+                "your files are as before",
+            );
+            return code;
+        }
+        Ok(SettleOutcome::KeepRest) => {
+            let files = "what you left out is in it";
+            park::keep(cx, sandbox, "part of its changes was kept for later", files);
             return code;
         }
         Ok(SettleOutcome::Undecided(count)) => (

@@ -3,7 +3,7 @@
 use super::{escape, plural};
 use glovebox_session::sync::changes_json::why_flagged;
 use glovebox_workspace::{
-    ChangeKind, ChangeSet, Effect, Flag, FlaggedChange, Outcome, RefusedPath, RelPath,
+    ChangeKind, ChangeSet, Effect, Flag, FlaggedChange, Outcome, RefusedPath, RelPath, TakenPart,
 };
 use std::fmt::Write;
 
@@ -47,12 +47,16 @@ pub(crate) fn applied(outcome: &Outcome) -> String {
             .kept
             .as_ref()
             .map_or_else(String::new, |kept| format!(" (yours is {})", shown(kept)));
-        let merged = if applied.is_merged {
-            " (merged with yours)"
-        } else {
-            ""
+        let merged = match &applied.effect {
+            _ if !applied.is_merged => String::new(),
+            Effect::Renamed { source } => format!(" (your edit of {} is in it)", shown(source)),
+            _ => " (merged with yours)".to_owned(),
         };
-        let kept = format!("{kept}{merged}");
+        let part = applied.part.map_or_else(String::new, |part| {
+            let TakenPart { taken, total } = part;
+            format!(" ({taken} of {total} hunks taken; the rest stays in the sandbox)")
+        });
+        let kept = format!("{kept}{merged}{part}");
         match &applied.effect {
             Effect::Renamed { source } => {
                 format!("R {} -> {}{kept}", shown(source), shown(&applied.path))

@@ -71,6 +71,7 @@ fn is_open(conflict: &Conflict) -> bool {
                 | ConflictReason::AddedOnHost
                 | ConflictReason::DeletedOnHost
                 | ConflictReason::DeletedInSandbox
+                | ConflictReason::RenamedInSandbox
         )
 }
 

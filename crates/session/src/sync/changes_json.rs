@@ -43,6 +43,12 @@ pub fn outcome_json(outcome: &Outcome) -> Value {
         if applied.is_merged {
             object.insert("merged".to_owned(), true.into());
         }
+        if let Some(part) = applied.part {
+            object.insert(
+                "hunks".to_owned(),
+                json!({ "taken": part.taken, "total": part.total }),
+            );
+        }
         Value::Object(object)
     });
     let paths = |paths: &mut dyn Iterator<Item = &RelPath>| {

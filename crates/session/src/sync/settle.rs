@@ -40,6 +40,8 @@ pub enum SettleOutcome {
     Conflicts,
     /// The user wants the sandbox to stay.
     Keep,
+    /// Part of the changes was taken over, and the sandbox stays with the rest.
+    KeepRest,
     /// The patch lacks so many changes, which conflict with the user's own.
     LeftOut(usize),
     /// Nobody has decided about so many changes; `None` when they could not be counted.
@@ -266,7 +268,7 @@ fn take_over<R: Reviewer>(
                 SettleOutcome::Unplaced(unplaced)
             } else if is_part && options.can_stay {
                 // The rest can still be wanted.
-                SettleOutcome::Keep
+                SettleOutcome::KeepRest
             } else if outcome.conflicts.is_empty() {
                 SettleOutcome::Done
             } else {

@@ -2,7 +2,7 @@
 
 use super::journal::{COMMITTING, DONE, Journal, Staging};
 use super::operation::OperationDirs;
-use crate::base::{Signature, advance, advance_contents, note_theirs};
+use crate::base::{PulledContent, Signature, advance, advance_contents, note_theirs};
 use crate::beneath::{Anchor, io};
 use crate::{RelPath, Stage, SyncError};
 use glovebox_proto::{Code, Fault};
@@ -36,7 +36,7 @@ fn run(path: &Path) -> Result<(), Fault> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(gone());
     };
-    let anchor = Anchor::open(parent)?;
+    let anchor = Anchor::open_canonical(parent)?;
     let staging = Staging::open(rustix::fd::AsFd::as_fd(&anchor), parent, name.as_bytes())
         .ok_or_else(gone)?;
     let (journal, lock) = match staging.take_journal() {
@@ -125,12 +125,26 @@ fn note(anchor: &Anchor, staging: &Staging, journal: &Journal) {
             entries.push((path.clone(), *seen));
         }
     }
-    let mut contents: BTreeMap<RelPath, Option<Vec<u8>>> = BTreeMap::new();
+    let mut contents: BTreeMap<RelPath, PulledContent> = BTreeMap::new();
     for path in &journal.applied {
-        contents.insert(path.clone(), content(anchor, path));
+        let content = content(anchor, path);
+        contents.insert(
+            path.clone(),
+            PulledContent {
+                digest: None,
+                content,
+            },
+        );
+    }
+    for (path, digest) in &journal.digests {
+        contents.entry(path.clone()).or_default().digest = Some(*digest);
     }
     for (path, slot) in &journal.bases {
-        contents.insert(path.clone(), staging.content(*slot));
+        let content = staging.content(*slot);
+        let digest = content
+            .as_ref()
+            .map(|content| *blake3::hash(content).as_bytes());
+        contents.insert(path.clone(), PulledContent { digest, content });
     }
     let theirs = journal.theirs.iter().filter_map(|path| {
         let stat = anchor.stat_within(path.as_bytes()).ok()?;

@@ -190,6 +190,29 @@ impl Host for DestinationLook<'_> {
     }
 
     fn merge(&mut self, path: &RelPath, to: &Node) -> Result<Option<MergedFile>, Fault> {
+        self.merge_renamed(path, path, to)
+    }
+
+    fn is_pulled(&self, path: &RelPath, to: &Node) -> bool {
+        let (
+            Some(base),
+            Node::File {
+                digest: Some(digest),
+                ..
+            },
+        ) = (&self.base, to)
+        else {
+            return false;
+        };
+        base.contents.is_pulled(path, digest)
+    }
+
+    fn merge_renamed(
+        &mut self,
+        path: &RelPath,
+        renamed: &RelPath,
+        to: &Node,
+    ) -> Result<Option<MergedFile>, Fault> {
         let (file, stat) = match self.anchor.file(path.as_bytes()) {
             Ok(opened) => opened,
             Err(Errno::ACCESS | Errno::PERM) => return Ok(None),
@@ -200,7 +223,7 @@ impl Host for DestinationLook<'_> {
             return Ok(None);
         }
         let ours = read_text(file).map_err(|error| self.cannot_read(path, error))?;
-        let (Some(ours), Some(theirs)) = (ours, read_theirs(self.collected, path, to)?) else {
+        let (Some(ours), Some(theirs)) = (ours, read_theirs(self.collected, renamed, to)?) else {
             return Ok(None);
         };
         let base = self.base.as_mut();

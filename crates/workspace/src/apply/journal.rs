@@ -13,7 +13,7 @@ use super::operation::Operation;
 use crate::base::Signature;
 use crate::beneath::io;
 use crate::merge::MAX_TEXT_BYTES;
-use crate::{RelPath, collect::RESERVED_PREFIX};
+use crate::{Digest, RelPath, collect::RESERVED_PREFIX};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -41,6 +41,8 @@ pub(super) struct Journal {
     /// Paths that become what they are in the sandbox. What is put beside a path is not among them: it
     /// belongs to the host from then on.
     pub(super) applied: Vec<RelPath>,
+    /// Digests of the sandbox's versions of files among the applied.
+    pub(super) digests: Vec<(RelPath, Digest)>,
     /// Paths whose base becomes something else than what the host has, and the slot with its content.
     pub(super) bases: Vec<(RelPath, u32)>,
     /// Where the sandbox's versions of paths in conflict are put.

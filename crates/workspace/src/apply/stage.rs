@@ -7,11 +7,14 @@ use super::{Destination, attributes};
 use crate::base::{Kind, Signature};
 use crate::beneath::{digest, io, stat_at};
 use crate::progress::{Progress, Watch, report};
-use crate::{CollectedChanges, Digest, Effect, Node, Plan, RelPath, Stage, Step, SyncError};
+use crate::{
+    AppliedChange, CollectedChanges, Digest, Effect, Node, Plan, RelPath, Stage, Step, SyncError,
+};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt as _;
@@ -116,11 +119,24 @@ pub(super) fn stage(
         .base
         .as_ref()
         .map(|base| base.index.clone().into_os_string().into_vec());
-    // What was merged is not what the sandbox has: it stays a change of the host.
-    for done in plan.outcome.applied.iter().filter(|done| !done.is_merged) {
+    // What was merged or taken in part is not what the sandbox has: it stays a change of the host.
+    let is_whole = |done: &&AppliedChange| !done.is_merged && done.part.is_none();
+    for done in plan.outcome.applied.iter().filter(is_whole) {
         journal.applied.push(done.path.clone());
         if let Effect::Renamed { source } = &done.effect {
             journal.applied.push(source.clone());
+        }
+    }
+    let whole: HashSet<&RelPath> = journal.applied.iter().collect();
+    for step in &plan.steps {
+        if let Step::Write { path, node, .. } = step
+            && let Node::File {
+                digest: Some(digest),
+                ..
+            } = node
+            && whole.contains(path)
+        {
+            journal.digests.push((path.clone(), *digest));
         }
     }
     for path in &plan.settled {

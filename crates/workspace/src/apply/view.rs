@@ -30,7 +30,7 @@ pub(super) fn view(
         merged: plan.merged.clone().into_iter().collect(),
         sources: sources(plan),
         hosts: hosts(plan),
-        host: Anchor::open(destination)?,
+        host: Anchor::open_canonical(destination)?,
         seen: seen.clone(),
     };
     let set = ChangeSet {
@@ -100,6 +100,7 @@ fn changes(plan: &Plan, set: &ChangeSet) -> Vec<Change> {
         .collect();
     for conflict in &plan.outcome.conflicts {
         if let Some(theirs) = &conflict.theirs
+            && !applied.contains_key(theirs)
             && let Some(node) = writes.get(theirs)
         {
             changes.push(Change {
@@ -127,7 +128,9 @@ fn taken(change: &Change, done: &AppliedChange, written: Option<&Node>) -> Chang
         ChangeKind::Renamed { to, .. } if is_half => {
             change.kind = ChangeKind::Added { to: to.clone() };
         }
-        ChangeKind::Modified { from, to } if done.is_merged => {
+        ChangeKind::Modified { from, to } | ChangeKind::Renamed { from, to, .. }
+            if done.is_merged =>
+        {
             *to = match (written, from) {
                 (Some(written), _) => written.clone(),
                 // Only the permission changes.

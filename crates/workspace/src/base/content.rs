@@ -1,11 +1,12 @@
 //! The content a file had when the sandbox started from it, wherever that can still be found.
 
 use super::kept::{KeptFile, KeptRecord};
-use crate::RelPath;
 use crate::base::BaseFile;
 use crate::branch::Blobs;
 use crate::merge::MAX_TEXT_BYTES;
-use sha1::{Digest as _, Sha1};
+use crate::{Digest, RelPath};
+use sha1::Digest as _;
+use sha1::Sha1;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -78,6 +79,13 @@ impl<'a> BaseContents<'a> {
             .iter()
             .find(is_it)
             .map(|content| content.to_vec())
+    }
+
+    /// True if `digest` is of what the last pull brought for a path.
+    pub(crate) fn is_pulled(&self, path: &RelPath, digest: &Digest) -> bool {
+        self.pulled
+            .get(path)
+            .is_some_and(|known| known.id == digest)
     }
 
     /// What git knew of a path when the sandbox began; `None` when it did not track it.

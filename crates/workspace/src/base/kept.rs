@@ -14,9 +14,9 @@
 use super::git_index::GitIndex;
 use super::ignored::ProjectIgnoreRules;
 use super::{Kind, Signature, beside, decode, write_atomically};
-use crate::RelPath;
 use crate::beneath::{Anchor, io};
 use crate::git::owned_working_tree;
+use crate::{Digest, RelPath};
 use glovebox_proto::limits::MAX_PATH_BYTES;
 use glovebox_proto::{Code, Fault};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -37,7 +37,7 @@ const HAS_CONTENT: u8 = 2;
 /// What is known about the content of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KeptFile {
-    /// Name of its content in git's index, if git tracked it.
+    /// Name of its content in git's index, if git tracked it; of what a pull brought, the digest.
     pub(crate) id: Vec<u8>,
     /// Whether it had that content.
     pub(crate) is_clean: bool,
@@ -141,13 +141,23 @@ fn read(anchor: &Anchor, path: &RelPath, signature: &Signature) -> Option<Vec<u8
     (is_same && content.len() as i64 == stat.st_size).then_some(content)
 }
 
-/// Notes what a pull made the base of some paths; nothing is known any more about those without content.
+/// What a pull brought for one path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PulledContent {
+    /// Digest of the sandbox's version; `None` for what is no file.
+    pub(crate) digest: Option<Digest>,
+    /// The content, if it is short enough to be the base of merges.
+    pub(crate) content: Option<Vec<u8>>,
+}
+
+/// Notes what a pull made the base of some paths; nothing is known any more about those without content and
+/// digest.
 ///
 /// # Errors
 /// When the note cannot be written.
 pub(crate) fn advance(
     index: &Path,
-    updates: &BTreeMap<RelPath, Option<Vec<u8>>>,
+    updates: &BTreeMap<RelPath, PulledContent>,
 ) -> std::result::Result<(), Fault> {
     if updates.is_empty() {
         return Ok(());
@@ -157,16 +167,26 @@ pub(crate) fn advance(
     let mut earlier = KeptRecord::load(file.clone(), |path| !updates.contains_key(path));
     write_atomically(&file, |out| {
         let mut writer = Writer::new(out)?;
-        for (path, content) in updates {
+        for (path, pulled) in updates {
             let fits = |content: &&Vec<u8>| content.len() as u64 <= writer.left;
-            if let Some(content) = content.as_ref().filter(fits) {
-                writer.put(path, 0, b"", Some(content))?;
+            let content = pulled.content.as_ref().filter(fits);
+            let id = pulled
+                .digest
+                .as_ref()
+                .map_or(&b""[..], |digest| digest.as_slice());
+            if content.is_some() || !id.is_empty() {
+                writer.put(path, 0, id, content.map(Vec::as_slice))?;
             }
         }
-        let paths: Vec<RelPath> = earlier.files.keys().cloned().collect();
-        for path in paths {
-            if let Some(content) = earlier.content(&path, writer.left) {
-                writer.put(&path, 0, b"", Some(&content))?;
+        let known: Vec<(RelPath, Vec<u8>)> = earlier
+            .files
+            .iter()
+            .map(|(path, known)| (path.clone(), known.id.clone()))
+            .collect();
+        for (path, id) in known {
+            let content = earlier.content(&path, writer.left);
+            if content.is_some() || !id.is_empty() {
+                writer.put(&path, 0, &id, content.as_deref())?;
             }
         }
         writer.finish()
@@ -334,9 +354,16 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let index = temp.path().join("base");
         let note = |updates: &[(&str, Option<&str>)]| {
-            let owned = updates
-                .iter()
-                .map(|(name, text)| (path(name), text.map(|text| text.as_bytes().to_vec())));
+            let owned = updates.iter().map(|(name, text)| {
+                let content = text.map(|text| text.as_bytes().to_vec());
+                (
+                    path(name),
+                    PulledContent {
+                        digest: None,
+                        content,
+                    },
+                )
+            });
             advance(&index, &owned.collect()).unwrap();
         };
         note(&[("a", Some("one")), ("b", Some("two")), ("d/c", Some(""))]);
@@ -353,7 +380,12 @@ mod tests {
     fn a_record_that_is_cut_off_knows_nothing() {
         let temp = tempfile::tempdir().unwrap();
         let index = temp.path().join("base");
-        advance(&index, &[(path("a"), Some(b"one".to_vec()))].into()).unwrap();
+        let content = Some(b"one".to_vec());
+        let pulled = PulledContent {
+            digest: None,
+            content,
+        };
+        advance(&index, &[(path("a"), pulled)].into()).unwrap();
         let file = pulled_file(&index);
         let whole = std::fs::read(&file).unwrap();
         for length in 0..whole.len() {

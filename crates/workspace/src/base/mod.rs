@@ -20,8 +20,8 @@ mod kept;
 
 pub use codec::decode;
 pub(crate) use content::{BaseContents, hex};
-pub(crate) use kept::advance as advance_contents;
 pub use kept::keep;
+pub(crate) use kept::{PulledContent, advance as advance_contents};
 
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;

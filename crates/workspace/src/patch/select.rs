@@ -8,7 +8,7 @@ use super::content::{Content, VersionSide};
 use super::hunks::{Hunk, TextComparison};
 use super::part::Part;
 use super::{PatchError, Style};
-use crate::{Change, ChangeKind, CollectedChanges, Effect, Node, Plan, RelPath, Step};
+use crate::{Change, ChangeKind, CollectedChanges, Effect, Node, Plan, RelPath, Step, TakenPart};
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -102,6 +102,7 @@ impl Hunks {
 struct PartialContent {
     content: Vec<u8>,
     before: Vec<u8>,
+    part: TakenPart,
 }
 
 /// What is taken of a plan's changes.
@@ -133,6 +134,10 @@ impl Selection {
             let partial = PartialContent {
                 content: hunks.picked(picks),
                 before: hunks.before.clone(),
+                part: TakenPart {
+                    taken: picks.iter().filter(|pick| **pick).count(),
+                    total: hunks.count(),
+                },
             };
             self.partial.insert(change.path.clone(), partial);
         }
@@ -235,7 +240,7 @@ impl Plan {
             self.bases.insert(path.clone(), partial.before.clone());
         }
         if let Some(done) = done {
-            done.is_merged = true;
+            done.part = Some(partial.part);
         }
     }
 }

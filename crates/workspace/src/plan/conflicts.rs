@@ -57,6 +57,7 @@ impl Planner<'_> {
             effect: Effect::Modified,
             kept: None,
             is_merged: true,
+            part: None,
         });
         if conflicts > 0 {
             self.outcome.conflicts.push(Conflict {

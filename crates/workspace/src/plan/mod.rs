@@ -12,6 +12,7 @@
 
 mod conflicts;
 mod planner;
+mod renames;
 
 use crate::outcome::Outcome;
 use crate::{ChangeSet, Node, RelPath};
@@ -70,6 +71,25 @@ pub trait Host {
     /// # Errors
     /// When a version cannot be read.
     fn merge(&mut self, path: &RelPath, to: &Node) -> Result<Option<MergedFile>, Fault>;
+
+    /// Merges the host's file at `source`, which the sandbox renamed to `path`, with what the sandbox has there. `None`
+    /// as in [`Self::merge`], and where renames are not followed.
+    ///
+    /// # Errors
+    /// When a version cannot be read.
+    fn merge_renamed(
+        &mut self,
+        _source: &RelPath,
+        _path: &RelPath,
+        _to: &Node,
+    ) -> Result<Option<MergedFile>, Fault> {
+        Ok(None)
+    }
+
+    /// True if `to` is what the last pull brought for `path`.
+    fn is_pulled(&self, _path: &RelPath, _to: &Node) -> bool {
+        false
+    }
 
     /// The sandbox's versions that earlier pulls have put beside paths, as long as nobody touched them.
     fn leftovers(&mut self) -> Vec<Leftover>;

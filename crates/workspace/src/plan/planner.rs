@@ -26,13 +26,16 @@ pub(super) fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Re
         merged: BTreeMap::new(),
         merged_bytes: 0,
         bases: BTreeMap::new(),
+        renamed: HashMap::new(),
         settled: Vec::new(),
         outcome: Outcome {
             refused: set.refused.clone(),
             ..Outcome::default()
         },
     };
-    let halves = planner.halves(set);
+    let mut halves = planner.halves(set);
+    let carried = planner.carry_edits(set)?;
+    halves.retain(|half| !carried.contains(half.path));
     let arriving = halves.iter().filter(|half| half.to.is_some());
     planner.taken = arriving.map(|half| half.path.clone()).collect();
     // What goes away is decided first and from the bottom up: it makes room for what comes.
@@ -69,7 +72,7 @@ pub(super) struct Planner<'a> {
     pub(super) host: &'a mut dyn Host,
     pub(super) options: Options,
     /// Whether the destination takes names that differ only in case for one.
-    folds_case: bool,
+    pub(super) folds_case: bool,
     /// Where it does, what is `gone`, as it sees it.
     vacated: HashSet<Vec<u8>>,
     /// Names that this plan gives to something.
@@ -84,6 +87,8 @@ pub(super) struct Planner<'a> {
     pub(super) merged: BTreeMap<RelPath, Vec<u8>>,
     pub(super) merged_bytes: usize,
     pub(super) bases: BTreeMap<RelPath, Vec<u8>>,
+    /// Sources of renames whose edit on the host could not be carried over, and where the sandbox's file is.
+    pub(super) renamed: HashMap<RelPath, RelPath>,
     settled: Vec<RelPath>,
     pub(super) outcome: Outcome,
 }
@@ -170,6 +175,8 @@ impl Planner<'_> {
                     self.apply(path, Effect::Deleted, Some(kept));
                 } else if self.options.resolution(path) == Resolution::Ours {
                     self.outcome.declined.push(path.clone());
+                } else if let Some(target) = self.renamed.get(path).cloned() {
+                    self.conflict(path, ConflictReason::RenamedInSandbox, Some(target));
                 } else {
                     self.conflict(path, ConflictReason::DeletedInSandbox, None);
                 }
@@ -179,7 +186,7 @@ impl Planner<'_> {
     }
 
     /// Notes that what is at a path will not be there any more.
-    fn leaves(&mut self, path: &RelPath) {
+    pub(super) fn leaves(&mut self, path: &RelPath) {
         self.gone.insert(path.clone());
         if self.folds_case {
             self.vacated.insert(path.folded());
@@ -292,6 +299,11 @@ impl Planner<'_> {
                     self.outcome.declined.push(path.clone());
                     return Ok(());
                 }
+                // The host has had this very version, and removed it.
+                _ if self.host.is_pulled(path, to) => {
+                    self.outcome.declined.push(path.clone());
+                    return Ok(());
+                }
                 _ => return self.put_beside(path, to, ConflictReason::DeletedOnHost),
             }
         }
@@ -370,6 +382,7 @@ impl Planner<'_> {
             effect,
             kept,
             is_merged: false,
+            part: None,
         });
     }
 
