@@ -5,6 +5,8 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod requests;
+
 use glovebox_agent::{
     CallResult, Delta, Message, MessagePart, Model, ModelAnswer, ModelError, ModelName, Prompt,
     Provider, ProviderAccess, RemoteModel, RetryPolicy, Secret, Secrets, StopReason, ToolCall,
