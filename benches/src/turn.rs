@@ -99,6 +99,7 @@ fn recording(turns: usize) -> Vec<Event> {
                 name: "Read".to_owned(),
                 arguments: arguments(at),
                 signatures: Vec::new(),
+                extra: serde_json::Map::new(),
             };
             answered(at + 1, MessagePart::Call(call))
         })

@@ -217,7 +217,7 @@ fn bytes(conversation: &Conversation, message: &Message) -> usize {
             .map(|part| match part {
                 MessagePart::Text { text } | MessagePart::Reasoning { text } => text.len(),
                 MessagePart::Signature { value } => value.len(),
-                MessagePart::Opaque { data } => data.to_string().len(),
+                MessagePart::Opaque { data, .. } => data.to_string().len(),
                 MessagePart::Call(call) => call.name.len() + call.arguments.to_string().len(),
             })
             .sum(),
@@ -241,6 +241,7 @@ mod tests {
                     name: "Bash".to_owned(),
                     arguments: json!({}),
                     signatures: Vec::new(),
+                    extra: serde_json::Map::new(),
                 })],
             });
             conversation.add_result(CallResult {

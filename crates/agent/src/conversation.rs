@@ -3,8 +3,9 @@
 //! These types are written to the session log, so fields are only ever added. Reasoning and its
 //! signatures are kept as they came: providers want them back, unchanged, with the next turn.
 
+use crate::WireFormat;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +51,9 @@ pub enum MessagePart {
     Opaque {
         /// As it came.
         data: Value,
+        /// The wire format that understands it; `None` in logs of before it was kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        format: Option<WireFormat>,
     },
     /// The wish to use a tool.
     Call(ToolCall),
@@ -67,6 +71,9 @@ pub struct ToolCall {
     /// Proofs that belong to this very call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<String>,
+    /// Fields of chat completions that only the server understands; they go back with the call.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Map<String, Value>,
 }
 
 /// What a call came to.

@@ -527,6 +527,7 @@ mod tests {
                         name: "Bash".to_owned(),
                         arguments: json!({}),
                         signatures: Vec::new(),
+                        extra: serde_json::Map::new(),
                     })
                 })
                 .collect(),

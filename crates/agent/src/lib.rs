@@ -44,7 +44,7 @@ pub use limits::RunLimits;
 pub use log::{Log, LogPosition, SessionInfo, SessionLock, SessionState, make_private_database};
 pub use model::{
     AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, ProviderAccess,
-    RemoteModel, RetryPolicy, detect, http_client, window_of_server,
+    RemoteModel, RetryPolicy, WireFormat, decode_stream, detect, http_client, window_of_server,
 };
 pub use price::{KnownModel, Price, Tariff, known_model};
 pub use prompt::{

@@ -85,6 +85,7 @@ mod tests {
                 name: "Bash".to_owned(),
                 arguments: json!({ "command": command }),
                 signatures: Vec::new(),
+                extra: serde_json::Map::new(),
             })],
         };
         let result = |ms: u32| {

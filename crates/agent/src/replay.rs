@@ -285,6 +285,7 @@ mod tests {
                 name: "Bash".to_owned(),
                 arguments: serde_json::json!({}),
                 signatures: Vec::new(),
+                extra: serde_json::Map::new(),
             })
         };
         Event::Answered {

@@ -79,6 +79,7 @@ impl Model for Script {
                             name: if index % 2 == 0 { "Look" } else { "Change" }.to_owned(),
                             arguments: json!({ "act": format!("{act:?}"), "turn": turn }),
                             signatures: Vec::new(),
+                            extra: serde_json::Map::new(),
                         })
                     })
                     .collect(),

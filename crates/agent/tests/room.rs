@@ -92,6 +92,7 @@ impl TalkativeModel {
                     name: "Look".to_owned(),
                     arguments: json!({ "turn": turn }),
                     signatures: Vec::new(),
+                    extra: serde_json::Map::new(),
                 }),
             ],
             // Not counted: what is estimated counts.

@@ -34,6 +34,10 @@ pub enum Step {
     CutCall(Wanted),
     /// Says this in pieces, with a pause before each.
     Drip(Vec<String>, Duration),
+    /// Sends these bytes as the body of an event stream, and closes the connection.
+    Raw(String),
+    /// Sends these bytes, and keeps the connection open until the other side leaves.
+    Hold(String),
     /// Accepts the request and says nothing until the other side leaves.
     Silence,
 }
@@ -386,16 +390,27 @@ impl Shared {
                 }
                 Ok(())
             }
+            Step::Raw(body) => {
+                begin(out)?;
+                out.write_all(body.as_bytes())
+            }
+            Step::Hold(body) => {
+                begin(out)?;
+                out.write_all(body.as_bytes())?;
+                wait_until_left(out)
+            }
             Step::Silence => {
                 begin(out)?;
-                // Until the other side leaves.
-                let mut byte = [0];
-                match out.read(&mut byte) {
-                    Ok(0) | Err(_) => Err(std::io::ErrorKind::ConnectionAborted.into()),
-                    Ok(_) => Ok(()),
-                }
+                wait_until_left(out)
             }
         }
+    }
+}
+
+fn wait_until_left(mut out: &TcpStream) -> std::io::Result<()> {
+    match out.read(&mut [0]) {
+        Ok(0) | Err(_) => Err(std::io::ErrorKind::ConnectionAborted.into()),
+        Ok(_) => Ok(()),
     }
 }
 

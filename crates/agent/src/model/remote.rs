@@ -1,17 +1,18 @@
 //! A provider's server, asked over HTTP.
 
+use super::wire::sse::{Event, Events};
+use super::wire::{self, DecodedAnswer, Progress, WireFormat, refusal};
 use super::{
-    AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, ProviderAccess,
+    AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, ProviderAccess, RetryPolicy,
 };
-use super::{RetryPolicy, wire};
-use crate::{ModelAnswer, Secrets};
+use crate::{ModelAnswer, Secrets, written_call};
 use futures_util::StreamExt;
-use genai::adapter::AdapterKind;
-use genai::chat::{ChatOptions, ChatStreamEvent};
-use genai::resolver::{AuthData, Endpoint};
-use genai::{Client, ModelIden, ServiceTarget};
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Response, Url};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Until a server begins to answer.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
@@ -19,20 +20,29 @@ const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
 const READ_TIMEOUT: Duration = Duration::from_mins(3);
 /// Until a connection stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long counts may follow after the word that says why the model stopped.
+const SILENCE_AFTER_STOP: Duration = Duration::from_secs(10);
 /// More than any model says at once.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
-/// Sent where a server wants no key and the library wants one.
-const NO_KEY: &str = "none";
+/// Of a refusal.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+/// Answers in a row without a reason for their end, from which on a server is taken to give none.
+const ANSWERS_WITHOUT_REASON: u32 = 2;
 
 /// A model behind a server.
 #[derive(Debug)]
 pub struct RemoteModel {
     name: ModelName,
-    target: ServiceTarget,
-    client: Client,
-    options: ChatOptions,
+    format: WireFormat,
+    url: Url,
+    headers: HeaderMap,
+    client: reqwest::Client,
     secrets: Secrets,
     retry: RetryPolicy,
+    /// How long counts are waited for after the word that says why the model stopped.
+    silence_after_stop: Duration,
+    /// Answers in a row that ended without a reason.
+    without_reason: AtomicU32,
 }
 
 impl RemoteModel {
@@ -55,36 +65,27 @@ impl RemoteModel {
                 )),
             );
         }
-        let kind = match name.provider {
-            Provider::Anthropic => AdapterKind::Anthropic,
-            Provider::OpenAi | Provider::Ollama => AdapterKind::OpenAI,
-            Provider::OpenAiResponses => AdapterKind::OpenAIResp,
-            Provider::Gemini => AdapterKind::Gemini,
-        };
-        let key = access.key.as_ref().map_or(NO_KEY, |key| key.expose());
-        let target = ServiceTarget {
-            endpoint: Endpoint::from_owned(access.base_url.as_str()),
-            auth: AuthData::from_single(key),
-            model: ModelIden::new(kind, name.name.as_str()),
-        };
-        let options = ChatOptions::default()
-            .with_capture_usage(true)
-            .with_capture_content(true)
-            .with_capture_tool_calls(true)
-            .with_capture_reasoning_content(true)
-            .with_stream_header_timeout(HEADER_TIMEOUT)
-            .with_stream_read_timeout(READ_TIMEOUT);
+        let format = WireFormat::of_provider(name.provider);
         Ok(Self {
-            client: Client::builder()
-                .with_reqwest(http_client(&access.base_url)?)
-                .build()
-                .map_err(wire::error)?,
+            url: request_url(&access.base_url, format, &name.name).map_err(|error| {
+                error.remedy(format!("correct {}", name.provider.base_variable()))
+            })?,
+            headers: request_headers(access, format)?,
+            client: http_client(&access.base_url)?,
+            format,
             name,
-            target,
-            options,
             secrets,
             retry,
+            silence_after_stop: SILENCE_AFTER_STOP,
+            without_reason: AtomicU32::new(0),
         })
+    }
+
+    /// Changes how long counts are waited for after the word that says why the model stopped.
+    #[must_use]
+    pub const fn silence_after_stop(mut self, silence: Duration) -> Self {
+        self.silence_after_stop = silence;
+        self
     }
 
     /// One attempt.
@@ -93,57 +94,121 @@ impl RemoteModel {
         prompt: &Prompt<'_>,
         on_delta: &mut (dyn FnMut(Delta) + Send),
     ) -> Result<ModelAnswer, ModelError> {
-        let request = wire::request(prompt, &self.target.model);
-        let response = self
-            .client
-            .exec_chat_stream(self.target.clone(), request, Some(&self.options))
-            .await
-            .map_err(wire::error)?;
-        let mut stream = response.stream;
-        let mut bytes = 0_usize;
-        let mut call_bytes = 0_usize;
-        while let Some(event) = stream.next().await {
-            match event.map_err(wire::error)? {
-                ChatStreamEvent::Start
-                | ChatStreamEvent::Heartbeat
-                | ChatStreamEvent::ThoughtSignatureChunk(_) => {}
-                ChatStreamEvent::Chunk(chunk) => {
-                    bytes += chunk.content.len();
-                    on_delta(Delta::Text(self.secrets.clean(chunk.content)));
-                }
-                ChatStreamEvent::ReasoningChunk(chunk) => {
-                    bytes += chunk.content.len();
-                    on_delta(Delta::Reasoning(self.secrets.clean(chunk.content)));
-                }
-                // These carry all arguments so far.
-                ChatStreamEvent::ToolCallChunk(chunk) => {
-                    let call = chunk.tool_call;
-                    call_bytes = call.fn_arguments.as_str().map_or(0, str::len);
-                    on_delta(Delta::Call {
-                        name: call.fn_name,
-                        bytes: call_bytes,
-                    });
-                }
-                // For two formats the library makes an end of its own when the stream just stops. A real
-                // one says why the model stopped.
-                ChatStreamEvent::End(end)
-                    if end.captured_stop_reason.is_none()
-                        && self.target.model.adapter_kind != AdapterKind::OpenAI =>
-                {
-                    break;
-                }
-                ChatStreamEvent::End(end) => return Ok(wire::answer(end)),
+        let response = self.send(prompt).await?;
+        let body = response.bytes_stream();
+        // Comments are signs of life, so that bytes count and not events.
+        let body = futures_util::stream::unfold(Some(Box::pin(body)), |body| async {
+            let mut body = body?;
+            match timeout(READ_TIMEOUT, body.next()).await {
+                Ok(packet) => Some((packet?.map_err(std::io::Error::other), Some(body))),
+                Err(_) => Some((
+                    Err(std::io::Error::other("it was silent for 3 minutes")),
+                    None,
+                )),
+            }
+        });
+        let mut events = Events::open(body).await?;
+        let mut decoder = self.format.decoder();
+        let mut deltas = Vec::new();
+        while let Some(event) = self.next_event(&mut events, decoder.progress()).await? {
+            decoder.feed(&event.name, &event.data, &mut deltas)?;
+            for delta in deltas.drain(..) {
+                on_delta(self.cleaned(delta));
             }
             // TRUST: a server may go on for ever.
-            if bytes + call_bytes > MAX_ANSWER_BYTES {
+            if decoder.size() > MAX_ANSWER_BYTES {
                 return Err(ModelError::lasting(
                     "the model's answer has more than 16 MiB and was given up",
                 ));
             }
+            if decoder.progress() == Progress::Over {
+                break;
+            }
         }
-        Err(ModelError::passing(
-            "the model's answer broke off before its end",
-        ))
+        events.check_any()?;
+        self.accept(decoder.end()?, prompt)
+    }
+
+    /// The next event; `None` at the end of the answer.
+    async fn next_event(
+        &self,
+        events: &mut Events<'_>,
+        progress: Progress,
+    ) -> Result<Option<Event>, ModelError> {
+        if progress == Progress::Open {
+            return events.next().await;
+        }
+        match timeout(self.silence_after_stop, events.next()).await {
+            // What the model said is whole; what broke is the rest of the connection.
+            Ok(Err(_)) | Err(_) => Ok(None),
+            Ok(event) => event,
+        }
+    }
+
+    async fn send(&self, prompt: &Prompt<'_>) -> Result<Response, ModelError> {
+        let until = Instant::now() + HEADER_TIMEOUT;
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone())
+            .json(&self.format.encode(prompt, &self.name.name));
+        let sent = timeout_at(until, request.send()).await;
+        let sent = sent.map_err(|_| refusal::connection("no answer came within 2 minutes"))?;
+        let mut response = sent.map_err(|error| refusal::connection(&refusal::deepest(&error)))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        if status.is_redirection() {
+            let variable = self.name.provider.base_variable();
+            return Err(refusal::redirect(
+                status.as_u16(),
+                response.headers(),
+                variable,
+            ));
+        }
+        // TRUST: a refusal may be of any length and never end.
+        let mut body = Vec::new();
+        while body.len() < MAX_REFUSAL_BYTES
+            && let Ok(Ok(Some(piece))) = timeout_at(until, response.chunk()).await
+        {
+            body.extend_from_slice(&piece);
+        }
+        let body = String::from_utf8_lossy(&body);
+        Err(refusal::refused(status.as_u16(), &body, response.headers()))
+    }
+
+    /// Takes an answer whose end is in doubt only where that is a habit of the server.
+    fn accept(
+        &self,
+        decoded: DecodedAnswer,
+        prompt: &Prompt<'_>,
+    ) -> Result<ModelAnswer, ModelError> {
+        let answer = decoded.answer;
+        if decoded.lacks_reason {
+            let known = self.without_reason.load(Ordering::Relaxed);
+            if known + 1 < ANSWERS_WITHOUT_REASON {
+                self.without_reason.store(known + 1, Ordering::Relaxed);
+                return Err(wire::without_reason());
+            }
+        }
+        if decoded.claims_calls
+            && answer.calls().is_empty()
+            && written_call::find(&answer.text(), prompt.tools).is_none()
+        {
+            return Err(ModelError::passing(
+                "the model server says that the model calls a tool, and sent no call",
+            ));
+        }
+        Ok(answer)
+    }
+
+    fn cleaned(&self, delta: Delta) -> Delta {
+        match delta {
+            Delta::Text(text) => Delta::Text(self.secrets.clean(text)),
+            Delta::Reasoning(text) => Delta::Reasoning(self.secrets.clean(text)),
+            other => other,
+        }
     }
 
     async fn persist(
@@ -184,6 +249,42 @@ impl Model for RemoteModel {
     fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> AnswerFuture<'a> {
         Box::pin(self.persist(prompt, on_delta))
     }
+}
+
+/// The address of requests. What follows a `?` in the base address stays at the end.
+fn request_url(base: &str, format: WireFormat, model: &str) -> Result<Url, ModelError> {
+    let unusable =
+        |error| ModelError::lasting(format!("the address `{base}` cannot be used: {error}"));
+    let base_url = Url::parse(base).map_err(unusable)?;
+    let mut url = base_url.join(&format.path(model)).map_err(unusable)?;
+    url.set_query(base_url.query());
+    if format == WireFormat::Gemini {
+        url.query_pairs_mut().append_pair("alt", "sse");
+    }
+    Ok(url)
+}
+
+/// The key, where the format has it, and the version of the format.
+fn request_headers(access: &ProviderAccess, format: WireFormat) -> Result<HeaderMap, ModelError> {
+    let mut headers = HeaderMap::new();
+    if format == WireFormat::Anthropic {
+        headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    }
+    if let Some(key) = &access.key {
+        let (name, value) = match format {
+            WireFormat::Anthropic => ("x-api-key", key.expose().to_owned()),
+            WireFormat::Gemini => ("x-goog-api-key", key.expose().to_owned()),
+            WireFormat::Chat | WireFormat::Responses => {
+                ("authorization", format!("Bearer {}", key.expose()))
+            }
+        };
+        let mut value = HeaderValue::try_from(value).map_err(|_| {
+            ModelError::lasting("the key has characters that cannot be sent, such as a line end")
+        })?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
 }
 
 /// Connections to the server at this address, and to nowhere else.

@@ -4,8 +4,14 @@
     clippy::unwrap_used,
     reason = "in a test, what must not fail may panic"
 )]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "rows of tables are written where they are used"
+)]
 
+mod dialects;
 mod requests;
+mod streams;
 
 use glovebox_agent::{
     CallResult, Delta, Message, MessagePart, Model, ModelAnswer, ModelError, ModelName, Prompt,
@@ -172,6 +178,7 @@ fn anthropic_is_told_how_far_its_cache_is_to_reach() {
             name: "Read".to_owned(),
             arguments: json!({ "path": "a" }),
             signatures: Vec::new(),
+            extra: serde_json::Map::new(),
         };
         let result = CallResult {
             id: call.id.clone(),

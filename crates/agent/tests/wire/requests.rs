@@ -59,6 +59,7 @@ fn thoughts_of(provider: Provider) -> Vec<MessagePart> {
         Provider::Anthropic => vec![
             MessagePart::Opaque {
                 data: json!({ "type": "redacted_thinking", "data": "c2VjcmV0" }),
+                format: None,
             },
             thought("I look at a."),
             signature("proof"),
@@ -67,12 +68,14 @@ fn thoughts_of(provider: Provider) -> Vec<MessagePart> {
             thought("I look at a."),
             MessagePart::Opaque {
                 data: json!({ "type": "reasoning.encrypted", "data": "c2VjcmV0", "index": 0 }),
+                format: None,
             },
         ],
         Provider::OpenAiResponses => vec![
             MessagePart::Opaque {
                 data: json!({ "type": "reasoning", "id": "rs_1", "summary": [],
                     "encrypted_content": "c2VjcmV0" }),
+                format: None,
             },
             thought("I look at a."),
         ],
