@@ -173,6 +173,11 @@ impl PromptSize {
         }
     }
 
+    /// What the provider counted last.
+    pub(crate) fn counted(&self) -> Option<u64> {
+        self.counted.map(|(counted, _)| counted)
+    }
+
     /// Four bytes for a token.
     pub(crate) fn estimate(&self, conversation: &Conversation) -> u64 {
         let said: u64 = conversation

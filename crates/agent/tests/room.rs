@@ -34,6 +34,8 @@ struct TalkativeModel {
     summary: Summary,
     /// More bytes than this are refused.
     window_bytes: usize,
+    /// The refusal says that it is for length.
+    says_why: bool,
     /// Every prompt for an answer, and every one for a summary.
     asked: Mutex<Vec<String>>,
     summed_up: Mutex<Vec<String>>,
@@ -46,6 +48,7 @@ impl TalkativeModel {
             bytes,
             summary,
             window_bytes: usize::MAX,
+            says_why: true,
             asked: Mutex::default(),
             summed_up: Mutex::default(),
         }
@@ -75,7 +78,7 @@ impl TalkativeModel {
         }
         let mut asked = self.asked.lock().unwrap();
         if told.len() > self.window_bytes {
-            return Err(error(true));
+            return Err(error(self.says_why));
         }
         asked.push(told);
         let turn = asked.len() as u32;
@@ -312,6 +315,26 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
     let (verdict, ..) = talk(&model, 200_000, RunLimits::default());
     assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
     assert!(verdict.message.contains("agent.window"), "{verdict:?}");
+}
+
+#[test]
+fn a_refusal_that_does_not_say_why_is_taken_for_length_once_where_much_was_told() {
+    let mut model = TalkativeModel::new(12, 2000, Summary::Good);
+    (model.window_bytes, model.says_why) = (30_000, false);
+    let (verdict, conversation, kept) = talk(&model, 12_000, RunLimits::default());
+    assert_eq!(verdict.ending, Ending::Completed, "{verdict:?}");
+    assert!(count(&kept, "compacted") > 0);
+    assert_eq!(kept.conversation(), conversation);
+
+    // With little told it is something else, and is told as it is.
+    let mut model = TalkativeModel::new(12, 2000, Summary::Good);
+    (model.window_bytes, model.says_why) = (10_000, false);
+    let (verdict, _, kept) = talk(&model, 200_000, RunLimits::default());
+    assert_eq!(
+        (verdict.ending, verdict.message.as_str()),
+        (Ending::Failed, "refused")
+    );
+    assert_eq!(count(&kept, "compacted"), 0);
 }
 
 #[test]

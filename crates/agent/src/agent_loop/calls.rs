@@ -20,6 +20,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// What a call came to, and how long it took.
 type FinishedCall = (Result<ToolOutput, Fault>, Duration);
 
+/// The calls of one answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AnsweredCalls<'a> {
+    pub(super) calls: &'a [ToolCall],
+    /// Id of the call in which the answer was cut at the output limit. It is never made, not even where what
+    /// came of it can be read: the file or command that it holds may be half of what was meant.
+    pub(super) cut_call: Option<&'a str>,
+}
+
 /// What the user says to a call that changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
@@ -66,16 +75,18 @@ impl AgentLoop<'_> {
     /// the order of the answer.
     pub(super) fn call_all(
         &self,
-        calls: &[ToolCall],
+        AnsweredCalls { calls, cut_call }: AnsweredCalls<'_>,
         tools: &[ToolDefinition],
         deadline: Option<Instant>,
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
     ) -> Result<(Vec<CallResult>, bool), EarlyEnd> {
+        let is_cut = |call: &ToolCall| cut_call == Some(call.id.as_str());
         let reads = |call: &ToolCall| {
-            tools
-                .iter()
-                .any(|tool| tool.name.eq_ignore_ascii_case(&call.name) && tool.is_read_only)
+            !is_cut(call)
+                && tools
+                    .iter()
+                    .any(|tool| tool.name.eq_ignore_ascii_case(&call.name) && tool.is_read_only)
         };
         let mut results = Vec::with_capacity(calls.len());
         let mut is_waiting = false;
@@ -94,6 +105,8 @@ impl AgentLoop<'_> {
             self.check_stop()?;
             let refused = if reads(first) {
                 None
+            } else if is_cut(first) {
+                Some(cut_fault())
             } else {
                 self.refusal(first)
             };
@@ -258,6 +271,14 @@ impl AgentLoop<'_> {
             }
         }
     }
+}
+
+fn cut_fault() -> Fault {
+    Fault::failed(
+        Code::TooLarge,
+        "Your answer was cut off at the output limit in this call; nothing was done",
+    )
+    .remedy("Write in smaller pieces.")
 }
 
 fn call_one(tools: &dyn Tools, call: &ToolCall, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {

@@ -23,6 +23,7 @@ use crate::{
     Delta, Event, Message, MessagePart, Model, ModelAnswer, Prompt, RunLimits, Secrets, Spending,
     StopReason, StopSignal, Tariff, ToolCall, ToolDefinition, Tools, Usage,
 };
+use calls::AnsweredCalls;
 use glovebox_proto::{Code, Fault};
 use outcome::{EarlyEnd, finished};
 use std::collections::BTreeSet;
@@ -33,6 +34,10 @@ const MAX_CUT_ANSWERS: u32 = 3;
 
 /// Answers in a row that are corrected because they hold a call as text, before the run ends.
 const MAX_WRITTEN_CALLS: u32 = 2;
+
+/// What a model is told whose answer was empty.
+const EMPTY_ANSWER: &str =
+    "[Your answer was empty. Go on: call a tool, or say in words what you have done.]";
 
 /// Whoever is told what happens.
 pub trait Observe {
@@ -130,6 +135,7 @@ impl AgentLoop<'_> {
         let mut repetition = Repetition::default();
         let mut cut_answers = 0;
         let mut written_calls = 0;
+        let mut is_after_empty = false;
         loop {
             self.check_limits(&run, conversation)?;
             if self.compact_context(&mut run, conversation, observe)? {
@@ -155,13 +161,10 @@ impl AgentLoop<'_> {
                 parts: answer.parts,
             };
             conversation.messages.push(assistant.clone());
-            let calls: Vec<ToolCall> = match &assistant {
-                Message::Assistant { parts } => crate::conversation::calls(parts)
-                    .into_iter()
-                    .cloned()
-                    .collect(),
-                _ => Vec::new(),
-            };
+            let calls: Vec<ToolCall> = crate::conversation::calls(assistant_parts(&assistant))
+                .into_iter()
+                .cloned()
+                .collect();
             if calls.is_empty() {
                 if let Some(written) = written_call::find(&said, &run.tools) {
                     if written_calls == MAX_WRITTEN_CALLS {
@@ -180,12 +183,38 @@ impl AgentLoop<'_> {
                     )?;
                     continue;
                 }
+                // Some models say nothing now and then, and go on when they are asked again.
+                let is_empty = said.trim().is_empty()
+                    && matches!(answer.stop, StopReason::Done | StopReason::Other(_));
+                if is_empty && !is_after_empty {
+                    is_after_empty = true;
+                    say(conversation, observe, EMPTY_ANSWER)?;
+                    continue;
+                }
                 return finished(&said, &answer.stop);
             }
-            cut_answers = 0;
+            is_after_empty = false;
             written_calls = 0;
+            // What stands behind a call shows that it is whole.
+            let cut_call = match assistant_parts(&assistant).last() {
+                Some(MessagePart::Call(call)) if answer.stop == StopReason::Length => {
+                    Some(&call.id)
+                }
+                _ => None,
+            };
+            if cut_call.is_none() {
+                cut_answers = 0;
+            } else if cut_answers == MAX_CUT_ANSWERS {
+                return finished("", &answer.stop);
+            } else {
+                cut_answers += 1;
+            }
+            let answered = AnsweredCalls {
+                calls: &calls,
+                cut_call: cut_call.map(String::as_str),
+            };
             let (results, is_waiting) =
-                self.call_all(&calls, &run.tools, run.deadline, conversation, observe)?;
+                self.call_all(answered, &run.tools, run.deadline, conversation, observe)?;
             match repetition.note(&assistant, &results, is_waiting) {
                 LoopDetection::No => {}
                 LoopDetection::Tell => say(
@@ -319,6 +348,13 @@ impl AgentLoop<'_> {
                 | MessagePart::Opaque { .. } => {}
             }
         }
+    }
+}
+
+const fn assistant_parts(message: &Message) -> &[MessagePart] {
+    match message {
+        Message::Assistant { parts } => parts.as_slice(),
+        Message::User { .. } | Message::Results { .. } => &[],
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod dialects;
 mod requests;
+mod runs;
 mod streams;
 
 use glovebox_agent::{
