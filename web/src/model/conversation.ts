@@ -1,13 +1,13 @@
 // What a session's page shows, made from its events one by one. Everything in it is bounded: texts are cut when they come
 // in, and the oldest entries go when there are too many.
 import type { PlacedEvent, SessionEvent } from "../api/events";
-import { cleanText, cutMiddle, tail } from "./text";
+import { cleanOutput, cleanProse, cleanText, cutMiddle, tail } from "./text";
 
 /** Characters of one text of the model or the user. */
 export const MAX_WORDS = 200_000;
 /** Characters of one tool's output. */
 export const MAX_OUTPUT = 60_000;
-/** Characters of one argument. */
+/** Characters of one argument that are shown before a click. */
 export const MAX_ARGUMENT = 20_000;
 /** Characters of output of a running command: its end is kept. */
 export const MAX_LIVE = 30_000;
@@ -79,19 +79,16 @@ export const EMPTY: Conversation = {
 };
 
 function words(text: string): string {
-  return cutMiddle(cleanText(text.slice(0, MAX_WORDS * 2)), MAX_WORDS).text;
+  return cutMiddle(cleanProse(text.slice(0, MAX_WORDS * 2)), MAX_WORDS).text;
 }
 
-/** A tool's arguments as names and texts. */
+/** A tool's arguments as names and texts, whole and as they are: the page puts signs in where it shows them. */
 export function readArguments(value: unknown): Argument[] {
-  const show = (one: unknown) => {
-    const text = typeof one === "string" ? one : JSON.stringify(one, null, 2) ?? "";
-    return cutMiddle(cleanText(text.slice(0, MAX_ARGUMENT * 2)), MAX_ARGUMENT).text;
-  };
+  const show = (one: unknown) => (typeof one === "string" ? one : JSON.stringify(one, null, 2) ?? "");
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     return value === undefined || value === null ? [] : [{ name: "", value: show(value) }];
   }
-  return Object.entries(value).slice(0, 50).map(([name, one]) => ({ name: cleanText(name.slice(0, 100)), value: show(one) }));
+  return Object.entries(value).map(([name, one]) => ({ name: cleanText(name), value: show(one) }));
 }
 
 function add(state: Conversation, ...more: Entry[]): Conversation {
@@ -151,9 +148,9 @@ function take(state: Conversation, event: SessionEvent, key: string, atUnixMs: n
     case "turn_started":
       return { ...state, ...settled, turn: event.turn, isWorking: true, queuePosition: null };
     case "text":
-      return { ...state, words: tail(state.words + cleanText(event.text.slice(0, MAX_LIVE)), MAX_WORDS) };
+      return { ...state, words: tail(state.words + cleanProse(event.text.slice(0, MAX_LIVE)), MAX_WORDS) };
     case "reasoning":
-      return { ...state, thoughts: tail(state.thoughts + cleanText(event.text.slice(0, MAX_LIVE)), MAX_LIVE) };
+      return { ...state, thoughts: tail(state.thoughts + cleanProse(event.text.slice(0, MAX_LIVE)), MAX_LIVE) };
     case "call_written":
       return { ...state, writing: { tool: event.tool, bytes: event.bytes } };
     case "retrying": {
@@ -193,7 +190,7 @@ function take(state: Conversation, event: SessionEvent, key: string, atUnixMs: n
       );
     case "tool_output":
       return changeCall(state, event.id, (call) => {
-        const live = call.live + cleanText(tail(event.text, MAX_LIVE));
+        const live = call.live + cleanOutput(tail(event.text, MAX_LIVE));
         return { ...call, live: tail(live, MAX_LIVE), isLiveCut: call.isLiveCut || live.length > MAX_LIVE };
       });
     case "call_finished":
@@ -201,8 +198,8 @@ function take(state: Conversation, event: SessionEvent, key: string, atUnixMs: n
         ...call,
         state: event.is_error ? "failed" : "done",
         live: "",
-        output: cutMiddle(cleanText(cutMiddle(event.text, MAX_OUTPUT * 2).text), MAX_OUTPUT).text,
-        diff: event.diff ? cutMiddle(cleanText(event.diff.slice(0, MAX_OUTPUT * 2)), MAX_OUTPUT).text : null,
+        output: cutMiddle(cleanOutput(cutMiddle(event.text, MAX_OUTPUT * 2).text), MAX_OUTPUT).text,
+        diff: event.diff ?? null,
         images: event.images?.length ?? 0,
         exitCode: typeof event.facts["exit_code"] === "number" ? event.facts["exit_code"] : null,
         wallMs: event.wall_ms,

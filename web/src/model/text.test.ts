@@ -2,18 +2,18 @@ import { describe, expect, it } from "vitest";
 import { cleanText, cutMiddle, formatBytes, formatDuration, oneLine, tail } from "./text";
 
 describe("cleanText", () => {
-  it("takes colours and titles out", () => {
-    expect(cleanText("\u001b[31mred\u001b[0m \u001b]0;title\u0007after")).toBe("red after");
+  it("shows colours and titles", () => {
+    expect(cleanText("\u001b[31mred\u001b[0m \u001b]0;title\u0007after")).toBe("<ESC>[31mred<ESC>[0m <ESC>]0;title<BEL>after");
   });
 
   it("shows what else would act or hide", () => {
-    expect(cleanText("a\u001bc\u0000\u0008b")).toBe("a␛c␀␈b");
-    expect(cleanText("user\u202etxt.exe")).toBe("user<U+202E>txt.exe");
+    expect(cleanText("a\u001bc\u0000\u0008b")).toBe("a<ESC>c<NUL><BS>b");
+    expect(cleanText("user\u202etxt.exe")).toBe("user<RLO>txt.exe");
     expect(cleanText("\u009b31m")).toBe("<U+009B>31m");
   });
 
   it("loses no line that a carriage return would write over", () => {
-    expect(cleanText("rm -rf /\rls\r\nnext\tcolumn")).toBe("rm -rf /\nls\nnext\tcolumn");
+    expect(cleanText("rm -rf /\rls\r\nnext\tcolumn")).toBe("rm -rf /<CR>ls\nnext\tcolumn");
   });
 });
 

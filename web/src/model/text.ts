@@ -1,20 +1,22 @@
 // Text from tools and models, made fit to be looked at: bounded, and without anything that acts or hides.
+import { showSigns } from "./visible";
 
-/** Terminal sequences that only move or colour: CSI, and OSC up to its end. */
-const SEQUENCES = /\u001b\[[0-?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)/g;
-/** Control characters, and characters that change the direction of text or have no width. */
-const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
-
-/** Takes colours out and shows other control characters as text. */
+/** Shows characters that act or hide as signs; removes none of them. */
 export function cleanText(text: string): string {
-  return text
-    .replace(SEQUENCES, "")
-    .replace(/\r\n?/g, "\n")
-    .replace(HIDDEN, (character) => {
-      const code = character.charCodeAt(0);
-      if (code < 0x20) return String.fromCharCode(0x2400 + code);
-      return `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>`;
-    });
+  return showSigns(text).replace(/\r\n/g, "\n");
+}
+
+/** The colours and line erasures of a terminal (CSI with `m` or `K`). */
+const COLOURS = /\u001b\[[\d;]*[mK]/g;
+
+/** Output of a command, without its colours: all else that acts or hides is a sign. */
+export function cleanOutput(text: string): string {
+  return cleanProse(text.replace(COLOURS, ""));
+}
+
+/** {@link cleanText} for what is read and not decided about: blanks of a language stay. */
+export function cleanProse(text: string): string {
+  return showSigns(text, true).replace(/\r\n/g, "\n");
 }
 
 export interface CutText {

@@ -16,12 +16,13 @@ import { useAction, useIsWide, usePolled } from "../model/hooks";
 import { type FileDiff, readPatch } from "../model/patch";
 import { isActive } from "../model/stream";
 import { cleanText } from "../model/text";
+import { describeHidden } from "../model/visible";
 import { DiffView } from "../parts/diff-view";
 import { Empty, ErrorBox, Loading } from "../parts/states";
 
-/** Characters of the patch that this page reads. */
-const MAX_PATCH_BYTES = 4 << 20;
-/** Files that are shown. */
+/** Bytes of the patch that this page reads. */
+const MAX_PATCH_BYTES = 64 << 20;
+/** Files that are shown before a click. */
 const MAX_FILES = 300;
 /** Changed lines up to which a file is shown open. */
 const OPEN_LINES = 400;
@@ -44,6 +45,7 @@ export function ChangesView({ session }: { session: Session }) {
   const [layout, setLayout] = useState<"split" | "unified" | null>(null);
   const [left, setLeft] = useState<ReadonlySet<string>>(new Set());
   const [conflicts, setConflicts] = useState<ConflictChoice>("beside");
+  const [maxFiles, setMaxFiles] = useState(MAX_FILES);
   const [outcome, setOutcome] = useState<Outcome | null>(null);
   const action = useAction();
   const byPath = useMemo(() => new Map(loaded.data?.files.map((file) => [file.path, file])), [loaded.data]);
@@ -148,7 +150,7 @@ export function ChangesView({ session }: { session: Session }) {
           </ul>
         </section>
       ) : null}
-      {list.changes.slice(0, MAX_FILES).map((change) => (
+      {list.changes.slice(0, maxFiles).map((change) => (
         <FileCard
           key={change.path}
           change={change}
@@ -161,8 +163,13 @@ export function ChangesView({ session }: { session: Session }) {
           onChoose={session.takes_changes ? choose : null}
         />
       ))}
-      {list.changes.length > MAX_FILES ? (
-        <p className="text-sm text-muted">{list.changes.length - MAX_FILES} more paths are in the patch and not shown here.</p>
+      {list.changes.length > maxFiles ? (
+        <p className="text-sm text-muted">
+          {list.changes.length - maxFiles} more paths.{" "}
+          <button type="button" className="link" onClick={() => setMaxFiles(Infinity)}>
+            Show all
+          </button>
+        </p>
       ) : null}
     </div>
   );
@@ -189,6 +196,10 @@ interface FileCardProps {
 
 function FileCard({ change, diff, stat, isConflict, isChosen, isSplit, isCut, onChoose }: FileCardProps) {
   const path = cleanText(change.path);
+  const hidden = useMemo(
+    () => describeHidden([change.path, change.source ?? "", ...(diff?.hunks ?? []).flatMap((hunk) => hunk.lines.map((line) => line.text))]),
+    [change, diff],
+  );
   const kind = KINDS[change.kind];
   const isLong = (stat?.insertions ?? 0) + (stat?.deletions ?? 0) > OPEN_LINES;
   const [isOpen, setOpen] = useState(!isLong);
@@ -221,6 +232,7 @@ function FileCard({ change, diff, stat, isConflict, isChosen, isSplit, isCut, on
             {path}
           </span>
           <span className={`text-xs ${kind.style}`}>{kind.label}</span>
+          {hidden ? <span className="text-xs font-semibold text-bad">{hidden}</span> : null}
           {isConflict ? <span className="text-xs font-semibold text-bad">conflict</span> : null}
           {change.flags.map((flag) => (
             <span key={flag} className="text-xs font-semibold text-warn">

@@ -1,7 +1,7 @@
 // The files of a session's workspace: directories as lists, files as text.
 import { type BoundedText, type Directory, fileUrl, readBounded, send, type Session } from "../api/client";
 import { usePolled } from "../model/hooks";
-import { cleanText, formatBytes } from "../model/text";
+import { cleanProse, cleanText, formatBytes } from "../model/text";
 import { Empty, ErrorBox, Loading } from "../parts/states";
 import { Link } from "../router";
 
@@ -109,7 +109,7 @@ function Listing({ list, base, path }: { list: Directory; base: string; path: st
 function Content({ content }: { content: BoundedText }) {
   if (content.isBinary) return <Empty title="A binary file">Download it to look at it.</Empty>;
   if (content.text === "") return <Empty title="The file is empty" />;
-  const text = cleanText(content.text);
+  const text = cleanProse(content.text);
   const lines = text.replace(/\n$/, "").split("\n");
   return (
     <div className="card overflow-hidden">

@@ -43,7 +43,7 @@ export function SessionsPage() {
         {error && !data ? <ErrorBox error={error} onRetry={reload} /> : null}
         {!data && !error ? <Loading what="sessions" /> : null}
         {data?.sessions.length === 0 ? (
-          <Empty title="No sessions yet">Say above what is to be done. The agent works in a sandbox of its own.</Empty>
+          <Empty title="No sessions yet">Say above what is to be done.</Empty>
         ) : null}
         {data && data.sessions.length > 0 && found.length === 0 ? <Empty title="No session matches" /> : null}
         {found.length ? (

@@ -1,9 +1,10 @@
 // Questions of a session that wait for the user.
 import { useState } from "react";
 import { type Answer, type Approval, post, sessionUrl } from "../api/client";
-import { readArguments } from "../model/conversation";
+import { MAX_ARGUMENT, readArguments } from "../model/conversation";
 import { useAction } from "../model/hooks";
 import { cleanText } from "../model/text";
+import { HiddenBanner, Shown } from "./shown";
 import { ErrorBox } from "./states";
 
 export function Approvals({ session, approvals, onAnswered }: { session: string; approvals: Approval[]; onAnswered: () => void }) {
@@ -29,7 +30,8 @@ function Question({ session, approval, onAnswered }: { session: string; approval
   const isHost = approval.tool === "host";
   const tool = cleanText(approval.tool);
   const args = readArguments(approval.arguments);
-  const summary = cleanText(approval.summary);
+  const { summary } = approval;
+  const foreign = [approval.tool, summary, ...args.map((arg) => arg.value)];
   return (
     <div className="rounded-lg border-2 border-warn bg-surface p-4" data-testid="approval">
       <h3 className="font-semibold">
@@ -38,13 +40,14 @@ function Question({ session, approval, onAnswered }: { session: string; approval
         </span>
         {isHost ? "A command wants to reach a host" : `The agent wants to call ${tool}`}
       </h3>
-      {summary && !args.some((arg) => arg.value === summary) ? <p className="mt-1 font-mono text-sm wrap-anywhere">{summary}</p> : null}
+      {summary && !args.some((arg) => arg.value === summary) ? <p className="mt-1 font-mono text-sm wrap-anywhere"><Shown text={summary} /></p> : null}
+      <HiddenBanner texts={foreign} />
       <dl className="mt-2 grid gap-2 text-sm">
         {args.map((arg) => (
           <div key={arg.name} className="grid gap-1 sm:grid-cols-[8rem_minmax(0,1fr)]">
             <dt className="text-muted">{arg.name}</dt>
             <dd tabIndex={0} className="max-h-60 overflow-auto font-mono wrap-anywhere whitespace-pre-wrap">
-              {arg.value}
+              <Shown text={arg.value} max={MAX_ARGUMENT} />
             </dd>
           </div>
         ))}

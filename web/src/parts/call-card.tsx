@@ -1,10 +1,11 @@
 // One call of a tool: what was asked for, what it says while it runs, and what it came to.
 import { memo, useLayoutEffect, useMemo, useRef } from "react";
-import type { CallEntry } from "../model/conversation";
+import { type CallEntry, MAX_ARGUMENT } from "../model/conversation";
 import { useNow } from "../model/hooks";
 import { readHunks } from "../model/patch";
 import { formatDuration, oneLine } from "../model/text";
 import { DiffView } from "./diff-view";
+import { HiddenBanner, Shown } from "./shown";
 import { Badge, Spinner } from "./states";
 
 /** The argument that says most about a call. */
@@ -53,13 +54,14 @@ export const CallCard = memo(function CallCard({ call }: { call: CallEntry }) {
         {stateBadge(call)}
       </summary>
       <div className="grid gap-3 border-t border-line p-3">
+        <HiddenBanner texts={call.args.map((arg) => arg.value)} />
         {args.length ? (
           <dl className="grid gap-2 text-sm">
             {args.map((arg) => (
               <div key={arg.name} className="grid gap-1 sm:grid-cols-[8rem_minmax(0,1fr)]">
                 <dt className="truncate text-muted">{arg.name || "arguments"}</dt>
                 <dd tabIndex={0} className="max-h-60 overflow-auto font-mono wrap-anywhere whitespace-pre-wrap">
-                  {arg.value}
+                  <Shown text={arg.value} max={MAX_ARGUMENT} />
                 </dd>
               </div>
             ))}

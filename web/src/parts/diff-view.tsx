@@ -1,12 +1,11 @@
 // A diff of one file: both sides beside each other where there is room, else one below the other.
 import { useMemo, useState } from "react";
 import { type DiffLine, type Hunk, sideBySide } from "../model/patch";
-import { cleanText, cutMiddle } from "../model/text";
+import { HiddenBanner, Shown } from "./shown";
 
 /** Lines of one file that are shown before a click. */
 const FIRST_LINES = 600;
-/** Lines that are shown at all. */
-const MAX_LINES = 5000;
+/** Characters of one line that are shown before a click. */
 const MAX_LINE_CHARS = 2000;
 
 const LINE_STYLE = { same: "", added: "bg-good-soft", removed: "bg-bad-soft" };
@@ -27,8 +26,10 @@ function bound(hunks: readonly Hunk[], max: number): { hunks: Hunk[]; total: num
 export function DiffView({ hunks, isSplit, label }: { hunks: readonly Hunk[]; isSplit: boolean; label: string }) {
   const [max, setMax] = useState(FIRST_LINES);
   const { hunks: shown, total } = useMemo(() => bound(hunks, max), [hunks, max]);
+  const texts = useMemo(() => hunks.flatMap((hunk) => hunk.lines.map((line) => line.text)), [hunks]);
   return (
     <div role="group" aria-label={label} tabIndex={0} className="overflow-x-auto font-mono text-sm">
+      <HiddenBanner texts={texts} />
       <table className={`w-full border-collapse ${isSplit ? "table-fixed" : ""}`}>
         {isSplit ? (
           <colgroup>
@@ -58,7 +59,7 @@ export function DiffView({ hunks, isSplit, label }: { hunks: readonly Hunk[]; is
           <tbody key={index}>
             <tr>
               <td colSpan={isSplit ? 4 : 3} className={`border-b border-line bg-sunken px-3 py-1 text-muted ${index ? "border-t" : ""}`}>
-                {cleanText(hunk.header)}
+                <Shown text={hunk.header} max={MAX_LINE_CHARS} />
               </td>
             </tr>
             {isSplit ? <SplitRows lines={hunk.lines} /> : <UnifiedRows lines={hunk.lines} />}
@@ -68,21 +69,13 @@ export function DiffView({ hunks, isSplit, label }: { hunks: readonly Hunk[]; is
       {total > max ? (
         <p className="border-t border-line px-3 py-2 font-sans text-muted">
           {total - max} more lines.{" "}
-          {max < MAX_LINES ? (
-            <button type="button" className="link" onClick={() => setMax(MAX_LINES)}>
-              Show {total > MAX_LINES ? `the first ${MAX_LINES}` : "all"}
-            </button>
-          ) : (
-            "The patch has them all."
-          )}
+          <button type="button" className="link" onClick={() => setMax(Infinity)}>
+            Show all
+          </button>
         </p>
       ) : null}
     </div>
   );
-}
-
-function lineText(line: DiffLine): string {
-  return cutMiddle(cleanText(line.text), MAX_LINE_CHARS).text;
 }
 
 function NumberCell({ value, style = "" }: { value: number | null | undefined; style?: string }) {
@@ -94,7 +87,7 @@ function TextCell({ line }: { line: DiffLine | null }) {
   return (
     <td className={`px-2 align-top wrap-anywhere whitespace-pre-wrap ${LINE_STYLE[line.kind]}`}>
       <span className="select-none">{MARK[line.kind]} </span>
-      {lineText(line)}
+      <Shown text={line.text} max={MAX_LINE_CHARS} />
     </td>
   );
 }

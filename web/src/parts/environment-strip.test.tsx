@@ -32,6 +32,14 @@ describe("the environment strip", () => {
     expect(shown?.querySelector("time")?.dateTime).toBe(environment.captured_at);
   });
 
+  it("says in red that tools work on this machine", () => {
+    const shown = strip({ status: { ...status, placement: "local" }, environment: null });
+    expect(shown?.textContent).toContain("Tools work on this machine, without walls");
+    expect(shown?.className).toContain("text-bad");
+    cleanup();
+    expect(strip({ status, environment })?.className).not.toContain("text-bad");
+  });
+
   it("counts the steps of the start", () => {
     const startup = { step: 3, steps: 3, name: "read the environment" };
     const shown = strip({ status: { ...status, state: "starting", startup }, environment: { ...environment, state: "starting" } });

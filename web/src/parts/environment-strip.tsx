@@ -8,12 +8,15 @@ export function EnvironmentStrip({ followed, isOffline }: { followed: Followed; 
   const state = isOffline ? "not reachable" : stateText(status);
   const isBad = isOffline || status?.state === "down" || environment?.state === "degraded";
   const facts = environment && environment.state !== "starting" ? factsText(environment) : "";
+  const isLocal = (status?.placement ?? environment?.placement) === "local";
+  const style = isLocal ? "border-bad bg-bad-soft text-bad" : "border-line bg-surface text-muted";
   return (
-    <section aria-label="Environment" data-testid="environment-strip" className="border-b border-line bg-surface text-xs text-muted" title={environment ? tooltip(environment) : undefined}>
+    <section aria-label="Environment" data-testid="environment-strip" className={`border-b text-xs ${style}`} title={environment ? tooltip(environment) : undefined}>
       <p className="mx-auto flex max-w-7xl flex-wrap items-baseline gap-x-3 px-4 py-1 sm:px-6">
         <span role="status" aria-live="polite" className={`order-first whitespace-nowrap sm:order-none ${isBad ? "font-medium text-bad" : ""}`}>
           {state}
         </span>
+        {isLocal ? <strong>Tools work on this machine, without walls</strong> : null}
         <span className="min-w-0 basis-full wrap-anywhere sm:flex-1 sm:basis-60">{facts}</span>
         {environment && facts ? (
           <time className="order-first ml-auto whitespace-nowrap sm:order-none" dateTime={environment.captured_at}>
