@@ -372,15 +372,14 @@ fn is_same_site(headers: &HeaderMap) -> bool {
 }
 
 /// Refuses requests under a name that is not the server's: a page elsewhere whose name leads here could ask in the
-/// user's place. What passes is answered with headers that keep pages from being used by others.
+/// user's place. Health is answered under every name: probes use the machine's address. What passes is answered with headers that keep pages from being used by others.
 pub(crate) async fn require_host(
     State(shared): State<Shared>,
     request: Request,
     next: Next,
 ) -> Response {
-    let host = host_of(request.headers());
-    let is_ours = host.is_some_and(|host| shared.logins.hosts.contains(&host));
-    let mut response = if is_ours {
+    let is_health = matches!(request.uri().path(), "/health/live" | "/health/ready");
+    let mut response = if is_health || shared.is_own_host(request.headers()) {
         next.run(request).await
     } else {
         ApiError::new(
@@ -412,6 +411,13 @@ pub(crate) async fn require_host(
         }
     }
     response
+}
+
+impl Shared {
+    /// Returns true if the request names this server in its `Host`.
+    pub(super) fn is_own_host(&self, headers: &HeaderMap) -> bool {
+        host_of(headers).is_some_and(|host| self.logins.hosts.contains(&host))
+    }
 }
 
 /// The name, in lower case, under which a request comes: its only `Host`.

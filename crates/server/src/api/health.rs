@@ -7,8 +7,8 @@ use crate::work::ComponentHealth;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -39,14 +39,20 @@ pub(crate) struct Ready {
     responses((status = 200, description = "They can", body = Ready),
         (status = 503, description = "They cannot; the components say why", body = Ready))
 )]
-pub(super) async fn ready(State(shared): State<Shared>) -> Response {
+pub(super) async fn ready(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let app = Arc::clone(&shared.app);
     let placement = app.config.placement.as_str();
     let checked = super::blocking(move || app.check_health()).await;
-    let components = match checked {
+    let mut components = match checked {
         Ok(components) => components,
         Err(error) => return error.into_response(),
     };
+    // TRUST: under a foreign name a page of another site may read the answer.
+    if !shared.is_own_host(&headers) {
+        for component in &mut components {
+            component.detail.clear();
+        }
+    }
     let is_ready = components.iter().all(|component| component.is_ready);
     let status = if is_ready {
         StatusCode::OK

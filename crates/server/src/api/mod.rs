@@ -47,7 +47,8 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use glovebox_proto::{Code, Fault};
-use http::{Method, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, StatusCode};
 use std::sync::Arc;
 use tracing::Span;
 use utoipa::OpenApi;
@@ -160,6 +161,7 @@ pub(crate) fn router(shared: Shared) -> Router {
             auth::require_host,
         ))
         .layer(middleware::map_response(challenge))
+        .layer(middleware::map_response(mark_stream))
         .layer(middleware::from_fn_with_state(
             shared.clone(),
             request_id::identify,
@@ -170,6 +172,18 @@ pub(crate) fn router(shared: Shared) -> Router {
             preview::answer,
         ))
         .with_state(shared)
+}
+
+/// Asks proxies to hand events on at once and to store none of them.
+async fn mark_stream(mut response: Response) -> Response {
+    let kind = response.headers().get(CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        let headers = response.headers_mut();
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        let no_store = HeaderValue::from_static("no-store, no-transform");
+        headers.insert(CACHE_CONTROL, no_store);
+    }
+    response
 }
 
 /// Says how to come in where nobody has.
