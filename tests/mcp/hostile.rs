@@ -393,3 +393,31 @@ fn what_is_no_message_harms_no_pipe() {
     assert_eq!(pipe.end().0, Some(0));
     person.assert_nothing_left();
 }
+
+#[test]
+fn discovery_of_a_newer_protocol_is_method_not_found_and_the_client_goes_on() {
+    let person = Person::myself();
+    let with_version = json!({
+        "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28" }
+    });
+    for params in [with_version, json!({})] {
+        let mut pipe = Pipe::open(&person, "");
+        let answer = pipe.ask("server/discover", &params);
+        assert_eq!(answer["error"]["code"], -32601, "{answer}");
+        let said = pipe.call("Bash", &json!({ "command": "printf fine" }));
+        assert_eq!(said.lines().next(), Some("fine"));
+        pipe.hang_up();
+        assert_eq!(pipe.end().0, Some(0));
+
+        let site = Site::open(&person, "");
+        let discover =
+            json!({ "jsonrpc": "2.0", "id": "a", "method": "server/discover", "params": params });
+        let answer = site.post(&discover, &[]);
+        assert_eq!(answer.status, 404, "{answer:?}");
+        let body: Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(body["error"]["code"], -32601, "{body}");
+        assert_eq!(body["id"], "a", "{body}");
+        assert_eq!(site.hello(&[]).status, 200);
+    }
+    person.assert_nothing_left();
+}

@@ -5,6 +5,7 @@
 
 use super::SessionFactory;
 use super::handler::{ClientPresence, McpHandler};
+use super::lines::refuse_discovery;
 use super::pool::{Closing, SessionPool};
 use bytes::Bytes;
 use glovebox_proto::Fault;
@@ -13,6 +14,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use rmcp::service::{RoleServer, TxJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use std::convert::Infallible;
@@ -136,6 +138,12 @@ impl HttpService {
             Ok(body) => body,
             Err(answer) => return answer,
         };
+        if parts.method == Method::POST
+            && let Some((error, id)) = refuse_discovery(&body)
+        {
+            let message = TxJsonRpcMessage::<RoleServer>::error(error, Some(id));
+            return say_json(StatusCode::NOT_FOUND, &message);
+        }
         parts.extensions.insert(ClientPresence(presence.clone()));
         let mut answer = self
             .mcp
@@ -219,6 +227,19 @@ pub(super) fn say(status: StatusCode, text: &'static str) -> HttpAnswer {
     answer
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    answer
+}
+
+/// Answers with `message` as JSON.
+fn say_json(status: StatusCode, message: &TxJsonRpcMessage<RoleServer>) -> HttpAnswer {
+    let mut answer = say(status, "");
+    match serde_json::to_vec(message) {
+        Ok(text) => *answer.body_mut() = BoxBody::new(Full::new(Bytes::from(text))),
+        Err(_) => *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR,
+    }
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 

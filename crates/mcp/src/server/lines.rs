@@ -1,9 +1,11 @@
 //! Standard input as messages: what is no message gets an answer, where the SDK says nothing.
 
-use rmcp::model::ErrorData;
+use rmcp::model::{ErrorCode, ErrorData, RequestId};
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader, DuplexStream, duplex,
 };
@@ -16,10 +18,36 @@ const ON_THE_WAY_BYTES: usize = 64 << 10;
 /// Answers that wait to be sent before nothing more is read.
 const MAX_ANSWERS: usize = 16;
 
+/// An error to send, and the id of the request that it answers, where that could be read.
+pub(super) type Complaint = (ErrorData, Option<RequestId>);
+
+/// Method by which clients of versions without sessions ask for the server's abilities.
+const DISCOVER: &str = "server/discover";
+
+/// Refuses `message` if it is a request `server/discover`; returns the error and the request's id.
+///
+/// The SDK answers it in a way that makes clients give up instead of going on with `initialize`.
+pub(super) fn refuse_discovery(message: &[u8]) -> Option<(ErrorData, RequestId)> {
+    #[derive(Deserialize)]
+    struct Head {
+        id: Value,
+        method: String,
+    }
+    let head: Head = serde_json::from_slice(message).ok()?;
+    if head.method != DISCOVER {
+        return None;
+    }
+    let id = serde_json::from_value(head.id).ok()?;
+    Some((
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, head.method, None),
+        id,
+    ))
+}
+
 /// Passes on the lines of `input` that are JSON; the others are answered by what comes second.
 pub(super) fn messages(
     input: impl AsyncRead + Send + Unpin + 'static,
-) -> (DuplexStream, mpsc::Receiver<ErrorData>) {
+) -> (DuplexStream, mpsc::Receiver<Complaint>) {
     let (near, far) = duplex(ON_THE_WAY_BYTES);
     let (complain, complaints) = mpsc::channel(MAX_ANSWERS);
     // It ends with the input, or when nobody listens any more.
@@ -31,7 +59,7 @@ pub(super) fn messages(
 async fn pass_on(
     mut input: BufReader<impl AsyncRead + Unpin>,
     mut output: DuplexStream,
-    complain: mpsc::Sender<ErrorData>,
+    complain: mpsc::Sender<Complaint>,
 ) -> Option<()> {
     let mut line = Vec::new();
     let mut is_too_long = false;
@@ -57,7 +85,7 @@ async fn pass_on(
             let most = MAX_MESSAGE_BYTES >> 20;
             let message = format!("a message has at most {most} MiB");
             complain
-                .send(ErrorData::invalid_request(message, None))
+                .send((ErrorData::invalid_request(message, None), None))
                 .await
                 .ok()?;
         } else if line.iter().all(u8::is_ascii_whitespace) {
@@ -65,9 +93,11 @@ async fn pass_on(
         } else if let Err(error) = serde_json::from_slice::<IgnoredAny>(&line) {
             let message = format!("the message is not JSON: {error}");
             complain
-                .send(ErrorData::parse_error(message, None))
+                .send((ErrorData::parse_error(message, None), None))
                 .await
                 .ok()?;
+        } else if let Some((error, id)) = refuse_discovery(&line) {
+            complain.send((error, Some(id))).await.ok()?;
         } else {
             output.write_all(&line).await.ok()?;
         }
@@ -79,11 +109,11 @@ async fn pass_on(
 /// A transport that also sends those answers.
 pub(super) struct Answering<T> {
     inner: T,
-    complaints: mpsc::Receiver<ErrorData>,
+    complaints: mpsc::Receiver<Complaint>,
 }
 
 impl<T> Answering<T> {
-    pub(super) const fn new(inner: T, complaints: mpsc::Receiver<ErrorData>) -> Self {
+    pub(super) const fn new(inner: T, complaints: mpsc::Receiver<Complaint>) -> Self {
         Self { inner, complaints }
     }
 }
@@ -102,9 +132,9 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Answering<T> {
         loop {
             tokio::select! {
                 received = self.inner.receive() => return received,
-                Some(error) = self.complaints.recv() => {
+                Some((error, id)) = self.complaints.recv() => {
                     // Receiving may be given up at any await, and the answer must not be lost with it.
-                    tokio::spawn(self.inner.send(TxJsonRpcMessage::<RoleServer>::error(error, None)));
+                    tokio::spawn(self.inner.send(TxJsonRpcMessage::<RoleServer>::error(error, id)));
                 }
             }
         }
