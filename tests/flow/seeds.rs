@@ -280,3 +280,27 @@ fn restart_takes_back_nothing_that_was_committed_meanwhile() {
         person.assert_nothing_left();
     });
 }
+
+/// Tracked files that are hidden count as unchanged: a commit of everything does not delete them.
+#[test]
+fn commit_of_everything_keeps_what_is_hidden() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        for version in ["2", "4"] {
+            host(person, "rm -rf .git * && true");
+            host(
+                person,
+                &format!("{MAKE} && git update-index --index-version {version}"),
+            );
+            let work = "test ! -e a && test ! -e d && git status --porcelain && echo more >> b && git commit -q -a -m inside && \
+                git show --name-only --format= && git ls-files && git fsck";
+            let ran = person
+                .script("run --quiet --apply never --exclude /a --exclude d", work)
+                .run()
+                .expect_code(0);
+            assert_eq!(ran.out(), "b\na\nb\nd/f\n", "{ran}");
+        }
+    });
+}

@@ -36,6 +36,10 @@ pub(crate) struct Entry<'a> {
     pub(crate) mtime: (u32, u32),
     pub(crate) ino: u32,
     pub(crate) size: u32,
+    /// Everything before the object name, as it is written.
+    pub(crate) fixed: &'a [u8],
+    /// Flags that only some entries have, since version 3.
+    pub(crate) further_flags: u16,
     flags: u16,
 }
 
@@ -43,6 +47,11 @@ impl Entry<'_> {
     /// Whether git was told to take the file for unchanged, without looking.
     pub(crate) fn is_assumed(&self) -> bool {
         self.flags & ASSUMED != 0
+    }
+
+    /// The flags that each entry has.
+    pub(crate) fn flags(&self) -> u16 {
+        self.flags
     }
 
     /// Which side of a conflict it is; 0 when there is none.
@@ -85,13 +94,15 @@ fn walk(bytes: &[u8], id_bytes: usize, mut visit: impl FnMut(&Entry<'_>)) -> Opt
         let mode = input.number()?;
         let _owner = (input.number()?, input.number()?);
         let size = input.number()?;
+        let fixed = &input.bytes[start..input.at];
         let id = input.take(id_bytes)?;
         let flags = input.short()?;
+        let mut further_flags = 0;
         if flags & EXTENDED != 0 {
             if version == 2 {
                 return None;
             }
-            input.short()?;
+            further_flags = input.short()?;
         }
         let dropped = if version == 4 {
             input.offset()?
@@ -121,6 +132,8 @@ fn walk(bytes: &[u8], id_bytes: usize, mut visit: impl FnMut(&Entry<'_>)) -> Opt
             mtime,
             ino,
             size,
+            fixed,
+            further_flags,
             flags,
         });
     }

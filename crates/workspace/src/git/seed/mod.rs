@@ -9,6 +9,7 @@ mod held;
 mod parts;
 mod refs;
 mod settings;
+mod skipped;
 mod source;
 mod target;
 mod untouched;
@@ -24,6 +25,7 @@ use held::{HeldObjects, LinkBudget};
 use parts::Inside;
 use serde::{Deserialize, Serialize};
 use source::{Problem, Source, child_dirs};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -109,6 +111,7 @@ pub fn build_seed(spec: &Spec, to: &Path) -> Result<(), Fault> {
         to,
         target: &target,
         grants: &spec.grants,
+        hidden: &spec.hidden,
         budget: LinkBudget::default(),
         records: Vec::new(),
     };
@@ -131,6 +134,7 @@ struct SeedBuild<'a> {
     to: &'a Path,
     target: &'a Target,
     grants: &'a [Grant],
+    hidden: &'a [PathBuf],
     budget: LinkBudget,
     records: Vec<RepositoryRecord>,
 }
@@ -189,6 +193,16 @@ impl SeedBuild<'_> {
         Ok(())
     }
 
+    /// The hidden paths of the working tree whose git directory is `inside`, relative to its top.
+    fn hidden_below(&self, inside: &Path) -> BTreeSet<PathBuf> {
+        let top = inside.parent().filter(|_| inside.ends_with(".git"));
+        let hidden = self.hidden.iter();
+        hidden
+            .filter_map(|path| path.strip_prefix(top?).ok())
+            .map(Path::to_owned)
+            .collect()
+    }
+
     /// Copies one git directory, or notes why there is none.
     fn add_git_dir(
         &mut self,
@@ -201,6 +215,7 @@ impl SeedBuild<'_> {
         let place = self.to.join(GIT_DIR).join(&inside);
         let cx = Inside {
             grants: self.grants,
+            hidden: self.hidden_below(&inside),
             held: number,
             is_live: is_own,
             is_module,

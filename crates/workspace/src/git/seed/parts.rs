@@ -2,6 +2,7 @@
 
 use super::refs::{References, is_object_name, is_reference_name};
 use super::settings::{self, Settings};
+use super::skipped;
 use super::source::{
     Problem, Source, as_path, child_files, entries, join, read, read_optional, read_tail,
 };
@@ -11,6 +12,7 @@ use crate::git::index;
 use glovebox_sandbox::jail::seed::{HELD_INSIDE, LIVE_OBJECTS_INSIDE};
 use glovebox_sandbox::jail::spec::Grant;
 use rustix::fs::{FileType, Stat};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -74,6 +76,8 @@ const TURNS: usize = 3;
 pub(super) struct Inside<'a> {
     /// Paths of the host that the sandbox is shown.
     pub(super) grants: &'a [Grant],
+    /// Paths of its working tree that are not there inside.
+    pub(super) hidden: BTreeSet<PathBuf>,
     /// Number of its held objects.
     pub(super) held: usize,
     /// Whether its live objects are shown.
@@ -247,6 +251,11 @@ fn read_all(
         }
     }
     add_with_time(git_dir, b"index", &mut files)?;
+    if let Some(index) = files.last_mut().filter(|file| file.name == b"index")
+        && let Some(skipping) = skipped::skip_hidden(&index.content, &cx.hidden)
+    {
+        index.content = skipping;
+    }
     Ok((files, head))
 }
 
