@@ -111,6 +111,22 @@ fn commits_come_out_as_a_branch_and_move_it_forward() {
     });
 }
 
+#[test]
+fn a_sandbox_named_in_the_place_of_a_branch_is_a_usage_error() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    let person = Person::myself();
+    ready(&person);
+    let work = "echo two > src/a && git commit -q -a -m second";
+    person.script("exec work", work).run().expect_code(0);
+    let ran = person.line("pull --commits work").run().expect_code(2);
+    assert!(ran.err().contains("glovebox pull work --commits"), "{ran}");
+    assert_eq!(host(&person, "git branch"), "* main\n");
+    person.line("pull --commits fix").run().expect_code(0);
+    assert_eq!(host(&person, "git branch"), "  fix\n* main\n");
+}
+
 /// What a sandbox says its git is may be anything.
 #[test]
 fn objects_that_are_not_sound_are_not_taken() {

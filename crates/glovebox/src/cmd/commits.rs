@@ -16,8 +16,18 @@ pub(super) fn pull(
     branch: &str,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
-    let name = name(&args.name)?;
     let registry = cx.user_registry()?;
+    // The value of a flag, taken for the sandbox's name, would name a branch of another sandbox.
+    if args.name == "."
+        && let Ok(sandbox) = name(branch)
+        && registry.entry(&sandbox)?.is_some()
+    {
+        return Err(CommandError::usage(
+            format!("`{branch}` is the name of a sandbox, and --commits takes that of a branch"),
+            format!("`glovebox pull {branch} --commits` takes the commits of `{branch}`"),
+        ));
+    }
+    let name = name(&args.name)?;
     let Some(project) = sync::project_of_named(&registry, &name)? else {
         return Err(CommandError::usage(
             "the sandbox did not come from a project",
