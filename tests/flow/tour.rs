@@ -291,7 +291,7 @@ fn part(command: &str, has_claude: bool, has_cargo: bool) -> Part<'static> {
         ),
         "glovebox diff work" => Typed(&[], &["public/bundle.js", "// built"]),
         "glovebox pull work" => Typed(&[], &["public/bundle.js"]),
-        "glovebox pull --commits work" => Typed(&[], &["branch"]),
+        "glovebox pull work --commits" => Typed(&[], &["branch"]),
         "export ANTHROPIC_API_KEY=..."
         | "cat data.csv | glovebox run -- python3 clean.py > clean.csv"
         | "glovebox stop work"

@@ -136,7 +136,10 @@ fn settle_name(cx: &Cx, command: &mut Command) -> Result<Option<u8>, CommandErro
         Command::Restore(args) => (&mut args.one.name, args.one.json),
         Command::Fork(args) => (&mut args.name, args.json),
         Command::Diff(args) => (&mut args.name, args.json),
-        Command::Pull(args) => (&mut args.name, args.json),
+        Command::Pull(args) => {
+            cmd::commits::refuse_name_as_branch(cx, args)?;
+            (&mut args.name, args.json)
+        }
         Command::Logs(args) => (&mut args.name, args.json),
         Command::Info(args) => (&mut args.name, args.json),
         Command::Ports(args) => (&mut args.name, args.json),

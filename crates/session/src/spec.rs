@@ -283,11 +283,15 @@ fn seed_repositories(jail: &mut Spec, hidden: &mut HiddenPaths, project: &Path) 
         });
     }
     for (path, why) in &found.unusable {
-        let dir = path.parent().unwrap_or(path).join("");
+        let dir = path.parent().unwrap_or(path);
         notes.push(Note {
             what: format!(
-                "there is no repository inside in /workspace/{}: {why}",
-                dir.display()
+                "git does not work inside in {}: {why}",
+                Path::new(WORKSPACE)
+                    .join(dir)
+                    .components()
+                    .as_path()
+                    .display()
             ),
             remedy: Remedy::advice(["make it a plain git directory to have one there".into()]),
         });

@@ -1,5 +1,6 @@
 //! `glovebox pull --commits`: what was committed inside, as a branch of the user's repository.
 
+use super::here::HERE;
 use super::{Cx, name};
 use crate::args::PullArgs;
 use crate::exit::CommandError;
@@ -9,6 +10,26 @@ use glovebox_proto::Code;
 use glovebox_session::sync::git_commits;
 use serde_json::{Map, Value};
 
+/// Refuses the name of a sandbox in the place of the branch where no sandbox is named: it was meant
+/// for the sandbox, and would become a branch with the commits of another one.
+///
+/// # Errors
+/// A usage error that names the command that was meant.
+pub(crate) fn refuse_name_as_branch(cx: &Cx, args: &PullArgs) -> Result<(), CommandError> {
+    let Some(branch) = args.commits.as_deref().filter(|_| args.name == HERE) else {
+        return Ok(());
+    };
+    if let Ok(sandbox) = name(branch)
+        && cx.user_registry()?.entry(&sandbox)?.is_some()
+    {
+        return Err(CommandError::usage(
+            format!("`{branch}` is the name of a sandbox, and --commits takes that of a branch"),
+            format!("`glovebox pull {branch} --commits` takes the commits of `{branch}`"),
+        ));
+    }
+    Ok(())
+}
+
 /// Takes the commits to a branch; an empty name stands for the one that the sandbox's name gives.
 pub(super) fn pull(
     cx: &Cx,
@@ -17,16 +38,6 @@ pub(super) fn pull(
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
     let registry = cx.user_registry()?;
-    // The value of a flag, taken for the sandbox's name, would name a branch of another sandbox.
-    if args.name == "."
-        && let Ok(sandbox) = name(branch)
-        && registry.entry(&sandbox)?.is_some()
-    {
-        return Err(CommandError::usage(
-            format!("`{branch}` is the name of a sandbox, and --commits takes that of a branch"),
-            format!("`glovebox pull {branch} --commits` takes the commits of `{branch}`"),
-        ));
-    }
     let name = name(&args.name)?;
     let Some(project) = sync::project_of_named(&registry, &name)? else {
         return Err(CommandError::usage(

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 /// What is typed, or nothing, for the sandbox of the project.
-const HERE: &str = ".";
+pub(super) const HERE: &str = ".";
 /// Most that one can choose from: the newest.
 const MAX_CHOICES: usize = 9;
 

@@ -7,7 +7,7 @@ pub(crate) mod bundle;
 pub(crate) mod cache;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
-mod commits;
+pub(crate) mod commits;
 pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod config;

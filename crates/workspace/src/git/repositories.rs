@@ -54,10 +54,8 @@ pub fn find_repositories(project: &Path, dirs: &[PathBuf], grants: &[Grant]) -> 
                 // A submodule's lies in the `.git` of the repository above it, and comes along there.
                 Linked::Foreign(_) | Linked::No => continue,
             }
-        } else if meta.is_dir()
-            && fs::symlink_metadata(project.join(&dot_git).join("HEAD")).is_err()
-        {
-            // As git does: a directory without a HEAD is passed by.
+        } else if meta.is_dir() && !has_parts_of_repository(&project.join(&dot_git)) {
+            // Git passes such a directory by.
             continue;
         } else {
             None
@@ -81,6 +79,14 @@ pub fn find_repositories(project: &Path, dirs: &[PathBuf], grants: &[Grant]) -> 
         found.seeded.push(repository);
     }
     found
+}
+
+/// Returns true if a directory has entries with the names by which git knows a git directory,
+/// whatever they are (`is_git_directory` in git's `setup.c`).
+fn has_parts_of_repository(dir: &Path) -> bool {
+    ["HEAD", "objects", "refs"]
+        .iter()
+        .all(|part| fs::symlink_metadata(dir.join(part)).is_ok())
 }
 
 /// The repository that a `.git` file names.
