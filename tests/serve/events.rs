@@ -65,6 +65,37 @@ fn a_reader_that_is_cut_off_anywhere_misses_nothing_and_sees_nothing_twice() {
         .expect(400);
 }
 
+/// nginx collects an answer until its buffer is full, unless the answer says otherwise.
+#[test]
+fn event_streams_ask_proxies_to_pass_them_on_at_once() {
+    let person = Person::myself();
+    let model = recording(&person, "steps", &[("Bash", json!({ "command": "true" }))]);
+    let server = Server::start(&person, &format!("--model {model}"));
+    let id = server.admin().submit(&json!({ "task": "work" }));
+    let head = |path: &str| {
+        let mut stream = TcpStream::connect(&server.addr).unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+            server.addr,
+            crate::server::TOKEN
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        String::from_utf8(head).unwrap().to_ascii_lowercase()
+    };
+    let stream = head(&format!("/api/sessions/{id}/events"));
+    assert!(stream.contains("x-accel-buffering: no\r\n"), "{stream}");
+    let control = "cache-control: no-store, no-transform\r\n";
+    assert!(stream.contains(control), "{stream}");
+    let other = head("/api/sessions");
+    assert!(!other.contains("x-accel-buffering"), "{other}");
+}
+
 #[test]
 fn words_on_their_way_come_before_the_whole() {
     let person = Person::myself();

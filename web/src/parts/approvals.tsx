@@ -56,9 +56,12 @@ function Question({ session, approval, onAnswered }: { session: string; approval
         <button type="button" className="button button-main" disabled={action.isBusy} onClick={() => answer("allow")}>
           Allow once
         </button>
-        <button type="button" className="button" disabled={action.isBusy} onClick={() => answer("allow_tool")}>
-          {isHost ? "Allow all hosts in this run" : `Allow ${tool} in this run`}
-        </button>
+        {/* Each host is opened by itself: one answer for all later ones is no answer the server takes. */}
+        {isHost ? null : (
+          <button type="button" className="button" disabled={action.isBusy} onClick={() => answer("allow_tool")}>
+            {`Allow ${tool} in this run`}
+          </button>
+        )}
         <button type="button" className="button button-bad" disabled={action.isBusy} onClick={() => answer("deny")}>
           Deny
         </button>

@@ -372,7 +372,8 @@ fn is_same_site(headers: &HeaderMap) -> bool {
 }
 
 /// Refuses requests under a name that is not the server's: a page elsewhere whose name leads here could ask in the
-/// user's place. Health is answered under every name: probes use the machine's address. What passes is answered with headers that keep pages from being used by others.
+/// user's place. Health is answered under every name, since probes use the machine's address. Answers get headers that
+/// keep pages from being used by others.
 pub(crate) async fn require_host(
     State(shared): State<Shared>,
     request: Request,
