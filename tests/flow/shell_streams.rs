@@ -223,7 +223,10 @@ fn prompt_and_answer_over_a_pipe_take_turns() {
 fn output_to_one_place_keeps_its_order() {
     const STEPS: &str =
         "i=0; while [ $i -lt 200 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done";
-    let expected: String = (0..200).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    let expected = (0..200)
+        .flat_map(|i| [format!("out {i}\n"), format!("err {i}\n")])
+        .collect::<Vec<_>>()
+        .concat();
     Person::each(|person| {
         person.write("project/steps.sh", STEPS);
         let _ = person.line("start box").run().expect_code(0);

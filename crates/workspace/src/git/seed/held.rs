@@ -138,9 +138,8 @@ impl<'a> HeldObjects<'a> {
 
     fn link_one(&self, dir: &[u8], name: &[u8]) -> io::Result<Linked> {
         let place = self.place(dir, name)?;
-        let from = match self.common.dir(dir) {
-            Ok(from) => from,
-            Err(_) => return Ok(Linked::Gone),
+        let Ok(from) = self.common.dir(dir) else {
+            return Ok(Linked::Gone);
         };
         match rustix::fs::linkat(&from, name, CWD, &place, AtFlags::empty()) {
             Ok(()) | Err(Errno::EXIST) => Ok(Linked::Done),

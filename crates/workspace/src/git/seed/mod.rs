@@ -145,7 +145,7 @@ impl SeedBuild<'_> {
         let source = match Source::open(project, repository) {
             Ok(source) => source,
             Err(problem) => {
-                self.records.push(missing(inside, problem));
+                self.records.push(missing(inside, &problem));
                 return Ok(());
             }
         };
@@ -171,7 +171,7 @@ impl SeedBuild<'_> {
                         self.add_git_dir(&module, inside.join(&path), false, true)?;
                         waiting.push(path.join("modules"));
                     }
-                    Some(Err(problem)) => self.records.push(missing(inside.join(&path), problem)),
+                    Some(Err(problem)) => self.records.push(missing(inside.join(&path), &problem)),
                 }
             }
         }
@@ -244,7 +244,7 @@ impl SeedBuild<'_> {
                     }
                     _ => {}
                 }
-                self.records.push(missing(inside, problem));
+                self.records.push(missing(inside, &problem));
             }
         }
         Ok(())
@@ -284,7 +284,7 @@ pub(crate) fn hidden_alternates(
     hidden
 }
 
-fn missing(inside: PathBuf, problem: Problem) -> RepositoryRecord {
+fn missing(inside: PathBuf, problem: &Problem) -> RepositoryRecord {
     RepositoryRecord {
         inside,
         git_dir: PathBuf::new(),

@@ -161,9 +161,9 @@ fn moment(source: &Source, branch: Option<&[u8]>) -> Moment {
             stat.st_ino,
             stat.st_size,
             stat.st_mtime,
-            stat.st_mtime_nsec as u64,
+            stat.st_mtime_nsec,
             stat.st_ctime,
-            stat.st_ctime_nsec as u64,
+            stat.st_ctime_nsec,
         ))
     };
     vec![

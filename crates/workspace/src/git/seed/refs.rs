@@ -111,12 +111,12 @@ impl References {
                 // The packed one of the same name does not count any more.
                 self.direct.remove(&name);
                 self.loose.push((name, text));
-            } else if !is_object_name(id) {
-                continue;
-            } else if is_per_worktree(&name) {
-                self.loose.push((name, text));
-            } else {
-                self.direct.insert(name, id.to_vec());
+            } else if is_object_name(id) {
+                if is_per_worktree(&name) {
+                    self.loose.push((name, text));
+                } else {
+                    self.direct.insert(name, id.to_vec());
+                }
             }
         }
         if self.direct.len() + self.loose.len() > MAX_REFS {

@@ -93,7 +93,7 @@ pub(super) fn times_of(stat: &Stat) -> Timestamps {
         tv_nsec: nanoseconds as _,
     };
     Timestamps {
-        last_access: time(stat.st_atime, stat.st_atime_nsec as u64),
-        last_modification: time(stat.st_mtime, stat.st_mtime_nsec as u64),
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
     }
 }

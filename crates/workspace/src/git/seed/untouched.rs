@@ -51,15 +51,24 @@ fn is_layer_untouched(layer: &Anchor, seed: &Anchor) -> bool {
     }
 }
 
-/// What an index says about content: paths, modes, object names and stages.
-fn staged(bytes: &[u8]) -> Option<Vec<(Vec<u8>, u32, Vec<u8>, u16)>> {
+/// Content of an index entry, without the attributes of the file.
+#[derive(PartialEq, Eq)]
+struct StagedContent {
+    path: Vec<u8>,
+    mode: u32,
+    object: Vec<u8>,
+    stage: u16,
+}
+
+/// Returns the content that an index stages; `None` if it cannot be read.
+fn staged(bytes: &[u8]) -> Option<Vec<StagedContent>> {
     index::read(bytes, |all: &mut Vec<_>, entry| {
-        all.push((
-            entry.name.to_vec(),
-            entry.mode,
-            entry.id.to_vec(),
-            entry.stage(),
-        ));
+        all.push(StagedContent {
+            path: entry.name.to_vec(),
+            mode: entry.mode,
+            object: entry.id.to_vec(),
+            stage: entry.stage(),
+        });
     })
 }
 
