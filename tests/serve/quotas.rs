@@ -43,7 +43,10 @@ fn a_session_waits_for_its_users_memory_or_for_that_of_all_and_knows_it() {
     );
     let what = waits["waits_for"].as_str().unwrap();
     insta::assert_snapshot!(what, @"this user's sandboxes use the memory that they may have (512MiB)");
-    let events = ann.follow(&third, None, |event| event.kind == "queued");
+    // It is told its place first, and what it waits for when those before it have begun.
+    let events = ann.follow(&third, None, |event| {
+        event.kind == "queued" && !event.data["waits_for"].is_null()
+    });
     assert_eq!(events.last().unwrap().data["waits_for"], what, "{events:?}");
 
     // The other user is not held up, until nothing is left for anybody.
