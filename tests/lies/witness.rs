@@ -26,7 +26,7 @@ const FILTERED: [(&str, libc::c_long, &str, i32); 7] = [
     ("keyctl", libc::SYS_keyctl, "0, -3, 0", libc::EPERM),
     ("ioctl", libc::SYS_ioctl, "-1, 0x5412, 0", libc::EPERM),
     ("clone3", libc::SYS_clone3, "0, 0", libc::ENOSYS),
-    ("socket", libc::SYS_socket, "16, 3, 0", libc::EAFNOSUPPORT),
+    ("socket", libc::SYS_socket, "16, 3, 2", libc::EAFNOSUPPORT),
 ];
 
 const LOOK: &str = r#"
