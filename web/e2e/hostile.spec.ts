@@ -31,7 +31,10 @@ test("markup, terminal sequences and floods stay text, and the page stays alive"
   expect(text.length).toBeLessThan(500_000);
 
   await page.getByRole("link", { name: "Changes" }).click();
-  await expect(page.getByRole("group", { name: "Diff of <b>.html" })).toContainText("<U+202E>");
+  const diff = page.getByRole("group", { name: "Diff of <b>.html" });
+  await expect(diff).toContainText("1 hidden character: RLO");
+  await expect(diff.locator(".sign")).toHaveText("RLO");
+  await expect(diff.locator(".sign")).toHaveAttribute("title", /U\+202E/);
   await page.getByRole("link", { name: "Files" }).click();
   await page.getByRole("link", { name: /<b>\.html/ }).click();
   await expect(page.getByRole("group", { name: "Content" })).toContainText("alert(1)");
