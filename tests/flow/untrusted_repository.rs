@@ -496,18 +496,23 @@ const ODD_ENTRIES: &[(&str, &str)] = &[
     ("mkfifo .git/shallow", "shallow is a FIFO"),
 ];
 
+/// Makes the project's repository, and a sandbox with a commit of its own.
+fn start_box_with_commit(person: &Person) {
+    on_the_host(person, &person.project(), MAKE);
+    person.line("start -q box").run().expect_code(0);
+    person
+        .script("exec box", "echo more >> src/x && git commit -qam inside")
+        .run()
+        .expect_code(0);
+}
+
 #[test]
 fn entries_that_lead_out_or_stop_git_are_refused_by_name() {
     if !has_program("git") {
         skip!("needs git");
     }
     Person::each(|person| {
-        on_the_host(person, &person.project(), MAKE);
-        person.line("start -q box").run().expect_code(0);
-        person
-            .script("exec box", "echo more >> src/x && git commit -qam inside")
-            .run()
-            .expect_code(0);
+        start_box_with_commit(person);
         let reset = "rm -rf ../refs ../objects ../elsewhere && ";
         for (make, named) in ODD_ENTRIES {
             on_the_host(
@@ -541,12 +546,7 @@ fn links_among_the_logs_are_not_written_through() {
         skip!("needs git");
     }
     Person::each(|person| {
-        on_the_host(person, &person.project(), MAKE);
-        person.line("start -q box").run().expect_code(0);
-        person
-            .script("exec box", "echo more >> src/x && git commit -qam inside")
-            .run()
-            .expect_code(0);
+        start_box_with_commit(person);
         let target = person.write("marks/profile", "mine\n");
         for (flag, link) in [
             ("--branch", ".git/logs/refs/heads/box/fix"),
@@ -592,12 +592,7 @@ fn symbolic_references_move_no_other_branch() {
         skip!("needs git");
     }
     Person::each(|person| {
-        on_the_host(person, &person.project(), MAKE);
-        person.line("start -q box").run().expect_code(0);
-        person
-            .script("exec box", "echo more >> src/x && git commit -qam inside")
-            .run()
-            .expect_code(0);
+        start_box_with_commit(person);
         for target in ["main", "not-there"] {
             let make = format!("git symbolic-ref refs/heads/box/fix refs/heads/{target}");
             on_the_host(person, &person.project(), &format!("{RESET} && {make}"));
