@@ -3,7 +3,6 @@
 //! These types are written to the session log, so fields are only ever added. Reasoning and its
 //! signatures are kept as they came: providers want them back, unchanged, with the next turn.
 
-use crate::WireFormat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -57,6 +56,20 @@ pub enum MessagePart {
     },
     /// The wish to use a tool.
     Call(ToolCall),
+}
+
+/// A wire format. Stands in the log with what only that format understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WireFormat {
+    /// Messages of Anthropic.
+    Anthropic,
+    /// Chat completions of OpenAI and compatible servers.
+    Chat,
+    /// Responses of OpenAI.
+    Responses,
+    /// Gemini of Google.
+    Gemini,
 }
 
 /// The wish to use a tool.

@@ -36,6 +36,7 @@ pub use agent_loop::{AgentLoop, Approval, Approve, NoApproval, Observe, RunOutco
 pub use context::ContextBudget;
 pub use conversation::{
     CallResult, Image, Message, MessagePart, ModelAnswer, Spending, StopReason, ToolCall, Usage,
+    WireFormat,
 };
 pub use ending::Ending;
 pub use event::{Conversation, DeclaredAgent, EVENT_VERSION, Event, LoggedEvent};
@@ -44,7 +45,7 @@ pub use limits::RunLimits;
 pub use log::{Log, LogPosition, SessionInfo, SessionLock, SessionState, make_private_database};
 pub use model::{
     AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, ProviderAccess,
-    RemoteModel, RetryPolicy, WireFormat, decode_stream, detect, http_client, window_of_server,
+    RemoteModel, RetryPolicy, decode_stream, detect, http_client, window_of_server,
 };
 pub use price::{KnownModel, Price, Tariff, known_model};
 pub use prompt::{

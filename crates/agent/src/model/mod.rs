@@ -14,7 +14,7 @@ pub use name::{ModelName, Provider, ProviderAccess, detect};
 pub use remote::{RemoteModel, http_client};
 pub use retry::RetryPolicy;
 pub use window::window_of_server;
-pub use wire::{WireFormat, decode_stream};
+pub use wire::decode_stream;
 
 use crate::{Event, Message, ModelAnswer, ToolDefinition};
 use glovebox_proto::{Code, Fault, Remedy};

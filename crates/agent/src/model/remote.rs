@@ -1,11 +1,11 @@
 //! A provider's server, asked over HTTP.
 
 use super::wire::sse::{Event, Events};
-use super::wire::{self, DecodedAnswer, Progress, WireFormat, refusal};
+use super::wire::{self, DecodedAnswer, Progress, refusal};
 use super::{
     AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, ProviderAccess, RetryPolicy,
 };
-use crate::{ModelAnswer, Secrets, written_call};
+use crate::{ModelAnswer, Secrets, WireFormat, written_call};
 use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Response, Url};

@@ -14,25 +14,10 @@ mod responses;
 pub(super) mod sse;
 
 use super::{Delta, ModelError, Prompt, Provider};
-use crate::{MessagePart, ModelAnswer, StopReason, ToolCall};
+use crate::{MessagePart, ModelAnswer, StopReason, ToolCall, WireFormat};
 use bytes::Bytes;
 use futures_util::{FutureExt, stream};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-/// A wire format. Stands in the log with what only that format understands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WireFormat {
-    /// Messages of Anthropic.
-    Anthropic,
-    /// Chat completions of OpenAI and compatible servers.
-    Chat,
-    /// Responses of OpenAI.
-    Responses,
-    /// Gemini of Google.
-    Gemini,
-}
 
 impl WireFormat {
     /// The format that `provider` speaks.
