@@ -35,6 +35,7 @@ mod egress_streams;
 mod endings;
 mod flood;
 mod forks;
+mod git_settings;
 mod here;
 mod hidden;
 mod ignored;

@@ -41,6 +41,8 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("gcc", "gcc", "real projects"),
     ("bzip2", "bzip2", "real projects"),
     ("git", "git", "real projects, searches beside it"),
+    ("git-lfs", "git-lfs", "filters of git inside"),
+    ("git-crypt", "git-crypt", "filters of git inside"),
     ("rg", "ripgrep", "searches beside it"),
     ("mkfs.exfat", "exfatprogs", "a file system that folds case"),
     (

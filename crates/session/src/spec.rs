@@ -1,7 +1,7 @@
 //! From settings and surroundings to what the sandbox crate is asked for.
 
 use crate::Error;
-use crate::host::{self, GitQuestion, Toolchain};
+use crate::host::{self, GitSettings, Toolchain};
 use crate::note::Note;
 use crate::secrets;
 use glovebox_proto::{AdvicePart, EnvVar, Remedy, Setting};
@@ -76,7 +76,6 @@ pub fn resolve_spec(
     let start_dir = host.start_dir(project);
     match backend {
         Backend::Native => {
-            let git = GitQuestion::ask(host);
             match settings.workspace_mode() {
                 WorkspaceMode::Overlay => jail.workspace = Some(project.to_owned()),
                 WorkspaceMode::ReadOnly => {
@@ -154,18 +153,26 @@ pub fn resolve_spec(
                     .iter()
                     .flat_map(|toolchain| toolchain.env.iter().cloned()),
             );
-            let git = git.answer(host);
+            let git = GitSettings::read(host, project);
+            notes.extend(
+                git.unreadable
+                    .iter()
+                    .map(|path| unreadable_git_settings(path)),
+            );
             if cache_project.is_some() && jail.workspace_access == WorkspaceAccess::Overlay {
                 let excludes = git.excludes_file.as_deref();
                 jail.caches
                     .extend(host::find_build_output(project, excludes, &jail.hidden));
             }
-            jail.git_user = git.user;
-            if jail.git_user.is_some() && jail.rootfs == RootFs::Host {
-                // Where git looks for it by itself was decided when it was built.
-                let name = "GIT_CONFIG_SYSTEM".to_owned();
-                jail.env.push((name, "/etc/gitconfig".to_owned()));
-            }
+            // Where git looks by itself was decided when it was built, so a variable names the place. Other programs
+            // read the usual one; what shows the host's whole `/etc` cannot have a file of its own there.
+            let path = match jail.rootfs {
+                RootFs::Host => "/etc/gitconfig",
+                RootFs::HostAll | RootFs::Dir(_) => "/run/glovebox/git/config",
+            };
+            jail.env
+                .push(("GIT_CONFIG_SYSTEM".to_owned(), path.to_owned()));
+            jail.replaced.extend(git.shown_at(Path::new(path)));
         }
         Backend::Host => {
             cwd = Some(host::below(project, &start_dir));
@@ -323,6 +330,16 @@ fn seed_repositories(jail: &mut Spec, hidden: &mut HiddenPaths, project: &Path) 
     jail.replaced.retain(|file| !is_replaced(&file.path));
     jail.repositories = found.seeded;
     notes
+}
+
+fn unreadable_git_settings(path: &Path) -> Note {
+    Note {
+        what: format!(
+            "git does not have your settings inside: {} cannot be read as a git configuration",
+            path.display()
+        ),
+        remedy: Remedy::advice(["`git config user.name` in the project tells why".into()]),
+    }
 }
 
 fn foreign_repository(path: &Path) -> Note {

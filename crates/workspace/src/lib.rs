@@ -40,10 +40,11 @@ pub use error::{Direction, Stage, SyncError};
 pub use filter::Filter;
 pub use git::ignored::{IgnoreRules, IgnoredChanges};
 pub use git::{
-    FoundRepositories, OutsideRepository, RepositoryRecord, SEED_MAKER, SeedRecord, ShownGitDir,
-    WorkingTree, build_seed, complete_held, find_outside, find_repositories, find_working_tree,
-    read_seed_record,
+    FoundRepositories, OutsideRepository, RepositoryFacts, RepositoryRecord, SEED_MAKER,
+    SeedRecord, ShownGitDir, WorkingTree, build_seed, complete_held, find_outside,
+    find_repositories, find_working_tree, read_seed_record, repository_facts,
 };
+pub use hide::content::has_token;
 pub use hide::{HiddenPaths, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden};
 pub use model::{
     Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, RefusalReason, RefusedPath,

@@ -18,7 +18,7 @@ pub use certificates::trusted_certificates;
 pub use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };
-pub use git::GitQuestion;
+pub use git::GitSettings;
 pub use host_facts::HostFacts;
 pub(crate) use host_facts::program_version;
 pub(crate) use passed::place_inside;

@@ -17,7 +17,7 @@ pub mod single_file;
 pub use base::BaseIndex;
 
 use crate::Error;
-use crate::host::GitQuestion;
+use crate::host::GitSettings;
 use below::ChangesBelow;
 use glovebox_proto::{Class, Code, Fault, Remedy, Setting};
 use glovebox_sandbox::jail::spec::WORKSPACE;
@@ -288,7 +288,7 @@ pub fn ignore_rules(
     project: &Path,
     named: &[RelPath],
 ) -> Result<IgnoreRules, Error> {
-    let git = GitQuestion::ask(host).answer(host);
+    let git = GitSettings::read(host, project);
     let mut rules = IgnoreRules::read(project, git.excludes_file.as_deref())?;
     rules.except(named);
     Ok(rules)

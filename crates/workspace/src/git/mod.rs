@@ -5,6 +5,7 @@
 //! project may come from anywhere.
 
 pub(crate) mod config;
+mod facts;
 pub(crate) mod ignored;
 pub(crate) mod index;
 mod outside;
@@ -12,6 +13,7 @@ mod repositories;
 pub(crate) mod seed;
 mod tracked;
 
+pub use facts::{RepositoryFacts, repository_facts};
 pub use outside::{OutsideRepository, ShownGitDir, find_outside};
 pub use repositories::{FoundRepositories, find_repositories};
 pub use seed::{

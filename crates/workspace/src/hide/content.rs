@@ -103,7 +103,7 @@ fn blocks(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether a text holds a token of a known shape.
-pub(crate) fn has_token(text: &[u8]) -> bool {
+pub fn has_token(text: &[u8]) -> bool {
     static PREFIXES: LazyLock<Vec<Finder<'static>>> = LazyLock::new(|| {
         TOKENS
             .iter()
