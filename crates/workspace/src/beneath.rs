@@ -25,7 +25,7 @@ pub(crate) struct Anchor {
 }
 
 /// How a directory is opened to read its entries.
-const DIRECTORY: OFlags = OFlags::RDONLY
+pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);

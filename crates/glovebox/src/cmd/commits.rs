@@ -7,6 +7,7 @@ use crate::exit::CommandError;
 use crate::render;
 use crate::sync;
 use glovebox_proto::Code;
+use glovebox_proto::visible::line_of_text;
 use glovebox_session::sync::git_commits;
 use serde_json::{Map, Value};
 
@@ -71,8 +72,14 @@ pub(super) fn pull(
             if taken.is_new { "new " } else { "" }
         )
     };
+    let unwritten = taken.unwritten.iter();
+    let unwritten: Vec<_> = unwritten.map(|path| shown_path(path)).collect();
+    data.insert("unwritten".to_owned(), unwritten.clone().into());
     if !args.json {
         cx.talk.note(&message);
+        if !unwritten.is_empty() {
+            cx.talk.note(tell_unwritten(&unwritten));
+        }
         if taken.commits > 0 {
             cx.talk.note(format_args!(
                 "`git log -p HEAD..{branch}` shows them, `git merge {branch}` takes them; what is not \
@@ -81,4 +88,20 @@ pub(super) fn pull(
         }
     }
     Ok(message)
+}
+
+/// Says which paths of the commits the user wrote, not the sandbox.
+fn tell_unwritten(paths: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let more = if paths.len() > SHOWN { ", ..." } else { "" };
+    let shown = &paths[..paths.len().min(SHOWN)];
+    let count = render::plural(paths.len(), "path in them is", "paths in them are");
+    format!(
+        "{count} as you committed or edited since: {}{more}",
+        shown.join(", ")
+    )
+}
+
+fn shown_path(path: &[u8]) -> String {
+    line_of_text(&String::from_utf8_lossy(path))
 }

@@ -1,14 +1,14 @@
 //! What was committed inside a sandbox, as a branch of the user's repository.
 //!
 //! The sandbox's git is asked for the objects that the host does not have. What it answers is bounded here and
-//! checked by [`branch::take_commits`]; nothing else of its repository is looked at.
+//! checked by [`HostRepository::take_commits`]; nothing else of its repository is looked at.
 
 use super::{GIT, copied};
 use crate::Error;
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Exec, Exit, Fault, Setting};
 use glovebox_sandbox::{CommandOutput, Sandbox};
-use glovebox_workspace::branch::{self, OfferedCommit, TakenCommits};
+use glovebox_workspace::branch::{self, CommitOrigin, HostRepository, OfferedCommit, TakenCommits};
 use glovebox_workspace::{Stage, SyncError};
 use serde_bytes::ByteBuf;
 use std::path::Path;
@@ -26,8 +26,8 @@ const ANSWER_MS: u64 = 300_000;
 /// Either git fails, the sandbox has no commit or offers what is none, or the branch cannot be moved there.
 pub fn take(sandbox: &Sandbox, project: &Path, branch: &str) -> Result<TakenCommits, Error> {
     let failed = |fault| SyncError::pull(Stage::Apply, fault);
-    let git = Path::new(GIT);
-    let tips = branch::known_tips(project, git).map_err(failed)?;
+    let repository = HostRepository::open(project, Path::new(GIT)).map_err(failed)?;
+    let tips = repository.known_tips().map_err(failed)?;
     let inside = SandboxGit {
         sandbox,
         root: copied::root(sandbox),
@@ -35,7 +35,21 @@ pub fn take(sandbox: &Sandbox, project: &Path, branch: &str) -> Result<TakenComm
     let offer = inside
         .offer(&tips)
         .map_err(|fault| SyncError::pull(Stage::Transfer, fault))?;
-    Ok(branch::take_commits(&offer, project, git, branch).map_err(failed)?)
+    let origin = origin_of(sandbox)?;
+    let taken = repository.take_commits(&offer, branch, origin.as_ref());
+    Ok(taken.map_err(failed)?)
+}
+
+/// The repository that the sandbox began with, and what it wrote since; `None` for one without a seed.
+fn origin_of(sandbox: &Sandbox) -> Result<Option<CommitOrigin>, Error> {
+    if copied::CopyOrigin::read(sandbox.dir()).is_some() {
+        return Ok(None);
+    }
+    let layers = sandbox.workspace_layers()?;
+    let Some(seed) = layers.seed else {
+        return Ok(None);
+    };
+    Ok(CommitOrigin::of_seed(&seed, layers.layers, layers.hidden))
 }
 
 /// The git of a sandbox.

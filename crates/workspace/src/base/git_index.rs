@@ -7,6 +7,8 @@ use super::{Kind, Signature};
 use crate::beneath::Anchor;
 use crate::git::index::{self, MAX_BYTES};
 use crate::git::small_file_in;
+use glovebox_proto::Fault;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -28,6 +30,8 @@ struct Entry {
     ino: u32,
     size: u32,
     is_assumed: bool,
+    /// True if a sparse checkout leaves the file out of the working tree.
+    is_sparse: bool,
     id: Box<[u8]>,
 }
 
@@ -62,6 +66,7 @@ impl GitIndex {
                 ino: entry.ino,
                 size: entry.size,
                 is_assumed: entry.is_assumed(),
+                is_sparse: entry.is_sparse(),
                 id: entry.id.into(),
             };
             self.entries.insert(entry.name.into(), file);
@@ -78,6 +83,19 @@ impl GitIndex {
     }
 
     fn is_clean(&self, entry: &Entry, signature: &Signature) -> bool {
+        // What was written in the same moment as the index may have changed after git looked at it.
+        let is_older = if entry.mtime.1 == 0 || self.written.1 == 0 {
+            entry.mtime.0 < self.written.0
+        } else {
+            entry.mtime < self.written
+        };
+        is_older && entry.has(signature)
+    }
+}
+
+impl Entry {
+    /// Returns true if the file with this signature has the attributes that git noted.
+    fn has(&self, signature: &Signature) -> bool {
         let Signature::Present {
             kind: Kind::File,
             size,
@@ -97,17 +115,49 @@ impl GitIndex {
             // Some write no fractions.
             seconds == parts.0 && (rest == 0 || rest == parts.1)
         };
-        // What was written in the same moment as the index may have changed after git looked at it.
-        let is_older = if entry.mtime.1 == 0 || self.written.1 == 0 {
-            entry.mtime.0 < self.written.0
-        } else {
-            entry.mtime < self.written
-        };
-        is_older
-            && entry.size == *size as u32
-            && entry.ino == *ino as u32
-            && same(entry.mtime, *mtime_ns)
-            && same(entry.ctime, *ctime_ns)
+        self.size == *size as u32
+            && self.ino == *ino as u32
+            && same(self.mtime, *mtime_ns)
+            && same(self.ctime, *ctime_ns)
+    }
+}
+
+/// A working tree beside its index, to tell edited files from those that are as committed or staged.
+#[derive(Debug)]
+pub(crate) struct CleanFiles {
+    index: GitIndex,
+    project: Anchor,
+}
+
+impl CleanFiles {
+    /// Reads the index in `git_dir` for the working tree at `project`.
+    ///
+    /// # Errors
+    /// When the project cannot be opened.
+    pub(crate) fn read(git_dir: &Path, project: &Path) -> Result<Self, Fault> {
+        Ok(Self {
+            index: GitIndex::read(git_dir),
+            project: Anchor::open(project)?,
+        })
+    }
+
+    /// Returns true if the file at `path` is as the index has it, or is in neither. One that was written in the same
+    /// moment as the index counts as clean: a checkout writes both within one tick of the clock.
+    pub(crate) fn is_clean(&self, path: &[u8]) -> bool {
+        let entry = self.index.entries.get(path);
+        match self.project.stat(path) {
+            Ok(stat) => {
+                entry.is_some_and(|entry| !entry.is_assumed && entry.has(&Signature::from(&stat)))
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => entry.is_none(),
+            Err(_) => false,
+        }
+    }
+
+    /// Returns true if a sparse checkout leaves `path` out.
+    pub(crate) fn is_sparse(&self, path: &[u8]) -> bool {
+        let entry = self.index.entries.get(path);
+        entry.is_some_and(|entry| entry.is_sparse)
     }
 }
 

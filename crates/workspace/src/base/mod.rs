@@ -20,6 +20,7 @@ mod kept;
 
 pub use codec::decode;
 pub(crate) use content::{BaseContents, hex};
+pub(crate) use git_index::CleanFiles;
 pub use kept::keep;
 pub(crate) use kept::{PulledContent, advance as advance_contents};
 

@@ -7,6 +7,7 @@
 //! never one that is checked out.
 
 use super::git::{Git, OwnGitDir};
+use super::held::{CommitOrigin, find_unwritten};
 use super::repository::Repository;
 use super::{complaint, failed, missing, name_and_address};
 use crate::git::pointer;
@@ -40,32 +41,16 @@ pub struct TakenCommits {
     pub commits: u64,
     /// Whether the branch is new.
     pub is_new: bool,
+    /// Paths in the commits that the sandbox never wrote: they are as the user committed or edited them since.
+    pub unwritten: Vec<Vec<u8>>,
 }
 
-/// Commits that the host's references lead to, which need not be offered.
-///
-/// # Errors
-/// [`Code::NotFound`] without a repository, and whatever keeps git from working.
-pub fn known_tips(project: &Path, git: &Path) -> Result<Vec<String>, Fault> {
-    let git = Git { program: git };
-    let repository = Repository::find(project, &git)?;
-    let own = OwnGitDir::make(&repository, project, git, &repository.git_dir)?;
-    let mut text = own
-        .run(&["rev-parse", "--verify", "--quiet", "HEAD"], b"")?
-        .stdout;
-    text.extend(
-        own.run(&["for-each-ref", "--format=%(objectname)"], b"")?
-            .stdout,
-    );
-    let mut tips: Vec<String> = String::from_utf8_lossy(&text)
-        .lines()
-        .filter(|line| is_object_name(line))
-        .map(str::to_owned)
-        .collect();
-    tips.sort_unstable();
-    tips.dedup();
-    tips.truncate(MAX_TIPS);
-    Ok(tips)
+/// The repository of a project on the host, examined once for all that one command does with it.
+#[derive(Debug)]
+pub struct HostRepository<'a> {
+    project: &'a Path,
+    git: Git<'a>,
+    repository: Repository,
 }
 
 /// Whether a text is the full name of an object.
@@ -76,103 +61,161 @@ pub fn is_object_name(text: &str) -> bool {
             .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Makes the branch `branch` of what is offered, or moves it forward.
-///
-/// # Errors
-/// [`Code::Protocol`] when the objects are not sound or not all there, [`Code::Conflict`] when the branch has
-/// commits that the sandbox's has not, or is checked out, [`Code::InvalidArgument`] for a name that git does
-/// not take, and whatever keeps git from working.
-pub fn take_commits(
-    offer: &OfferedCommit,
-    project: &Path,
-    git: &Path,
-    branch: &str,
-) -> Result<TakenCommits, Fault> {
-    // TRUST: the sandbox chose it; nothing but the name of an object gets to a command line.
-    if !is_object_name(&offer.commit) {
-        return Err(unsound("the commit has no valid name"));
+impl<'a> HostRepository<'a> {
+    /// Finds the repository that the project lies in, and checks that nothing in it leads git astray.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] without a repository, [`Code::PermissionDenied`] for one of somebody else or with links in
+    /// the place of its parts.
+    pub fn open(project: &'a Path, git: &'a Path) -> Result<Self, Fault> {
+        let git = Git { program: git };
+        let repository = Repository::find(project, &git)?;
+        Ok(Self {
+            project,
+            git,
+            repository,
+        })
     }
-    let git = Git { program: git };
-    let repository = Repository::find(project, &git)?;
-    let own = OwnGitDir::make(&repository, project, git, &repository.git_dir)?;
-    own.line(&["check-ref-format", "--branch", branch], |_| {
-        Fault::failed(
-            Code::InvalidArgument,
-            format!("`{branch}` is not a name for a branch"),
-        )
-        .remedy("choose one like `sandbox/fix`")
-    })?;
-    let incoming = ObjectQuarantine::make(&own, &repository)?;
-    incoming.check(offer, &repository)?;
 
-    let reference = format!("refs/heads/{branch}");
-    if own.is_symbolic(&reference)? {
-        return Err(Fault::refused(
-            Code::Conflict,
-            format!("the branch `{branch}` is a symbolic reference to another one"),
-        )
-        .remedy([
-            "choose another name with ".into(),
-            Setting::Commits.of("NAME"),
-        ]));
+    fn make_git_dir(&self) -> Result<OwnGitDir<'_>, Fault> {
+        let repository = &self.repository;
+        OwnGitDir::make(repository, self.project, self.git, &repository.git_dir)
     }
-    let old = incoming.object(&reference)?;
-    let commits = incoming.count(&offer.commit)?;
-    let taken = |is_new| TakenCommits {
-        commit: offer.commit.clone(),
-        commits,
-        is_new,
-    };
-    match &old {
-        Some(old) if *old == offer.commit => return Ok(taken(false)),
-        Some(old) if !incoming.is_ancestor(old, &offer.commit)? => {
+
+    /// Returns the commits that the host's references lead to, which need not be offered.
+    ///
+    /// # Errors
+    /// Whatever keeps git from working.
+    pub fn known_tips(&self) -> Result<Vec<String>, Fault> {
+        let own = self.make_git_dir()?;
+        let mut text = own
+            .run(&["rev-parse", "--verify", "--quiet", "HEAD"], b"")?
+            .stdout;
+        text.extend(
+            own.run(&["for-each-ref", "--format=%(objectname)"], b"")?
+                .stdout,
+        );
+        let mut tips: Vec<String> = String::from_utf8_lossy(&text)
+            .lines()
+            .filter(|line| is_object_name(line))
+            .map(str::to_owned)
+            .collect();
+        tips.sort_unstable();
+        tips.dedup();
+        tips.truncate(MAX_TIPS);
+        Ok(tips)
+    }
+
+    /// Makes the branch `branch` of what is offered, or moves it forward. With `origin`, commits that would take back
+    /// what the sandbox never wrote are refused.
+    ///
+    /// # Errors
+    /// [`Code::Protocol`] when the objects are not sound or not all there, [`Code::Conflict`] when the branch has
+    /// commits that the sandbox's has not, is checked out, or the commits would take back
+    /// other work, [`Code::InvalidArgument`] for a name that git does
+    /// not take, and whatever keeps git from working.
+    pub fn take_commits(
+        &self,
+        offer: &OfferedCommit,
+        branch: &str,
+        origin: Option<&CommitOrigin>,
+    ) -> Result<TakenCommits, Fault> {
+        // TRUST: the sandbox chose it; nothing but the name of an object gets to a command line.
+        if !is_object_name(&offer.commit) {
+            return Err(unsound("the commit has no valid name"));
+        }
+        let repository = &self.repository;
+        let own = self.make_git_dir()?;
+        own.line(&["check-ref-format", "--branch", branch], |_| {
+            Fault::failed(
+                Code::InvalidArgument,
+                format!("`{branch}` is not a name for a branch"),
+            )
+            .remedy("choose one like `sandbox/fix`")
+        })?;
+        let incoming = ObjectQuarantine::make(&own, repository)?;
+        incoming.check(offer, repository)?;
+
+        let reference = format!("refs/heads/{branch}");
+        if own.is_symbolic(&reference)? {
             return Err(Fault::refused(
                 Code::Conflict,
-                format!("the branch `{branch}` has commits that the sandbox's does not have"),
+                format!("the branch `{branch}` is a symbolic reference to another one"),
             )
             .remedy([
                 "choose another name with ".into(),
                 Setting::Commits.of("NAME"),
-                format!(", or remove it with `git branch -D {branch}`").into(),
             ]));
         }
-        None if commits == 0 => return Ok(taken(false)),
-        Some(_) | None => {}
+        let old = incoming.object(&reference)?;
+        let commits = incoming.count(&offer.commit)?;
+        let mut unwritten = Vec::new();
+        if let Some(origin) = origin
+            && commits > 0
+        {
+            let found = find_unwritten(&incoming, repository, self.project, origin, &offer.commit)?;
+            if !found.held.is_empty() {
+                return Err(found.fault(origin));
+            }
+            unwritten.extend(found.told);
+        }
+        let mut taken = |is_new| TakenCommits {
+            commit: offer.commit.clone(),
+            commits,
+            is_new,
+            unwritten: std::mem::take(&mut unwritten),
+        };
+        match &old {
+            Some(old) if *old == offer.commit => return Ok(taken(false)),
+            Some(old) if !incoming.is_ancestor(old, &offer.commit)? => {
+                return Err(Fault::refused(
+                    Code::Conflict,
+                    format!("the branch `{branch}` has commits that the sandbox's does not have"),
+                )
+                .remedy([
+                    "choose another name with ".into(),
+                    Setting::Commits.of("NAME"),
+                    format!(", or remove it with `git branch -D {branch}`").into(),
+                ]));
+            }
+            None if commits == 0 => return Ok(taken(false)),
+            Some(_) | None => {}
+        }
+        if let Some(place) = checked_out_at(repository, &reference) {
+            return Err(Fault::refused(
+                Code::Conflict,
+                format!(
+                    "the branch `{branch}` is checked out in {}",
+                    place.display()
+                ),
+            )
+            .remedy([
+                "choose another name with ".into(),
+                Setting::Commits.of("NAME"),
+                ", and `git merge NAME` then".into(),
+            ]));
+        }
+        incoming.keep(repository)?;
+        let zero = "0".repeat(offer.commit.len());
+        let before = old.as_deref().unwrap_or(&zero);
+        let mut update = own.command(&[
+            "update-ref",
+            "--no-deref",
+            "--create-reflog",
+            "-m",
+            LOG_MESSAGE,
+            &reference,
+            &offer.commit,
+            before,
+        ]);
+        sign_log(&mut update, &own);
+        let output = own.run_command(&mut update, b"")?;
+        if !output.status.success() {
+            let what = format!("git did not move the branch `{branch}`");
+            return Err(failed(&what, &output.stderr));
+        }
+        Ok(taken(old.is_none()))
     }
-    if let Some(place) = checked_out_at(&repository, &reference) {
-        return Err(Fault::refused(
-            Code::Conflict,
-            format!(
-                "the branch `{branch}` is checked out in {}",
-                place.display()
-            ),
-        )
-        .remedy([
-            "choose another name with ".into(),
-            Setting::Commits.of("NAME"),
-            ", and `git merge NAME` then".into(),
-        ]));
-    }
-    incoming.keep(&repository)?;
-    let zero = "0".repeat(offer.commit.len());
-    let before = old.as_deref().unwrap_or(&zero);
-    let mut update = own.command(&[
-        "update-ref",
-        "--no-deref",
-        "--create-reflog",
-        "-m",
-        LOG_MESSAGE,
-        &reference,
-        &offer.commit,
-        before,
-    ]);
-    sign_log(&mut update, &own);
-    let output = own.run_command(&mut update, b"")?;
-    if !output.status.success() {
-        let what = format!("git did not move the branch `{branch}`");
-        return Err(failed(&what, &output.stderr));
-    }
-    Ok(taken(old.is_none()))
 }
 
 /// Who the log of a branch names: the user, where git knows them.
@@ -186,7 +229,7 @@ fn sign_log(update: &mut Command, own: &OwnGitDir<'_>) {
 }
 
 /// A directory of objects apart from the repository's, within our own git directory.
-struct ObjectQuarantine<'a> {
+pub(super) struct ObjectQuarantine<'a> {
     own: &'a OwnGitDir<'a>,
     objects: PathBuf,
     known: PathBuf,
@@ -205,11 +248,29 @@ impl<'a> ObjectQuarantine<'a> {
     }
 
     fn run(&self, args: &[&str], input: &[u8]) -> Result<Output, Fault> {
-        let mut command = self.own.command(args);
-        command
-            .env("GIT_OBJECT_DIRECTORY", &self.objects)
-            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&self.known));
+        let mut command = self.command(args, &[&self.known]);
         self.own.run_command(&mut command, input)
+    }
+
+    /// Runs git over the objects of one more directory. Nothing that it finds there is taken to be the host's.
+    pub(super) fn run_with(
+        &self,
+        args: &[&str],
+        input: &[u8],
+        more: &Path,
+    ) -> Result<Output, Fault> {
+        let mut command = self.command(args, &[&self.known, more]);
+        self.own.run_command(&mut command, input)
+    }
+
+    fn command(&self, args: &[&str], known: &[&Path]) -> Command {
+        let quoted: Vec<_> = known.iter().map(|path| quoted(path)).collect();
+        let mut command = self.own.command(args);
+        command.env("GIT_OBJECT_DIRECTORY", &self.objects).env(
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+            quoted.join(OsStr::new(":")),
+        );
+        command
     }
 
     /// Takes the objects in, checked, and looks whether the commit and all it needs are there.
@@ -242,7 +303,7 @@ impl<'a> ObjectQuarantine<'a> {
     }
 
     /// The object behind a name.
-    fn object(&self, name: &str) -> Result<Option<String>, Fault> {
+    pub(super) fn object(&self, name: &str) -> Result<Option<String>, Fault> {
         let output = self.run(&["rev-parse", "--verify", "--quiet", name], b"")?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         Ok((output.status.success() && is_object_name(&text)).then_some(text))

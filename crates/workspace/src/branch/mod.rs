@@ -9,12 +9,14 @@
 
 mod commits;
 mod git;
+mod held;
 mod layout;
 mod objects;
 mod repository;
 mod tree;
 
-pub use commits::{OfferedCommit, TakenCommits, is_object_name, known_tips, take_commits};
+pub use commits::{HostRepository, OfferedCommit, TakenCommits, is_object_name};
+pub use held::CommitOrigin;
 pub(crate) use objects::Blobs;
 
 use crate::base::BaseFile;

@@ -6,10 +6,10 @@
 //! Sandboxes are mounted without `metacopy` and `redirect_dir`, so there are no other marks; whatever
 //! attributes a sandbox made up have no meaning here.
 
-use crate::beneath::{Anchor, read_names, stat_at};
+use crate::beneath::{Anchor, DIRECTORY, open_beneath, read_names, stat_at};
 use glovebox_proto::{Code, Fault, Setting};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
 /// Number of a layer, counted from the newest.
@@ -247,9 +247,31 @@ fn resolve(
     })
 }
 
+/// Returns true if a layer holds a path, or holds what covers it: a whiteout, something else than a directory above it,
+/// or an opaque directory. What cannot be looked at covers nothing.
+pub(crate) fn is_covered_by(layer: &Anchor, path: &[u8]) -> bool {
+    let Ok(mut parent) = layer.dir(b"") else {
+        return false;
+    };
+    for name in path.split(|byte| *byte == b'/') {
+        let Ok(stat) = stat_at(parent.as_fd(), name) else {
+            return false;
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || is_opaque(&parent, name)
+        {
+            return true;
+        }
+        parent = match open_beneath(parent.as_fd(), name, DIRECTORY) {
+            Ok(dir) => dir,
+            Err(_) => return false,
+        };
+    }
+    // A directory stands where the path was a file.
+    true
+}
+
 fn is_opaque(parent: &OwnedFd, name: &[u8]) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(dir) = rustix::fs::openat(parent, name, flags, Mode::empty()) else {
+    let Ok(dir) = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()) else {
         return false;
     };
     let mut value = [0_u8; 1];

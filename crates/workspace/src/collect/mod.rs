@@ -19,6 +19,7 @@ pub(crate) use git_dirs::{is_git_name, named_by_file};
 pub(crate) use layers::RESERVED_PREFIX;
 pub use layers::{LayerPaths, from_layers};
 pub(crate) use links::links_that_lead_out;
+pub(crate) use merge::is_covered_by;
 
 use crate::{ChangeSet, Contents, RelPath};
 

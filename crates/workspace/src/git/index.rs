@@ -16,6 +16,8 @@ const ID_BYTES: [usize; 2] = [20, 32];
 const ASSUMED: u16 = 0x8000;
 /// The flag for two more bytes of flags.
 const EXTENDED: u16 = 0x4000;
+/// The further flag for a file that is not in the working tree.
+const SKIP_WORKTREE: u16 = 0x4000;
 /// The part of the flags that tells the side of a conflict.
 const STAGE: u16 = 0x3000;
 /// The part of the flags that holds the length of the name, as far as it fits.
@@ -47,6 +49,11 @@ impl Entry<'_> {
     /// Whether git was told to take the file for unchanged, without looking.
     pub(crate) fn is_assumed(&self) -> bool {
         self.flags & ASSUMED != 0
+    }
+
+    /// Returns true if a sparse checkout leaves the file out of the working tree.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.further_flags & SKIP_WORKTREE != 0
     }
 
     /// The flags that each entry has.

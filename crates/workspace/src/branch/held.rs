@@ -1,0 +1,277 @@
+//! Paths that commits of a sandbox would take back although the sandbox never wrote them.
+//!
+//! The files of a sandbox are live: what the user switches, commits or edits shows inside, below what the sandbox
+//! wrote. `git commit -a` inside stores that too. After a switch of the branch on the host such a commit takes back the
+//! sandbox's own branch to the other one. Here the offered commit is compared with the one that the sandbox began
+//! with, with the commits that the host stood at since, and with what the layers hold. Nothing in the layers is
+//! believed but which names they have.
+
+use super::commits::{ObjectQuarantine, is_object_name};
+use super::failed;
+use super::repository::Repository;
+use crate::base::CleanFiles;
+use crate::beneath::Anchor;
+use crate::git::{RepositoryRecord, read_seed_record};
+use crate::{RelPath, collect};
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::jail::seed::HELD;
+use std::collections::BTreeSet;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Most commits of the host's log that are compared.
+const MAX_VISITED: usize = 20;
+/// Most bytes of the host's log that are read, from its end.
+const MAX_LOG_BYTES: u64 = 1 << 20;
+/// Paths that a message names.
+const SHOWN: usize = 10;
+
+/// The beginnings of a sandbox's repository and the layers that it wrote since.
+#[derive(Debug, Clone)]
+pub struct CommitOrigin {
+    /// The repository as it was when the sandbox got its own.
+    pub record: RepositoryRecord,
+    /// Directory with the objects that the sandbox began with.
+    pub objects: PathBuf,
+    /// The layers of the workspace without the seed, newest first.
+    pub layers: Vec<PathBuf>,
+    /// Paths of the project that the sandbox does not see.
+    pub hidden: Vec<PathBuf>,
+}
+
+impl CommitOrigin {
+    /// Returns the origin of commits in the project's own repository, for a sandbox that has one of the seed in the
+    /// directory `seed`.
+    pub fn of_seed(seed: &Path, layers: Vec<PathBuf>, hidden: Vec<PathBuf>) -> Option<Self> {
+        let record = read_seed_record(seed)?;
+        let record = record.own().filter(|own| own.problem.is_none())?.clone();
+        Some(Self {
+            record,
+            // The project's own repository comes first.
+            objects: seed.join(HELD).join("0"),
+            layers,
+            hidden,
+        })
+    }
+}
+
+/// The paths of offered commits that the sandbox never wrote.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct UnwrittenPaths {
+    /// Paths that the commits would take back, or that are hidden from the sandbox.
+    pub(super) held: BTreeSet<Vec<u8>>,
+    /// Paths that are in the commits as the user committed or edited them since.
+    pub(super) told: BTreeSet<Vec<u8>>,
+    /// The branch that is checked out on the host; `None` for a detached `HEAD`.
+    host_branch: Option<String>,
+}
+
+impl UnwrittenPaths {
+    /// Returns the fault that names the paths held.
+    pub(super) fn fault(&self, origin: &CommitOrigin) -> Fault {
+        let count = self.held.len();
+        let shown: Vec<_> = self
+            .held
+            .iter()
+            .take(SHOWN)
+            .map(|path| glovebox_proto::visible::line_of_text(&String::from_utf8_lossy(path)))
+            .collect();
+        let more = if count > SHOWN { ", ..." } else { "" };
+        let paths = if count == 1 { "path" } else { "paths" };
+        let own = origin.record.branch.as_deref();
+        let why = match (self.host_branch.as_deref(), own) {
+            (Some(host), Some(own)) if host != own => {
+                format!(": you are on `{host}`, the sandbox is on `{own}`")
+            }
+            _ => String::new(),
+        };
+        let message = format!(
+            "nothing taken: the commits also change {count} {paths} that the sandbox never wrote ({}{more}), because \
+             your files changed under it or are hidden from it{why}",
+            shown.join(", ")
+        );
+        let back = match own {
+            Some(own) if !why.is_empty() => format!("go back to `{own}`, "),
+            _ => String::new(),
+        };
+        // A file that was replaced on the host is seen as it was while the sandbox has it in its caches.
+        Fault::refused(Code::Conflict, message).remedy(format!(
+            "{back}stop and start the sandbox, and amend the commit inside"
+        ))
+    }
+}
+
+/// Finds the paths of the commit `offered` that the sandbox never wrote. `incoming` holds its objects.
+///
+/// # Errors
+/// Whatever keeps git or the layers from being read.
+pub(super) fn find_unwritten(
+    incoming: &ObjectQuarantine<'_>,
+    repository: &Repository,
+    project: &Path,
+    origin: &CommitOrigin,
+    offered: &str,
+) -> Result<UnwrittenPaths, Fault> {
+    let mut found = UnwrittenPaths {
+        host_branch: branch_name(&repository.head),
+        ..UnwrittenPaths::default()
+    };
+    let host_head = incoming.object("HEAD^{commit}")?;
+    let compare = Comparison { incoming, origin };
+    let start = match (&origin.record.head, &host_head) {
+        (Some(start), _) => start.clone(),
+        // Of some formats of references the seed does not know the commit.
+        (None, Some(head)) => match compare.merge_base(head, offered)? {
+            Some(base) => base,
+            None => return Ok(found),
+        },
+        (None, None) => return Ok(found),
+    };
+    let changed = compare.paths(&start, offered)?;
+    if changed.is_empty() {
+        return Ok(found);
+    }
+    // A path that another branch has differently may have been copied up from there: whoever wrote it, it is held.
+    for visited in visited_commits(repository, origin, host_head.as_deref()) {
+        if visited != start && compare.has(&visited)? && !compare.is_ancestor(&start, &visited)? {
+            let theirs = compare.paths(&start, &visited)?;
+            found.held.extend(changed.intersection(&theirs).cloned());
+        }
+    }
+    let own_branch = origin.record.branch.as_deref();
+    let reference = own_branch.map(|branch| format!("refs/heads/{branch}"));
+    let moved = match reference {
+        Some(reference) => incoming.object(&format!("{reference}^{{commit}}"))?,
+        None => host_head,
+    };
+    let upstream = match moved {
+        Some(moved) if compare.is_ancestor(&start, &moved)? => moved,
+        _ => start.clone(),
+    };
+    let since = compare.paths(&upstream, offered)?;
+    let layers = origin
+        .layers
+        .iter()
+        .map(|layer| Anchor::open(layer))
+        .collect::<Result<Vec<_>, _>>()?;
+    let clean = CleanFiles::read(&repository.git_dir, project)?;
+    for path in changed {
+        let is_hidden = origin
+            .hidden
+            .iter()
+            .any(|hidden| as_path(&path).starts_with(hidden));
+        if is_hidden {
+            found.held.insert(path);
+            continue;
+        }
+        let is_written = layers
+            .iter()
+            .any(|layer| collect::is_covered_by(layer, &path));
+        if is_written || found.held.contains(&path) || clean.is_sparse(&path) {
+            continue;
+        }
+        if since.contains(&path) && clean.is_clean(&path) {
+            found.held.insert(path);
+        } else {
+            found.told.insert(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Git commands over the objects of the host, those offered, and those that the sandbox began with.
+struct Comparison<'a> {
+    incoming: &'a ObjectQuarantine<'a>,
+    origin: &'a CommitOrigin,
+}
+
+impl Comparison<'_> {
+    /// Returns the paths that differ between two commits.
+    fn paths(&self, from: &str, to: &str) -> Result<BTreeSet<Vec<u8>>, Fault> {
+        let args = [
+            "diff-tree",
+            "-r",
+            "-z",
+            "--no-renames",
+            "--name-only",
+            from,
+            to,
+        ];
+        let output = self.incoming.run_with(&args, b"", &self.origin.objects)?;
+        if !output.status.success() {
+            return Err(failed("git did not compare the commits", &output.stderr));
+        }
+        let names = output.stdout.split(|byte| *byte == 0);
+        Ok(names
+            .filter(|name| RelPath::new(*name).is_ok())
+            .map(<[u8]>::to_vec)
+            .collect())
+    }
+
+    fn is_ancestor(&self, old: &str, new: &str) -> Result<bool, Fault> {
+        let args = ["merge-base", "--is-ancestor", old, new];
+        let output = self.incoming.run_with(&args, b"", &self.origin.objects)?;
+        match output.status.code() {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(failed("git did not compare the branches", &output.stderr)),
+        }
+    }
+
+    fn merge_base(&self, one: &str, other: &str) -> Result<Option<String>, Fault> {
+        let args = ["merge-base", one, other];
+        let output = self.incoming.run_with(&args, b"", &self.origin.objects)?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok((output.status.success() && is_object_name(&text)).then_some(text))
+    }
+
+    /// Returns true if a commit is there; one that the log names may be gone.
+    fn has(&self, commit: &str) -> Result<bool, Fault> {
+        let args = ["cat-file", "-e", &format!("{commit}^{{commit}}")];
+        let output = self.incoming.run_with(&args, b"", &self.origin.objects)?;
+        Ok(output.status.success())
+    }
+}
+
+/// Returns the commits that the host's `HEAD` stood at since the seed was made, as its log has them, and `head`.
+// TRUST: the log is data; of each line only the name of an object is taken.
+fn visited_commits(
+    repository: &Repository,
+    origin: &CommitOrigin,
+    head: Option<&str>,
+) -> BTreeSet<String> {
+    let mut commits: BTreeSet<String> = head.map(str::to_owned).into_iter().collect();
+    let text = Anchor::open(&repository.git_dir).ok().and_then(|dir| {
+        let (mut file, stat) = dir.file(b"logs/HEAD").ok()?;
+        let begin = (stat.st_size as u64).saturating_sub(MAX_LOG_BYTES);
+        file.seek(SeekFrom::Start(begin)).ok()?;
+        let mut text = Vec::new();
+        file.take(MAX_LOG_BYTES).read_to_end(&mut text).ok()?;
+        Some(text)
+    });
+    let text = text.unwrap_or_default();
+    let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+    let last = origin.record.last_log_line.as_deref().map(str::as_bytes);
+    let begin = lines
+        .iter()
+        .rposition(|line| Some(*line) == last)
+        .map_or(0, |at| at + 1);
+    let new = lines[begin..].iter().rev().filter_map(|line| {
+        let name = line.split(|byte| *byte == b' ').nth(1)?;
+        let name = std::str::from_utf8(name).ok()?;
+        is_object_name(name).then(|| name.to_owned())
+    });
+    commits.extend(new.take(MAX_VISITED));
+    commits
+}
+
+/// Returns the branch that the content of a `HEAD` names.
+fn branch_name(head: &[u8]) -> Option<String> {
+    let name = head.strip_prefix(b"ref: refs/heads/")?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+fn as_path(bytes: &[u8]) -> &Path {
+    use std::os::unix::ffi::OsStrExt as _;
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
