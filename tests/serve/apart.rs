@@ -286,3 +286,97 @@ fn caches_and_build_output_of_one_user_are_no_others() {
         .run();
     assert!(!ran.out().contains("planted"), "{ran}");
 }
+
+/// A text that is a module of both languages: as TypeScript it declares a tool more.
+const IN_BOTH: &str = r#"
+import { tool } from "ai";
+import { z } from "zod";
+const any = { description: "t", inputSchema: z.object({}), execute: () => 1 };
+export const both = tool({ description: "t", inputSchema: z.object({}), execute: () => 1 });
+export const typed = tool<any>({ description: "t", inputSchema: z.object({}), execute: () => 1 });
+"#;
+
+/// Uploads a text. Returns names of its tools, after its digest.
+fn upload(client: &Client, language: &str, headers: &[(&str, &str)]) -> (String, Vec<String>) {
+    let path = format!("/api/bundles?language={language}");
+    let put = client.ask("PUT", &path, headers, IN_BOTH.as_bytes());
+    described(&put.expect(200).json())
+}
+
+fn described(bundle: &Value) -> (String, Vec<String>) {
+    let tools = bundle["tools"].as_array().unwrap().iter();
+    let names = tools.map(|tool| tool["name"].as_str().unwrap().to_owned());
+    (bundle["hash"].as_str().unwrap().to_owned(), names.collect())
+}
+
+#[test]
+fn a_bundle_is_in_the_language_in_which_its_own_user_uploaded_it() {
+    let person = Person::myself();
+    let server = Server::start(&person, "");
+    let [ann, bob] = ["ann", "bob"].map(|name| server.client(&token(&person, name)));
+    let (hash, of_ann) = upload(&ann, "javascript", &[]);
+    let (_, of_bob) = upload(&bob, "typescript", &[]);
+    assert_eq!(of_ann, ["both"]);
+    assert_eq!(of_bob, ["both", "typed"]);
+    let path = format!("/api/bundles/{hash}");
+    let shown = |client: &Client| described(&client.get(&path).expect(200).json()).1;
+    assert_eq!((shown(&ann), shown(&bob)), (of_ann, of_bob.clone()));
+    let call = |client: &Client| {
+        let body = json!({ "bundle": hash, "tool": "typed", "arguments": {} });
+        client.post("/api/tool", &body).status
+    };
+    assert_eq!((call(&ann), call(&bob)), (404, 200));
+    // A second upload says it anew, and one user's deletion takes nothing from another.
+    upload(&ann, "typescript", &[]);
+    assert_eq!(shown(&ann), of_bob);
+    ann.delete(&path).expect(204);
+    assert_eq!(shown(&bob), of_bob);
+}
+
+/// Base64 as a header or a flag has it.
+fn base64(person: &Person, bytes: &[u8]) -> String {
+    let file = person.write("bytes", bytes);
+    let encoded = Command::new("base64")
+        .arg("-w0")
+        .arg(file)
+        .output()
+        .unwrap();
+    String::from_utf8(encoded.stdout).unwrap()
+}
+
+#[test]
+fn a_stored_bundle_needs_a_signature_of_its_own_user_and_of_todays_keys() {
+    use rcgen::{PublicKeyData as _, SigningKey as _};
+    let person = Person::myself();
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let key = base64(&person, &pair.subject_public_key_info());
+    let signature = base64(&person, &pair.sign(IN_BOTH.as_bytes()).unwrap());
+    let signed = [("glovebox-signature", signature.as_str())];
+    let users = ["ann", "bob"].map(|name| token(&person, name));
+    // Both have it since a time without keys; then ann signs hers.
+    let server = Server::start(&person, "");
+    let (hash, _) = upload(&server.client(&users[0]), "javascript", &[]);
+    upload(&server.client(&users[1]), "javascript", &[]);
+    assert_eq!(server.end(), Some(0));
+    let path = format!("/api/bundles/{hash}");
+    let call = json!({ "bundle": hash, "tool": "both", "arguments": {} });
+    let server = Server::start(&person, &format!("--bundle-key ops={key}"));
+    let [ann, bob] = [0, 1].map(|at| server.client(&users[at]));
+    assert_eq!(ann.get(&path).expect(403).code(), "unsigned");
+    upload(&ann, "javascript", &signed);
+    let shown = ann.get(&path).expect(200).json();
+    assert_eq!(shown["signed_by"], "ops");
+    ann.post("/api/tool", &call).expect(200);
+    let refused = bob.post("/api/tool", &call).expect(403);
+    assert_eq!(refused.code(), "unsigned");
+    assert_eq!(server.end(), Some(0));
+    // The key that holds at this start decides.
+    let other = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let other = base64(&person, &other.subject_public_key_info());
+    for (flag, status) in [(other, 403), (key, 200)] {
+        let server = Server::start(&person, &format!("--bundle-key ops={flag}"));
+        let ann = server.client(&users[0]);
+        ann.post("/api/tool", &call).expect(status);
+        assert_eq!(server.end(), Some(0));
+    }
+}

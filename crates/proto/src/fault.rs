@@ -129,6 +129,8 @@ codes! {
     PolicyRefused = "policy-refused",
     /// The quota or the credit of the account at the model's provider is used up.
     QuotaExhausted = "quota-exhausted",
+    /// The bundle has no signature of a key that the server accepts today.
+    Unsigned = "unsigned",
 }
 
 impl fmt::Display for Code {

@@ -98,14 +98,16 @@ pub(crate) struct BundleToolView {
 }
 
 impl BundleView {
-    fn new(app: &App, bundle: &ReadyBundle) -> Self {
+    fn new(app: &App, user: &str, bundle: &ReadyBundle) -> ApiResult<Self> {
         let (summary, extraction) = (&bundle.stored.summary, &bundle.stored.extraction);
         let declared = &extraction.bundle;
-        Self {
+        let row = app.owners.bundle(user, &summary.hash)?;
+        Ok(Self {
             hash: summary.hash.clone(),
             bytes: summary.bytes,
-            created_unix_ms: summary.created_unix_ms,
-            signed_by: summary.signed_by.clone(),
+            // The user's own: the text may have come from another user first.
+            created_unix_ms: row.map_or(summary.created_unix_ms, |row| row.at_unix_ms),
+            signed_by: app.signer_of(user, bundle.stored.hash),
             format: declared.format.as_ref().map(super::word),
             agents: declared
                 .agents
@@ -114,7 +116,7 @@ impl BundleView {
                 .collect(),
             tools: declared.tools.iter().map(BundleToolView::new).collect(),
             warnings: extraction.warnings().cloned().collect(),
-        }
+        })
     }
 }
 
@@ -184,7 +186,7 @@ pub(super) async fn put(
     let app = Arc::clone(&shared.app);
     let view = blocking(move || -> ApiResult<BundleView> {
         let put = app.put_bundle(&principal.name, &source, language, signature.as_deref());
-        Ok(BundleView::new(&app, &*put.map_err(refusal)?))
+        BundleView::new(&app, &principal.name, &*put.map_err(refusal)?)
     });
     let view = view.await??;
     let session = view.hash.clone();
@@ -314,7 +316,8 @@ pub(super) async fn show(
     let hash: BundleHash = id.parse()?;
     let app = Arc::clone(&shared.app);
     let view = blocking(move || -> ApiResult<BundleView> {
-        Ok(BundleView::new(&app, &*app.bundle(&principal.name, hash)?))
+        let user = &principal.name;
+        BundleView::new(&app, user, &*app.bundle(user, hash)?)
     });
     Ok(Json(view.await??))
 }

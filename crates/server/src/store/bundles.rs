@@ -1,10 +1,22 @@
 //! Whose a bundle is, and which session a chat of a user's goes on in.
 //!
-//! A text that two users upload is stored once and belongs to both; it goes when nobody has it any more.
+//! A text that two users upload in one language is stored once and belongs to both; it goes with
+//! its last row. The language and the signature of an upload are in the row of its user.
 
 use super::{Owners, broken};
+use glovebox_bundle::Language;
 use glovebox_proto::Fault;
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+/// What one user uploaded with the text of a bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BundleRow {
+    pub language: Language,
+    /// Bytes of the signature, where the server asked for one then.
+    pub signature: Option<Vec<u8>>,
+    /// When the user uploaded it first.
+    pub at_unix_ms: u64,
+}
 
 /// A chat: the session it goes on in, and where in its log each message of the user's begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,21 +27,37 @@ pub(crate) struct ChatTurns {
 }
 
 impl Owners {
-    /// Writes down that `user` has the bundle `hash`.
-    pub(crate) fn add_bundle(&self, user: &str, hash: &str, now_unix_ms: u64) -> Result<(), Fault> {
-        let sql = "INSERT INTO bundle VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
-        let added = self
-            .db()
-            .execute(sql, params![user, hash, now_unix_ms as i64]);
+    /// Writes down that `user` has the bundle `hash`; a second upload replaces language and
+    /// signature.
+    pub(crate) fn add_bundle(&self, user: &str, hash: &str, row: &BundleRow) -> Result<(), Fault> {
+        let sql = "INSERT INTO bundle VALUES (?1, ?2, ?3, ?4, ?5)
+                   ON CONFLICT DO UPDATE SET is_typescript = ?4, signature = ?5";
+        let (at, is_typescript) = (row.at_unix_ms as i64, is_typescript(row.language));
+        let values = params![user, hash, at, is_typescript, row.signature];
+        let added = self.db().execute(sql, values);
         added.map(drop).map_err(|error| broken(&error))
     }
 
-    /// Whether `user` has it.
-    pub(crate) fn has_bundle(&self, user: &str, hash: &str) -> Result<bool, Fault> {
-        let sql = "SELECT 1 FROM bundle WHERE user = ?1 AND hash = ?2";
-        let found = self.db().query_row(sql, [user, hash], |_| Ok(()));
-        let found = found.optional().map_err(|error| broken(&error))?;
-        Ok(found.is_some())
+    /// Returns what `user` uploaded with it; `None` if the user does not have it.
+    pub(crate) fn bundle(&self, user: &str, hash: &str) -> Result<Option<BundleRow>, Fault> {
+        let sql = "SELECT is_typescript, signature, at FROM bundle WHERE user = ?1 AND hash = ?2";
+        let found = self.db().query_row(sql, [user, hash], |row| {
+            let language = match row.get(0)? {
+                true => Language::TypeScript,
+                false => Language::JavaScript,
+            };
+            Ok(BundleRow {
+                language,
+                signature: row.get(1)?,
+                at_unix_ms: row.get::<_, i64>(2)? as u64,
+            })
+        });
+        found.optional().map_err(|error| broken(&error))
+    }
+
+    /// Returns true if anybody has the bundle in this language.
+    pub(crate) fn is_bundle_used(&self, hash: &str, language: Language) -> Result<bool, Fault> {
+        is_used(&self.db(), hash, language).map_err(|error| broken(&error))
     }
 
     /// The bundles of `user`, the newest first: digest, and when it came.
@@ -46,22 +74,11 @@ impl Owners {
         read().map_err(|error: rusqlite::Error| broken(&error))
     }
 
-    /// Writes down that `user` has it no more: whether anybody else does.
-    pub(crate) fn remove_bundle(&self, user: &str, hash: &str) -> Result<bool, Fault> {
-        let db = self.db();
-        let remove = || {
-            db.execute(
-                "DELETE FROM bundle WHERE user = ?1 AND hash = ?2",
-                [user, hash],
-            )?;
-            db.query_row(
-                "SELECT count(*) FROM bundle WHERE hash = ?1",
-                [hash],
-                |row| row.get::<_, i64>(0),
-            )
-        };
-        let left = remove().map_err(|error: rusqlite::Error| broken(&error))?;
-        Ok(left > 0)
+    /// Writes down that `user` has it no more.
+    pub(crate) fn remove_bundle(&self, user: &str, hash: &str) -> Result<(), Fault> {
+        let sql = "DELETE FROM bundle WHERE user = ?1 AND hash = ?2";
+        let removed = self.db().execute(sql, [user, hash]);
+        removed.map(drop).map_err(|error| broken(&error))
     }
 
     /// Where a chat of `user` goes on.
@@ -87,6 +104,17 @@ impl Owners {
     }
 }
 
+const fn is_typescript(language: Language) -> bool {
+    matches!(language, Language::TypeScript)
+}
+
+fn is_used(db: &Connection, hash: &str, language: Language) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM bundle WHERE hash = ?1 AND is_typescript = ?2)";
+    db.query_row(sql, params![hash, is_typescript(language)], |row| {
+        row.get(0)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,14 +123,24 @@ mod tests {
     fn a_bundle_of_two_users_is_of_each_until_that_one_has_it_no_more() {
         let dir = tempfile::tempdir().unwrap();
         let owners = Owners::open(dir.path()).unwrap();
-        owners.add_bundle("ann", "h", 1).unwrap();
-        owners.add_bundle("ann", "h", 2).unwrap();
-        owners.add_bundle("bob", "h", 3).unwrap();
+        let row = |at_unix_ms, language| BundleRow {
+            language,
+            signature: Some(vec![7]),
+            at_unix_ms,
+        };
+        let (js, ts) = (Language::JavaScript, Language::TypeScript);
+        owners.add_bundle("ann", "h", &row(1, ts)).unwrap();
+        owners.add_bundle("ann", "h", &row(2, js)).unwrap();
+        owners.add_bundle("bob", "h", &row(3, js)).unwrap();
         assert_eq!(owners.bundles("ann").unwrap(), [("h".to_owned(), 1)]);
-        assert!(!owners.has_bundle("eve", "h").unwrap());
-        assert!(owners.remove_bundle("ann", "h").unwrap(), "bob has it");
-        assert!(!owners.has_bundle("ann", "h").unwrap());
-        assert!(!owners.remove_bundle("bob", "h").unwrap());
+        assert_eq!(owners.bundle("ann", "h").unwrap(), Some(row(1, js)));
+        assert_eq!(owners.bundle("eve", "h").unwrap(), None);
+        owners.remove_bundle("ann", "h").unwrap();
+        assert!(owners.is_bundle_used("h", js).unwrap(), "bob has it");
+        assert!(!owners.is_bundle_used("h", ts).unwrap());
+        assert_eq!(owners.bundle("ann", "h").unwrap(), None);
+        owners.remove_bundle("bob", "h").unwrap();
+        assert!(!owners.is_bundle_used("h", js).unwrap());
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod uploads;
 mod workspaces;
 
 pub(crate) use audit::{Audit, AuditEntry, Decision, EgressEntry, ToolEntry};
-pub(crate) use bundles::ChatTurns;
+pub(crate) use bundles::{BundleRow, ChatTurns};
 pub(crate) use owners::{Owned, Owners, RequestKey, SessionRows};
 pub(crate) use tokens::ADMIN;
 pub use tokens::{Scope, Scopes, TokenInfo, TokenStore};
@@ -29,7 +29,7 @@ use std::time::Duration;
 const BUSY: Duration = Duration::from_secs(10);
 
 /// Number of the tables' layout. A file with another one is refused, not converted.
-const LAYOUT: i64 = 1;
+const LAYOUT: i64 = 2;
 
 /// Opens `server.db` in `dir`, making what is missing.
 fn open(dir: &Path) -> Result<Connection, Fault> {
@@ -73,7 +73,8 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
                  user TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, session TEXT NOT NULL,
                  at INTEGER NOT NULL, PRIMARY KEY (user, key)) STRICT, WITHOUT ROWID;
              CREATE TABLE bundle (
-                 user TEXT NOT NULL, hash TEXT NOT NULL, at INTEGER NOT NULL,
+                 user TEXT NOT NULL, hash TEXT NOT NULL, at INTEGER NOT NULL, is_typescript INTEGER NOT NULL,
+                 signature BLOB,
                  PRIMARY KEY (user, hash)) STRICT, WITHOUT ROWID;
              CREATE TABLE chat (
                  user TEXT NOT NULL, chat TEXT NOT NULL, session TEXT NOT NULL, begun TEXT NOT NULL,

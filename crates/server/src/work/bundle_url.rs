@@ -33,8 +33,8 @@ pub(super) fn client(config: &BundleConfig) -> Result<FetchClient, Fault> {
 }
 
 impl App {
-    /// Fetches a bundle for `user` and keeps it as one that was uploaded. One that the user has already under `pin` is
-    /// not fetched.
+    /// Fetches a bundle for `user` and keeps it as one that was uploaded. One that the user has
+    /// already under `pin` is not fetched, unless it lacks the signature that came now.
     pub(crate) fn fetch_bundle(
         &self,
         user: &str,
@@ -43,9 +43,12 @@ impl App {
         signature: Option<&str>,
     ) -> Result<Arc<ReadyBundle>, BundleRefusal> {
         if let Some(pin) = pin
-            && self.owners.has_bundle(user, &pin.to_string())?
+            && self.owners.bundle(user, &pin.to_string())?.is_some()
         {
-            return Ok(self.bundle(user, pin)?);
+            match self.bundle(user, pin) {
+                Err(fault) if fault.code == Code::Unsigned && signature.is_some() => {}
+                found => return Ok(found?),
+            }
         }
         let address = BundleAddress::parse(url)?;
         let runtime = tokio::runtime::Handle::current();

@@ -1,9 +1,11 @@
-//! Bundles of users: kept by digest, each of the users that have uploaded it, and their tools called one by one.
+//! Bundles of users: kept by digest and language, each of the users that have uploaded it, and
+//! their tools called one by one.
 
 use super::accounting::{CallEnd, CallPlace};
 use super::bundle_health::EngineProbes;
 use super::{App, bundle_url};
 use crate::config::ServerConfig;
+use crate::store::BundleRow;
 use glovebox_bundle::Language;
 use glovebox_egress::FetchClient;
 use glovebox_proto::{Code, Fault};
@@ -87,6 +89,10 @@ impl ReadyBundle {
         }
     }
 
+    fn is_of(&self, hash: BundleHash, language: Language) -> bool {
+        self.stored.hash == hash && self.stored.language() == language
+    }
+
     /// The tools of an agent, or those without one.
     pub(crate) fn tools(&self, agent: Option<&str>) -> &Arc<BundleTools> {
         let found = agent.and_then(|agent| self.agents.get(agent));
@@ -109,6 +115,11 @@ pub(crate) struct Bundles {
     /// Held while a bundle is read or stored.
     readers: Arc<tokio::sync::Semaphore>,
     calls: Mutex<HashMap<String, usize>>,
+    /// Held while a row appears, and while a text that has none is removed.
+    rows: Mutex<()>,
+    /// Names of the keys whose signatures were verified since the server started, by user and
+    /// bundle.
+    signers: Mutex<HashMap<(String, BundleHash), String>>,
 }
 
 impl Bundles {
@@ -137,6 +148,8 @@ impl Bundles {
             ready: Mutex::default(),
             readers: Arc::new(tokio::sync::Semaphore::new(MAX_READERS)),
             calls: Mutex::default(),
+            rows: Mutex::default(),
+            signers: Mutex::default(),
         })
     }
 
@@ -161,9 +174,17 @@ impl Bundles {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find_ready(&self, hash: BundleHash) -> Option<Arc<ReadyBundle>> {
+    fn signers(&self) -> MutexGuard<'_, HashMap<(String, BundleHash), String>> {
+        self.signers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_rows(&self) -> MutexGuard<'_, ()> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find_ready(&self, hash: BundleHash, language: Language) -> Option<Arc<ReadyBundle>> {
         let mut ready = self.ready();
-        let at = ready.iter().position(|one| one.stored.hash == hash)?;
+        let at = ready.iter().position(|one| one.is_of(hash, language))?;
         let found = ready.remove(at)?;
         ready.push_back(Arc::clone(&found));
         Some(found)
@@ -171,7 +192,7 @@ impl Bundles {
 
     fn keep_ready(&self, bundle: &Arc<ReadyBundle>) {
         let mut ready = self.ready();
-        ready.retain(|one| one.stored.hash != bundle.stored.hash);
+        ready.retain(|one| !one.is_of(bundle.stored.hash, bundle.stored.language()));
         ready.push_back(Arc::clone(bundle));
         let bytes = |ready: &VecDeque<Arc<ReadyBundle>>| -> u64 {
             ready.iter().map(|one| one.stored.summary.bytes).sum()
@@ -233,19 +254,16 @@ impl App {
         language: Language,
         signature: Option<&str>,
     ) -> Result<Arc<ReadyBundle>, BundleRefusal> {
-        let signed_by = self.config.bundles.keys.check(source, signature)?;
+        let checked = self.config.bundles.keys.check(source, signature)?;
         let hash = BundleHash::of(source);
         let name = hash.to_string();
-        let is_own = self.owners.has_bundle(user, &name)?;
-        if !is_own && self.owners.bundles(user)?.len() >= MAX_BUNDLES_PER_USER {
+        let earlier = self.owners.bundle(user, &name)?;
+        if earlier.is_none() && self.owners.bundles(user)?.len() >= MAX_BUNDLES_PER_USER {
             let message = format!("you have {MAX_BUNDLES_PER_USER} bundles, and that is the most");
             let fault = Fault::failed(Code::NoSpace, message);
             return Err(fault.remedy("delete those that are not used").into());
         }
-        let stored = self
-            .bundles
-            .store
-            .put(source, language, signed_by, now_unix_ms());
+        let stored = self.bundles.store.put(source, language, now_unix_ms());
         let stored = stored.map_err(|error| match error {
             PutError::Refused(extraction) => BundleRefusal::Problems(extraction),
             PutError::Fault(fault) => fault.into(),
@@ -253,12 +271,30 @@ impl App {
         let ready = match ReadyBundle::prepare(stored) {
             Ok(ready) => Arc::new(ready),
             Err(notes) => {
-                // Nobody has it, so nobody can use it.
-                self.bundles.store.remove(hash)?;
+                self.remove_unused(hash, language)?;
                 return Err(BundleRefusal::Tools(notes));
             }
         };
-        self.owners.add_bundle(user, &name, now_unix_ms())?;
+        let row = BundleRow {
+            language,
+            signature: checked.as_ref().map(|checked| checked.signature.clone()),
+            at_unix_ms: now_unix_ms(),
+        };
+        {
+            let _rows = self.bundles.lock_rows();
+            self.owners.add_bundle(user, &name, &row)?;
+            // Another user's deletion may have taken the text since it was stored.
+            if self.bundles.store.source(hash, language)?.is_none() {
+                self.bundles.store.restore(&ready.stored, source)?;
+            }
+        }
+        if let Some(checked) = checked {
+            let key = (user.to_owned(), hash);
+            self.bundles.signers().insert(key, checked.signer);
+        }
+        if let Some(earlier) = earlier.filter(|earlier| earlier.language != language) {
+            self.remove_unused(hash, earlier.language)?;
+        }
         self.bundles.keep_ready(&ready);
         self.bundles.prepare_runner();
         Ok(ready)
@@ -270,13 +306,14 @@ impl App {
             Fault::failed(Code::NotFound, format!("you have no bundle {hash}"))
                 .remedy("upload it with PUT /api/bundles")
         };
-        if !self.owners.has_bundle(user, &hash.to_string())? {
-            return Err(absent());
-        }
-        if let Some(found) = self.bundles.find_ready(hash) {
+        let row = self.owners.bundle(user, &hash.to_string())?;
+        let row = row.ok_or_else(absent)?;
+        self.check_signature(user, hash, &row)?;
+        if let Some(found) = self.bundles.find_ready(hash, row.language) {
             return Ok(found);
         }
-        let stored = self.bundles.store.get(hash)?.ok_or_else(absent)?;
+        let stored = self.bundles.store.get(hash, row.language)?;
+        let stored = stored.ok_or_else(absent)?;
         let ready = ReadyBundle::prepare(stored).map_err(|notes| {
             let reason = notes
                 .first()
@@ -292,16 +329,59 @@ impl App {
         Ok(ready)
     }
 
+    /// Checks the signature of a user's upload against the keys of today: an operator adds keys,
+    /// and takes them away.
+    ///
+    /// # Errors
+    /// `unsigned` when no key of today made it.
+    fn check_signature(&self, user: &str, hash: BundleHash, row: &BundleRow) -> Result<(), Fault> {
+        let keys = &self.config.bundles.keys;
+        let key = (user.to_owned(), hash);
+        if !keys.is_required() || self.bundles.signers().contains_key(&key) {
+            return Ok(());
+        }
+        let source = self.bundles.store.source(hash, row.language)?;
+        let signer = match (&source, &row.signature) {
+            (Some(source), Some(signature)) => keys.find_signer(source, signature),
+            _ => None,
+        };
+        let Some(signer) = signer else {
+            let message = format!("no key that is accepted here has signed the bundle {hash}");
+            return Err(Fault::refused(Code::Unsigned, message)
+                .remedy("upload it again with a signature, as `Glovebox-Signature`"));
+        };
+        self.bundles.signers().insert(key, signer.to_owned());
+        Ok(())
+    }
+
+    /// Returns the name of the key that signed the upload of a user, where the server asks for
+    /// signatures.
+    pub(crate) fn signer_of(&self, user: &str, hash: BundleHash) -> Option<String> {
+        let key = (user.to_owned(), hash);
+        self.bundles.signers().get(&key).cloned()
+    }
+
+    /// Removes a text that nobody has in this language.
+    fn remove_unused(&self, hash: BundleHash, language: Language) -> Result<(), Fault> {
+        let _rows = self.bundles.lock_rows();
+        if !self.owners.is_bundle_used(&hash.to_string(), language)? {
+            let mut ready = self.bundles.ready();
+            ready.retain(|one| !one.is_of(hash, language));
+            drop(ready);
+            self.bundles.store.remove(hash, language)?;
+        }
+        Ok(())
+    }
+
     /// Forgets a bundle of `user`. False when there was none.
     pub(crate) fn delete_bundle(&self, user: &str, hash: BundleHash) -> Result<bool, Fault> {
         let name = hash.to_string();
-        if !self.owners.has_bundle(user, &name)? {
+        let Some(row) = self.owners.bundle(user, &name)? else {
             return Ok(false);
-        }
-        if !self.owners.remove_bundle(user, &name)? {
-            self.bundles.ready().retain(|one| one.stored.hash != hash);
-            self.bundles.store.remove(hash)?;
-        }
+        };
+        self.owners.remove_bundle(user, &name)?;
+        self.bundles.signers().remove(&(user.to_owned(), hash));
+        self.remove_unused(hash, row.language)?;
         Ok(true)
     }
 

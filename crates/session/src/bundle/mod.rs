@@ -30,7 +30,7 @@ pub use models::{AllowedModel, ModelRules};
 pub use node::node_view;
 pub use run::{BundleRun, PLACEMENT, declared_engine, engine_of, find_agent};
 pub use schema::{Mismatch, Schema};
-pub use signature::{BundleKey, BundleKeys};
+pub use signature::{BundleKey, BundleKeys, CheckedSignature};
 pub use store::{
     BundleHash, BundleStore, BundleSummary, PutError, ReadBundle, StoreLimits, StoredBundle,
 };

@@ -53,6 +53,15 @@ impl FromStr for BundleKey {
     }
 }
 
+/// Signature of a bundle's text, made by one of the keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedSignature {
+    /// Name of the key.
+    pub signer: String,
+    /// Its bytes.
+    pub signature: Vec<u8>,
+}
+
 /// The keys of an operator. Without any, signatures are not asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BundleKeys(Vec<BundleKey>);
@@ -72,13 +81,17 @@ impl BundleKeys {
     /// asked for.
     ///
     /// # Errors
-    /// `permission-denied` for a bundle that no key has signed.
-    pub fn check(&self, source: &[u8], signature: Option<&str>) -> Result<Option<String>, Fault> {
+    /// `unsigned` for a bundle that no key has signed.
+    pub fn check(
+        &self,
+        source: &[u8],
+        signature: Option<&str>,
+    ) -> Result<Option<CheckedSignature>, Fault> {
         if !self.is_required() {
             return Ok(None);
         }
         let refused = |message: &str| {
-            Fault::refused(Code::PermissionDenied, message).remedy(
+            Fault::refused(Code::Unsigned, message).remedy(
                 "sign the bundle with Ed25519, for instance `openssl pkeyutl -sign -rawin -inkey KEY -in BUNDLE | \
                  base64 -w0`, and send that as `Glovebox-Signature`",
             )
@@ -93,14 +106,22 @@ impl BundleKeys {
             .ok()
             .filter(|bytes| bytes.len() == SIGNATURE_BYTES)
             .ok_or_else(|| refused("the signature is not the base64 of an Ed25519 signature"))?;
-        let signer = self.0.iter().find(|one| {
-            let key = UnparsedPublicKey::new(&ED25519, one.key);
-            key.verify(source, &signature).is_ok()
-        });
-        let signer = signer.ok_or_else(|| {
+        let signer = self.find_signer(source, &signature).ok_or_else(|| {
             refused("the signature is of none of the keys that are accepted here")
         })?;
-        Ok(Some(signer.name.clone()))
+        Ok(Some(CheckedSignature {
+            signer: signer.to_owned(),
+            signature,
+        }))
+    }
+
+    /// Returns the name of the key that made this signature of a bundle's text.
+    pub fn find_signer(&self, source: &[u8], signature: &[u8]) -> Option<&str> {
+        let signer = self.0.iter().find(|one| {
+            let key = UnparsedPublicKey::new(&ED25519, one.key);
+            key.verify(source, signature).is_ok()
+        });
+        Some(&signer?.name)
     }
 }
 
@@ -124,7 +145,11 @@ mod tests {
         let keys = BundleKeys::new(vec![key("ann", &ann), key("bob", &bob)]);
         let sign = |pair: &Ed25519KeyPair, text: &[u8]| STANDARD.encode(pair.sign(text).as_ref());
         let good = sign(&bob, b"text");
-        assert_eq!(keys.check(b"text", Some(&good)).unwrap().unwrap(), "bob");
+        let checked = keys.check(b"text", Some(&good)).unwrap().unwrap();
+        assert_eq!(checked.signer, "bob");
+        assert_eq!(keys.find_signer(b"text", &checked.signature), Some("bob"));
+        let later = BundleKeys::new(vec![key("ann", &ann)]);
+        assert_eq!(later.find_signer(b"text", &checked.signature), None);
         let stranger = sign(&pair(3), b"text");
         for (text, signature) in [
             (&b"text"[..], None),
@@ -134,7 +159,7 @@ mod tests {
             (b"text", Some("not base64!")),
         ] {
             let fault = keys.check(text, signature).unwrap_err();
-            assert_eq!(fault.code, Code::PermissionDenied, "{signature:?}");
+            assert_eq!(fault.code, Code::Unsigned, "{signature:?}");
         }
         assert_eq!(BundleKeys::default().check(b"text", None).unwrap(), None);
     }

@@ -1,10 +1,13 @@
-//! Bundles on disk, named by the SHA-256 of their text, each with what was read from it.
+//! Bundles on disk, named by the SHA-256 of their text and its language, each with what was read from it.
 //!
 //! ```text
-//! DIR/HASH/bundle            the text as it came
-//!          manifest.json     when, how large, in which language, whose signature
-//!          extraction-N.json what version N of the extractor read
+//! DIR/HASH.js/bundle            the text as it came; HASH.ts if it was read as TypeScript
+//!             manifest.json     when it came, and how large it is
+//!             extraction-N.json what version N of the extractor read
 //! ```
+//!
+//! One text can be valid in both languages and declare different tools, so the language is part
+//! of the name. Signatures belong to uploads, not to texts, and are not kept here.
 //!
 //! A bundle appears by one rename, whole. What another version of the extractor read is read anew from the text.
 
@@ -27,7 +30,7 @@ use std::time::{Duration, SystemTime};
 const SOURCE: &str = "bundle";
 const MANIFEST: &str = "manifest.json";
 /// Version of the manifest's form.
-const MANIFEST_VERSION: u32 = 1;
+const MANIFEST_VERSION: u32 = 2;
 /// Most that is read of a file of ours: an extraction holds every tool's code, and JSON escapes it.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Begins the name of a bundle that is being written.
@@ -98,8 +101,6 @@ pub struct BundleSummary {
     pub is_typescript: bool,
     /// When it came, in milliseconds since 1970.
     pub created_unix_ms: u64,
-    /// Whose signature it came with.
-    pub signed_by: Option<String>,
 }
 
 /// A bundle of the store.
@@ -111,6 +112,17 @@ pub struct StoredBundle {
     pub summary: BundleSummary,
     /// What was read from it; there is no error in it.
     pub extraction: Extraction,
+}
+
+impl StoredBundle {
+    /// Returns the language in which the text was read.
+    pub const fn language(&self) -> Language {
+        if self.summary.is_typescript {
+            Language::TypeScript
+        } else {
+            Language::JavaScript
+        }
+    }
 }
 
 /// Why a bundle is not stored.
@@ -204,8 +216,8 @@ impl BundleStore {
         Fault::failed(code, message)
     }
 
-    fn path(&self, hash: BundleHash) -> PathBuf {
-        self.dir.join(hash.to_string())
+    fn path(&self, hash: BundleHash, language: Language) -> PathBuf {
+        self.dir.join(format!("{hash}.{}", extension_of(language)))
     }
 
     /// Reads a bundle and keeps it. One that is there already is the answer.
@@ -216,7 +228,6 @@ impl BundleStore {
         &self,
         source: &[u8],
         language: Language,
-        signed_by: Option<String>,
         now_unix_ms: u64,
     ) -> Result<StoredBundle, PutError> {
         // TRUST: text of whoever uploads; bounded here, read without running it.
@@ -231,7 +242,7 @@ impl BundleStore {
                 .into());
         }
         let hash = BundleHash::of(source);
-        if let Some(stored) = self.get(hash)? {
+        if let Some(stored) = self.get(hash, language)? {
             return Ok(stored);
         }
         let text = std::str::from_utf8(source).map_err(|error| {
@@ -250,16 +261,23 @@ impl BundleStore {
             bytes: source.len() as u64,
             is_typescript: language == Language::TypeScript,
             created_unix_ms: now_unix_ms,
-            signed_by,
         };
         let stored = StoredBundle {
             hash,
             summary,
             extraction,
         };
-        self.write(&stored, source)
-            .map_err(|error| self.broken(&error))?;
+        self.restore(&stored, source)?;
         Ok(stored)
+    }
+
+    /// Writes what was read from a text, and the text. A bundle that is there stays as it is.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn restore(&self, stored: &StoredBundle, source: &[u8]) -> Result<(), Fault> {
+        let written = self.write(stored, source);
+        written.map_err(|error| self.broken(&error))
     }
 
     /// Writes a bundle beside the others and moves it among them.
@@ -274,8 +292,9 @@ impl BundleStore {
             )?;
             let extraction = serde_json::to_vec(&stored.extraction)?;
             write_file(&unfinished.join(extraction_file()), &extraction)?;
-            match fs::rename(&unfinished, self.path(stored.hash)) {
-                // Whoever was faster has stored the same text.
+            let place = self.path(stored.hash, stored.language());
+            match fs::rename(&unfinished, place) {
+                // Another upload of the same text was faster.
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                     fs::remove_dir_all(&unfinished)
                 }
@@ -292,8 +311,8 @@ impl BundleStore {
     ///
     /// # Errors
     /// When its files are broken.
-    pub fn get(&self, hash: BundleHash) -> Result<Option<StoredBundle>, Fault> {
-        let dir = self.path(hash);
+    pub fn get(&self, hash: BundleHash, language: Language) -> Result<Option<StoredBundle>, Fault> {
+        let dir = self.path(hash, language);
         let Some(manifest) = self.read(&dir.join(MANIFEST))? else {
             return Ok(None);
         };
@@ -306,7 +325,7 @@ impl BundleStore {
         let kept = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let extraction = match kept {
             Some(extraction) => extraction,
-            None => self.extract_again(hash, &summary)?.ok_or_else(damaged)?,
+            None => self.extract_again(hash, language)?.ok_or_else(damaged)?,
         };
         // When it was used last, for eviction; a store that cannot be written to is still read.
         let _ = File::open(&dir).and_then(|dir| dir.set_modified(SystemTime::now()));
@@ -315,6 +334,16 @@ impl BundleStore {
             summary,
             extraction,
         }))
+    }
+
+    /// Returns the text of a bundle as it came; `None` if it is not there, or is not the text of
+    /// this name.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn source(&self, hash: BundleHash, language: Language) -> Result<Option<Vec<u8>>, Fault> {
+        let source = self.read(&self.path(hash, language).join(SOURCE))?;
+        Ok(source.filter(|source| BundleHash::of(source) == hash))
     }
 
     fn read_source(&self, text: &str, language: Language) -> Result<Extraction, Fault> {
@@ -336,20 +365,14 @@ impl BundleStore {
     fn extract_again(
         &self,
         hash: BundleHash,
-        summary: &BundleSummary,
+        language: Language,
     ) -> Result<Option<Extraction>, Fault> {
-        let dir = self.path(hash);
-        let source = self.read(&dir.join(SOURCE))?.unwrap_or_default();
-        if BundleHash::of(&source) != hash {
-            return Ok(None);
-        }
-        let Ok(text) = std::str::from_utf8(&source) else {
+        let dir = self.path(hash, language);
+        let Some(source) = self.source(hash, language)? else {
             return Ok(None);
         };
-        let language = if summary.is_typescript {
-            Language::TypeScript
-        } else {
-            Language::JavaScript
+        let Ok(text) = std::str::from_utf8(&source) else {
+            return Ok(None);
         };
         let extraction = self.read_source(text, language)?;
         if let Some(problem) = extraction.errors().next() {
@@ -373,23 +396,28 @@ impl BundleStore {
     /// # Errors
     /// When the directory cannot be read.
     pub fn list(&self) -> Result<Vec<BundleHash>, Fault> {
-        let mut hashes: Vec<BundleHash> =
-            self.by_use()?.into_iter().map(|(_, hash)| hash).collect();
+        let found = self.by_use()?.into_iter();
+        let mut hashes: Vec<BundleHash> = found.map(|(_, hash, _)| hash).collect();
         hashes.sort_unstable();
         Ok(hashes)
     }
 
     /// All bundles, the one that was used longest ago first.
-    fn by_use(&self) -> Result<Vec<(SystemTime, BundleHash)>, Fault> {
+    fn by_use(&self) -> Result<Vec<(SystemTime, BundleHash, Language)>, Fault> {
         let entries = fs::read_dir(&self.dir).map_err(|error| self.broken(&error))?;
-        let mut found: Vec<(SystemTime, BundleHash)> = entries
+        let mut found: Vec<(SystemTime, BundleHash, Language)> = entries
             .flatten()
             .filter_map(|entry| {
-                let hash = entry.file_name().to_str()?.parse().ok()?;
-                Some((entry.metadata().ok()?.modified().ok()?, hash))
+                let name = entry.file_name();
+                let (hash, extension) = name.to_str()?.split_once('.')?;
+                let known = [Language::JavaScript, Language::TypeScript];
+                let is_of = |language: &Language| extension_of(*language) == extension;
+                let language = known.into_iter().find(is_of)?;
+                let used = entry.metadata().ok()?.modified().ok()?;
+                Some((used, hash.parse().ok()?, language))
             })
             .collect();
-        found.sort_unstable();
+        found.sort_unstable_by_key(|(used, hash, _)| (*used, *hash));
         Ok(found)
     }
 
@@ -408,8 +436,8 @@ impl BundleStore {
                 Fault::failed(Code::NoSpace, message).remedy("delete those that are not used")
             );
         }
-        for (_, hash) in found.into_iter().take(too_many) {
-            self.remove(hash)?;
+        for (_, hash, language) in found.into_iter().take(too_many) {
+            self.remove(hash, language)?;
         }
         Ok(())
     }
@@ -418,10 +446,10 @@ impl BundleStore {
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub fn remove(&self, hash: BundleHash) -> Result<(), Fault> {
+    pub fn remove(&self, hash: BundleHash, language: Language) -> Result<(), Fault> {
         // Moved away first, so that nobody reads half of it.
         let gone = self.dir.join(format!("{UNFINISHED}{}", Name::random("x")));
-        match fs::rename(self.path(hash), &gone) {
+        match fs::rename(self.path(hash, language), &gone) {
             Ok(()) => fs::remove_dir_all(&gone).map_err(|error| self.broken(&error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(self.broken(&error)),
@@ -435,6 +463,13 @@ impl BundleStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.broken(&error)),
         }
+    }
+}
+
+const fn extension_of(language: Language) -> &'static str {
+    match language {
+        Language::JavaScript => "js",
+        Language::TypeScript => "ts",
     }
 }
 
@@ -484,7 +519,7 @@ mod tests {
     }
 
     fn put(store: &BundleStore, text: &str) -> Result<StoredBundle, PutError> {
-        store.put(text.as_bytes(), Language::JavaScript, None, 5)
+        store.put(text.as_bytes(), Language::JavaScript, 5)
     }
 
     #[test]
@@ -492,7 +527,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let stored = put(&store(dir.path(), 9, false), BUNDLE).unwrap();
         let store = store(dir.path(), 9, false);
-        assert_eq!(store.get(stored.hash).unwrap(), Some(stored.clone()));
+        assert_eq!(
+            store.get(stored.hash, Language::JavaScript).unwrap(),
+            Some(stored.clone())
+        );
         assert_eq!(put(&store, BUNDLE).unwrap(), stored);
         assert_eq!(store.list().unwrap(), [stored.hash]);
         let text = format!("sha256:{}", stored.hash);
@@ -500,13 +538,16 @@ mod tests {
         // What another version read does not count.
         let kept = dir
             .path()
-            .join(stored.hash.to_string())
+            .join(format!("{}.js", stored.hash))
             .join(extraction_file());
         fs::remove_file(&kept).unwrap();
-        assert_eq!(store.get(stored.hash).unwrap(), Some(stored.clone()));
+        assert_eq!(
+            store.get(stored.hash, Language::JavaScript).unwrap(),
+            Some(stored.clone())
+        );
         assert!(kept.exists());
-        store.remove(stored.hash).unwrap();
-        assert_eq!(store.get(stored.hash).unwrap(), None);
+        store.remove(stored.hash, Language::JavaScript).unwrap();
+        assert_eq!(store.get(stored.hash, Language::JavaScript).unwrap(), None);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -515,10 +556,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path(), 9, false);
         let stored = put(&store, BUNDLE).unwrap();
-        let own = dir.path().join(stored.hash.to_string());
+        let own = dir.path().join(format!("{}.js", stored.hash));
         fs::remove_file(own.join(extraction_file())).unwrap();
         fs::write(own.join(SOURCE), BUNDLE.replace("gpt-4", "gpt-5")).unwrap();
-        let fault = store.get(stored.hash).unwrap_err();
+        let fault = store.get(stored.hash, Language::JavaScript).unwrap_err();
         assert!(fault.message.contains("damaged"), "{fault:?}");
     }
 
@@ -534,12 +575,12 @@ mod tests {
             put(&store, "syntax error("),
             Err(PutError::Refused(_))
         ));
-        let no_text = store.put(b"\xff", Language::JavaScript, None, 0);
+        let no_text = store.put(b"\xff", Language::JavaScript, 0);
         assert!(
             matches!(no_text, Err(PutError::Fault(fault)) if fault.code == Code::InvalidArgument)
         );
         let large = vec![b' '; MAX_SOURCE_BYTES + 1];
-        let large = store.put(&large, Language::JavaScript, None, 0);
+        let large = store.put(&large, Language::JavaScript, 0);
         assert!(matches!(large, Err(PutError::Fault(fault)) if fault.code == Code::TooLarge));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -555,7 +596,7 @@ mod tests {
             matches!(put(&full, &named("three")), Err(PutError::Fault(fault)) if fault.code == Code::NoSpace)
         );
         std::thread::sleep(Duration::from_millis(20));
-        full.get(first.hash).unwrap();
+        full.get(first.hash, Language::JavaScript).unwrap();
         let evicting = store(dir.path(), 2, true);
         let third = put(&evicting, &named("three")).unwrap();
         let mut left = [first.hash, third.hash];
@@ -564,6 +605,29 @@ mod tests {
             evicting.list().unwrap(),
             left,
             "the one used longest ago went"
+        );
+    }
+
+    #[test]
+    fn one_text_in_two_languages_is_two_bundles() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path(), 9, false);
+        let first = put(&store, BUNDLE).unwrap();
+        let second = store
+            .put(BUNDLE.as_bytes(), Language::TypeScript, 6)
+            .unwrap();
+        assert_eq!(first.hash, second.hash);
+        assert_eq!(
+            [first.language(), second.language()],
+            [Language::JavaScript, Language::TypeScript]
+        );
+        store.remove(first.hash, Language::JavaScript).unwrap();
+        assert_eq!(store.get(first.hash, Language::JavaScript).unwrap(), None);
+        let source = store.source(first.hash, Language::TypeScript).unwrap();
+        assert_eq!(source.unwrap(), BUNDLE.as_bytes());
+        assert_eq!(
+            store.get(first.hash, Language::TypeScript).unwrap(),
+            Some(second)
         );
     }
 

@@ -100,7 +100,7 @@ fn load(cx: &Cx, settings: &Settings, args: &BundleRunArgs) -> Result<StoredBund
             BundleStore::open(&dir, limits, super::executed_reader(cx)?)?
         }
     };
-    let stored = store.put(&source, Language::of_file(&name), None, now_unix_ms());
+    let stored = store.put(&source, Language::of_file(&name), now_unix_ms());
     let stored = stored.map_err(|error| match error {
         PutError::Fault(fault) => CommandError::from(fault),
         PutError::Refused(extraction) => refusal(&extraction, &escape_text(&name)),
