@@ -6,6 +6,7 @@ use crate::log::millis;
 use crate::tls::Tls;
 use crate::work::App;
 use axum::{Extension, Router};
+use glovebox_agent::Placement;
 use glovebox_mcp::server::Connections;
 use glovebox_proto::{Code, Fault};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -91,12 +92,17 @@ pub fn serve(
         }
         let accepting = tokio::spawn(accept(listener, shared, closing.clone()));
         ready(&Serving { addr, login_code });
-        info!(
-            address = %addr,
-            placement = app.config.placement.as_str(),
-            probe_ms = millis(probed),
-            "serving: a sandbox was started, tried and ended"
-        );
+        let (placement, probe_ms) = (app.config.placement.as_str(), millis(probed));
+        match app.config.placement {
+            Placement::Sandbox => info!(
+                address = %addr, placement, probe_ms,
+                "serving: a sandbox was started, tried and ended"
+            ),
+            Placement::Local => info!(
+                address = %addr, placement, probe_ms,
+                "serving without walls: tools work on this machine"
+            ),
+        }
         asked.wait().await;
         let (running, queued) = app.counts();
         info!(running, queued, "the server was asked to end");

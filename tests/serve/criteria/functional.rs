@@ -91,6 +91,7 @@ fn f3_tools_work_on_the_machine_only_when_it_is_said() {
     );
     let ready: Value = server.anybody().get("/health/ready").expect(200).json();
     assert_eq!(ready["placement"], "local");
+    assert_eq!(ready["components"][0]["name"], "tools");
     let admin = server.admin();
     let id = admin.submit(&json!({ "task": "write" }));
     let events = admin.follow_to_end(&id);
@@ -101,6 +102,19 @@ fn f3_tools_work_on_the_machine_only_when_it_is_said() {
         admin.get(&format!("/api/sessions/{id}")).json()["placement"],
         "local"
     );
+    // Nothing claims walls that are not there: no line of the log, and no component.
+    let components = ready["components"].to_string();
+    let claims = server.lines().into_iter().chain([components]);
+    let claims: Vec<String> = claims
+        .filter(|line| {
+            let denied = ["no sandbox", "without a sandbox", "without sandboxes"];
+            let line = denied
+                .iter()
+                .fold(line.clone(), |line, denied| line.replace(denied, ""));
+            line.contains("sandbox")
+        })
+        .collect();
+    assert!(claims.is_empty(), "{claims:#?}");
     admin.post("/api/sandboxes", &json!({})).expect(400);
 }
 

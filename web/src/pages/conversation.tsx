@@ -139,7 +139,7 @@ function Progress({ session, conversation }: { session: Session; conversation: C
     text = `The model is writing a call of ${conversation.writing.tool} (${formatBytes(conversation.writing.bytes)})`;
   else if (conversation.words) text = "The model is writing";
   else if (runs) text = "A tool is running";
-  else if (conversation.turn === 0) text = "The sandbox is starting";
+  else if (conversation.turn === 0) text = session.placement === "local" ? "The session is starting" : "The sandbox is starting";
   return (
     <p role="status" className="flex items-center gap-2 text-sm text-muted">
       <Spinner /> {text}…

@@ -5,7 +5,7 @@ import { QuotaTables } from "../parts/quotas";
 import { Badge, ErrorBox, Loading } from "../parts/states";
 import { Link } from "../router";
 
-const NAMES: Record<string, string> = { sandbox: "Sandboxes", sessions: "Sessions", disk: "Disk", pool: "Sandboxes ahead" };
+const NAMES: Record<string, string> = { sandbox: "Sandboxes", tools: "Tools", sessions: "Sessions", disk: "Disk", pool: "Sandboxes ahead" };
 
 export function HealthPage() {
   useTitle("Health");
@@ -38,9 +38,10 @@ export function HealthPage() {
               </li>
             ))}
           </ul>
-          {quotas ? <QuotaTables quotas={quotas} /> : null}
+          {quotas ? <QuotaTables quotas={quotas} hasSandboxes={data.placement !== "local"} /> : null}
           <p className="text-sm text-muted">
-            A sandbox is started, tried and ended for this at most every 10 seconds. Counts of everything are at{" "}
+            {data.placement === "local" ? "A command is tried on this machine" : "A sandbox is started, tried and ended"} for this at most every
+            10 seconds. Counts of everything are at{" "}
             <a className="link" href="/metrics">
               /metrics
             </a>

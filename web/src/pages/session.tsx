@@ -159,7 +159,11 @@ function Actions({ session, onDone }: { session: Session; onDone: () => void }) 
       {isAsking ? (
         <Confirm
           title="Delete this session?"
-          text="Its conversation, its sandbox and the changes that were not applied are gone then."
+          text={
+            session.placement === "local"
+              ? "Its conversation is gone then. What it changed on this machine stays."
+              : "Its conversation, its sandbox and the changes that were not applied are gone then."
+          }
           verb="Delete session"
           onConfirm={remove}
           onClose={() => setAsking(false)}

@@ -13,7 +13,7 @@ interface Row {
 const count = (value: number) => String(value);
 const processors = (millis: number) => String(Math.round(millis / 10) / 100);
 
-export function QuotaTables({ quotas }: { quotas: Quotas }) {
+export function QuotaTables({ quotas, hasSandboxes = true }: { quotas: Quotas; hasSandboxes?: boolean }) {
   const { resources, all_users: all } = quotas;
   return (
     <>
@@ -22,7 +22,7 @@ export function QuotaTables({ quotas }: { quotas: Quotas }) {
         rows={[
           { name: "Sessions at work", amount: quotas.running_sessions, show: count },
           { name: "Sessions that wait", amount: quotas.queued_sessions, show: count },
-          { name: "Sandboxes", amount: quotas.sandboxes, show: count },
+          ...(hasSandboxes ? [{ name: "Sandboxes", amount: quotas.sandboxes, show: count }] : []),
           ...resourceRows(resources),
           { name: "Uploads", amount: quotas.upload_bytes, show: formatBytes },
         ]}

@@ -31,12 +31,14 @@ const CHECK_BROKEN: Duration = Duration::from_secs(3);
 /// Room in the state directory below which sessions cannot be expected to work: events, layers, databases.
 const MIN_FREE_BYTES: u64 = 32 << 20;
 const SANDBOX: &str = "sandbox";
+const TOOLS: &str = "tools";
 pub(super) const DISK: &str = "disk";
 
 /// One part that must work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ComponentHealth {
-    /// `sandbox`, `sessions` or `disk`; `pool` where sandboxes are started ahead.
+    /// `sandbox`, or `tools` where tools work on this machine itself; `sessions`; `disk`; `pool` where
+    /// sandboxes are started ahead.
     pub name: &'static str,
     /// Whether it works.
     pub is_ready: bool,
@@ -111,12 +113,15 @@ impl App {
                 .chars()
                 .take(200)
                 .collect::<String>();
-            return Err(Fault::failed(
-                Code::SelfTestFailed,
-                format!("a command in a sandbox did not do what it should: {said}"),
-            )
-            .remedy("`glovebox doctor` shows what this machine lacks")
-            .into());
+            let place = match self.config.placement {
+                Placement::Local => "on this machine",
+                Placement::Sandbox => "in a sandbox",
+            };
+            let message = format!("a command {place} did not do what it should: {said}");
+            let fault = Fault::failed(Code::SelfTestFailed, message);
+            return Err(fault
+                .remedy("`glovebox doctor` shows what this machine lacks")
+                .into());
         }
         Ok((took, also))
     }
@@ -164,9 +169,15 @@ impl App {
         };
         drop(last);
         ComponentHealth {
-            name: SANDBOX,
+            name: self.tools_component(),
             is_ready: probed.is_ok(),
             detail: match probed {
+                Ok(took) if self.config.placement == Placement::Local => {
+                    format!(
+                        "a command was tried on this machine in {} ms",
+                        took.as_millis()
+                    )
+                }
                 Ok(took) => format!("started, tried and ended in {} ms", took.as_millis()),
                 Err(message) => message,
             },
@@ -187,18 +198,31 @@ impl App {
         }
     }
 
-    /// An error while no sandbox works: a task in one that begins now could only fail.
+    /// Name of the component that tells whether tools can work.
+    const fn tools_component(&self) -> &'static str {
+        match self.config.placement {
+            Placement::Sandbox => SANDBOX,
+            Placement::Local => TOOLS,
+        }
+    }
+
+    /// Refuses work while no tools can work: a task that begins now could only fail.
     pub(super) fn refuse_unready(&self) -> Result<(), Fault> {
-        let Some(detail) = self.status.problem_of(SANDBOX) else {
+        let Some(detail) = self.status.problem_of(self.tools_component()) else {
             return Ok(());
         };
-        let fault = Fault::failed(
-            Code::Unavailable,
-            format!("no sandbox works at the moment: {detail}"),
-        );
-        Err(fault
-            .remedy("try again in a while; `GET /health/ready` says when sandboxes work again")
-            .retryable())
+        let (message, remedy) = match self.config.placement {
+            Placement::Sandbox => (
+                format!("no sandbox works at the moment: {detail}"),
+                "try again in a while; `GET /health/ready` says when sandboxes work again",
+            ),
+            Placement::Local => (
+                format!("tools do not work on this machine at the moment: {detail}"),
+                "try again in a while; `GET /health/ready` says when tools work again",
+            ),
+        };
+        let fault = Fault::failed(Code::Unavailable, message);
+        Err(fault.remedy(remedy).retryable())
     }
 
     /// Checks health from time to time, until the server ends. After a failure the environment is captured anew.
