@@ -51,6 +51,7 @@ mod pool;
 mod previews;
 mod quotas;
 mod recovery;
+mod reviews;
 mod server;
 mod sessions;
 mod small_disk;

@@ -186,6 +186,10 @@ fn s3_two_users_see_nothing_of_each_other() {
         ("GET", format!("/api/sessions/{id}")),
         ("GET", format!("/api/sessions/{id}/events")),
         ("GET", format!("/api/sessions/{id}/diff")),
+        (
+            "GET",
+            format!("/api/sessions/{id}/conflicts/a?side=project"),
+        ),
         ("GET", format!("/api/sessions/{id}/files")),
         ("GET", format!("/api/sessions/{id}/files/a")),
         ("GET", format!("/api/sessions/{id}/checkpoints")),

@@ -131,6 +131,8 @@ codes! {
     QuotaExhausted = "quota-exhausted",
     /// The bundle has no signature of a key that the server accepts today.
     Unsigned = "unsigned",
+    /// The changes are not those that were shown when they were approved.
+    Changed = "changed",
 }
 
 impl fmt::Display for Code {

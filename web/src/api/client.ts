@@ -14,7 +14,7 @@ export type CheckpointList = Schemas["CheckpointList"];
 export type Checkpoint = Schemas["CheckpointView"];
 export type PortList = Schemas["PortList"];
 export type Answer = Schemas["Word"];
-export type ConflictChoice = Schemas["Conflicts"];
+export type ConflictChoice = Schemas["ConflictChoice"];
 
 /** How the server's parts are. */
 export type Health = Schemas["Ready"];
@@ -31,20 +31,36 @@ export interface Change {
   flags: string[];
 }
 
-/** What a session changed. */
-export interface Changes {
-  changes: Change[];
-  refused: { path: string; reason: string }[];
-  conflicts: { path: string; reason: string }[];
-  files: { path: string; insertions: number; deletions: number; is_binary: boolean }[];
+/** A path that both sides changed. */
+export interface Conflict {
+  path: string;
+  path_b64?: string;
+  reason: string;
+  /** Path at which the sandbox's version lies, or would be put. */
+  theirs?: string;
+  is_text: boolean;
+  /** Sizes of both versions; `null` for a side that has none. */
+  project_bytes: number | null;
+  sandbox_bytes: number | null;
 }
 
-/** What was taken over. */
-export interface Outcome {
-  applied: { path: string; effect: string }[];
-  already_there: { path: string }[];
-  conflicts: { path: string; reason: string; theirs?: string }[];
+/** Changes of a session. */
+export interface Changes {
+  /** Digest of this list and of the project at these paths. */
+  digest: string;
+  changes: Change[];
   refused: { path: string; reason: string }[];
+  conflicts: Conflict[];
+  files: { path: string; insertions: number; deletions: number; is_binary: boolean }[];
+  /** The last Apply. */
+  last_apply: LastApply | null;
+}
+
+/** Outcome of an Apply: lists of at most 1,000 paths, and how many there are. */
+export interface LastApply {
+  at_unix_ms: number;
+  counts: { applied: number; already_there: number; conflicts: number; refused: number };
+  conflicts: { path: string; reason: string; theirs?: string; marked?: boolean }[];
 }
 
 export class ApiError extends Error {

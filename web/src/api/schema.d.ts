@@ -336,6 +336,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{id}/conflicts/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One version of a path in conflict, as bytes. */
+        get: operations["conflict"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{id}/diff": {
         parameters: {
             query?: never;
@@ -786,8 +803,10 @@ export interface components {
         };
         /** @description Which changes are taken over, and how. */
         ApplyRequest: {
-            /** @description What becomes of conflicts. */
-            conflicts?: components["schemas"]["Conflicts"];
+            /** @description One decision about all conflicts, or an object with one for each path. */
+            conflicts?: components["schemas"]["ConflictChoices"];
+            /** @description The `digest` of the list that was looked at. If files have changed since, nothing is applied (409 `changed`). */
+            digest?: string | null;
             /** @description Only what lies at or below these paths, relative to the workspace; everything without any. */
             paths?: string[];
         };
@@ -924,14 +943,21 @@ export interface components {
             detail: string;
             /** @description Whether it works. */
             is_ready: boolean;
-            /** @description `sandbox`, `sessions` or `disk`; `pool` where sandboxes are started ahead. */
+            /**
+             * @description `sandbox`, or `tools` where tools work on this machine itself; `sessions`; `disk`; `pool` where
+             *     sandboxes are started ahead.
+             */
             name: string;
         };
         /**
-         * @description What becomes of files that both sides changed in a way that cannot be merged.
+         * @description Decision about a file that both sides changed in a way that cannot be merged.
          * @enum {string}
          */
-        Conflicts: "beside" | "theirs" | "markers";
+        ConflictChoice: "beside" | "theirs" | "markers";
+        /** @description One decision about all conflicts, or one for each path; `beside` for those that are not named. */
+        ConflictChoices: components["schemas"]["ConflictChoice"] | {
+            [key: string]: components["schemas"]["ConflictChoice"];
+        };
         /** @description A directory. */
         DirectoryView: {
             /** @description Its entries, sorted by name. */
@@ -2468,6 +2494,43 @@ export interface operations {
             };
         };
     };
+    conflict: {
+        parameters: {
+            query: {
+                /** @description `base`, `project` or `sandbox`. */
+                side: "base" | "project" | "sandbox";
+            };
+            header?: never;
+            path: {
+                /** @description Its name */
+                id: string;
+                /** @description A path in conflict; slashes stay as they are */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The bytes of a file, or the target of a link */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": number[];
+                };
+            };
+            /** @description Refused, not in conflict, or without this version */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     diff: {
         parameters: {
             query?: never;
@@ -2482,7 +2545,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A patch, or a list */
+            /** @description A patch, or a list; the `ETag` of the patch is the list's `digest` */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,11 +1,12 @@
 // What a session changed: file by file, to look at, to take over, or to take along as a patch.
 import { useMemo, useState } from "react";
 import {
+  ApiError,
   type Change,
   type Changes,
   type ConflictChoice,
   get,
-  type Outcome,
+  type LastApply,
   post,
   readBounded,
   send,
@@ -17,6 +18,7 @@ import { type FileDiff, readPatch } from "../model/patch";
 import { isActive } from "../model/stream";
 import { cleanText } from "../model/text";
 import { describeHidden } from "../model/visible";
+import { ConflictSection } from "../parts/conflicts";
 import { DiffView } from "../parts/diff-view";
 import { Empty, ErrorBox, Loading } from "../parts/states";
 
@@ -26,17 +28,28 @@ const MAX_PATCH_BYTES = 64 << 20;
 const MAX_FILES = 300;
 /** Changed lines up to which a file is shown open. */
 const OPEN_LINES = 400;
+/** How often list and patch are read before they are shown as two moments. */
+const MAX_READS = 3;
 
 interface Loaded {
   list: Changes;
   files: FileDiff[];
   isCut: boolean;
+  /** True if list and patch are of one moment. Only then can they be applied. */
+  isOneMoment: boolean;
 }
 
 async function load(path: string, signal: AbortSignal): Promise<Loaded> {
-  const list = await get<Changes>(`${path}?format=json`, signal);
-  const patch = await readBounded(await send(path, { signal }), MAX_PATCH_BYTES);
-  return { list, files: readPatch(patch.text), isCut: patch.isCut };
+  for (let reads = 1; ; reads += 1) {
+    const list = await get<Changes>(`${path}?format=json`, signal);
+    const answer = await send(path, { signal });
+    // A proxy that compresses makes a weak tag of it.
+    const digest = answer.headers.get("etag")?.replace(/^W\//, "").replaceAll('"', "");
+    const patch = await readBounded(answer, MAX_PATCH_BYTES);
+    // An agent at work may have changed files between the two answers.
+    const isOneMoment = digest === list.digest;
+    if (isOneMoment || reads === MAX_READS) return { list, files: readPatch(patch.text), isCut: patch.isCut, isOneMoment };
+  }
 }
 
 export function ChangesView({ session }: { session: Session }) {
@@ -44,9 +57,8 @@ export function ChangesView({ session }: { session: Session }) {
   const isWide = useIsWide();
   const [layout, setLayout] = useState<"split" | "unified" | null>(null);
   const [left, setLeft] = useState<ReadonlySet<string>>(new Set());
-  const [conflicts, setConflicts] = useState<ConflictChoice>("beside");
+  const [choices, setChoices] = useState<Readonly<Record<string, ConflictChoice>>>({});
   const [maxFiles, setMaxFiles] = useState(MAX_FILES);
-  const [outcome, setOutcome] = useState<Outcome | null>(null);
   const action = useAction();
   const byPath = useMemo(() => new Map(loaded.data?.files.map((file) => [file.path, file])), [loaded.data]);
 
@@ -54,20 +66,29 @@ export function ChangesView({ session }: { session: Session }) {
     if (!loaded.error) return <Loading what="the changes" />;
     return <ErrorBox error={loaded.error} onRetry={loaded.reload} />;
   }
-  const { list, isCut } = loaded.data;
+  const { list, isCut, isOneMoment } = loaded.data;
   const isSplit = isWide && layout !== "unified";
   const stats = new Map(list.files.map((file) => [file.path, file]));
-  const conflicting = new Set(list.conflicts.map((conflict) => conflict.path));
-  const chosen = list.changes.filter((change) => !left.has(change.path));
+  // The sandbox's versions of conflicts stand among these, not among the changes.
+  const beside = new Set(list.conflicts.map((conflict) => conflict.theirs));
+  const changes = list.changes.filter((change) => !beside.has(change.path));
+  const decided = [...changes, ...list.conflicts].map((one) => one.path);
+  const chosen = decided.filter((path) => !left.has(path));
   const added = list.files.reduce((sum, file) => sum + file.insertions, 0);
   const removed = list.files.reduce((sum, file) => sum + file.deletions, 0);
   const apply = () =>
     action.run(async () => {
       // Without paths everything is taken over, also what this page does not name exactly.
-      const paths = left.size ? { paths: chosen.map((change) => change.path) } : {};
-      const answer = await post<{ outcome: Outcome }>(sessionUrl(session.id, "/apply"), { ...paths, conflicts });
-      setOutcome(answer.outcome);
+      const paths = left.size ? { paths: chosen } : {};
+      try {
+        await post(sessionUrl(session.id, "/apply"), { ...paths, conflicts: choices, digest: list.digest });
+      } catch (error) {
+        // What is shown is old. The error stays above what is there now.
+        if (error instanceof ApiError && error.code === "changed") loaded.reload();
+        throw error;
+      }
       setLeft(new Set());
+      setChoices({});
       loaded.reload();
     });
   const choose = (path: string, isChosen: boolean) => {
@@ -79,11 +100,11 @@ export function ChangesView({ session }: { session: Session }) {
 
   return (
     <div className="grid grid-cols-[minmax(0,1fr)] gap-4">
-      {outcome ? <OutcomeBox outcome={outcome} onClose={() => setOutcome(null)} /> : null}
+      {list.last_apply ? <LastApplyBox last={list.last_apply} /> : null}
       {loaded.error ? <ErrorBox error={loaded.error} onRetry={loaded.reload} /> : null}
       <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
         <p className="text-sm">
-          <strong>{list.changes.length}</strong> {list.changes.length === 1 ? "path" : "paths"} changed{" "}
+          <strong>{changes.length}</strong> {changes.length === 1 ? "path" : "paths"} changed{" "}
           <span className="whitespace-nowrap">
             <span className="text-good">+{added}</span> <span className="text-bad">−{removed}</span>
             <span className="sr-only"> lines added and removed</span>
@@ -94,7 +115,7 @@ export function ChangesView({ session }: { session: Session }) {
           <button type="button" className="button" onClick={loaded.reload}>
             Refresh
           </button>
-          {isWide && list.changes.length ? (
+          {isWide && changes.length ? (
             <button type="button" className="button" aria-pressed={isSplit} onClick={() => setLayout(isSplit ? "unified" : "split")}>
               Side by side
             </button>
@@ -111,8 +132,10 @@ export function ChangesView({ session }: { session: Session }) {
           ) : null}
         </div>
       </div>
-      {list.changes.length === 0 ? (
-        <Empty title="No changes">The files of the sandbox are those that the session began with.</Empty>
+      {decided.length === 0 ? (
+        <Empty title="No changes">
+          {session.placement === "local" ? "The session's files are those of the project." : "The files of the sandbox are those of the project."}
+        </Empty>
       ) : !session.takes_changes ? (
         <p className="card p-3 text-sm text-muted">
           {session.workspace && "upload" in session.workspace
@@ -121,20 +144,14 @@ export function ChangesView({ session }: { session: Session }) {
         </p>
       ) : (
         <div className="card flex flex-wrap items-center gap-3 p-3">
-          <button type="button" className="button button-main" disabled={action.isBusy || chosen.length === 0} onClick={apply}>
-            {action.isBusy ? "Applying…" : left.size ? `Apply ${chosen.length} of ${list.changes.length}` : "Apply all"}
+          <button type="button" className="button button-main" disabled={action.isBusy || !isOneMoment || chosen.length === 0} onClick={apply}>
+            {action.isBusy ? "Applying…" : left.size ? `Apply ${chosen.length} of ${decided.length}` : "Apply all"}
           </button>
-          {list.conflicts.length ? (
-            <label className="flex flex-wrap items-center gap-2 text-sm">
-              Conflicts
-              <select className="field w-auto text-sm" value={conflicts} onChange={(event) => setConflicts(event.target.value as ConflictChoice)}>
-                <option value="beside">keep the project's, put the sandbox's beside</option>
-                <option value="theirs">take the sandbox's</option>
-                <option value="markers">put both in, with markers</option>
-              </select>
-            </label>
-          ) : null}
-          <p className="text-sm text-muted">Changes go into the project that the session began with. Until then its files stay as they are.</p>
+          <p className="text-sm text-muted">
+            {isOneMoment
+              ? "Changes go into the project that the session began with. Until then its files stay as they are."
+              : "Files changed while they were read. Refresh before you apply."}
+          </p>
         </div>
       )}
       {action.error ? <ErrorBox error={action.error} /> : null}
@@ -150,22 +167,32 @@ export function ChangesView({ session }: { session: Session }) {
           </ul>
         </section>
       ) : null}
-      {list.changes.slice(0, maxFiles).map((change) => (
+      {list.conflicts.length ? (
+        <ConflictSection
+          session={session}
+          conflicts={list.conflicts}
+          choices={choices}
+          left={left}
+          moment={list.digest}
+          onChoose={session.takes_changes ? choose : null}
+          onChoice={(path, choice) => setChoices({ ...choices, [path]: choice })}
+        />
+      ) : null}
+      {changes.slice(0, maxFiles).map((change) => (
         <FileCard
           key={change.path}
           change={change}
           diff={byPath.get(change.path) ?? null}
           stat={stats.get(change.path) ?? null}
-          isConflict={conflicting.has(change.path)}
           isChosen={!left.has(change.path)}
           isSplit={isSplit}
           isCut={isCut}
           onChoose={session.takes_changes ? choose : null}
         />
       ))}
-      {list.changes.length > maxFiles ? (
+      {changes.length > maxFiles ? (
         <p className="text-sm text-muted">
-          {list.changes.length - maxFiles} more paths.{" "}
+          {changes.length - maxFiles} more paths.{" "}
           <button type="button" className="link" onClick={() => setMaxFiles(Infinity)}>
             Show all
           </button>
@@ -186,7 +213,6 @@ interface FileCardProps {
   change: Change;
   diff: FileDiff | null;
   stat: Changes["files"][number] | null;
-  isConflict: boolean;
   isChosen: boolean;
   isSplit: boolean;
   isCut: boolean;
@@ -194,7 +220,7 @@ interface FileCardProps {
   onChoose: ((path: string, isChosen: boolean) => void) | null;
 }
 
-function FileCard({ change, diff, stat, isConflict, isChosen, isSplit, isCut, onChoose }: FileCardProps) {
+function FileCard({ change, diff, stat, isChosen, isSplit, isCut, onChoose }: FileCardProps) {
   const path = cleanText(change.path);
   const hidden = useMemo(
     () => describeHidden([change.path, change.source ?? "", ...(diff?.hunks ?? []).flatMap((hunk) => hunk.lines.map((line) => line.text))]),
@@ -233,7 +259,6 @@ function FileCard({ change, diff, stat, isConflict, isChosen, isSplit, isCut, on
           </span>
           <span className={`text-xs ${kind.style}`}>{kind.label}</span>
           {hidden ? <span className="text-xs font-semibold text-bad">{hidden}</span> : null}
-          {isConflict ? <span className="text-xs font-semibold text-bad">conflict</span> : null}
           {change.flags.map((flag) => (
             <span key={flag} className="text-xs font-semibold text-warn">
               {flag.replaceAll("-", " ").replaceAll("_", " ")}
@@ -268,34 +293,34 @@ function FileCard({ change, diff, stat, isConflict, isChosen, isSplit, isCut, on
   );
 }
 
-function OutcomeBox({ outcome, onClose }: { outcome: Outcome; onClose: () => void }) {
-  const { applied, conflicts, refused, already_there } = outcome;
+/** The outcome of the last Apply, until the next one. */
+function LastApplyBox({ last }: { last: LastApply }) {
+  const { counts, conflicts } = last;
   return (
-    <div role="status" className={`rounded-lg border p-3 text-sm ${conflicts.length ? "border-warn bg-warn-soft" : "border-good bg-good-soft"}`}>
-      <div className="flex items-start gap-3">
-        <p className="flex-1 font-medium">
-          <span aria-hidden="true">{conflicts.length ? "! " : "✓ "}</span>
-          {applied.length} {applied.length === 1 ? "path was" : "paths were"} applied
-          {already_there.length ? `, ${already_there.length} were there already` : ""}
-          {conflicts.length ? `, ${conflicts.length} in conflict` : ""}
-          {refused.length ? `, ${refused.length} refused` : ""}.
-        </p>
-        <button type="button" className="button" onClick={onClose}>
-          Close
-        </button>
-      </div>
+    <div role="status" className={`rounded-lg border p-3 text-sm ${counts.conflicts ? "border-warn bg-warn-soft" : "border-good bg-good-soft"}`}>
+      <p className="font-medium">
+        <span aria-hidden="true">{counts.conflicts ? "! " : "✓ "}</span>
+        {counts.applied} {counts.applied === 1 ? "path was" : "paths were"} applied
+        {counts.already_there ? `, ${counts.already_there} were there already` : ""}
+        {counts.conflicts ? `, ${counts.conflicts} in conflict` : ""}
+        {counts.refused ? `, ${counts.refused} refused` : ""}
+        {", "}
+        <time dateTime={new Date(last.at_unix_ms).toISOString()}>{new Date(last.at_unix_ms).toLocaleString()}</time>.
+      </p>
       {conflicts.length ? (
         <ul className="mt-2 grid gap-1">
-          {conflicts.slice(0, 50).map((conflict) => (
+          {conflicts.map((conflict) => (
             <li key={conflict.path} className="wrap-anywhere">
               <span className="font-mono">{cleanText(conflict.path)}</span>
+              {conflict.marked ? ": both versions are in the file, between markers" : null}
               {conflict.theirs ? (
                 <>
-                  : the sandbox's is at <span className="font-mono">{cleanText(conflict.theirs)}</span>
+                  : the session's version is at <span className="font-mono">{cleanText(conflict.theirs)}</span>
                 </>
               ) : null}
             </li>
           ))}
+          {counts.conflicts > conflicts.length ? <li>and {counts.conflicts - conflicts.length} more</li> : null}
         </ul>
       ) : null}
     </div>

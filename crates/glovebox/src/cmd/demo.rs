@@ -26,7 +26,7 @@ use glovebox_session::work::take_down;
 use glovebox_settings::SandboxFlags;
 use glovebox_settings::units::human_us;
 use glovebox_tools::ToolSession;
-use glovebox_workspace::{Filter, Resolution, patch};
+use glovebox_workspace::{Filter, patch};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -250,10 +250,7 @@ impl DemoRun<'_> {
         patch::write(&taken.collected, self.cx.talk.patch_style(), &mut text)
             .map_err(|error| patch_error(error, "the terminal"))?;
         show(indented(&String::from_utf8_lossy(&text)))?;
-        let goal = ApplyTarget {
-            to: &self.copy.dir,
-            conflicts: Resolution::Beside,
-        };
+        let goal = ApplyTarget::new(&self.copy.dir);
         let mut meter = render::Meter::new(self.cx.talk, false, self.signals);
         let applied = apply::apply(
             taken,

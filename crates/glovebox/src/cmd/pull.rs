@@ -111,14 +111,12 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     if let Some(name) = &args.branch {
         return commit(cx, args, &taken, &to, name, data);
     }
-    let goal = ApplyTarget {
-        to: &to,
-        conflicts: match (args.force, args.merge) {
-            (true, _) => Resolution::Theirs,
-            (_, true) => Resolution::Markers,
-            _ => Resolution::Beside,
-        },
+    let conflicts = match (args.force, args.merge) {
+        (true, _) => Resolution::Theirs,
+        (_, true) => Resolution::Markers,
+        _ => Resolution::Beside,
     };
+    let goal = ApplyTarget::with_conflicts(&to, conflicts);
     if args.dry_run {
         let outcome = apply::preview(&taken, goal)?;
         data.insert("dry_run".to_owned(), true.into());

@@ -165,6 +165,7 @@ const fn status_of(fault: &Fault) -> StatusCode {
         (
             _,
             Code::AlreadyExists
+            | Code::Changed
             | Code::Conflict
             | Code::DigestMismatch
             | Code::SandboxNotRunning

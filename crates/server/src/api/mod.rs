@@ -62,7 +62,7 @@ use utoipa_axum::routes;
         description = "Sessions of agents, each in a sandbox of its own. Every request but those about health needs `Authorization: Bearer TOKEN`.",
         license(name = "MIT OR Apache-2.0")
     ),
-    paths(files::read),
+    paths(files::read, changes::conflict),
     security(("token" = [])),
     modifiers(&TokenScheme),
     // Readers see the groups in this order.
@@ -143,6 +143,10 @@ pub(crate) fn router(shared: Shared) -> Router {
     let guarded = api
         // A path of several parts, for which the description has no form of its own.
         .route("/api/sessions/{id}/files/{*path}", get(files::read))
+        .route(
+            "/api/sessions/{id}/conflicts/{*path}",
+            get(changes::conflict),
+        )
         .route("/api/openapi.json", get(page::description))
         .route("/api/login", post(auth::login_by_token))
         .layer(middleware::from_fn_with_state(shared.clone(), audit))

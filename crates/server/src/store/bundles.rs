@@ -42,9 +42,10 @@ impl Owners {
     pub(crate) fn bundle(&self, user: &str, hash: &str) -> Result<Option<BundleRow>, Fault> {
         let sql = "SELECT is_typescript, signature, at FROM bundle WHERE user = ?1 AND hash = ?2";
         let found = self.db().query_row(sql, [user, hash], |row| {
-            let language = match row.get(0)? {
-                true => Language::TypeScript,
-                false => Language::JavaScript,
+            let language = if row.get(0)? {
+                Language::TypeScript
+            } else {
+                Language::JavaScript
             };
             Ok(BundleRow {
                 language,

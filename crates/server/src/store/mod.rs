@@ -4,6 +4,7 @@
 
 mod audit;
 mod bundles;
+mod outcomes;
 mod owners;
 mod tokens;
 mod uploads;
@@ -29,7 +30,7 @@ use std::time::Duration;
 const BUSY: Duration = Duration::from_secs(10);
 
 /// Number of the tables' layout. A file with another one is refused, not converted.
-const LAYOUT: i64 = 2;
+const LAYOUT: i64 = 3;
 
 /// Opens `server.db` in `dir`, making what is missing.
 fn open(dir: &Path) -> Result<Connection, Fault> {
@@ -81,6 +82,8 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
                  PRIMARY KEY (user, chat)) STRICT, WITHOUT ROWID;
              CREATE TABLE workspace (
                  session TEXT PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL) STRICT, WITHOUT ROWID;
+             CREATE TABLE outcome (
+                 session TEXT PRIMARY KEY, outcome TEXT NOT NULL) STRICT, WITHOUT ROWID;
              CREATE TABLE upload (
                  id TEXT PRIMARY KEY, user TEXT NOT NULL, files INTEGER NOT NULL, directories INTEGER NOT NULL,
                  links INTEGER NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL,

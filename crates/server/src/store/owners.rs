@@ -131,6 +131,7 @@ impl Owners {
                 "DELETE FROM request WHERE session = ?1",
                 "DELETE FROM chat WHERE session = ?1",
                 "DELETE FROM workspace WHERE session = ?1",
+                "DELETE FROM outcome WHERE session = ?1",
             ] {
                 change.execute(sql, [id])?;
             }

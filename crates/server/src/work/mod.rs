@@ -41,7 +41,7 @@ pub(crate) use accounting::Accounting;
 pub(crate) use approvals::{OpenApproval, Reply, Word};
 pub(crate) use bundle_run::check_input;
 pub(crate) use bundles::{BundleRefusal, MAX_CALLS_PER_USER, ReadyBundle};
-pub(crate) use changes::Conflicts;
+pub(crate) use changes::{ApplyWish, ConflictChoices, ConflictSide};
 pub(crate) use environment::EnvironmentSnapshot;
 pub(crate) use files::{FileAnswer, FileEntry};
 pub(crate) use frontend::to_json;

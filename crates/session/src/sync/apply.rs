@@ -6,7 +6,7 @@
 use super::{SandboxChanges, commit};
 use crate::Error;
 use glovebox_sandbox::Supervisor;
-use glovebox_workspace::apply::{BaseFile, Destination};
+use glovebox_workspace::apply::{BaseFile, Destination, DestinationDigests};
 use glovebox_workspace::patch::Selection;
 use glovebox_workspace::{
     CollectedChanges, Conflict, ConflictReason, Flag, Options, Outcome, Plan, RelPath, Resolution,
@@ -52,6 +52,14 @@ impl Review<'_> {
         self.destination.view(self.plan, &self.taken.collected)
     }
 
+    /// Reads what the destination has now at the paths of the changes.
+    ///
+    /// # Errors
+    /// When the destination cannot be read.
+    pub fn digest_destination(&self) -> Result<DestinationDigests, SyncError> {
+        self.destination.digest_paths(&self.taken.collected.set)
+    }
+
     /// Conflicts about which there is something to choose.
     pub fn open_conflicts(&self) -> impl Iterator<Item = &Conflict> {
         self.outcome.conflicts.iter().filter(|one| is_open(one))
@@ -93,11 +101,33 @@ pub struct ApplyTarget<'a> {
     pub to: &'a Path,
     /// What becomes of files that both sides changed in a way that cannot be merged.
     pub conflicts: Resolution,
+    /// What becomes of those of these paths.
+    pub choices: &'a BTreeMap<RelPath, Resolution>,
 }
 
-impl ApplyTarget<'_> {
+/// Choices for no path.
+static NO_CHOICES: BTreeMap<RelPath, Resolution> = BTreeMap::new();
+
+impl<'a> ApplyTarget<'a> {
+    /// A directory where the project's versions stay, and the sandbox's are put beside them.
+    pub const fn new(to: &'a Path) -> Self {
+        Self::with_conflicts(to, Resolution::Beside)
+    }
+
+    /// A directory where all conflicts are solved the same way.
+    pub const fn with_conflicts(to: &'a Path, conflicts: Resolution) -> Self {
+        Self {
+            to,
+            conflicts,
+            choices: &NO_CHOICES,
+        }
+    }
+
     fn options(self) -> Options {
-        Options::all(self.conflicts)
+        Options {
+            conflicts: self.conflicts,
+            choices: self.choices.clone(),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod discard;
 pub mod git_commits;
 pub mod outside;
 pub mod settle;
+pub mod shown;
 pub mod single_file;
 
 pub use base::BaseIndex;

@@ -11,7 +11,7 @@ use crate::frontend::{Frontend, Notice};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{CacheKeeping, Sandbox, Supervisor};
 use glovebox_settings::{Settings, Surroundings, texts};
-use glovebox_workspace::{Filter, Resolution, Watch};
+use glovebox_workspace::{Filter, Watch};
 use std::path::Path;
 
 /// When changes are taken over.
@@ -229,10 +229,7 @@ fn take_over<R: Reviewer>(
 ) -> Result<SettleOutcome, R::Error> {
     let count = taken.collected.set.changes.len();
     let to = destination(&taken)?;
-    let goal = ApplyTarget {
-        to: &to,
-        conflicts: Resolution::Beside,
-    };
+    let goal = ApplyTarget::new(&to);
     let is_asked = options.when == ApplyWhen::Ask;
     let can_keep = options.can_stay && options.kept_as.is_none();
     let mut is_agreed = !is_asked;

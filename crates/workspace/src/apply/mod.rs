@@ -18,6 +18,7 @@ mod abilities;
 mod attributes;
 mod case;
 mod commit;
+mod digests;
 mod host;
 mod journal;
 mod operation;
@@ -27,6 +28,7 @@ mod view;
 
 pub use crate::base::BaseFile;
 pub use commit::commit;
+pub use digests::DestinationDigests;
 pub use stage::StagedChanges;
 
 use crate::base::{Base, BaseContents, Signature, noted_theirs};
@@ -37,9 +39,11 @@ use crate::{
 };
 use glovebox_proto::{Code, Fault};
 use host::{DestinationLook, KnownBase};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::io::{Cursor, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -55,6 +59,21 @@ pub struct Destination {
     base: Option<BaseFile>,
     /// What the plan saw, by path.
     seen: HashMap<RelPath, Signature>,
+}
+
+/// What a destination has at a path: the content of a regular file, or the target of a link.
+pub struct HostVersion {
+    /// Its bytes.
+    pub content: Box<dyn Read + Send>,
+    /// Number of its bytes.
+    pub bytes: u64,
+}
+
+impl fmt::Debug for HostVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("HostVersion");
+        shown.field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }
 
 impl Destination {
@@ -122,6 +141,47 @@ impl Destination {
     ) -> Result<CollectedChanges, SyncError> {
         view::view(self.anchor.path(), &self.seen, plan, collected)
             .map_err(|fault| SyncError::pull(Stage::Plan, fault))
+    }
+
+    /// Opens what is at a path. `None` if it is neither a regular file nor a link.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open_version(&self, path: &RelPath) -> Result<Option<HostVersion>, SyncError> {
+        let failed = |errno| {
+            let path = self.anchor.path().join(path.as_path());
+            SyncError::pull(Stage::Plan, crate::beneath::io("read", &path, errno))
+        };
+        let stat = match self.anchor.stat_within(path.as_bytes()) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
+            Err(errno) => return Err(failed(errno)),
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let (file, stat) = self.anchor.file(path.as_bytes()).map_err(failed)?;
+                Ok(Some(HostVersion {
+                    content: Box::new(file),
+                    bytes: stat.st_size as u64,
+                }))
+            }
+            FileType::Symlink => {
+                let target = self.anchor.link(path.as_bytes()).map_err(failed)?;
+                Ok(Some(HostVersion {
+                    bytes: target.len() as u64,
+                    content: Box::new(Cursor::new(target)),
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the text of a path from which both sides went on: what the last pull brought, or what
+    /// the sandbox began with. `None` when it was not kept.
+    pub fn base_text(&self, path: &RelPath) -> Option<Vec<u8>> {
+        let base = self.base.as_ref()?;
+        let wanted = BTreeSet::from([path.clone()]);
+        BaseContents::load(base, self.anchor.path(), &wanted).text(path)
     }
 
     /// Copies what a plan of this destination needs into a staging directory in it. The sandbox is

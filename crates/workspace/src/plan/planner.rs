@@ -243,6 +243,8 @@ impl Planner<'_> {
                 }
             }
             HostNode::Present(now) if state.since != HostChange::Same => {
+                // The sandbox's version was settled earlier, and is wanted now all the same.
+                let is_wanted = self.options.choices.get(path) == Some(&Resolution::Theirs);
                 let merged = match (&now, to) {
                     (Node::File { .. }, Node::File { .. })
                         if self.merged_bytes < MAX_MERGED_BYTES =>
@@ -253,6 +255,7 @@ impl Planner<'_> {
                 };
                 let is_ours = self.options.resolution(path) == Resolution::Ours;
                 if let Some(merged) = merged
+                    && !(merged.is_base && is_wanted)
                     && self.merge(path, &now, merged)
                 {
                     return Ok(());
