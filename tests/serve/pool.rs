@@ -215,3 +215,39 @@ fn waiting_sandboxes_make_room_and_a_pool_that_is_useless_is_refused() {
     }
     assert!(names(&person).len() <= 5);
 }
+
+/// A machine full of idle sandboxes is a usual state, and no failure.
+#[test]
+fn idle_sandboxes_that_take_all_places_stop_neither_readiness_nor_tasks() {
+    let person = Person::myself();
+    let model = recording(&person, "quick", &[("Bash", json!({ "command": "true" }))]);
+    let bound = [("GLOVEBOX_MAX_SANDBOXES", "2".to_owned())];
+    let server = Server::start_with(&person, &format!("--model {model}"), &bound);
+    let admin = server.admin();
+    let work = || {
+        let id = admin.submit(&json!({ "task": "work" }));
+        admin.follow_to_end(&id);
+        admin.await_state(&id, "completed");
+        id
+    };
+    let first = work();
+    work();
+    assert_eq!(names(&person).len(), 2);
+    // A probe holds for ten seconds; the next one finds no place.
+    let detail = || {
+        let ready = server.anybody().get("/health/ready").expect(200).json();
+        ready["components"][0]["detail"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        wait_until(PATIENCE, || detail().starts_with("not tried")),
+        "{}",
+        detail()
+    );
+    work();
+    // The one that was used least lately made room, with its files.
+    assert!(!names(&person).contains(&sandbox_of(&server, &first)));
+    assert_eq!(names(&person).len(), 2);
+}

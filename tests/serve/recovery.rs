@@ -130,11 +130,73 @@ fn a_server_that_is_asked_to_end_lets_sessions_end_and_then_ends_them() {
     let waiting = admin.submit(&json!({ "task": "waits" }));
     await_sleepers(&marker, 1);
     assert_eq!(server.end(), Some(0));
-    for id in [&running, &waiting] {
-        assert!(state(id).contains("aborted"), "{}", state(id));
-    }
+    let said = state(&running);
+    assert!(said.contains("interrupted"), "{said}");
+    assert!(said.contains("a message goes on with it"), "{said}");
+    assert!(state(&waiting).contains("aborted"), "{}", state(&waiting));
     assert!(wait_until(Duration::from_secs(20), || Process::mentioning(
         &marker
     )
     .is_empty()));
+}
+
+/// A load balancer sends nothing more to a server that ends, and what it would refuse a moment later is not begun.
+#[test]
+fn a_server_that_ends_takes_no_new_work_while_sessions_go_on() {
+    let person = Person::myself();
+    let marker = marker();
+    let long = recording(
+        &person,
+        "long",
+        &[(
+            "Bash",
+            json!({ "command": format!("sleep {marker}"), "timeout_ms": 600_000 }),
+        )],
+    );
+    let mut server = Server::start(&person, &format!("--model demo --model {long} --drain 60s"));
+    let admin = server.admin();
+    let resting = admin.submit(&json!({ "task": "rest" }));
+    admin.follow_to_end(&resting);
+    admin.await_state(&resting, "completed");
+    let working = admin.submit(&json!({ "task": "work", "model": long }));
+    await_sleepers(&marker, 1);
+    admin.get("/health/ready").expect(200);
+    server.ask_to_end();
+    let is_ready = || server.anybody().get("/health/ready").status == 200;
+    assert!(wait_until(Duration::from_secs(20), || !is_ready()));
+    let say = |id: &str| format!("/api/sessions/{id}/messages");
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "a", "version": "1" } } });
+    for (method, path, body) in [
+        ("POST", "/api/tasks".to_owned(), json!({ "task": "late" })),
+        ("POST", "/api/sandboxes".to_owned(), json!({})),
+        ("POST", say(&resting), json!({ "text": "more" })),
+        ("POST", format!("/api/sessions/{resting}/fork"), json!({})),
+        ("PUT", "/api/workspaces".to_owned(), json!({})),
+        ("PUT", "/api/bundles".to_owned(), json!({})),
+        ("POST", "/api/tool".to_owned(), json!({ "tool": "t" })),
+        ("POST", "/mcp".to_owned(), initialize),
+    ] {
+        let headers = [
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+        ];
+        let body = body.to_string();
+        let refused = admin.ask(method, &path, &headers, body.as_bytes());
+        let refused = refused.expect(503);
+        assert!(refused.header("retry-after").is_some(), "{method} {path}");
+    }
+    // What is at work is read, spoken to and ended as usual.
+    let session = format!("/api/sessions/{working}");
+    assert_eq!(admin.get(&session).expect(200).json()["state"], "running");
+    admin
+        .post(&say(&working), &json!({ "text": "and then" }))
+        .expect(202);
+    admin
+        .get(&format!("/api/sessions/{resting}/diff"))
+        .expect(200);
+    admin
+        .post(&format!("{session}/cancel"), &json!({}))
+        .expect(202);
+    assert_eq!(server.end(), Some(0));
 }

@@ -191,9 +191,14 @@ impl Server {
 
     /// Asks it to end as a service manager does, and waits until it has.
     pub(crate) fn end(mut self) -> Option<i32> {
+        self.ask_to_end();
+        self.child.wait().unwrap().code()
+    }
+
+    /// Asks it to end, and does not wait.
+    pub(crate) fn ask_to_end(&mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").arg(&pid).status().unwrap().success());
-        self.child.wait().unwrap().code()
     }
 
     /// Sends a head, then spaces until the server has had enough: its answer.

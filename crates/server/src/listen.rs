@@ -106,6 +106,8 @@ pub fn serve(
         asked.wait().await;
         let (running, queued) = app.counts();
         info!(running, queued, "the server was asked to end");
+        // First: what is taken from here on would be cut a moment later.
+        app.begin_drain();
         app.end_waiting();
         app.close_pool();
         tokio::select! {
@@ -113,7 +115,7 @@ pub fn serve(
             // Who asks twice does not want to wait.
             () = asked.wait() => {}
         }
-        app.cancel_all();
+        app.cut_all();
         idle(&app, CANCEL_WAIT).await;
         app.end.cancel();
         closing.cancel();

@@ -945,7 +945,7 @@ export interface components {
             is_ready: boolean;
             /**
              * @description `sandbox`, or `tools` where tools work on this machine itself; `sessions`; `disk`; `pool` where
-             *     sandboxes are started ahead.
+             *     sandboxes are started ahead; `server` while it ends.
              */
             name: string;
         };

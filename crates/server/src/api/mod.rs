@@ -44,7 +44,7 @@ use crate::work::App;
 use axum::Router;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use glovebox_proto::{Code, Fault};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -149,6 +149,10 @@ pub(crate) fn router(shared: Shared) -> Router {
         )
         .route("/api/openapi.json", get(page::description))
         .route("/api/login", post(auth::login_by_token))
+        .layer(middleware::from_fn_with_state(
+            shared.clone(),
+            refuse_new_work,
+        ))
         .layer(middleware::from_fn_with_state(shared.clone(), audit))
         .layer(middleware::from_fn_with_state(
             shared.clone(),
@@ -176,6 +180,35 @@ pub(crate) fn router(shared: Shared) -> Router {
             preview::answer,
         ))
         .with_state(shared)
+}
+
+/// Requests that begin something, by method and route. A message begins something only where its
+/// session rests, which `App::say` refuses.
+const NEW_WORK: [(Method, &str); 9] = [
+    (Method::POST, "/api/tasks"),
+    (Method::POST, "/api/sessions/{id}/fork"),
+    (Method::POST, "/api/sandboxes"),
+    (Method::POST, "/api/execute"),
+    (Method::POST, "/api/tool"),
+    (Method::POST, "/api/chat"),
+    (Method::PUT, "/api/bundles"),
+    (Method::PUT, "/api/workspaces"),
+    (Method::POST, "/mcp"),
+];
+
+/// Refuses what begins something while the server ends. All else goes on: events, answers, reads,
+/// ends, and requests of MCP clients that are there.
+async fn refuse_new_work(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    if let Err(fault) = shared.app.refuse_draining() {
+        let path = request.extensions().get::<MatchedPath>();
+        let path = path.map(MatchedPath::as_str).unwrap_or_default();
+        let begins = NEW_WORK.contains(&(request.method().clone(), path));
+        let is_client = path == "/mcp" && request.headers().contains_key("mcp-session-id");
+        if begins && !is_client {
+            return ApiError::from(fault).into_response();
+        }
+    }
+    next.run(request).await
 }
 
 /// Asks proxies to hand events on at once and to store none of them.

@@ -267,6 +267,9 @@ fn work(frontend: &EventFrontend, job: &mut BundleJob) -> Result<(), Error> {
         let outcome = job.prepared.run().perform(frontend, session)?;
         let can_go_on = !job.live.is_cancelled() && outcome.ending != Ending::Lost;
         let Some(text) = job.live.next_message(true).filter(|_| can_go_on) else {
+            if job.live.is_cut() && outcome.ending == Ending::Aborted {
+                return worker::end_cut(frontend, &session.log, &session.id);
+            }
             return Ok(session
                 .log
                 .set_state(&session.id, state_of(outcome.ending))?);

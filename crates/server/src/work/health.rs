@@ -38,7 +38,7 @@ pub(super) const DISK: &str = "disk";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ComponentHealth {
     /// `sandbox`, or `tools` where tools work on this machine itself; `sessions`; `disk`; `pool` where
-    /// sandboxes are started ahead.
+    /// sandboxes are started ahead; `server` while it ends.
     pub name: &'static str,
     /// Whether it works.
     pub is_ready: bool,
@@ -46,22 +46,49 @@ pub(crate) struct ComponentHealth {
     pub detail: String,
 }
 
+/// A probe that found nothing wrong.
+#[derive(Debug, Clone)]
+enum Probed {
+    /// A command worked. Holds how long that took.
+    Tried(Duration),
+    /// There was no place for another sandbox. Holds the reason.
+    NoRoom(String),
+}
+
+/// The last probe, or why it failed.
+type ProbeResult = Result<Probed, String>;
+
 /// What was last found about sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct LastProbe {
-    found: Mutex<Option<(Instant, Result<Duration, String>)>>,
+    found: Mutex<Option<(Instant, ProbeResult)>>,
     /// Told when it failed, so that a failure that a request has found is followed up at once.
     failed: Notify,
+    /// Held while a probe has the place of a sandbox.
+    place: Mutex<()>,
 }
 
 impl LastProbe {
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Result<Duration, String>)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, ProbeResult)>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers the probe of the start.
     pub(super) fn succeeded(&self, took: Duration) {
-        *self.lock() = Some((Instant::now(), Ok(took)));
+        *self.lock() = Some((Instant::now(), Ok(Probed::Tried(took))));
+    }
+
+    fn take_place(&self) -> MutexGuard<'_, ()> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a probe that is under way has given its place back. Returns false without one.
+    pub(super) fn await_place(&self) -> bool {
+        if self.place.try_lock().is_ok() {
+            return false;
+        }
+        drop(self.take_place());
+        true
     }
 }
 
@@ -76,6 +103,7 @@ impl App {
         &self,
         also: impl FnOnce(&Sandbox) -> T,
     ) -> Result<(Duration, T), Error> {
+        let _place = self.last_probe.take_place();
         let begun = Instant::now();
         let settings = self.session_settings(None, super::TaskLimits::default())?;
         let caller = WorkContext {
@@ -134,6 +162,13 @@ impl App {
             check_disk(&self.config.state_dir),
         ];
         components.extend(self.check_pool());
+        if self.is_draining() {
+            components.push(ComponentHealth {
+                name: "server",
+                is_ready: false,
+                detail: "the server is ending".to_owned(),
+            });
+        }
         for component in &components {
             self.metrics
                 .component_checked(component.name, component.is_ready);
@@ -158,12 +193,21 @@ impl App {
         let probed = if let Some((_, probed)) = known {
             probed.clone()
         } else {
-            let probed = self.probe_sandbox().map_err(|error| {
-                let fault = error.into_fault();
-                self.metrics.failed(fault.code.as_str(), "");
-                self.last_probe.failed.notify_one();
-                fault.message
-            });
+            let before = last.take().map(|(_, probed)| probed);
+            let probed = match self.probe_sandbox().map_err(Error::into_fault) {
+                Ok(took) => Ok(Probed::Tried(took)),
+                // It says nothing about whether sandboxes work: idle ones make room for a task, and
+                // are not stopped for a probe. A failure stays one until a probe succeeds.
+                Err(fault) if is_about_room(fault.code) => match before {
+                    Some(Err(message)) => Err(message),
+                    Some(Ok(_)) | None => Ok(Probed::NoRoom(fault.message)),
+                },
+                Err(fault) => {
+                    self.metrics.failed(fault.code.as_str(), "");
+                    self.last_probe.failed.notify_one();
+                    Err(fault.message)
+                }
+            };
             *last = Some((Instant::now(), probed.clone()));
             probed
         };
@@ -172,13 +216,16 @@ impl App {
             name: self.tools_component(),
             is_ready: probed.is_ok(),
             detail: match probed {
-                Ok(took) if self.config.placement == Placement::Local => {
+                Ok(Probed::NoRoom(reason)) => format!("not tried: {reason}"),
+                Ok(Probed::Tried(took)) if self.config.placement == Placement::Local => {
                     format!(
                         "a command was tried on this machine in {} ms",
                         took.as_millis()
                     )
                 }
-                Ok(took) => format!("started, tried and ended in {} ms", took.as_millis()),
+                Ok(Probed::Tried(took)) => {
+                    format!("started, tried and ended in {} ms", took.as_millis())
+                }
                 Err(message) => message,
             },
         }
@@ -252,6 +299,10 @@ impl App {
             }
         }
     }
+}
+
+const fn is_about_room(code: Code) -> bool {
+    matches!(code, Code::TooManySandboxes | Code::Busy | Code::NoSpace)
 }
 
 fn check_disk(state_dir: &Path) -> ComponentHealth {

@@ -77,6 +77,10 @@ impl App {
                 Err(Error::Fault(fault))
                     if matches!(fault.code, Code::TooManySandboxes | Code::Busy) =>
                 {
+                    // A probe gives its place back in a moment: nothing is stopped for that.
+                    if self.last_probe.await_place() {
+                        continue;
+                    }
                     if !self.give_up_warm() && !self.stop_one_idle(|_| true) {
                         return Err(fault.into());
                     }

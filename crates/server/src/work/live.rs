@@ -22,6 +22,8 @@ pub(crate) struct LiveSession {
     pub hub: Arc<Hub>,
     pub approvals: Arc<Approvals>,
     pub is_cancelled: Arc<AtomicBool>,
+    /// True if the server's end ended it.
+    is_cut: AtomicBool,
     /// Its ids, and those of the request that it works for.
     pub span: Span,
     control: Mutex<Control>,
@@ -69,6 +71,7 @@ impl LiveSession {
             hub: Arc::new(Hub::new(last)),
             approvals: Arc::default(),
             is_cancelled: Arc::default(),
+            is_cut: AtomicBool::default(),
             span: session_span(id, user),
             control: Mutex::default(),
         })
@@ -82,6 +85,17 @@ impl LiveSession {
     pub(crate) fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Relaxed);
         self.stop();
+    }
+
+    /// Ends it because the server ends.
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+        self.cancel();
+    }
+
+    /// Returns true if the server's end ended it.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
     }
 
     /// Ends what it does now; messages that wait are told to it then.

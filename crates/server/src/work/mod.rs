@@ -65,7 +65,7 @@ use bundle_run::BundleJob;
 use bundles::Bundles;
 use environment::EnvironmentClock;
 use glovebox_agent::{Ending, Log, SessionInfo};
-use glovebox_proto::Fault;
+use glovebox_proto::{Code, Fault};
 use glovebox_session::host::now_unix_ms;
 use glovebox_session::work::WarmPool;
 use health::LastProbe;
@@ -154,6 +154,8 @@ pub(crate) struct App {
     pool: Option<WarmPool>,
     /// Ends everything that waits.
     pub end: CancellationToken,
+    /// True once the server was asked to end: sessions at work go on, nothing new begins.
+    is_draining: AtomicBool,
     log: Mutex<Log>,
     live: Mutex<HashMap<String, Arc<LiveSession>>>,
     queue: Queue<QueuedWork>,
@@ -191,6 +193,7 @@ impl App {
             turns: Turns::default(),
             pool: pool::open(&config)?,
             end: CancellationToken::new(),
+            is_draining: AtomicBool::default(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),
             live: Mutex::default(),
             queue: Queue::new(Bounds {
@@ -439,11 +442,38 @@ impl App {
         }
     }
 
-    /// Asks all that work to end.
-    pub(crate) fn cancel_all(&self) {
+    /// Takes no new work from now on.
+    pub(crate) fn begin_drain(&self) {
+        self.is_draining.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns true once the server was asked to end.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::SeqCst)
+    }
+
+    /// Refuses new work while the server ends.
+    ///
+    /// # Errors
+    /// `unavailable` then: another server, or this one after its start, takes it.
+    pub(crate) fn refuse_draining(&self) -> Result<(), Fault> {
+        if !self.is_draining() {
+            return Ok(());
+        }
+        let fault = Fault::failed(
+            Code::Unavailable,
+            "the server is ending and takes no new work",
+        );
+        Err(fault
+            .remedy("try again when it has started again")
+            .retryable())
+    }
+
+    /// Ends all sessions that work: their time is over.
+    pub(crate) fn cut_all(&self) {
         let live: Vec<_> = self.live_sessions().values().map(Arc::clone).collect();
         for live in live {
-            live.cancel();
+            live.cut();
         }
     }
 

@@ -316,9 +316,7 @@ impl App {
     /// An error while the server ends, while no more sessions can wait, and while nothing can be written: every session
     /// writes down what it does, with a sandbox or without.
     pub(super) fn refuse_when_full(&self, user: &str) -> Result<(), Fault> {
-        if self.end.is_cancelled() {
-            return Err(Fault::failed(Code::Unavailable, "the server is ending").retryable());
-        }
+        self.refuse_draining()?;
         if self.queue.is_full_for(user) {
             let limit = self.config.max_queued_per_user;
             let message = format!("{limit} sessions of this user wait for their turn");

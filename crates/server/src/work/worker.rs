@@ -24,6 +24,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tracing::{Span, error, info, warn};
 
+/// What the last event of a session says that the end of the server ended.
+const CUT: &str = "the server stopped while this session worked; a message goes on with it";
+
 /// How a session's work begins.
 #[derive(Debug)]
 pub(crate) enum Beginning {
@@ -95,6 +98,12 @@ pub(super) fn fail(app: &App, frontend: &EventFrontend, id: &str, error: &Error)
     } else {
         Ending::Failed
     };
+    if frontend.live.is_cut() && ending == Ending::Aborted {
+        let said = app.open_log().map_err(Error::from);
+        if said.and_then(|log| end_cut(frontend, &log, id)).is_ok() {
+            return;
+        }
+    }
     let said = app.open_log().map_err(Error::from).and_then(|log| {
         let ended = ended(ending, error.message());
         frontend.observer(&log, id).observe(&ended)?;
@@ -182,8 +191,12 @@ impl Worker<'_> {
             app.idle.touch(name);
         }
         let outcome = outcome?;
-        let state = state_of(outcome.ending);
-        session.log.set_state(&session.id, state)?;
+        if self.frontend.live.is_cut() && outcome.ending == Ending::Aborted {
+            end_cut(self.frontend, &session.log, &session.id)?;
+        } else {
+            let state = state_of(outcome.ending);
+            session.log.set_state(&session.id, state)?;
+        }
         if owned.is_applied && outcome.ending == Ending::Completed && settings.can_collect() {
             app.check_apply(&session.id)?;
             self.apply(&settings, &place)?;
@@ -371,6 +384,15 @@ pub(crate) fn ended(ending: Ending, message: &str) -> Event {
         uncounted_answers: 0,
         cost_usd: None,
     }
+}
+
+/// Writes down that the end of the server ended a session, as the next start does for one that was
+/// killed.
+pub(super) fn end_cut(frontend: &EventFrontend, log: &Log, id: &str) -> Result<(), Error> {
+    frontend
+        .observer(log, id)
+        .observe(&ended(Ending::Aborted, CUT))?;
+    Ok(log.set_state(id, SessionState::Interrupted)?)
 }
 
 /// How a session stands after this end.
