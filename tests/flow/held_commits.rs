@@ -182,3 +182,47 @@ fn held_commits_come_when_the_user_goes_back() {
         let _ = person.line("kill work").run().expect_code(0);
     });
 }
+
+/// What `--commits` holds or leaves comes with `--all`, each as a branch of its own, also from a stopped sandbox.
+#[test]
+fn everything_comes_with_all() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        host(person, MAKE);
+        let _ = person.line("start work").run().expect_code(0);
+        host(person, "git checkout -q feature");
+        inside(
+            person,
+            "echo inside >> b && git commit -q -a -m inside && git branch side HEAD && git tag v1 && \
+             git checkout -q side && echo side > new && git add new && git commit -q -m side && git checkout -q main && \
+             sed -i 's/^1$/stashed/' b && git stash -q",
+        );
+        let _ = person.line("stop work").run().expect_code(0);
+        let ran = person
+            .line("pull work --commits --all")
+            .run()
+            .expect_code(3);
+        let branches = host(
+            person,
+            "git branch --list 'sandbox/*' --format='%(refname:short) %(subject)'",
+        );
+        let branches: Vec<&str> = branches.lines().collect();
+        assert_eq!(branches.len(), 3, "{branches:?}: {ran}");
+        assert_eq!(branches[0], "sandbox/work@held inside");
+        assert_eq!(branches[1], "sandbox/work@side side");
+        assert!(
+            branches[2].starts_with("sandbox/work@stash-0 WIP on main"),
+            "{branches:?}"
+        );
+        host(
+            person,
+            "git checkout -q main && git stash apply -q sandbox/work@stash-0",
+        );
+        assert_eq!(host(person, "head -1 b"), "stashed\n");
+        let list = person.line("list").run();
+        assert!(list.out().contains("stopped"), "{list}");
+        let _ = person.line("kill work").run().expect_code(0);
+    });
+}

@@ -36,6 +36,7 @@ mod endings;
 mod flood;
 mod forks;
 mod git_settings;
+mod git_work;
 mod held_commits;
 mod here;
 mod hidden;

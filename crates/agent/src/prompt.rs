@@ -197,7 +197,10 @@ pub fn system_prompt(facts: &PromptFacts) -> String {
             "- The sandbox goes away afterwards, with what you write elsewhere in it.\n"
         } else if facts.changes_come_back {
             "- What you change below the project directory is shown to the user afterwards, who may \
-             take it over. Everything else in the sandbox goes away.\n"
+             take it over. Everything else in the sandbox goes away.\n\
+             - In a git repository you may commit. Commits stay in the sandbox until the user takes them as a branch of \
+             their own; stashes and other branches do not come by themselves. Pushing needs a network that is allowed, \
+             and no credentials are here. Commit only files that you changed (`git add FILE`), not `git add -A`.\n"
         } else {
             "- The sandbox goes away afterwards, with everything in it.\n"
         });
@@ -423,6 +426,10 @@ mod tests {
         let today = "- Today is 2026-11-18 (UTC).";
         let rest = "\n- What you change below the project directory is shown to the user afterwards, who may take \
              it over. Everything else in the sandbox goes away.\n\
+             - In a git repository you may commit. Commits stay in the sandbox until the user takes them as a branch \
+             of their own; stashes and other branches do not come by themselves. Pushing needs a network that is \
+             allowed, and no credentials are here. Commit only files that you changed (`git add FILE`), not `git \
+             add -A`.\n\
              - There is no network: nothing can be downloaded or installed from outside.";
         let sandbox_rules =
             format!("- Nobody is asked before you change something in there. {rules}");

@@ -4,12 +4,14 @@
 //! fields of JSON, and whether a line is shown at all is for each user interface to decide.
 
 use crate::Error;
+use crate::GitWork;
 use crate::LeaveOutcome;
 use crate::spec::ResolvedSpec;
 use glovebox_agent::ToolServer;
 use glovebox_proto::Fault;
 use glovebox_sandbox::{Name, Report};
 use glovebox_settings::Settings;
+use glovebox_workspace::branch::TakenCommits;
 use glovebox_workspace::copy::PushTotals;
 use glovebox_workspace::{ChangeSet, IgnoredChanges, Outcome, RefusedPath, Watch};
 use std::fmt;
@@ -81,6 +83,29 @@ pub enum Notice<'a> {
     Discarded {
         /// Number of changes; `None` when they could not be counted.
         changes: Option<usize>,
+        /// Number of commits.
+        commits: u64,
+    },
+    /// Git work that only the sandbox has stays in it.
+    GitStays {
+        /// The sandbox.
+        name: &'a Name,
+        /// The work that stays.
+        work: &'a GitWork,
+    },
+    /// Git inside did not say whether there is work that only the sandbox has.
+    GitUnknown {
+        /// The sandbox.
+        name: &'a Name,
+        /// The failure.
+        error: &'a Error,
+    },
+    /// Commits that were made inside are on a branch of the user's repository.
+    CommitsTaken(&'a TakenCommits),
+    /// Commits that were made inside were to come, and stay in the sandbox.
+    CommitsHeld {
+        /// The reason.
+        error: &'a Error,
     },
     /// A client of our MCP server works in a sandbox of its own.
     ClientArrived {

@@ -19,6 +19,7 @@ pub mod agent;
 pub mod bundle;
 mod error;
 pub mod frontend;
+mod git_work;
 pub mod host;
 mod leave_outcome;
 pub mod mcp_clients;
@@ -30,6 +31,7 @@ pub mod work;
 
 pub use error::Error;
 pub use frontend::{Frontend, Notice};
+pub use git_work::GitWork;
 pub use leave_outcome::LeaveOutcome;
 pub use note::Note;
 pub use spec::ResolvedSpec;

@@ -162,7 +162,9 @@ impl SessionFactory for McpClients {
             "What you change stays in that sandbox until the user takes it over."
         } else {
             "What you change stays in the sandbox until the user takes it over with `glovebox pull`; the \
-             resource glovebox://changes shows it as a patch."
+             resource glovebox://changes shows it as a patch. In a git repository you may commit: the user gets \
+             commits as a branch, stashes and other branches do not come by \
+             themselves, and no credentials are here to push. Commit only files that you changed."
         };
         let name = self.ready().as_ref().map(Session::name);
         let name = name.as_deref();
@@ -252,6 +254,7 @@ impl Session for OwnSession {
 impl Drop for OwnSession {
     fn drop(&mut self) {
         let name = self.sandbox_name();
+        self.work.tell_git_work(&*self.frontend);
         let left = self.work.leave(false);
         self.frontend.notify(&match &left {
             Ok(outcome) => Notice::ClientLeft { name, outcome },

@@ -41,7 +41,7 @@ pub use filter::Filter;
 pub use git::ignored::{IgnoreRules, IgnoredChanges};
 pub use git::{
     FoundRepositories, OutsideRepository, RepositoryFacts, RepositoryRecord, SEED_MAKER,
-    SeedRecord, ShownGitDir, WorkingTree, build_seed, complete_held, find_outside,
+    SeedRecord, SeedReferences, ShownGitDir, WorkingTree, build_seed, complete_held, find_outside,
     find_repositories, find_working_tree, read_seed_record, repository_facts,
 };
 pub use hide::content::has_token;

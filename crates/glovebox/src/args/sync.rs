@@ -94,6 +94,9 @@ pub(crate) struct PullArgs {
     #[arg(long, value_name = "BRANCH", num_args = 0..=1, default_missing_value = "",
         conflicts_with_all = ["branch", "patch", "force", "merge", "select", "from", "to", "dry_run", "ignored", "exclude", "include"])]
     pub commits: Option<String>,
+    /// With --commits: take other branches, tags, stashes and held commits too, each as a branch of its own
+    #[arg(long, requires = "commits")]
+    pub all: bool,
     /// Where both sides changed the same lines, take the sandbox's file and keep yours as FILE.orig; do not ask
     #[arg(long)]
     pub force: bool,

@@ -1,15 +1,20 @@
 //! `glovebox pull --commits`: what was committed inside, as a branch of the user's repository.
 
 use super::here::HERE;
-use super::{Cx, name};
+use super::{Cx, TerminalFrontend, name, run::supervisor};
 use crate::args::PullArgs;
 use crate::exit::CommandError;
-use crate::render;
+use crate::render::{self, plural};
 use crate::sync;
-use glovebox_proto::Code;
-use glovebox_proto::visible::line_of_text;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Sandbox;
 use glovebox_session::sync::git_commits;
-use serde_json::{Map, Value};
+use glovebox_session::work::WorkContext;
+use glovebox_session::{Error, WorkSession};
+use glovebox_workspace::branch::TakenCommits;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Refuses the name of a sandbox in the place of the branch where no sandbox is named: it was meant
 /// for the sandbox, and would become a branch with the commits of another one.
@@ -31,14 +36,15 @@ pub(crate) fn refuse_name_as_branch(cx: &Cx, args: &PullArgs) -> Result<(), Comm
     Ok(())
 }
 
-/// Takes the commits to a branch; an empty name stands for the one that the sandbox's name gives.
+/// Takes the commits to a branch; an empty name stands for the one that the sandbox's name gives. A sandbox that does
+/// not run is started for it, since git runs inside, and stopped again.
 pub(super) fn pull(
     cx: &Cx,
     args: &PullArgs,
     branch: &str,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
-    let registry = cx.user_registry()?;
+    let registry = Arc::new(cx.user_registry()?);
     let name = name(&args.name)?;
     let Some(project) = sync::project_of_named(&registry, &name)? else {
         return Err(CommandError::usage(
@@ -46,40 +52,53 @@ pub(super) fn pull(
             "pull files with --from and --to",
         ));
     };
-    let branch = match branch {
-        "" => format!("sandbox/{name}"),
-        branch => branch.to_owned(),
+    let caller = WorkContext {
+        host: &cx.host,
+        registry: &registry,
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::new(cx),
     };
-    let sandbox = registry.connect(&name).map_err(|fault| {
-        if fault.code == Code::SandboxNotRunning {
-            let remedy =
-                format!("git runs inside for it: start it again with `glovebox start {name}`");
-            return fault.remedy(remedy);
-        }
-        fault
-    })?;
-    let taken = git_commits::take(&sandbox, &project, &branch)?;
-    data.insert("branch".to_owned(), branch.clone().into());
-    data.insert("commit".to_owned(), taken.commit.clone().into());
-    data.insert("commits".to_owned(), taken.commits.into());
-    data.insert("is_new".to_owned(), taken.is_new.into());
-    let message = if taken.commits == 0 {
-        "the sandbox has no commits that you do not have".to_owned()
+    let is_running = match registry.connect(&name) {
+        Ok(_) => true,
+        Err(fault) if fault.code == Code::SandboxNotRunning => false,
+        Err(fault) => return Err(fault.into()),
+    };
+    let Some(work) = WorkSession::resume(&caller, &name)? else {
+        return Err(Error::no_sandbox(&name).into());
+    };
+    let sandbox = work.sandbox();
+    let taken = if args.all {
+        pull_all(cx, args, sandbox, &project, data)
     } else {
-        format!(
-            "{} on the {}branch `{branch}`",
-            render::plural(taken.commits as usize, "commit", "commits"),
-            if taken.is_new { "new " } else { "" }
-        )
+        let branch = match branch {
+            "" => git_commits::default_branch(sandbox),
+            branch => branch.to_owned(),
+        };
+        pull_one(cx, args, sandbox, &project, &branch, data)
     };
-    let unwritten = taken.unwritten.iter();
-    let unwritten: Vec<_> = unwritten.map(|path| shown_path(path)).collect();
-    data.insert("unwritten".to_owned(), unwritten.clone().into());
+    if !is_running {
+        sandbox.stop("it was started to hand its commits over")?;
+    }
+    taken
+}
+
+fn pull_one(
+    cx: &Cx,
+    args: &PullArgs,
+    sandbox: &Sandbox,
+    project: &Path,
+    branch: &str,
+    data: &mut Map<String, Value>,
+) -> Result<String, CommandError> {
+    let taken = git_commits::take(sandbox, project, branch)?;
+    let Value::Object(fields) = fields_of(&taken) else {
+        return Err(Fault::failed(Code::Internal, "the result is no object").into());
+    };
+    data.extend(fields);
+    let message = message_of(&taken);
     if !args.json {
         cx.talk.note(&message);
-        if !unwritten.is_empty() {
-            cx.talk.note(tell_unwritten(&unwritten));
-        }
+        sync::git::tell_unwritten(cx.talk, &taken);
         if taken.commits > 0 {
             cx.talk.note(format_args!(
                 "`git log -p HEAD..{branch}` shows them, `git merge {branch}` takes them; what is not \
@@ -90,18 +109,79 @@ pub(super) fn pull(
     Ok(message)
 }
 
-/// Says which paths of the commits the user wrote, not the sandbox.
-fn tell_unwritten(paths: &[String]) -> String {
-    const SHOWN: usize = 10;
-    let more = if paths.len() > SHOWN { ", ..." } else { "" };
-    let shown = &paths[..paths.len().min(SHOWN)];
-    let count = render::plural(paths.len(), "path in them is", "paths in them are");
+/// Takes commits, held ones too, other branches, tags and stashes, each to a branch of its own.
+fn pull_all(
+    cx: &Cx,
+    args: &PullArgs,
+    sandbox: &Sandbox,
+    project: &Path,
+    data: &mut Map<String, Value>,
+) -> Result<String, CommandError> {
+    let mut taken = Vec::new();
+    let mut failed = Vec::new();
+    for (branch, result) in git_commits::take_all(sandbox, project)? {
+        match result {
+            Ok(done) => {
+                if !args.json && done.commits > 0 {
+                    cx.talk.note(message_of(&done));
+                    sync::git::tell_unwritten(cx.talk, &done);
+                }
+                taken.push(done);
+            }
+            Err(error) => {
+                let error = CommandError::from(error);
+                if !args.json {
+                    let message = render::escape_text(&error.fault.message);
+                    cx.talk
+                        .warning(format_args!("`{branch}` was not made: {message}"));
+                }
+                failed.push(json!({ "branch": branch, "error": error.fault.message }));
+            }
+        }
+    }
+    let count = taken.iter().filter(|done| done.commits > 0).count();
+    data.insert("taken".to_owned(), taken.iter().map(fields_of).collect());
+    data.insert("failed".to_owned(), failed.clone().into());
+    let message = match count {
+        0 => "the sandbox has no commits that you do not have".to_owned(),
+        count => plural(
+            count,
+            "branch was made or moved",
+            "branches were made or moved",
+        ),
+    };
+    if !failed.is_empty() {
+        let left = plural(
+            failed.len(),
+            "branch was not made",
+            "branches were not made",
+        );
+        return Err(Fault::refused(Code::Conflict, format!("{message}; {left}")).into());
+    }
+    if !args.json {
+        cx.talk.note(&message);
+    }
+    Ok(message)
+}
+
+fn message_of(taken: &TakenCommits) -> String {
+    if taken.commits == 0 {
+        return "the sandbox has no commits that you do not have".to_owned();
+    }
     format!(
-        "{count} as you committed or edited since: {}{more}",
-        shown.join(", ")
+        "{} on the {}branch `{}`",
+        plural(taken.commits as usize, "commit", "commits"),
+        if taken.is_new { "new " } else { "" },
+        taken.branch
     )
 }
 
-fn shown_path(path: &[u8]) -> String {
-    line_of_text(&String::from_utf8_lossy(path))
+fn fields_of(taken: &TakenCommits) -> Value {
+    json!({
+        "branch": taken.branch,
+        "commit": taken.commit,
+        "commits": taken.commits,
+        "is_new": taken.is_new,
+        "unwritten": sync::git::unwritten(taken),
+    })
 }

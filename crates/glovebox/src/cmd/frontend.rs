@@ -67,11 +67,19 @@ impl Frontend for TerminalFrontend<'_> {
                 kept_as,
                 has_patch,
             } => settle::tell_not_applied(talk, kept_as, has_patch),
-            Notice::Discarded { changes } => sync::tell_discarded(
+            Notice::Discarded { changes, commits } => sync::tell_discarded(
                 talk,
                 changes.map_or(DiscardCount::Uncounted, DiscardCount::Changes),
+                commits,
                 "; `--keep NAME` keeps them",
             ),
+            Notice::GitStays { name, work } => sync::git::tell_left(name, work),
+            Notice::GitUnknown { name, error } => sync::git::tell_unknown(name, error),
+            Notice::CommitsTaken(taken) => sync::git::tell_taken(talk, taken),
+            Notice::CommitsHeld { error } => {
+                let error = CommandError::from(error.clone());
+                talk.warning(escape_text(&error.fault.message));
+            }
             Notice::Applied {
                 to,
                 outcome,

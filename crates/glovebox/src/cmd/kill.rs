@@ -68,7 +68,7 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
                         }
                         _ => format!("sandbox `{name}` is gone"),
                     });
-                    tell_discarded(cx.talk, discarded, "");
+                    tell_discarded(cx.talk, discarded, 0, "");
                 }
             }
             Err(fault) => {

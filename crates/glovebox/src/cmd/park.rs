@@ -1,7 +1,7 @@
 //! What is said about parked changes, and how `run` parks its own.
 
 use super::Cx;
-use crate::render::{self, Messages, escape_text, plural, say};
+use crate::render::{self, Messages, escape_text, say};
 use glovebox_proto::Code;
 use glovebox_sandbox::{ParkingNews, Sandbox, ShutdownReport};
 use std::sync::Arc;
@@ -26,13 +26,12 @@ pub(super) fn park(
     changes: Option<usize>,
 ) -> ParkOutcome {
     let name = sandbox.info().name.clone();
-    let what = changes.map_or_else(
-        || "the changes are".to_owned(),
-        |count| {
-            let word = if count == 1 { "is" } else { "are" };
-            format!("{} {word}", plural(count, "change", "changes"))
-        },
-    );
+    let what = match changes {
+        None => "the changes are".to_owned(),
+        Some(0) => "the sandbox is".to_owned(),
+        Some(1) => "1 change is".to_owned(),
+        Some(count) => format!("{count} changes are"),
+    };
     // The signal thread lets go of it as soon as the command has ended.
     let Some(sandbox) = Arc::into_inner(sandbox) else {
         say(format_args!(

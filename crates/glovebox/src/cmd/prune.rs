@@ -66,7 +66,7 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
                     "discarded_changes": discarded_json(discarded),
                 }));
                 if !args.json {
-                    tell_discarded(cx.talk, discarded, &format!(" with {}", entry.name));
+                    tell_discarded(cx.talk, discarded, 0, &format!(" with {}", entry.name));
                 }
             }
             Err(fault) => {
@@ -165,6 +165,7 @@ pub(super) fn remove_temporary(cx: &Cx, registry: &Registry) {
             tell_discarded(
                 cx.talk,
                 discarded,
+                0,
                 &format!(" with {name}, a day after it ended"),
             );
         }

@@ -214,6 +214,13 @@ fn leave(
                 _ => exit_code_of(code, settled),
             };
         }
+        Ok(settled @ SettleOutcome::GitStays { .. }) => {
+            let reason = "git work stays in it";
+            return match park::park(cx, sandbox, reason, Some(0)) {
+                ParkOutcome::Failed if code == 0 => OWN_FAILURE,
+                _ => exit_code_of(code, settled),
+            };
+        }
         Err(error) => {
             // Without these words the work would be lost without anybody noticing.
             cx.talk.error(&error);
@@ -258,7 +265,10 @@ fn exit_code_of(code: u8, settled: SettleOutcome) -> u8 {
     if code == 0
         && matches!(
             settled,
-            SettleOutcome::Conflicts | SettleOutcome::LeftOut(_) | SettleOutcome::Unplaced(_)
+            SettleOutcome::Conflicts
+                | SettleOutcome::LeftOut(_)
+                | SettleOutcome::Unplaced(_)
+                | SettleOutcome::GitStays { is_refused: true }
         )
     {
         CONFLICT

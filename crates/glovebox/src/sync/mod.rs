@@ -6,6 +6,7 @@
 
 pub(crate) mod apply;
 mod choices;
+pub(crate) mod git;
 pub(crate) mod patch_file;
 pub(crate) mod question;
 pub(crate) mod screen;
@@ -139,14 +140,16 @@ pub(crate) fn tell_ignored(talk: Messages, ignored: &IgnoredChanges, ends: bool)
 }
 
 /// Says how many changes were discarded; nothing if there were none.
-pub(crate) fn tell_discarded(talk: Messages, count: DiscardCount, hint: &str) {
-    match count {
-        DiscardCount::None => {}
-        DiscardCount::Changes(count) => talk.note(format_args!(
-            "{} discarded{hint}",
-            render::plural(count, "change", "changes")
-        )),
-        DiscardCount::Uncounted => talk.note(format_args!("its changes were discarded{hint}")),
+pub(crate) fn tell_discarded(talk: Messages, count: DiscardCount, commits: u64, hint: &str) {
+    let changes = match count {
+        DiscardCount::None | DiscardCount::Changes(0) => None,
+        DiscardCount::Changes(count) => Some(render::plural(count, "change", "changes")),
+        DiscardCount::Uncounted => Some("its changes were".to_owned()),
+    };
+    let commits = (commits > 0).then(|| render::plural(commits as usize, "commit", "commits"));
+    let what: Vec<String> = changes.into_iter().chain(commits).collect();
+    if !what.is_empty() {
+        talk.note(format_args!("{} discarded{hint}", what.join(" and ")));
     }
 }
 

@@ -1,132 +1,175 @@
-//! What was committed inside a sandbox, as a branch of the user's repository.
+//! What was committed inside a sandbox, as branches of the user's repository.
 //!
-//! The sandbox's git is asked for the objects that the host does not have. What it answers is bounded here and
-//! checked by [`HostRepository::take_commits`]; nothing else of its repository is looked at.
+//! The sandbox's git is asked for the objects that the host does not have. They are checked by
+//! [`HostRepository::take_commits`]; nothing else of its repository is looked at.
 
-use super::{GIT, copied};
+use super::GIT;
+use super::git_inside::SandboxGit;
+use super::git_state::OwnRepository;
 use crate::Error;
-use glovebox_proto::visible::line_of_text as escape_text;
-use glovebox_proto::{Code, Exec, Exit, Fault, Setting};
-use glovebox_sandbox::{CommandOutput, Sandbox};
-use glovebox_workspace::branch::{self, CommitOrigin, HostRepository, OfferedCommit, TakenCommits};
-use glovebox_workspace::{Stage, SyncError};
-use serde_bytes::ByteBuf;
+use glovebox_sandbox::Sandbox;
+use glovebox_workspace::branch::{HostRepository, TakenCommits};
+use glovebox_workspace::{SeedReferences, Stage, SyncError};
 use std::path::Path;
 
-/// Most bytes of objects that are taken, compressed.
-const MAX_PACK_BYTES: usize = 256 << 20;
-/// Most bytes of any other answer.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// How long git inside may take for one answer.
-const ANSWER_MS: u64 = 300_000;
+/// Most names that are tried for a branch that nobody named.
+const MAX_NAMES: usize = 99;
+/// Most branches, tags and stashes that are taken with one command.
+const MAX_TAKEN: usize = 1000;
+
+/// A branch that was to be made, and the commits on it or the reason why it was not made.
+pub type BranchResult = (String, Result<TakenCommits, Error>);
 
 /// Takes what is checked out in the sandbox to `branch` of the repository at `project`.
 ///
 /// # Errors
-/// Either git fails, the sandbox has no commit or offers what is none, or the branch cannot be moved there.
+/// Either git fails, the sandbox has no commit or offers what is none, the branch cannot be moved there, or the commits
+/// would take back what the sandbox never wrote.
 pub fn take(sandbox: &Sandbox, project: &Path, branch: &str) -> Result<TakenCommits, Error> {
-    let failed = |fault| SyncError::pull(Stage::Apply, fault);
-    let repository = HostRepository::open(project, Path::new(GIT)).map_err(failed)?;
-    let tips = repository.known_tips().map_err(failed)?;
-    let inside = SandboxGit {
-        sandbox,
-        root: copied::root(sandbox),
-    };
-    let offer = inside
-        .offer(&tips)
-        .map_err(|fault| SyncError::pull(Stage::Transfer, fault))?;
-    let origin = origin_of(sandbox)?;
-    let taken = repository.take_commits(&offer, branch, origin.as_ref());
-    Ok(taken.map_err(failed)?)
+    CommitTaker::new(sandbox, project)?.take("HEAD", &[branch.to_owned()], true)
 }
 
-/// The repository that the sandbox began with, and what it wrote since; `None` for one without a seed.
-fn origin_of(sandbox: &Sandbox) -> Result<Option<CommitOrigin>, Error> {
-    if copied::CopyOrigin::read(sandbox.dir()).is_some() {
-        return Ok(None);
+/// Takes what is checked out in the sandbox to the branch of its name, or, where that has other commits, to the next
+/// free one such as `sandbox/NAME@2`.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_to_free_branch(sandbox: &Sandbox, project: &Path) -> Result<TakenCommits, Error> {
+    let first = default_branch(sandbox);
+    let further = (2..=MAX_NAMES).map(|number| format!("{first}@{number}"));
+    let branches: Vec<String> = [first.clone()].into_iter().chain(further).collect();
+    CommitTaker::new(sandbox, project)?.take("HEAD", &branches, true)
+}
+
+/// Name of the branch for the commits of a sandbox that no other was named for.
+pub fn default_branch(sandbox: &Sandbox) -> String {
+    format!("sandbox/{}", sandbox.info().name)
+}
+
+/// Takes everything that was committed or stashed: the commit that is checked out to the branch of the sandbox's name,
+/// or, if it is held, to `sandbox/NAME@held`; other branches and tags to `sandbox/NAME@BRANCH`, and stashes to
+/// `sandbox/NAME@stash-N`. Each result stands beside its branch; one that fails does not stop the others.
+///
+/// # Errors
+/// When the host's repository cannot be used, or git inside does not answer.
+pub fn take_all(sandbox: &Sandbox, project: &Path) -> Result<Vec<BranchResult>, Error> {
+    let taker = CommitTaker::new(sandbox, project)?;
+    let name = default_branch(sandbox);
+    let mut results = Vec::new();
+    let mut take = |revision: &str, branch: String, is_compared: bool| {
+        let taken = taker.take(revision, std::slice::from_ref(&branch), is_compared);
+        let is_held = taken.is_err();
+        results.push((branch, taken));
+        is_held
+    };
+    if take("HEAD", name.clone(), true) {
+        take("HEAD", format!("{name}@held"), false);
     }
-    let layers = sandbox.workspace_layers()?;
-    let Some(seed) = layers.seed else {
-        return Ok(None);
-    };
-    Ok(CommitOrigin::of_seed(&seed, layers.layers, layers.hidden))
+    let own = OwnRepository::of(sandbox).map_err(transfer)?;
+    let began = own.map(|own| SeedReferences::read(&own.seed));
+    let began = began.unwrap_or_default();
+    let own_branch = taker.inside.branch().map_err(transfer)?;
+    let references = taker.inside.references().map_err(transfer)?;
+    for reference in references.iter().take(MAX_TAKEN) {
+        let short = reference
+            .name
+            .strip_prefix("refs/heads/")
+            .or_else(|| reference.name.strip_prefix("refs/tags/"));
+        let is_old = began.objects.get(&reference.name) == Some(&reference.object);
+        let Some(short) = short.filter(|short| !is_old && own_branch.as_deref() != Some(*short))
+        else {
+            continue;
+        };
+        take(
+            &reference.object,
+            format!("{name}@{}", suffix(short)),
+            false,
+        );
+    }
+    let stashes = taker.inside.stashes().map_err(transfer)?;
+    for (number, stash) in stashes.iter().enumerate().take(MAX_TAKEN) {
+        if !began.has_stash(stash) {
+            take(stash, format!("{name}@stash-{number}"), false);
+        }
+    }
+    Ok(results)
 }
 
-/// The git of a sandbox.
-struct SandboxGit<'a> {
+/// The end of the name of a branch that stands for one inside. No branch inside takes the place of another thing.
+fn suffix(branch: &str) -> String {
+    let is_taken = branch == "held"
+        || branch.bytes().all(|byte| byte.is_ascii_digit())
+        || ["stash-", "branch-", "{"]
+            .iter()
+            .any(|begin| branch.starts_with(begin));
+    if is_taken {
+        format!("branch-{branch}")
+    } else {
+        branch.to_owned()
+    }
+}
+
+fn transfer(fault: glovebox_proto::Fault) -> Error {
+    SyncError::pull(Stage::Transfer, fault).into()
+}
+
+fn apply(fault: glovebox_proto::Fault) -> Error {
+    SyncError::pull(Stage::Apply, fault).into()
+}
+
+/// The two repositories of one command.
+struct CommitTaker<'a> {
     sandbox: &'a Sandbox,
-    root: Vec<u8>,
+    inside: SandboxGit<'a>,
+    host: HostRepository<'a>,
+    /// Commits that need not be offered.
+    known: Vec<String>,
 }
 
-impl SandboxGit<'_> {
-    /// What is checked out, and the objects that lead there from what the host has.
-    // TRUST: all of it comes from the sandbox: bounded here, checked where it is taken.
-    fn offer(&self, tips: &[String]) -> Result<OfferedCommit, Fault> {
-        let head = self.git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], "")?;
-        let commit = String::from_utf8_lossy(&head.stdout).trim().to_owned();
-        if !branch::is_object_name(&commit) {
-            let fault = Fault::failed(
-                Code::NotFound,
-                "there is no commit in the sandbox's workspace",
-            );
-            return Err(fault.remedy([
-                "commit something inside first, or pull without ".into(),
-                Setting::Commits.into(),
-            ]));
-        }
-        // What was fetched on the host since the start is not known inside.
-        let known = self.git(
-            &["cat-file", "--batch-check=%(objectname)"],
-            &tips.join("\n"),
-        )?;
-        let mut wanted = format!("{commit}\n");
-        for tip in String::from_utf8_lossy(&known.stdout).lines() {
-            if branch::is_object_name(tip) {
-                wanted.push('^');
-                wanted.push_str(tip);
-                wanted.push('\n');
-            }
-        }
-        let pack = [
-            "pack-objects",
-            "--revs",
-            "--stdout",
-            "--quiet",
-            "--delta-base-offset",
-        ];
-        let pack = self.run(&pack, &wanted, MAX_PACK_BYTES)?;
-        if pack.truncated {
-            return Err(Fault::failed(
-                Code::TooLarge,
-                format!("the commits have more than {MAX_PACK_BYTES} bytes"),
-            )
-            .remedy("push them from inside, or pull the files with `glovebox pull`"));
-        }
-        if pack.report.exit != Exit::Code(0) {
-            let said = String::from_utf8_lossy(&pack.stderr);
-            let said = escape_text(said.lines().last().unwrap_or("it says nothing"));
-            return Err(Fault::failed(
-                Code::Io,
-                format!("git inside did not hand the commits over: {said}"),
-            ));
-        }
-        Ok(OfferedCommit {
-            commit,
-            pack: pack.stdout,
+impl<'a> CommitTaker<'a> {
+    fn new(sandbox: &'a Sandbox, project: &'a Path) -> Result<Self, Error> {
+        let host = HostRepository::open(project, Path::new(GIT)).map_err(apply)?;
+        let tips = host.known_tips().map_err(apply)?;
+        let inside = SandboxGit::new(sandbox);
+        let known = inside.known(&tips).map_err(transfer)?;
+        Ok(Self {
+            sandbox,
+            inside,
+            host,
+            known,
         })
     }
 
-    fn git(&self, args: &[&str], input: &str) -> Result<CommandOutput, Fault> {
-        self.run(args, input, MAX_ANSWER_BYTES)
+    /// Takes one commit to the first of the branches that fits. `is_compared`: commits that would take back what the
+    /// sandbox never wrote are refused.
+    fn take(
+        &self,
+        revision: &str,
+        branches: &[String],
+        is_compared: bool,
+    ) -> Result<TakenCommits, Error> {
+        let offer = self.inside.offer(revision, &self.known).map_err(transfer)?;
+        let own = OwnRepository::of(self.sandbox).map_err(transfer)?;
+        let origin = own.map(|own| own.origin).filter(|_| is_compared);
+        let taken = self.host.take_commits(&offer, branches, origin.as_ref());
+        taken.map_err(apply)
     }
+}
 
-    fn run(&self, args: &[&str], input: &str, max_bytes: usize) -> Result<CommandOutput, Fault> {
-        let words = ["git"].iter().chain(args);
-        let exec = Exec {
-            cwd: Some(ByteBuf::from(self.root.clone())),
-            timeout_ms: Some(ANSWER_MS),
-            ..Exec::new(words.map(|word| word.as_bytes().to_vec()))
-        };
-        self.sandbox.exec_with(exec, input.as_bytes(), max_bytes)
+#[cfg(test)]
+mod tests {
+    use super::suffix;
+
+    #[test]
+    fn branches_inside_do_not_take_the_names_of_other_things() {
+        for (branch, name) in [
+            ("topic/a", "topic/a"),
+            ("held", "branch-held"),
+            ("2", "branch-2"),
+            ("stash-0", "branch-stash-0"),
+            ("branch-2", "branch-branch-2"),
+        ] {
+            assert_eq!(suffix(branch), name);
+        }
     }
 }

@@ -10,6 +10,8 @@ mod commit;
 pub mod copied;
 pub mod discard;
 pub mod git_commits;
+mod git_inside;
+pub mod git_state;
 pub mod outside;
 pub mod settle;
 pub mod shown;

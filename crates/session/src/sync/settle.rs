@@ -5,14 +5,16 @@
 
 use super::apply::{self, ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer};
 use super::discard::count_deadline;
+use super::git_commits::take_to_free_branch;
+use super::git_state;
 use super::{SandboxChanges, collect_own, destination, ignore_rules, project_of};
-use crate::Error;
 use crate::frontend::{Frontend, Notice};
+use crate::{Error, GitWork};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{CacheKeeping, Sandbox, Supervisor};
 use glovebox_settings::{Settings, Surroundings, texts};
-use glovebox_workspace::{Filter, Watch};
-use std::path::Path;
+use glovebox_workspace::{Filter, RefusalReason, RefusedPath, Watch};
+use std::path::{Path, PathBuf};
 
 /// When changes are taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,11 @@ pub enum SettleOutcome {
     Undecided(Option<usize>),
     /// The sandbox's versions of so many paths have no place on the host, and are only in the sandbox.
     Unplaced(usize),
+    /// Git work stays in the sandbox because it cannot come by itself.
+    GitStays {
+        /// True if it was to come and was refused.
+        is_refused: bool,
+    },
 }
 
 /// What is asked for at the end of a piece of work.
@@ -118,9 +125,12 @@ pub fn settle<R: Reviewer>(
     reviewer: &mut R,
 ) -> Result<SettleOutcome, R::Error> {
     let frontend = context.frontend;
+    // Before the sandbox is held still: git inside is asked.
+    let work = git_state::find_git_work(sandbox);
+    let commits = work.as_ref().map_or(0, |work| work.commits);
     if options.when == ApplyWhen::Discard && !options.has_patch && !options.is_shown {
         if options.kept_as.is_none() {
-            notify_discarded(context, sandbox, options);
+            notify_discarded(context, sandbox, options, commits);
         }
         return Ok(SettleOutcome::Done);
     }
@@ -135,6 +145,13 @@ pub fn settle<R: Reviewer>(
         }
         collected => collected?,
     };
+    let mut taken = taken;
+    // What of the sandbox's own repository stays is told as git work.
+    if work.is_ok() && git_state::has_own_repository(sandbox) {
+        let is_own =
+            |refused: &RefusedPath| refused.reason == RefusalReason::Git && refused.path == b".git";
+        taken.collected.set.refused.retain(|path| !is_own(path));
+    }
     if let Some(reason) = taken.unheld() {
         frontend.notify(&Notice::Unheld { reason });
     }
@@ -151,17 +168,58 @@ pub fn settle<R: Reviewer>(
         }
     }
     let set = &taken.collected.set;
-    if set.changes.is_empty() {
-        frontend.notify(&Notice::Refused(&set.refused));
-        return Ok(SettleOutcome::Done);
-    }
     let is_wanted = match options.when {
         ApplyWhen::Ask | ApplyWhen::Always => true,
         ApplyWhen::OnSuccess => options.is_success,
         ApplyWhen::Later | ApplyWhen::Park | ApplyWhen::Discard => false,
     };
+    let has_changes = !set.changes.is_empty();
+    if !has_changes {
+        frontend.notify(&Notice::Refused(&set.refused));
+    }
+    let git = GitEnd {
+        context,
+        sandbox,
+        work,
+        project: taken.project.clone(),
+    };
     if is_wanted {
-        return take_over(context, sandbox, taken, options, reviewer);
+        // What a stash holds is missing from the files: applied, they would take it from the user.
+        if git.has_stash() {
+            git.tell();
+            return Ok(SettleOutcome::GitStays { is_refused: true });
+        }
+        if !has_changes {
+            return Ok(git.take(SettleOutcome::Done));
+        }
+        let settled = take_over(context, sandbox, taken, options, commits, reviewer)?;
+        return Ok(match settled {
+            TakeOver::Taken(settled) => git.take(settled),
+            TakeOver::Left(settled) => {
+                git.tell();
+                settled
+            }
+            TakeOver::Discarded => SettleOutcome::Done,
+        });
+    }
+    if options.when != ApplyWhen::Discard {
+        git.tell();
+    }
+    if !has_changes {
+        return Ok(match options.when {
+            ApplyWhen::Discard => {
+                if commits > 0 && options.kept_as.is_none() && !options.has_patch {
+                    frontend.notify(&Notice::Discarded {
+                        changes: Some(0),
+                        commits,
+                    });
+                }
+                SettleOutcome::Done
+            }
+            _ if git.is_empty() => SettleOutcome::Done,
+            ApplyWhen::Later => SettleOutcome::Keep,
+            _ => SettleOutcome::GitStays { is_refused: false },
+        });
     }
     if options.when == ApplyWhen::Later {
         frontend.notify(&Notice::Changed(set));
@@ -179,6 +237,7 @@ pub fn settle<R: Reviewer>(
     if is_dropped && options.kept_as.is_none() && !options.has_patch {
         frontend.notify(&Notice::Discarded {
             changes: Some(set.changes.len()),
+            commits,
         });
     }
     Ok(match without_apply {
@@ -208,14 +267,21 @@ fn collect(
 }
 
 /// Says how many changes go with the sandbox. What takes too long to count is only said to go.
-fn notify_discarded(context: &SettleContext<'_>, sandbox: &Sandbox, options: SettleOptions<'_>) {
+fn notify_discarded(
+    context: &SettleContext<'_>,
+    sandbox: &Sandbox,
+    options: SettleOptions<'_>,
+    commits: u64,
+) {
     let counted = collect(context, sandbox, options, &mut *count_deadline());
     let changes = match counted {
         Ok(taken) => Some(taken.collected.set.changes.len()),
         Err(_) => None,
     };
-    if changes != Some(0) {
-        context.frontend.notify(&Notice::Discarded { changes });
+    if changes != Some(0) || commits > 0 {
+        context
+            .frontend
+            .notify(&Notice::Discarded { changes, commits });
     }
 }
 
@@ -225,8 +291,9 @@ fn take_over<R: Reviewer>(
     sandbox: &Sandbox,
     taken: SandboxChanges,
     options: SettleOptions<'_>,
+    commits: u64,
     reviewer: &mut R,
-) -> Result<SettleOutcome, R::Error> {
+) -> Result<TakeOver, R::Error> {
     let count = taken.collected.set.changes.len();
     let to = destination(&taken)?;
     let goal = ApplyTarget::new(&to);
@@ -261,25 +328,112 @@ fn take_over<R: Reviewer>(
                     outcome: &outcome,
                 });
             }
-            Ok(if unplaced > 0 && options.kept_as.is_none() {
-                SettleOutcome::Unplaced(unplaced)
-            } else if is_part && options.can_stay {
-                // The rest can still be wanted.
-                SettleOutcome::KeepRest
-            } else if outcome.conflicts.is_empty() {
-                SettleOutcome::Done
-            } else {
-                SettleOutcome::Conflicts
-            })
+            Ok(TakeOver::Taken(
+                if unplaced > 0 && options.kept_as.is_none() {
+                    SettleOutcome::Unplaced(unplaced)
+                } else if is_part && options.can_stay {
+                    // The rest can still be wanted.
+                    SettleOutcome::KeepRest
+                } else if outcome.conflicts.is_empty() {
+                    SettleOutcome::Done
+                } else {
+                    SettleOutcome::Conflicts
+                },
+            ))
         }
-        ApplyOutcome::Declined(ReviewAnswer::Later) => Ok(SettleOutcome::Keep),
-        ApplyOutcome::Declined(ReviewAnswer::None) => Ok(SettleOutcome::Undecided(Some(count))),
+        ApplyOutcome::Declined(ReviewAnswer::Later) => Ok(TakeOver::Left(SettleOutcome::Keep)),
+        ApplyOutcome::Declined(ReviewAnswer::None) => {
+            Ok(TakeOver::Left(SettleOutcome::Undecided(Some(count))))
+        }
         ApplyOutcome::Declined(_) => {
             if options.kept_as.is_none() {
                 let changes = Some(count);
-                context.frontend.notify(&Notice::Discarded { changes });
+                context
+                    .frontend
+                    .notify(&Notice::Discarded { changes, commits });
             }
-            Ok(SettleOutcome::Done)
+            Ok(TakeOver::Discarded)
+        }
+    }
+}
+
+/// Result of applying changes, before the git work is looked at.
+enum TakeOver {
+    /// They were applied, all or a part.
+    Taken(SettleOutcome),
+    /// The user did not decide, or not yet.
+    Left(SettleOutcome),
+    /// The user does not want them.
+    Discarded,
+}
+
+/// The git work of a sandbox at the end of a piece of work.
+struct GitEnd<'a> {
+    context: &'a SettleContext<'a>,
+    sandbox: &'a Sandbox,
+    work: Result<GitWork, Error>,
+    project: Option<PathBuf>,
+}
+
+impl GitEnd<'_> {
+    fn is_empty(&self) -> bool {
+        self.work.as_ref().is_ok_and(GitWork::is_empty)
+    }
+
+    /// Returns true if a stash was made inside, or if nobody knows whether one was.
+    fn has_stash(&self) -> bool {
+        self.work.as_ref().map_or(true, |work| work.stashes > 0)
+    }
+
+    /// Says what of git stays in the sandbox.
+    fn tell(&self) {
+        let name = &self.sandbox.info().name;
+        let frontend = self.context.frontend;
+        match &self.work {
+            Ok(work) if work.is_empty() => {}
+            Ok(work) => frontend.notify(&Notice::GitStays { name, work }),
+            Err(error) => frontend.notify(&Notice::GitUnknown { name, error }),
+        }
+    }
+
+    /// Takes the commits to a branch after the files were settled. What stays keeps the sandbox.
+    fn take(&self, settled: SettleOutcome) -> SettleOutcome {
+        let Ok(work) = &self.work else {
+            self.tell();
+            return SettleOutcome::GitStays { is_refused: true };
+        };
+        if work.is_empty() {
+            return settled;
+        }
+        let frontend = self.context.frontend;
+        let name = &self.sandbox.info().name;
+        let mut left = GitWork {
+            commits: 0,
+            ..work.clone()
+        };
+        let mut is_refused = false;
+        if work.commits > 0 {
+            let project = self.project.as_deref();
+            let taken = project.map(|project| take_to_free_branch(self.sandbox, project));
+            match taken {
+                Some(Ok(taken)) => frontend.notify(&Notice::CommitsTaken(&taken)),
+                Some(Err(error)) => {
+                    frontend.notify(&Notice::CommitsHeld { error: &error });
+                    left.commits = work.commits;
+                    is_refused = true;
+                }
+                None => left.commits = work.commits,
+            }
+        }
+        if left.is_empty() {
+            return settled;
+        }
+        frontend.notify(&Notice::GitStays { name, work: &left });
+        match settled {
+            SettleOutcome::Done => SettleOutcome::GitStays { is_refused },
+            // It stays anyway, or a conflict is told by the exit code.
+            SettleOutcome::Conflicts => SettleOutcome::GitStays { is_refused: true },
+            settled => settled,
         }
     }
 }

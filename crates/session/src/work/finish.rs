@@ -4,12 +4,13 @@ use super::{Kind, WorkSession};
 use crate::Error;
 use crate::LeaveOutcome;
 use crate::frontend::{Frontend, Notice};
-use crate::sync::{apply, collect_own, copied, patch_error};
+use crate::sync::git_state::find_git_work;
+use crate::sync::{apply, collect_own, copied, ignore_rules, patch_error, project_of};
 use glovebox_proto::{Fault, JobInfo, JobState};
 use glovebox_sandbox::Sandbox;
 use glovebox_tools::is_script_session;
-use glovebox_workspace::Filter;
 use glovebox_workspace::patch::{self, Style};
+use glovebox_workspace::{Filter, RefusalReason, RefusedPath};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -52,6 +53,22 @@ impl WorkSession {
         }
     }
 
+    /// Says what of git stays in the sandbox, if it is of this piece of work.
+    pub fn tell_git_work(&self, frontend: &dyn Frontend) {
+        if !matches!(self.kind, Kind::Supervised { .. }) {
+            return;
+        }
+        let name = &self.sandbox.info().name;
+        match find_git_work(&self.sandbox) {
+            Ok(work) if work.is_empty() => {}
+            Ok(work) => frontend.notify(&Notice::GitStays { name, work: &work }),
+            Err(error) => frontend.notify(&Notice::GitUnknown {
+                name,
+                error: &error,
+            }),
+        }
+    }
+
     /// What goes on in the sandbox or beside it.
     fn running_work(&self) -> Option<&'static str> {
         let is_running = |jobs: Vec<JobInfo>| {
@@ -67,12 +84,19 @@ impl WorkSession {
         has_child.then_some("sandboxes were made beside it")
     }
 
+    /// Counts the changes that `diff` shows, and git work as one more.
     fn count_changes(&self) -> Result<usize, Error> {
-        let filter = Filter::new(&[], &[])?;
+        let work = find_git_work(&self.sandbox)?;
+        let mut filter = Filter::default();
+        if let Some(project) = project_of(&self.sandbox) {
+            filter = filter.without_ignored(ignore_rules(&self.host, &project, &[])?);
+        }
         let watch = &mut |_| ControlFlow::Continue(());
         let taken = collect_own(&self.sandbox, &filter, false, watch)?;
         let set = &taken.collected.set;
-        Ok(set.changes.len() + set.refused.len())
+        let is_git = |refused: &&RefusedPath| refused.reason == RefusalReason::Git;
+        let refused = set.refused.iter().filter(|path| !is_git(path)).count();
+        Ok(set.changes.len() + refused + usize::from(!work.is_empty()))
     }
 }
 

@@ -83,6 +83,7 @@ pub enum NewName<'a> {
 #[derive(Debug)]
 pub struct WorkSession {
     sandbox: Arc<Sandbox>,
+    host: Surroundings,
     registry: Arc<Registry>,
     supervisor: Supervisor,
     /// What can be made beside the sandbox; there is nothing beside the project itself.
@@ -254,6 +255,7 @@ impl WorkSession {
         });
         Self {
             sandbox: Arc::new(sandbox),
+            host: caller.host.clone(),
             registry,
             supervisor,
             children,

@@ -35,12 +35,16 @@ pub struct OfferedCommit {
 /// A branch with the commits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenCommits {
+    /// Name of the branch, without `refs/heads/`.
+    pub branch: String,
     /// What the branch is now.
     pub commit: String,
     /// How many commits no branch had before; with none, there is no new branch.
     pub commits: u64,
     /// Whether the branch is new.
     pub is_new: bool,
+    /// True if the commit that is checked out on the host leads to it.
+    pub is_ahead: bool,
     /// Paths in the commits that the sandbox never wrote: they are as the user committed or edited them since.
     pub unwritten: Vec<Vec<u8>>,
 }
@@ -106,7 +110,7 @@ impl<'a> HostRepository<'a> {
         Ok(tips)
     }
 
-    /// Makes the branch `branch` of what is offered, or moves it forward. With `origin`, commits that would take back
+    /// Makes a branch of what is offered, or moves it forward: the first of `branches` that has no other commits. With `origin`, commits that would take back
     /// what the sandbox never wrote are refused.
     ///
     /// # Errors
@@ -117,7 +121,7 @@ impl<'a> HostRepository<'a> {
     pub fn take_commits(
         &self,
         offer: &OfferedCommit,
-        branch: &str,
+        branches: &[String],
         origin: Option<&CommitOrigin>,
     ) -> Result<TakenCommits, Fault> {
         // TRUST: the sandbox chose it; nothing but the name of an object gets to a command line.
@@ -126,28 +130,18 @@ impl<'a> HostRepository<'a> {
         }
         let repository = &self.repository;
         let own = self.make_git_dir()?;
-        own.line(&["check-ref-format", "--branch", branch], |_| {
-            Fault::failed(
-                Code::InvalidArgument,
-                format!("`{branch}` is not a name for a branch"),
-            )
-            .remedy("choose one like `sandbox/fix`")
-        })?;
+        for branch in branches {
+            own.line(&["check-ref-format", "--branch", branch], |_| {
+                Fault::failed(
+                    Code::InvalidArgument,
+                    format!("`{branch}` is not a name for a branch"),
+                )
+                .remedy("choose one like `sandbox/fix`")
+            })?;
+        }
         let incoming = ObjectQuarantine::make(&own, repository)?;
         incoming.check(offer, repository)?;
 
-        let reference = format!("refs/heads/{branch}");
-        if own.is_symbolic(&reference)? {
-            return Err(Fault::refused(
-                Code::Conflict,
-                format!("the branch `{branch}` is a symbolic reference to another one"),
-            )
-            .remedy([
-                "choose another name with ".into(),
-                Setting::Commits.of("NAME"),
-            ]));
-        }
-        let old = incoming.object(&reference)?;
         let commits = incoming.count(&offer.commit)?;
         let mut unwritten = Vec::new();
         if let Some(origin) = origin
@@ -159,26 +153,22 @@ impl<'a> HostRepository<'a> {
             }
             unwritten.extend(found.told);
         }
-        let mut taken = |is_new| TakenCommits {
+        let (branch, reference, old) = choose_branch(&own, &incoming, branches, &offer.commit)?;
+        let is_ahead = match incoming.object("HEAD^{commit}")? {
+            Some(head) => incoming.is_ancestor(&head, &offer.commit)?,
+            None => false,
+        };
+        let taken = TakenCommits {
+            branch: branch.to_owned(),
             commit: offer.commit.clone(),
             commits,
-            is_new,
-            unwritten: std::mem::take(&mut unwritten),
+            is_new: false,
+            is_ahead,
+            unwritten,
         };
         match &old {
-            Some(old) if *old == offer.commit => return Ok(taken(false)),
-            Some(old) if !incoming.is_ancestor(old, &offer.commit)? => {
-                return Err(Fault::refused(
-                    Code::Conflict,
-                    format!("the branch `{branch}` has commits that the sandbox's does not have"),
-                )
-                .remedy([
-                    "choose another name with ".into(),
-                    Setting::Commits.of("NAME"),
-                    format!(", or remove it with `git branch -D {branch}`").into(),
-                ]));
-            }
-            None if commits == 0 => return Ok(taken(false)),
+            Some(old) if *old == offer.commit => return Ok(taken),
+            None if commits == 0 => return Ok(taken),
             Some(_) | None => {}
         }
         if let Some(place) = checked_out_at(repository, &reference) {
@@ -214,8 +204,51 @@ impl<'a> HostRepository<'a> {
             let what = format!("git did not move the branch `{branch}`");
             return Err(failed(&what, &output.stderr));
         }
-        Ok(taken(old.is_none()))
+        Ok(TakenCommits {
+            is_new: old.is_none(),
+            ..taken
+        })
     }
+}
+
+/// Returns the first of the branches that is not there or can be moved forward to `commit`: its name, its full name and
+/// the commit that it leads to.
+fn choose_branch<'b>(
+    own: &OwnGitDir<'_>,
+    incoming: &ObjectQuarantine<'_>,
+    branches: &'b [String],
+    commit: &str,
+) -> Result<(&'b str, String, Option<String>), Fault> {
+    let mut refusal = unsound("no branch is named for them");
+    for branch in branches {
+        let reference = format!("refs/heads/{branch}");
+        if own.is_symbolic(&reference)? {
+            refusal = Fault::refused(
+                Code::Conflict,
+                format!("the branch `{branch}` is a symbolic reference to another one"),
+            )
+            .remedy([
+                "choose another name with ".into(),
+                Setting::Commits.of("NAME"),
+            ]);
+            continue;
+        }
+        match incoming.object(&reference)? {
+            Some(old) if old != commit && !incoming.is_ancestor(&old, commit)? => {
+                refusal = Fault::refused(
+                    Code::Conflict,
+                    format!("the branch `{branch}` has commits that the sandbox's does not have"),
+                )
+                .remedy([
+                    "choose another name with ".into(),
+                    Setting::Commits.of("NAME"),
+                    format!(", or remove it with `git branch -D {branch}`").into(),
+                ]);
+            }
+            old => return Ok((branch, reference, old)),
+        }
+    }
+    Err(refusal)
 }
 
 /// Who the log of a branch names: the user, where git knows them.

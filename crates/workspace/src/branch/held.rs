@@ -13,7 +13,7 @@ use crate::base::CleanFiles;
 use crate::beneath::Anchor;
 use crate::git::{RepositoryRecord, read_seed_record};
 use crate::{RelPath, collect};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::jail::seed::HELD;
 use std::collections::BTreeSet;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -95,9 +95,14 @@ impl UnwrittenPaths {
             _ => String::new(),
         };
         // A file that was replaced on the host is seen as it was while the sandbox has it in its caches.
-        Fault::refused(Code::Conflict, message).remedy(format!(
-            "{back}stop and start the sandbox, and amend the commit inside"
-        ))
+        Fault::refused(Code::Conflict, message).remedy([
+            format!(
+                "{back}stop and start the sandbox, and amend the commit inside, or take them as a branch of their \
+                 own with "
+            )
+            .into(),
+            Setting::Commits.of("--all"),
+        ])
     }
 }
 

@@ -7,6 +7,7 @@
 //! reference. Nothing that the repository configures is believed (see [`git`]). Files that the
 //! repository ignores are left out, as `git add` would.
 
+mod changed;
 mod commits;
 mod git;
 mod held;
@@ -15,6 +16,7 @@ mod objects;
 mod repository;
 mod tree;
 
+pub use changed::changed_repositories;
 pub use commits::{HostRepository, OfferedCommit, TakenCommits, is_object_name};
 pub use held::CommitOrigin;
 pub(crate) use objects::Blobs;

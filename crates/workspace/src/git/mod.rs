@@ -17,7 +17,8 @@ pub use facts::{RepositoryFacts, repository_facts};
 pub use outside::{OutsideRepository, ShownGitDir, find_outside};
 pub use repositories::{FoundRepositories, find_repositories};
 pub use seed::{
-    RepositoryRecord, SEED_MAKER, SeedRecord, build_seed, complete_held, read_seed_record,
+    RepositoryRecord, SEED_MAKER, SeedRecord, SeedReferences, build_seed, complete_held,
+    read_seed_record,
 };
 pub(crate) use tracked::TrackedFiles;
 

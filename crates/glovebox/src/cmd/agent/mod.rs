@@ -232,9 +232,14 @@ impl Work<'_> {
         let sandbox = place.work.name().map(ToString::to_string);
         let settled = self.settle_changes(place, verdict.ending, &session);
         let code = match (&settled, verdict.ending) {
-            (Ok(SettleOutcome::Conflicts | SettleOutcome::Unplaced(_)), Ending::Completed) => {
-                CONFLICT
-            }
+            (
+                Ok(
+                    SettleOutcome::Conflicts
+                    | SettleOutcome::Unplaced(_)
+                    | SettleOutcome::GitStays { is_refused: true },
+                ),
+                Ending::Completed,
+            ) => CONFLICT,
             (Err(error), Ending::Completed) => error.exit_code(),
             _ => code_of(verdict),
         };

@@ -11,10 +11,12 @@ mod refs;
 mod settings;
 mod skipped;
 mod source;
+mod state;
 mod target;
 mod untouched;
 
 pub use held::complete_held;
+pub use state::SeedReferences;
 
 use crate::beneath::{Anchor, io};
 use glovebox_proto::Fault;

@@ -1,0 +1,131 @@
+//! Lines on commits, branches, tags and stashes that were made in a sandbox.
+
+use crate::exit::CommandError;
+use crate::render::{self, Messages, escape_text, plural};
+use glovebox_proto::visible::line_of_text;
+use glovebox_sandbox::Name;
+use glovebox_session::{Error, GitWork};
+use glovebox_workspace::branch::TakenCommits;
+
+/// Most names in one line.
+const SHOWN: usize = 10;
+
+/// Says what of git stays in a sandbox, and the command that takes it. The line comes with `--quiet` as well: nothing
+/// else tells where the work is.
+pub(crate) fn tell_left(name: &Name, work: &GitWork) {
+    let mut parts = Vec::new();
+    if work.commits > 0 {
+        let commits = plural(work.commits as usize, "commit", "commits");
+        parts.push(match &work.branch {
+            Some(branch) => format!("{commits} on `{}`", line_of_text(branch)),
+            None => commits,
+        });
+    }
+    for (names, one, many) in [
+        (&work.branches, "branch", "branches"),
+        (&work.tags, "tag", "tags"),
+    ] {
+        if !names.is_empty() {
+            parts.push(format!(
+                "{} ({})",
+                plural(names.len(), one, many),
+                list(names)
+            ));
+        }
+    }
+    if work.stashes > 0 {
+        parts.push(plural(work.stashes, "stash", "stashes"));
+    }
+    if !work.repositories.is_empty() {
+        let paths: Vec<String> = work
+            .repositories
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        parts.push(format!("git work in {}", list(&paths)));
+    }
+    let what = match parts.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        None => return,
+    };
+    let stays = if parts.len() == 1 && what.starts_with("1 ") {
+        "stays"
+    } else {
+        "stay"
+    };
+    let has_more = !work.branches.is_empty() || !work.tags.is_empty() || work.stashes > 0;
+    let how = match (work.commits > 0, has_more) {
+        (true, false) => format!("; `glovebox pull {name} --commits` takes the commits"),
+        (true, true) => format!(
+            "; `glovebox pull {name} --commits` takes the commits, `glovebox pull {name} --commits --all` the rest too"
+        ),
+        (false, true) => format!("; `glovebox pull {name} --commits --all` takes it"),
+        (false, false) => {
+            format!("; `glovebox start {name}` and `glovebox exec {name}` lead to it")
+        }
+    };
+    render::say(format_args!("glovebox: {what} {stays} in {name}{how}"));
+}
+
+/// Says that nobody knows whether git work stays in a sandbox.
+pub(crate) fn tell_unknown(name: &Name, error: &Error) {
+    let error = CommandError::from(error.clone());
+    render::say(format_args!(
+        "glovebox: there may be commits or stashes in {name}, and git inside did not say ({})",
+        escape_text(&error.fault.message)
+    ));
+}
+
+/// Says which branch has the commits, and how to go on.
+pub(crate) fn tell_taken(talk: Messages, taken: &TakenCommits) {
+    if taken.commits == 0 {
+        return;
+    }
+    let TakenCommits {
+        branch, is_ahead, ..
+    } = taken;
+    let how = if *is_ahead {
+        format!("your files have their changes too: `git reset {branch}` moves your branch to them")
+    } else {
+        format!("`git stash` and `git merge {branch}` take them")
+    };
+    talk.note(format_args!(
+        "{} on the {}branch `{branch}`; {how}",
+        plural(taken.commits as usize, "commit", "commits"),
+        if taken.is_new { "new " } else { "" }
+    ));
+    tell_unwritten(talk, taken);
+}
+
+/// Says which paths of the commits the user wrote, not the sandbox.
+pub(crate) fn tell_unwritten(talk: Messages, taken: &TakenCommits) {
+    let paths = unwritten(taken);
+    if paths.is_empty() {
+        return;
+    }
+    talk.note(format_args!(
+        "{} as you committed or edited since: {}",
+        plural(paths.len(), "path in them is", "paths in them are"),
+        list(&paths)
+    ));
+}
+
+/// Returns the paths of the commits that the sandbox never wrote, as they are shown.
+pub(crate) fn unwritten(taken: &TakenCommits) -> Vec<String> {
+    let paths = taken.unwritten.iter();
+    paths
+        .map(|path| line_of_text(&String::from_utf8_lossy(path)))
+        .collect()
+}
+
+/// The first of the names, as one text.
+fn list(names: &[String]) -> String {
+    let shown: Vec<String> = names
+        .iter()
+        .take(SHOWN)
+        .map(|name| line_of_text(name))
+        .collect();
+    let more = if names.len() > SHOWN { ", ..." } else { "" };
+    format!("{}{more}", shown.join(", "))
+}

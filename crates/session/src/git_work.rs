@@ -1,0 +1,36 @@
+//! What of git only a sandbox has, for the piece of work that ends and for the user who is told.
+
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Git work that only the sandbox has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct GitWork {
+    /// The branch that is checked out inside; `None` for a detached `HEAD`.
+    pub branch: Option<String>,
+    /// Number of commits that `HEAD` leads to.
+    pub commits: u64,
+    /// Other branches with commits of their own.
+    pub branches: Vec<String>,
+    /// New or moved tags.
+    pub tags: Vec<String>,
+    /// Number of stashes.
+    pub stashes: usize,
+    /// Directories of submodules and nested repositories with work of their own.
+    pub repositories: Vec<PathBuf>,
+}
+
+impl GitWork {
+    /// Returns true if there is nothing that only the sandbox has.
+    pub fn is_empty(&self) -> bool {
+        self.commits == 0 && !self.has_more()
+    }
+
+    /// Returns true if there is work that `pull --commits` does not take.
+    pub fn has_more(&self) -> bool {
+        self.stashes > 0
+            || !self.branches.is_empty()
+            || !self.tags.is_empty()
+            || !self.repositories.is_empty()
+    }
+}

@@ -1,0 +1,109 @@
+//! Git work of a sandbox: commits, branches, tags and stashes that only the sandbox has.
+//!
+//! First the layers are looked at as data: a sandbox that wrote no reference has no git work. Only else git inside is
+//! asked.
+
+use super::git_inside::SandboxGit;
+use super::{GIT, copied};
+use crate::{Error, GitWork};
+use glovebox_proto::Fault;
+use glovebox_sandbox::{Sandbox, WorkspaceLayers};
+use glovebox_workspace::SeedReferences;
+use glovebox_workspace::branch::{CommitOrigin, HostRepository, changed_repositories};
+use std::path::{Path, PathBuf};
+
+/// Most branches and tags that are looked at.
+const MAX_REFERENCES: usize = 1000;
+/// Most stashes that are counted.
+const MAX_STASHES: usize = 100;
+
+/// The layers that a sandbox with a repository of its own wrote, and that repository's beginnings.
+pub(super) struct OwnRepository {
+    pub(super) layers: WorkspaceLayers,
+    pub(super) seed: PathBuf,
+    pub(super) origin: CommitOrigin,
+}
+
+impl OwnRepository {
+    /// Finds the repository of a sandbox; `None` for one without a seed.
+    pub(super) fn of(sandbox: &Sandbox) -> Result<Option<Self>, Fault> {
+        // A copy lies elsewhere, or has no layers here.
+        if copied::CopyOrigin::read(sandbox.dir()).is_some() {
+            return Ok(None);
+        }
+        let layers = sandbox.workspace_layers()?;
+        let Some(seed) = layers.seed.clone() else {
+            return Ok(None);
+        };
+        let origin = CommitOrigin::of_seed(&seed, layers.layers.clone(), layers.hidden.clone());
+        Ok(origin.map(|origin| Self {
+            layers,
+            seed,
+            origin,
+        }))
+    }
+}
+
+/// Returns true if the sandbox has a repository of its own in place of the project's.
+pub(super) fn has_own_repository(sandbox: &Sandbox) -> bool {
+    OwnRepository::of(sandbox).is_ok_and(|own| own.is_some())
+}
+
+/// Finds the git work of a running sandbox that the host does not have.
+///
+/// # Errors
+/// When git inside does not answer: then there may be work that nobody can name.
+pub fn find_git_work(sandbox: &Sandbox) -> Result<GitWork, Error> {
+    // Without layers that can be looked at there is no repository of its own.
+    let Ok(Some(own)) = OwnRepository::of(sandbox) else {
+        return Ok(GitWork::default());
+    };
+    let mut changed = changed_repositories(&own.seed, &own.layers.layers);
+    let is_own = |path: &PathBuf| path.as_os_str().is_empty();
+    let Some(at) = changed.iter().position(is_own) else {
+        return Ok(GitWork {
+            repositories: changed,
+            ..GitWork::default()
+        });
+    };
+    changed.remove(at);
+    let inside = SandboxGit::new(sandbox);
+    let began = SeedReferences::read(&own.seed);
+    let mut known: Vec<String> = began.objects.values().cloned().collect();
+    known.extend(own.origin.record.head.clone());
+    if let Some(project) = &own.layers.project
+        && let Ok(host) = HostRepository::open(project, Path::new(GIT))
+    {
+        known.extend(host.known_tips().unwrap_or_default());
+    }
+    known.sort_unstable();
+    known.dedup();
+    let known = inside.known(&known)?;
+    let mut work = GitWork {
+        branch: inside.branch()?,
+        repositories: changed,
+        ..GitWork::default()
+    };
+    let head = inside.commit("HEAD")?;
+    if let Some(head) = &head {
+        work.commits = inside.count(head, &known)?;
+    }
+    let beyond_head: Vec<String> = known.iter().cloned().chain(head).collect();
+    for reference in inside.references()?.into_iter().take(MAX_REFERENCES) {
+        if began.objects.get(&reference.name) == Some(&reference.object) {
+            continue;
+        }
+        if let Some(tag) = reference.name.strip_prefix("refs/tags/") {
+            work.tags.push(tag.to_owned());
+        } else if let Some(branch) = reference.name.strip_prefix("refs/heads/")
+            && !beyond_head.contains(&reference.object)
+            && inside.count(&reference.object, &beyond_head)? > 0
+        {
+            work.branches.push(branch.to_owned());
+        }
+    }
+    let stashes = inside.stashes()?;
+    let stashes = stashes.iter().take(MAX_STASHES);
+    work.stashes = stashes.filter(|stash| !began.has_stash(stash)).count();
+    Ok(work)
+}

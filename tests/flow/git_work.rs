@@ -1,0 +1,152 @@
+//! Commits and stashes that a command makes: what comes of them at its end, and what stays is told and kept.
+
+use super::workspace::on_the_host;
+use testkit::{Person, has_program, skip};
+
+const MAKE: &str = "rm -rf .git * && git init -q -b main . && git config user.name T && git config user.email t@example.org && \
+    seq 1 20 > a && seq 1 20 > b && git add . && git commit -q -m first";
+
+fn host(person: &Person, script: &str) -> String {
+    on_the_host(person, &person.project(), script)
+}
+
+/// Name of the sandbox that a run has parked.
+fn parked(person: &Person) -> String {
+    let list = person.line("list --json").run().expect_code(0);
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    let list = list.get("data").unwrap_or(&list);
+    let list = list.get("sandboxes").unwrap_or(list);
+    list[0]["name"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn commits_of_a_run_that_applies_come_as_a_branch() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        host(person, MAKE);
+        let work = "echo one >> b && git commit -q -a -m one && echo two >> b && git commit -q -a -m two && echo open > open";
+        let ran = person.script("run --apply auto", work).run().expect_code(0);
+        assert!(
+            ran.err().contains("2 commits on the new branch `sandbox/"),
+            "{ran}"
+        );
+        let branch = host(
+            person,
+            "git branch --list 'sandbox/*' --format='%(refname:short)'",
+        );
+        let branch = branch.trim();
+        assert_eq!(
+            host(person, &format!("git log --format=%s {branch}")),
+            "two\none\nfirst\n"
+        );
+        assert_eq!(host(person, "tail -1 b && cat open"), "two\nopen\n");
+        // The line names a step that works.
+        assert!(
+            ran.err().contains(&format!("`git reset {branch}`")),
+            "{ran}"
+        );
+        host(person, &format!("git reset -q {branch}"));
+        assert_eq!(host(person, "git status --porcelain"), "?? open\n");
+        person.assert_nothing_left();
+
+        // Nothing but commits, of what was there before.
+        host(
+            person,
+            &format!("git branch -q -D {branch} && echo mine > mine"),
+        );
+        let _ = person
+            .script("run --apply auto", "git add mine && git commit -q -m mine")
+            .run()
+            .expect_code(0);
+        assert_eq!(
+            host(
+                person,
+                "git log --format=%s --branches='sandbox/*' --not main"
+            ),
+            "mine\n"
+        );
+        person.assert_nothing_left();
+    });
+}
+
+/// A stash takes what the user has not committed out of the files: nothing is applied then.
+#[test]
+fn stash_inside_takes_nothing_from_the_user() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        host(person, MAKE);
+        host(person, "echo mine >> a && echo new > untracked");
+        let ran = person
+            .script("run --apply auto", "git stash -q -u && echo more >> b")
+            .run()
+            .expect_code(3);
+        assert!(ran.err().contains("1 stash stays in"), "{ran}");
+        assert_eq!(
+            host(person, "tail -1 a && cat untracked && tail -1 b"),
+            "mine\nnew\n20\n"
+        );
+        let name = parked(person);
+        assert!(
+            ran.err()
+                .contains(&format!("glovebox pull {name} --commits --all")),
+            "{ran}"
+        );
+        let _ = person
+            .glovebox(["pull", &name, "--commits", "--all"])
+            .run()
+            .expect_code(0);
+        let log = host(
+            person,
+            "git log -1 --format=%s --branches='sandbox/*@stash-0'",
+        );
+        assert!(log.starts_with("WIP on main"), "{log}");
+        let _ = person.glovebox(["kill", &name]).run().expect_code(0);
+    });
+}
+
+/// Work that is not taken over is kept and told, also where no file was changed.
+#[test]
+fn git_work_is_kept_until_somebody_decides() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    let commit = "git commit -q --allow-empty -m empty";
+    Person::each(|person| {
+        host(person, MAKE);
+        for (args, work, told) in [
+            ("run", commit, "1 commit on `main` stays in"),
+            (
+                "run --apply auto",
+                "git checkout -q -b side && git commit -q --allow-empty -m s && git checkout -q main",
+                "1 branch (side) stays in",
+            ),
+            ("run --apply auto", "git tag v1", "1 tag (v1) stays in"),
+        ] {
+            let ran = person.script(args, work).run().expect_code(0);
+            assert!(ran.err().contains(told), "{ran}");
+            let name = parked(person);
+            let _ = person.glovebox(["kill", &name]).run().expect_code(0);
+        }
+        let ran = person
+            .script("run --apply discard", &format!("{commit} && echo x >> b"))
+            .run()
+            .expect_code(0);
+        assert!(
+            ran.err().contains("1 change and 1 commit discarded"),
+            "{ran}"
+        );
+        // To look is no work.
+        let look = "git status -s && git log -1 && git diff && git gc -q";
+        let ran = person.script("run", look).run().expect_code(0);
+        assert!(!ran.err().contains("stay"), "{ran}");
+        person.assert_nothing_left();
+        assert_eq!(
+            host(person, "git for-each-ref --format='%(refname)'"),
+            "refs/heads/main\n"
+        );
+    });
+}
