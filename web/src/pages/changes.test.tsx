@@ -62,7 +62,8 @@ it("shows conflicts with both versions, and sends a choice for each file with th
   await screen.findByText("Conflicts (2)");
   expect(screen.getByText("1", { selector: "strong" })).toBeTruthy();
   fireEvent.click(screen.getByRole("button", { name: /mine\.txt/ }));
-  expect((await screen.findByRole("group", { name: "In the project: mine.txt" })).textContent).toContain("person");
+  const ours = await screen.findByRole("group", { name: "In the project: mine.txt" });
+  await waitFor(() => expect(ours.textContent).toContain("person"));
   const theirs = screen.getByRole("group", { name: "In the session: mine.txt" });
   await waitFor(() => expect(theirs.textContent).toContain("1 hidden character: RLO"));
   fireEvent.change(screen.getByLabelText("Conflict in mine.txt"), { target: { value: "theirs" } });
