@@ -200,7 +200,7 @@ pub fn system_prompt(facts: &PromptFacts) -> String {
              take it over. Everything else in the sandbox goes away.\n\
              - In a git repository you may commit. Commits stay in the sandbox until the user takes them as a branch of \
              their own; stashes and other branches do not come by themselves. Pushing needs a network that is allowed, \
-             and no credentials are here. Commit only files that you changed (`git add FILE`), not `git add -A`.\n"
+             and no credentials are here. Name the files that you changed when you add them, not all.\n"
         } else {
             "- The sandbox goes away afterwards, with everything in it.\n"
         });
@@ -428,8 +428,8 @@ mod tests {
              it over. Everything else in the sandbox goes away.\n\
              - In a git repository you may commit. Commits stay in the sandbox until the user takes them as a branch \
              of their own; stashes and other branches do not come by themselves. Pushing needs a network that is \
-             allowed, and no credentials are here. Commit only files that you changed (`git add FILE`), not `git \
-             add -A`.\n\
+             allowed, and no credentials are here. Name the files that you changed when you add \
+             them, not all.\n\
              - There is no network: nothing can be downloaded or installed from outside.";
         let sandbox_rules =
             format!("- Nobody is asked before you change something in there. {rules}");

@@ -114,7 +114,7 @@ fn files_that_settings_name_come_along() {
 #[test]
 fn includes_count_as_for_git_and_variables_last() {
     let config = "[user]\n\tname = A\n[includeIf \"gitdir:HOME/project/\"]\n\tpath = work\n[includeIf \"onbranch:side\"]\n\tpath = side\n\
-        [includeIf \"hasconfig:remote.*.url:https://h.example/**\"]\n\tpath = remote\n[include]\n\tpath = .gitconfig\n";
+        [includeIf \"hasconfig:remote.*.url:https://h.example/**\"]\n\tpath = remote\n";
     let files = [
         (".gitconfig", config),
         ("work", "[user]\n\tname = Work\n"),
