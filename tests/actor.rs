@@ -40,7 +40,7 @@ fn act(words: &[&str]) -> Result<(), String> {
         ["start", dir, name, max] => {
             let (registry, name) = open(dir, name, max)?;
             let exe = std::env::current_exe().map_err(|error| error.to_string())?;
-            let spec = SandboxSpec::new(Backend::Host);
+            let spec = SandboxSpec::new(Backend::HOST);
             let started = registry.start(&spec, &name, &Supervisor { exe });
             match started {
                 Ok((_, started)) => println!("{started:?}"),
@@ -72,7 +72,7 @@ fn act(words: &[&str]) -> Result<(), String> {
         }
         ["own", dir, name, max] => {
             let (registry, name) = open(dir, name, max)?;
-            let spec = SandboxSpec::new(Backend::Host);
+            let spec = SandboxSpec::new(Backend::HOST);
             let _sandbox = registry
                 .create(&spec, Some(name))
                 .map_err(|fault| fault.code.to_string())?;

@@ -88,7 +88,7 @@ impl World {
 
     /// The same without limits.
     pub(crate) fn unlimited(&self) -> SandboxSpec {
-        let mut spec = SandboxSpec::new(Backend::Native);
+        let mut spec = SandboxSpec::new(Backend::NATIVE);
         spec.jail.workspace = Some(self.workspace.clone());
         spec.jail.env = vec![("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())];
         spec
@@ -103,7 +103,7 @@ impl World {
     /// The guest as an ordinary process of this machine.
     pub(crate) fn local(&self) -> SandboxSpec {
         let mut spec = self.unlimited();
-        spec.backend = Backend::Host;
+        spec.backend = Backend::HOST;
         spec.cwd = Some(self.workspace.clone());
         spec
     }

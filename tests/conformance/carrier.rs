@@ -120,10 +120,7 @@ fn noise_before_the_answer_is_skipped_within_a_bound() {
         &path,
         "head -c 30000 /dev/urandom; echo GLOVEBOX-0 start; exec \"$@\"",
     );
-    let carrier = vec![path.clone().into_os_string()];
-    quiet.spec.backend = glovebox_sandbox::Backend::Command {
-        carrier: carrier.clone(),
-    };
+    quiet.lead_by([path.to_str().unwrap()]);
     create(&quiet).unwrap();
 
     script(&path, "yes; exec \"$@\"");
@@ -144,9 +141,7 @@ fn a_carrier_that_fails_is_quoted() {
     let mut failing = fixture(&["true"]);
     let path = failing.path("failing");
     script(&path, "echo 'box: no route to host' >&2; exit 255");
-    failing.spec.backend = glovebox_sandbox::Backend::Command {
-        carrier: vec![path.into_os_string()],
-    };
+    failing.lead_by([path.to_str().unwrap()]);
     let fault = refusal(&failing);
     assert!(
         fault.message.contains("no route to host") && fault.message.contains("255"),
@@ -161,9 +156,7 @@ fn a_silent_carrier_is_given_up_at_the_deadline() {
     // `sh` is appended, which `sleep` takes for a time and refuses; a shell function would not do.
     let path = silent.path("silent");
     script(&path, "exec sleep 600");
-    silent.spec.backend = glovebox_sandbox::Backend::Command {
-        carrier: vec![path.into_os_string()],
-    };
+    silent.lead_by([path.to_str().unwrap()]);
     let begin = Instant::now();
     let fault = refusal(&silent);
     assert!(fault.message.contains("not up in time"), "{fault}");
@@ -217,9 +210,7 @@ fn a_carrier_that_changes_bytes_is_noticed() {
     let path = fixture.path("changing");
     // The script passes, the guest does not: only bytes beyond ASCII are changed.
     script(&path, "LC_ALL=C exec tr '\\377' '\\376' | exec sh");
-    fixture.spec.backend = glovebox_sandbox::Backend::Command {
-        carrier: vec![path.into_os_string()],
-    };
+    fixture.lead_by([path.to_str().unwrap()]);
     fixture.spec.start_ms = 5000;
     let fault = refusal(&fixture);
     assert!(
@@ -293,8 +284,6 @@ fn directories_that_run_nothing_are_passed_over() {
             cache.display()
         ),
     );
-    fixture.spec.backend = glovebox_sandbox::Backend::Command {
-        carrier: vec![path.into_os_string()],
-    };
+    fixture.lead_by([path.to_str().unwrap()]);
     create(&fixture).unwrap();
 }

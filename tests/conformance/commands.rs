@@ -30,7 +30,7 @@ pub(crate) fn pings_and_tells_facts(fixture: &Fixture) {
     let facts = sandbox.facts().unwrap();
     assert!(!facts.kernel.is_empty());
     assert_eq!(facts.arch, std::env::consts::ARCH);
-    assert_eq!(sandbox.info().backend, fixture.spec.backend.as_str());
+    assert_eq!(sandbox.info().backend, fixture.spec.backend);
     sandbox.destroy().unwrap();
 }
 

@@ -2,7 +2,6 @@
 
 use crate::sshd::Sshd;
 use glovebox_sandbox::{Backend, Name, Registry, RegistryConfig, Sandbox, SandboxSpec, Supervisor};
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,7 +36,7 @@ impl Fixture {
         let mut spec = SandboxSpec::new(backend);
         spec.jail.env = environment(temp.path());
         let project = temp.path().join("project");
-        if spec.backend == Backend::Native {
+        if spec.backend == Backend::NATIVE {
             spec.jail.workspace = Some(project);
         } else {
             spec.cwd = Some(project);
@@ -53,18 +52,19 @@ impl Fixture {
 
     /// The `host` backend in a process of its own, this one being a client.
     pub(crate) fn supervised() -> Result<Self, String> {
-        let mut fixture = Self::with(Backend::Host, None)?;
+        let mut fixture = Self::with(Backend::HOST, None)?;
         fixture.is_supervised = true;
         Ok(fixture)
     }
 
     pub(crate) fn host() -> Result<Self, String> {
-        Self::with(Backend::Host, None)
+        Self::with(Backend::HOST, None)
     }
 
     pub(crate) fn command(carrier: &[&str]) -> Result<Self, String> {
-        let carrier = carrier.iter().map(OsString::from).collect();
-        Self::with(Backend::Command { carrier }, None)
+        let mut fixture = Self::with(Backend::COMMAND, None)?;
+        fixture.lead_by(carrier.iter().copied());
+        Ok(fixture)
     }
 
     pub(crate) fn command_sh() -> Result<Self, String> {
@@ -73,16 +73,20 @@ impl Fixture {
 
     pub(crate) fn command_ssh() -> Result<Self, String> {
         let server = Sshd::start()?;
-        Self::with(
-            Backend::Command {
-                carrier: server.carrier(),
-            },
-            Some(server),
-        )
+        let carrier = server.carrier();
+        let mut fixture = Self::with(Backend::COMMAND, Some(server))?;
+        fixture.lead_by(carrier);
+        Ok(fixture)
+    }
+
+    /// Takes another carrier.
+    pub(crate) fn lead_by(&mut self, carrier: impl IntoIterator<Item = impl Into<String>>) {
+        self.spec.backend = Backend::COMMAND;
+        self.spec.set_option("carrier", carrier);
     }
 
     pub(crate) fn native() -> Result<Self, String> {
-        let fixture = Self::with(Backend::Native, None)?;
+        let fixture = Self::with(Backend::NATIVE, None)?;
         match fixture.registry.create(&fixture.spec, None) {
             Ok(probe) => probe.destroy().map_err(|fault| fault.to_string())?,
             Err(fault) => return Err(format!("no native sandboxes here: {fault}")),

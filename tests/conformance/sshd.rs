@@ -1,6 +1,5 @@
 //! A real OpenSSH server on loopback, with keys and configuration of its own.
 
-use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -112,11 +111,11 @@ impl Sshd {
     }
 
     /// `ssh` with everything it needs to get in.
-    pub(crate) fn carrier(&self) -> Vec<OsString> {
+    pub(crate) fn carrier(&self) -> Vec<String> {
         let key = self.temp.path().join("user");
-        let mut words: Vec<OsString> = ["ssh", "-F", "/dev/null", "-o", "StrictHostKeyChecking=no"]
+        let mut words: Vec<String> = ["ssh", "-F", "/dev/null", "-o", "StrictHostKeyChecking=no"]
             .into_iter()
-            .map(OsString::from)
+            .map(str::to_owned)
             .collect();
         for option in [
             "UserKnownHostsFile=/dev/null",
@@ -128,11 +127,11 @@ impl Sshd {
         }
         words.extend([
             "-i".into(),
-            key.into_os_string(),
+            key.to_string_lossy().into_owned(),
             "-p".into(),
-            self.port.to_string().into(),
+            self.port.to_string(),
         ]);
-        words.push(format!("{}@127.0.0.1", self.user).into());
+        words.push(format!("{}@127.0.0.1", self.user));
         words
     }
 }

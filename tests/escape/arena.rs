@@ -61,7 +61,7 @@ impl Arena {
 
     /// The default sandbox over the project, without limits.
     pub(crate) fn spec(&self) -> SandboxSpec {
-        let mut spec = SandboxSpec::new(Backend::Native);
+        let mut spec = SandboxSpec::new(Backend::NATIVE);
         spec.jail.workspace = Some(self.home.project());
         spec.jail.env = vec![
             (

@@ -28,7 +28,7 @@ impl Ground {
     }
 
     pub(crate) fn spec(&self) -> SandboxSpec {
-        let mut spec = SandboxSpec::new(Backend::Native);
+        let mut spec = SandboxSpec::new(Backend::NATIVE);
         spec.jail.workspace = Some(self.project());
         spec.jail.env = vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
         spec

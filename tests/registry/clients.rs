@@ -149,7 +149,7 @@ fn status_kib(pid: u32, key: &str) -> u64 {
 }
 
 fn native() -> SandboxSpec {
-    let mut native = SandboxSpec::new(Backend::Native);
+    let mut native = SandboxSpec::new(Backend::NATIVE);
     native.jail.env = spec().jail.env;
     native
 }

@@ -98,7 +98,7 @@ fn name(text: &str) -> Name {
 }
 
 fn spec() -> SandboxSpec {
-    let mut spec = SandboxSpec::new(Backend::Host);
+    let mut spec = SandboxSpec::new(Backend::HOST);
     spec.jail.env = vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
     spec
 }
@@ -442,14 +442,8 @@ fn a_start_that_fails_says_why_and_leaves_nothing() {
     assert_eq!(fault.code, Code::LinkLost, "{fault}");
     let mut slow = spec();
     slow.start_ms = 300;
-    slow.backend = Backend::Command {
-        carrier: vec![
-            "sh".into(),
-            "-c".into(),
-            "exec sleep 600".into(),
-            "sh".into(),
-        ],
-    };
+    slow.backend = Backend::COMMAND;
+    slow.set_option("carrier", ["sh", "-c", "exec sleep 600", "sh"]);
     let begin = Instant::now();
     let fault = place
         .registry
@@ -502,7 +496,7 @@ fn limits_on_time_end_a_supervised_sandbox() {
 #[test]
 fn a_lost_native_sandbox_keeps_its_work_until_it_is_resumed_or_killed() {
     let place = Place::new();
-    let mut native = SandboxSpec::new(Backend::Native);
+    let mut native = SandboxSpec::new(Backend::NATIVE);
     native.jail.env = spec().jail.env;
     let (entry, _) = match place.registry.start(&native, &name("dev"), &supervisor()) {
         Ok(started) => started,

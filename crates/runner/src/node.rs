@@ -39,7 +39,7 @@ pub(crate) fn sandbox(
     policy: Option<&Policy>,
     limits: CallLimits,
 ) -> Result<Sandbox, Fault> {
-    let mut spec = SandboxSpec::new(Backend::Native);
+    let mut spec = SandboxSpec::new(Backend::NATIVE);
     let has_network = policy.is_some();
     spec.jail.net = if has_network { Net::Egress } else { Net::None };
     spec.egress = policy.cloned().unwrap_or_default();

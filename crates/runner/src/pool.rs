@@ -175,7 +175,7 @@ fn drop_idle(state: &mut PoolState, now: Instant) -> Vec<KeptSandbox> {
 
 /// What a sandbox for calls is like: no network, no workspace, nothing of the host's but a skeleton of directories.
 fn spec() -> SandboxSpec {
-    let mut spec = SandboxSpec::new(Backend::Native);
+    let mut spec = SandboxSpec::new(Backend::NATIVE);
     spec.jail.net = Net::None;
     spec.jail.proc = ProcMode::Pids;
     spec.jail.layers = Layers::Memory;

@@ -4,11 +4,11 @@ use glovebox_proto::{Code, Fault, Limit, Remedy};
 
 /// A limit that has ended a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LimitBreach {
+pub struct LimitBreach {
     /// A clause that follows "because".
-    pub(crate) reason: String,
+    pub reason: String,
     /// What to do about it, where something can be done.
-    pub(crate) remedy: Option<Remedy>,
+    pub remedy: Option<Remedy>,
 }
 
 impl LimitBreach {

@@ -30,7 +30,7 @@
 //! and prints nothing: all of that is passed in. Programs that use it must leave `SIGPIPE` ignored,
 //! as the Rust runtime does.
 
-mod backend;
+pub mod backend;
 mod breach;
 mod cache;
 mod checkpoint;
@@ -52,7 +52,6 @@ pub use glovebox_egress as egress;
 pub use glovebox_jail as jail;
 pub use glovebox_proto as proto;
 
-pub use backend::explain;
 pub use checkpoint::Checkpoint;
 pub use checkpoint::seed::SeedMaker;
 pub use checkpoint::workspace::WorkspaceLayers;
@@ -73,8 +72,14 @@ pub use registry::{
 };
 pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::amount::limit_in_words;
+pub use spec::backend::{
+    Backend, BackendOption, Capabilities, CredentialSource, DEFAULT_START_MS, Declaration, Files,
+    Place, StartCost, SubSandboxes, Walls,
+};
+pub use spec::credential::{Credential, CredentialError};
 pub use spec::name::{Name, NameError};
-pub use spec::{Backend, DEFAULT_START_MS, Parent, SandboxSpec};
+pub use spec::workspace_mode::WorkspaceMode;
+pub use spec::{Parent, SandboxSpec};
 pub use state::ancestors::check_ancestors;
 pub use state::status::{ParkedChanges, SandboxState};
 pub use supervisor::supervise;

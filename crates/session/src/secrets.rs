@@ -178,7 +178,7 @@ pub fn read(secrets: &mut [Secret], host: &Surroundings) -> Result<(), Error> {
     Ok(())
 }
 
-fn read_file(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn read_file(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
     // Made as large as it can become, so that no copy of a part is left behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize + 1));
     File::open(path)?

@@ -9,15 +9,17 @@ use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{
     CacheDir, Grant, Layers, LimitKind, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
-use glovebox_sandbox::{Backend, DEFAULT_START_MS, SandboxSpec};
+use glovebox_sandbox::{Backend, Credential, Files, SandboxSpec, WorkspaceMode};
 use glovebox_settings::units::Span;
-use glovebox_settings::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
+use glovebox_settings::{EnvArg, GrantArg};
 use glovebox_settings::{Origin, Settings, SourcedValue, Surroundings, net_word, texts};
 use glovebox_workspace::{
     HiddenPaths, HideRules, OutsideRepository, find_hidden, find_outside, find_repositories,
     normalize_path,
 };
 use serde_bytes::ByteBuf;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -61,7 +63,7 @@ pub fn resolve_spec(
     let mut jail = Spec {
         net: settings.net.value,
         proc: settings.proc.value,
-        is_nested: settings.nested.value && backend == Backend::Native,
+        is_nested: settings.nested.value && backend.capabilities().can_nest,
         layers: settings.layers.value,
         ids: settings.ids.value,
         limits,
@@ -74,8 +76,8 @@ pub fn resolve_spec(
     let mut cwd = None;
     let mut cache_project = None;
     let start_dir = host.start_dir(project);
-    match backend {
-        Backend::Native => {
+    match backend.capabilities().files {
+        Files::Layers => {
             match settings.workspace_mode() {
                 WorkspaceMode::Overlay => jail.workspace = Some(project.to_owned()),
                 WorkspaceMode::ReadOnly => {
@@ -174,11 +176,15 @@ pub fn resolve_spec(
                 .push(("GIT_CONFIG_SYSTEM".to_owned(), path.to_owned()));
             jail.replaced.extend(git.shown_at(Path::new(path)));
         }
-        Backend::Host => {
+        Files::InPlace => {
             cwd = Some(host::below(project, &start_dir));
             jail.env = host::host_environment(host);
         }
-        Backend::Command { .. } => jail.env = host::carrier_environment(host),
+        // A carrier is a program of this machine.
+        Files::Copied if backend.takes("carrier") => {
+            jail.env = host::carrier_environment(host);
+        }
+        Files::Copied => {}
     }
     let egress = egress(settings)?;
     let secrets = secrets::resolve(settings, host, &egress)?;
@@ -187,7 +193,9 @@ pub fn resolve_spec(
         jail,
         cwd,
         guest_dir: settings.guest_dir.value.clone(),
-        start_ms: settings.start_timeout.value.0.unwrap_or(DEFAULT_START_MS),
+        options: options(backend, settings),
+        credential: credential(backend, settings, host)?,
+        start_ms: start_ms(settings),
         cache_owner: settings
             .cache_owner
             .clone()
@@ -208,6 +216,15 @@ pub fn resolve_spec(
         hidden,
         notes,
     })
+}
+
+/// How long coming up may take: what was asked for, else what the backend usually needs.
+fn start_ms(settings: &Settings) -> u64 {
+    let usual = settings.backend.value.capabilities().start_ms;
+    match settings.start_timeout.origin {
+        Origin::Default => usual,
+        _ => settings.start_timeout.value.0.unwrap_or(usual),
+    }
 }
 
 fn shown(jail: &Spec) -> host::SandboxView<'_> {
@@ -244,8 +261,8 @@ pub fn resolve_supervised_spec(
         let pair = (text(var.name.into_vec())?, text(var.value.into_vec())?);
         resolved.spec.jail.env.push(pair);
     }
-    // Commands on the other side of a carrier have the environment of that machine.
-    if matches!(resolved.spec.backend, Backend::Command { .. }) && !settings.env.is_empty() {
+    // Commands on another machine have the environment of that machine.
+    if resolved.spec.backend.is_elsewhere() && !settings.env.is_empty() {
         return Err(Error::usage(
             "variables cannot be given to a sandbox that lives elsewhere as a whole",
             Remedy::advice([
@@ -406,11 +423,8 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
             ]),
         ));
     }
-    let words = &settings.carrier.value;
-    match kind {
-        BackendKind::Native => Ok(Backend::Native),
-        BackendKind::Host => Ok(Backend::Host),
-        BackendKind::Command if words.is_empty() => Err(Error::usage(
+    if kind.takes("carrier") && settings.carrier.value.is_empty() {
+        return Err(Error::usage(
             "the backend `command` needs a carrier: the command that leads to the other side",
             Remedy::advice([
                 "add one, such as ".into(),
@@ -418,17 +432,70 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
                 " or ".into(),
                 Setting::Carrier.of("docker exec -i NAME"),
             ]),
-        )),
-        BackendKind::Command => Ok(Backend::Command {
-            carrier: words.iter().map(Into::into).collect(),
-        }),
+        ));
     }
+    Ok(kind)
+}
+
+/// The settings that belong to the backend.
+fn options(backend: Backend, settings: &Settings) -> BTreeMap<String, Vec<String>> {
+    let mut options = BTreeMap::new();
+    if backend.takes("carrier") {
+        options.insert("carrier".to_owned(), settings.carrier.value.clone());
+    }
+    for option in backend.options() {
+        if let Some(words) = settings.backend_options.get(option.name) {
+            options.insert(option.name.to_owned(), words.value.clone());
+        }
+    }
+    options
+}
+
+/// The key or token of the backend's service, where the user has one.
+fn credential(
+    backend: Backend,
+    settings: &Settings,
+    host: &Surroundings,
+) -> Result<Option<Credential>, Error> {
+    let Some(source) = backend.credential() else {
+        return Ok(None);
+    };
+    let bad = |place: String, error: &dyn Display| {
+        Error::usage(
+            format!("{place} holds no key or token: {error}"),
+            "put the key or token alone in there",
+        )
+    };
+    for variable in source.variables {
+        if let Some(text) = host.var(variable) {
+            let place = || format!("the variable {variable}");
+            let text = text
+                .to_str()
+                .ok_or_else(|| bad(place(), &"it is not UTF-8"))?;
+            let credential = Credential::new(text).map_err(|error| bad(place(), &error))?;
+            return Ok(Some(credential));
+        }
+    }
+    let Some(path) = settings
+        .backend_options
+        .get(source.file_option)
+        .and_then(|found| found.value.first())
+    else {
+        return Ok(None);
+    };
+    let path = host.absolute(Path::new(path));
+    let place = || format!("the file {}", path.display());
+    let text = secrets::read_file(&path)
+        .map_err(|error| Error::io(format!("read {}", path.display()), &error))?;
+    let text = str::from_utf8(&text).map_err(|_| bad(place(), &"it is not UTF-8"))?;
+    let credential = Credential::new(text).map_err(|error| bad(place(), &error))?;
+    Ok(Some(credential))
 }
 
 /// Caches are kept as layers on disk, for a project, over the programs of this machine.
 fn check_cache(settings: &Settings) -> Result<(), Error> {
     let is_asked = settings.cache.value && matches!(settings.cache.origin, Origin::Flag(_));
-    if !is_asked || settings.backend.value != BackendKind::Native {
+    if !is_asked || !settings.backend.value.has_layers() {
         return Ok(());
     }
     let needs = if settings.layers.value != Layers::Disk {
@@ -457,40 +524,60 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
         Origin::Flag(name) => Some(*name),
         _ => None,
     };
-    let of_command = [&settings.carrier.origin, &settings.guest_dir.origin];
-    if settings.backend.value != BackendKind::Command
-        && let Some(name) = of_command.into_iter().find_map(flag)
-    {
-        return Some(name);
+    let backend = settings.backend.value;
+    let capabilities = backend.capabilities();
+    let of_others = [
+        ("carrier", &settings.carrier.origin),
+        ("guest_dir", &settings.guest_dir.origin),
+    ];
+    let foreign = of_others
+        .into_iter()
+        .filter(|(setting, _)| !backend.takes(setting))
+        .find_map(|(_, origin)| flag(origin));
+    if foreign.is_some() {
+        return foreign;
     }
-    if settings.backend.value == BackendKind::Native {
+    let foreign = settings
+        .backend_options
+        .iter()
+        .filter(|(name, _)| !backend.options().iter().any(|option| option.name == **name))
+        .find_map(|(_, words)| flag(&words.origin));
+    if foreign.is_some() {
+        return foreign;
+    }
+    if backend.is_walled_here() {
         return None;
     }
-    let is_impossible = match settings.workspace_mode() {
-        WorkspaceMode::None => false,
-        WorkspaceMode::Live => settings.backend.value != BackendKind::Host,
-        WorkspaceMode::Copy => settings.backend.value != BackendKind::Command,
-        WorkspaceMode::Overlay | WorkspaceMode::ReadOnly => true,
-    };
+    let is_impossible = !capabilities
+        .workspace_modes
+        .contains(&settings.workspace_mode());
     if is_impossible && let Some(name) = flag(&settings.workspace.origin) {
         return Some(name);
     }
-    [
-        &settings.rootfs.origin,
-        &settings.net.origin,
-        &settings.layers.origin,
-        &settings.ids.origin,
-        &settings.proc.origin,
-        &settings.nested.origin,
-        &settings.toolchains.origin,
-        &settings.cache.origin,
-    ]
-    .into_iter()
-    .chain(settings.allow.iter().map(|word| &word.origin))
-    .chain(settings.deny.iter().map(|word| &word.origin))
-    .chain(settings.secrets.iter().map(|secret| &secret.origin))
-    .chain(settings.grants.iter().map(|grant| &grant.origin))
-    .find_map(flag)
+    let one = [
+        ("rootfs", &settings.rootfs.origin),
+        ("net", &settings.net.origin),
+        ("layers", &settings.layers.origin),
+        ("ids", &settings.ids.origin),
+        ("proc", &settings.proc.origin),
+        ("nested", &settings.nested.origin),
+        ("toolchains", &settings.toolchains.origin),
+        ("cache", &settings.cache.origin),
+    ];
+    let allow = settings.allow.iter().map(|word| ("allow", &word.origin));
+    let deny = settings.deny.iter().map(|word| ("deny", &word.origin));
+    let secrets = settings.secrets.iter().map(|one| ("secrets", &one.origin));
+    let grants = settings
+        .grants
+        .iter()
+        .map(|grant| ("grants", &grant.origin));
+    one.into_iter()
+        .chain(allow)
+        .chain(deny)
+        .chain(secrets)
+        .chain(grants)
+        .filter(|(setting, _)| !backend.takes(setting))
+        .find_map(|(_, origin)| flag(origin))
 }
 
 /// What may be reached, where the network goes by that.
@@ -632,12 +719,12 @@ mod tests {
             resolve_supervised_spec(&settings(flags), &host, dir.path(), None)
         };
         let carrier = Some("ssh box".parse().unwrap());
-        let error = resolve(&flags(BackendKind::Command, carrier)).unwrap_err();
+        let error = resolve(&flags(Backend::COMMAND, carrier)).unwrap_err();
         assert_eq!(
             error.message(),
             "variables cannot be given to a sandbox that lives elsewhere as a whole"
         );
-        let here = resolve(&flags(BackendKind::Host, None)).unwrap();
+        let here = resolve(&flags(Backend::HOST, None)).unwrap();
         assert!(
             here.spec
                 .jail
@@ -649,7 +736,7 @@ mod tests {
     #[test]
     fn walls_asked_of_a_backend_without_any_are_an_error() {
         let host = || SandboxFlags {
-            backend: Some(BackendKind::Host),
+            backend: Some(Backend::HOST),
             ..SandboxFlags::default()
         };
         assert!(backend(&settings(&host())).is_ok());

@@ -2,21 +2,24 @@
 //! variables.
 
 use crate::units::{Count, Span};
-use crate::{BackendKind, Carrier, Dollars, EnvArg, GrantArg, WorkspaceMode};
+use crate::{Carrier, Dollars, EnvArg, GrantArg};
 use glovebox_agent::Price;
 use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_sandbox::{Backend, WorkspaceMode};
 use std::path::PathBuf;
 
 /// What is said about a sandbox. What is absent is left to the other places.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxFlags {
     /// What stands behind the sandbox.
-    pub backend: Option<BackendKind>,
+    pub backend: Option<Backend>,
     /// The carrier command.
     pub carrier: Option<Carrier>,
     /// Where the guest is kept on the other side of a carrier.
     pub guest_dir: Option<PathBuf>,
+    /// Words for settings of single backends, by the name of the option.
+    pub backend_options: Vec<(&'static str, Vec<String>)>,
     /// What `/` shows inside.
     pub rootfs: Option<RootFs>,
     /// Network reach.

@@ -55,17 +55,17 @@ pub use sources::SourceDir;
 pub use surroundings::Surroundings;
 pub use sync::{Sync, texts};
 pub use values::{
-    BackendKind, Carrier, EnvArg, GrantArg, WorkspaceMode, ids_word, layers_word, net_word, one_of,
-    parse_backend, parse_guest_dir, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern,
-    parse_proc, parse_reach, parse_rootfs, parse_start_timeout, parse_workspace, proc_word,
-    split_words,
+    Carrier, EnvArg, GrantArg, ids_word, layers_word, net_word, one_of, parse_backend,
+    parse_guest_dir, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
+    parse_reach, parse_rootfs, parse_start_timeout, parse_workspace, proc_word, split_words,
 };
 pub use workflow::{Phase, Workflow};
 
 use crate::units::{Count, Span};
-use glovebox_sandbox::DEFAULT_START_MS;
 use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_sandbox::{Backend, DEFAULT_START_MS, WorkspaceMode};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -124,11 +124,13 @@ impl<T> SourcedValue<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// What stands behind the sandbox.
-    pub backend: SourcedValue<BackendKind>,
+    pub backend: SourcedValue<Backend>,
     /// Words of the carrier command; empty for none.
     pub carrier: SourcedValue<Vec<String>>,
     /// Where the guest is kept on the other side of a carrier; `None` for a place that it finds there.
     pub guest_dir: SourcedValue<Option<PathBuf>>,
+    /// Settings of single backends: words by the name of the option.
+    pub backend_options: BTreeMap<&'static str, SourcedValue<Vec<String>>>,
     /// What `/` shows inside.
     pub rootfs: SourcedValue<RootFs>,
     /// Network reach.
@@ -192,9 +194,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            backend: SourcedValue::default(BackendKind::Native),
+            backend: SourcedValue::default(Backend::NATIVE),
             carrier: SourcedValue::default(Vec::new()),
             guest_dir: SourcedValue::default(None),
+            backend_options: BTreeMap::new(),
             rootfs: SourcedValue::default(RootFs::Host),
             net: SourcedValue::default(Net::None),
             allow: Vec::new(),
@@ -291,6 +294,16 @@ impl Settings {
                 .as_ref(),
             "carrier",
         );
+        for (name, words) in &flags.backend_options {
+            let known = Backend::all_options();
+            if let Some(option) = known.iter().find(|option| option.name == *name) {
+                let value = SourcedValue {
+                    value: words.clone(),
+                    origin: Origin::Flag(option.flag),
+                };
+                self.backend_options.insert(option.name, value);
+            }
+        }
         add(&mut self.allow, &flags.allow, "allow");
         add(&mut self.deny, &flags.deny, "deny");
         add(&mut self.secrets, &flags.secrets, "secret");
@@ -308,19 +321,18 @@ impl Settings {
 
     /// How the sandbox gets at the project, all settings together.
     pub fn workspace_mode(&self) -> WorkspaceMode {
-        match (self.workspace.value, self.backend.value) {
-            (Some(mode), _) => mode,
-            _ if !self.sync.enabled.value => WorkspaceMode::None,
-            (None, BackendKind::Native) => WorkspaceMode::Overlay,
-            (None, BackendKind::Host) => WorkspaceMode::Live,
-            (None, BackendKind::Command) => WorkspaceMode::None,
+        let modes = self.backend.value.capabilities().workspace_modes;
+        match self.workspace.value {
+            Some(mode) => mode,
+            None if !self.sync.enabled.value => WorkspaceMode::None,
+            None => modes.first().copied().unwrap_or(WorkspaceMode::None),
         }
     }
 
     /// Whether the sandbox's files stay on this machine when it stops
     /// ([`glovebox_sandbox::SandboxSpec::has_layers_on_disk`], before there is a spec).
     pub fn has_layers_on_disk(&self) -> bool {
-        self.backend.value == BackendKind::Native && self.layers.value == Layers::Disk
+        self.backend.value.has_layers() && self.layers.value == Layers::Disk
     }
 
     /// Whether what the sandbox writes to its workspace can be collected.

@@ -12,7 +12,7 @@ use super::project_rule::ProjectRule;
 use super::raw::RawValue;
 use super::{Origin, Settings};
 use crate::SettingsError;
-use crate::values::{BackendKind, EnvArg};
+use crate::values::EnvArg;
 use glovebox_proto::{Remedy, Setting};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -114,7 +114,7 @@ impl Demand {
 impl Settings {
     /// Whether commands run outside a native sandbox.
     pub fn is_outside_native(&self) -> bool {
-        self.backend.value != BackendKind::Native
+        !self.backend.value.is_walled_here()
     }
 
     /// Refuses while the project's file asks for what nobody has agreed to.

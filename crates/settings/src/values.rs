@@ -3,61 +3,12 @@
 use crate::units::Span;
 use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_sandbox::{Backend, WorkspaceMode};
 use glovebox_workspace::Filter;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// What stands behind a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BackendKind {
-    /// Linux namespaces on this machine.
-    Native,
-    /// No isolation: an ordinary process.
-    Host,
-    /// Wherever the command given with `--carrier` leads.
-    Command,
-}
-
-impl BackendKind {
-    /// The word used in flags, configuration and reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Host => "host",
-            Self::Command => "command",
-        }
-    }
-}
-
-/// How a sandbox gets at the project.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkspaceMode {
-    /// It reads the project and writes to a layer of its own.
-    Overlay,
-    /// It reads the project and can write nothing there.
-    ReadOnly,
-    /// It has a copy.
-    Copy,
-    /// It writes to the project itself.
-    Live,
-    /// It has nothing.
-    None,
-}
-
-impl WorkspaceMode {
-    /// The word used in flags and configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Overlay => "overlay",
-            Self::ReadOnly => "read-only",
-            Self::Copy => "copy",
-            Self::Live => "live",
-            Self::None => "none",
-        }
-    }
-}
 
 /// Words of a carrier command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,16 +134,12 @@ impl std::fmt::Display for GrantArg {
 }
 
 /// Parses the word of a backend.
-pub fn parse_backend(text: &str) -> Result<BackendKind, String> {
-    word(
-        text,
-        "a backend",
-        &[
-            ("native", BackendKind::Native),
-            ("host", BackendKind::Host),
-            ("command", BackendKind::Command),
-        ],
-    )
+pub fn parse_backend(text: &str) -> Result<Backend, String> {
+    let words: Vec<_> = Backend::all()
+        .iter()
+        .map(|backend| (backend.as_str(), *backend))
+        .collect();
+    word(text, "a backend", &words)
 }
 
 /// Parses `host`, `host-all` or `dir:PATH`.

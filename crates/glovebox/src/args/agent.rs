@@ -3,8 +3,9 @@
 use super::{Apply, SandboxArgs};
 use clap::{Args, Subcommand, ValueHint};
 use glovebox_agent::{ModelName, Price};
+use glovebox_sandbox::Backend;
 use glovebox_settings::units::{Count, Span};
-use glovebox_settings::{AgentFlags, BackendKind, Dollars, parse_backend};
+use glovebox_settings::{AgentFlags, Dollars, parse_backend};
 use std::path::PathBuf;
 
 /// Give an agent a task
@@ -39,7 +40,7 @@ pub(crate) struct AgentArgs {
         default_missing_value = "native",
         conflicts_with_all = ["local", "backend"]
     )]
-    pub in_sandbox: Option<BackendKind>,
+    pub in_sandbox: Option<Backend>,
     /// Let the tools work on your files; you are asked before each change
     #[arg(long, conflicts_with_all = ["backend", "keep", "apply", "no_sync"])]
     pub local: bool,

@@ -5,6 +5,7 @@
 //! reads a file, a variable or the terminal.
 
 mod agent;
+mod backend_options;
 mod bundle;
 mod checkpoint;
 mod command;

@@ -1,26 +1,40 @@
 //! Flags that describe a sandbox, shared by all commands that start one.
 
+use super::backend_options::BackendOptionArgs;
 use super::limits::LimitArgs;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_sandbox::{Backend, WorkspaceMode};
 use glovebox_settings::units::Span;
 use glovebox_settings::{
-    BackendKind, Carrier, EnvArg, GrantArg, SandboxFlags, WorkspaceMode, parse_backend,
-    parse_guest_dir, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
-    parse_reach, parse_rootfs, parse_start_timeout, parse_workspace,
+    Carrier, EnvArg, GrantArg, SandboxFlags, parse_backend, parse_guest_dir, parse_ids,
+    parse_layers, parse_limit, parse_net, parse_pattern, parse_proc, parse_reach, parse_rootfs,
+    parse_start_timeout, parse_workspace,
 };
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// Help of `--backend`, with the backends of this program.
+fn backend_help() -> String {
+    let words: Vec<String> = Backend::all()
+        .iter()
+        .map(|backend| format!("{} ({})", backend.as_str(), backend.about()))
+        .collect();
+    format!(
+        "What stands behind the sandbox: {} [default: {}]",
+        words.join(", "),
+        Backend::NATIVE
+    )
+}
 
 /// Flags that describe a sandbox. Absent flags leave the value to the configuration.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(crate) struct SandboxArgs {
-    /// What stands behind the sandbox: native, host (no isolation) or command [default: native]
-    #[arg(long, value_name = "BACKEND", value_parser = parse_backend)]
-    pub backend: Option<BackendKind>,
+    #[arg(long, value_name = "BACKEND", value_parser = parse_backend, help = backend_help())]
+    pub backend: Option<Backend>,
     /// With `--backend command`: the command whose stdin and stdout lead to the other side, such as
     /// `ssh box`
     #[arg(long, value_name = "COMMAND", value_parser = Carrier::from_str)]
@@ -32,6 +46,8 @@ pub(crate) struct SandboxArgs {
     /// run or has no room
     #[arg(long, value_name = "DIR", value_parser = parse_guest_dir)]
     pub guest_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub backend_options: BackendOptionArgs,
     /// What / shows inside: host (programs only), host-all (weaker) or dir:PATH [default: host]
     #[arg(long, value_name = "ROOTFS", value_parser = parse_rootfs)]
     pub rootfs: Option<RootFs>,
@@ -103,6 +119,7 @@ impl SandboxArgs {
             carrier,
             start_timeout,
             guest_dir,
+            backend_options,
             rootfs,
             net,
             allow,
@@ -128,6 +145,7 @@ impl SandboxArgs {
             carrier,
             start_timeout,
             guest_dir,
+            backend_options: backend_options.given().to_vec(),
             rootfs,
             net,
             allow,

@@ -11,12 +11,11 @@ use crate::exit::CommandResult;
 use crate::render;
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
 use glovebox_sandbox::jail::spec::LimitKind;
-use glovebox_sandbox::{Registry, SandboxState};
+use glovebox_sandbox::{Backend, Registry, SandboxState};
 use std::fmt::Write as _;
 
 /// Words that flags take, where their parsers are functions that cannot list them.
 const FLAG_WORDS: &[(&str, &[&str])] = &[
-    ("backend", &["native", "host", "command"]),
     ("rootfs", &["host", "host-all", "dir:"]),
     ("net", &["none", "egress", "host"]),
     (
@@ -263,6 +262,12 @@ fn values(
         .get_value_names()
         .and_then(|names| names.first())
         .map_or("", |name| name.as_str());
+    if kind == "BACKEND" {
+        let words = Backend::all()
+            .iter()
+            .map(|backend| (backend.as_str().to_owned(), backend.about().to_owned()));
+        return (ShellPart::Nothing, words.collect());
+    }
     let kind = match (command.get_name(), kind, long) {
         // A new name cannot be completed; one that is stopped can be started again.
         ("start" | "rename", "NAME", "") => "STOPPED",

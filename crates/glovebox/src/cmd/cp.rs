@@ -12,7 +12,7 @@ use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use crate::sync::{self, ChangesRequest, copied};
 use glovebox_proto::{Code, Exec, Fault, FileKind, Request};
 use glovebox_sandbox::jail::spec::WORKSPACE;
-use glovebox_sandbox::{Backend, Name, Sandbox};
+use glovebox_sandbox::{Name, Sandbox};
 use glovebox_session::sync::single_file::{self, PERMISSIONS, path_bytes};
 use glovebox_settings::units::human_bytes;
 use glovebox_workspace::copy::{self, PushOptions, PushRecords, SandboxRoot};
@@ -175,7 +175,7 @@ fn inside(sandbox: &Sandbox, typed: &Path) -> Result<PathBuf, CommandError> {
     }
     let start = match copied::start_dir(sandbox) {
         Some(dir) => PathBuf::from(OsString::from_vec(dir.into_vec())),
-        None if sandbox.info().backend == Backend::Native.as_str() => PathBuf::from(WORKSPACE),
+        None if sandbox.info().backend.has_layers() => PathBuf::from(WORKSPACE),
         None => PathBuf::new(),
     };
     // Joining leaves absolute paths as they are; collecting drops `.` and double slashes.

@@ -6,7 +6,7 @@
 use crate::render::{Messages, in_flags, plural, say};
 use glovebox_proto::{Denial, ExitReport};
 use glovebox_sandbox::jail::spec::{Limits, Net};
-use glovebox_sandbox::{Backend, Sandbox, SandboxSpec};
+use glovebox_sandbox::{Sandbox, SandboxSpec};
 use glovebox_settings::units::{Count, Size, Span};
 use serde_json::{Value, json};
 use std::fmt;
@@ -81,7 +81,7 @@ fn walls(
     if report.timed_out {
         let span = timeout_ms.map_or_else(String::new, |ms| format!(" after {}", Span(Some(ms))));
         let has_no_network =
-            spec.is_some_and(|spec| spec.backend == Backend::Native && spec.jail.net == Net::None);
+            spec.is_some_and(|spec| spec.backend.is_walled_here() && spec.jail.net == Net::None);
         let (set, remedy) = if has_no_network {
             (
                 ", the limit set with --timeout",
@@ -161,13 +161,14 @@ fn file_size(limits: Option<&Limits>) -> (String, String) {
 mod tests {
     use super::*;
     use glovebox_proto::{Exit, JobId};
+    use glovebox_sandbox::Backend;
 
     fn report(exit: Exit) -> ExitReport {
         ExitReport::new(JobId(1), exit)
     }
 
     fn spec(file_bytes: Option<u64>, disk_bytes: Option<u64>) -> SandboxSpec {
-        let mut spec = SandboxSpec::new(Backend::Native);
+        let mut spec = SandboxSpec::new(Backend::NATIVE);
         spec.jail.limits = Limits {
             file_bytes,
             disk_bytes,

@@ -4,8 +4,8 @@
 //! was said before. What was said is a file of lines in the state directory; when that cannot be read or
 //! written the line is said again.
 
-use glovebox_sandbox::Report;
 use glovebox_sandbox::jail::spec::{LimitKind, LimitState};
+use glovebox_sandbox::{Backend, Report};
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -19,7 +19,7 @@ const MAX_SAID_BYTES: u64 = 64 << 10;
 /// The line for this report. `None` when the kernel holds everything that it holds anywhere: layers on
 /// disk are watched on every machine.
 pub(super) fn line(report: &Report) -> Option<String> {
-    if report.backend != "native" {
+    if !Backend::named(&report.backend).is_some_and(Backend::is_walled_here) {
         return None;
     }
     let weak: Vec<_> = report

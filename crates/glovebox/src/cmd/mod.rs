@@ -64,7 +64,7 @@ use crate::exit::{CommandError, TIMED_OUT};
 use crate::render::Messages;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
-use glovebox_sandbox::{Backend, CacheKeeping, Name, Registry, RegistryConfig, Report};
+use glovebox_sandbox::{CacheKeeping, Name, Place, Registry, RegistryConfig, Report, Walls};
 use glovebox_session::Note;
 use glovebox_session::ResolvedSpec;
 use glovebox_session::host;
@@ -235,14 +235,15 @@ impl Cx {
                 "--nested lets commands make namespaces: they reach much more of the kernel, and Landlock is not on them",
             );
         }
-        match wanted.spec.backend {
-            Backend::Host => self.talk.warning(
+        let capabilities = wanted.spec.backend.capabilities();
+        match (capabilities.walls, capabilities.place) {
+            (Walls::None, Place::Here) => self.talk.warning(
                 "the backend `host` has no walls: the command runs as you, on your files, with your network",
             ),
-            Backend::Native if wanted.spec.jail.net == Net::Host => self.talk.warning(
+            (Walls::Ours, _) if wanted.spec.jail.net == Net::Host => self.talk.warning(
                 "--net host opens your network to the command: this machine's services and everything you can reach",
             ),
-            Backend::Native | Backend::Command { .. } => {}
+            _ => {}
         }
     }
 

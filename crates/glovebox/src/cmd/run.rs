@@ -16,7 +16,6 @@ use glovebox_sandbox::{Name, Registry, Report, Sandbox, Supervisor};
 use glovebox_session::host::below;
 use glovebox_session::spec::{self, ResolvedSpec};
 use glovebox_session::work;
-use glovebox_settings::BackendKind;
 use glovebox_settings::Settings;
 use serde_bytes::ByteBuf;
 use std::ffi::OsStr;
@@ -64,7 +63,7 @@ pub(super) fn run_command(
         wanted
     };
     if args.explain {
-        render::print(glovebox_sandbox::explain(spec)?)?;
+        render::print(glovebox_sandbox::backend::explain(spec)?)?;
         return Ok(0);
     }
     let mut exec = Exec {
@@ -154,7 +153,7 @@ pub(super) fn run_command(
             is_shown: cx.talk.is_watched(),
             kept_as: keep.as_ref().map(Name::as_str),
             is_still: keep.is_none(),
-            can_stay: settings.backend.value == BackendKind::Native,
+            can_stay: settings.backend.value.has_layers(),
             takes_ignored: args.ignored,
             is_success: code == 0,
         };

@@ -6,8 +6,8 @@ use crate::exit::CommandResult;
 use crate::render;
 use crate::streams::Signals;
 use glovebox_sandbox::StartOutcome;
+use glovebox_sandbox::WorkspaceMode;
 use glovebox_session::work::{self, WorkContext};
-use glovebox_settings::WorkspaceMode;
 use serde_json::json;
 use std::sync::Arc;
 

@@ -21,17 +21,42 @@ const SCRIPT: &str = include_str!("bootstrap.sh");
 /// Most bytes of noise before an answer.
 const MAX_NOISE_BYTES: usize = 64 << 10;
 
+/// What is wanted of a guest on the other side.
+#[derive(Debug, Clone, Copy)]
+pub struct GuestPlace<'a> {
+    /// Directory in which it works; `None` for that of the login.
+    pub cwd: Option<&'a Path>,
+    /// Directory in which its program is kept; `None` for one that is found there.
+    pub guest_dir: Option<&'a Path>,
+    /// Words of its command line: letters, digits, `-`, `/` and spaces.
+    pub command: &'a str,
+}
+
+/// Brings the guest up behind the shell that reads from `writer` and writes to `reader`. Returns the guest's first
+/// bytes.
+///
+/// # Errors
+/// `carrier-failed` with the reason, or `cwd-not-found`.
+pub fn bring_guest(
+    reader: &OwnedFd,
+    writer: &OwnedFd,
+    place: GuestPlace<'_>,
+    deadline: Instant,
+) -> Result<Vec<u8>, Fault> {
+    Bootstrap::new(reader, writer, deadline).run(place)
+}
+
 /// The conversation with one shell.
 #[derive(Debug)]
-pub(super) struct Bootstrap<'a> {
-    pub(super) socket: (&'a OwnedFd, &'a OwnedFd),
-    pub(super) deadline: Instant,
+struct Bootstrap<'a> {
+    socket: (&'a OwnedFd, &'a OwnedFd),
+    deadline: Instant,
     /// What has been read and not been understood yet.
     unread: Vec<u8>,
 }
 
 impl<'a> Bootstrap<'a> {
-    pub(super) fn new(reader: &'a OwnedFd, writer: &'a OwnedFd, deadline: Instant) -> Self {
+    fn new(reader: &'a OwnedFd, writer: &'a OwnedFd, deadline: Instant) -> Self {
         Self {
             socket: (reader, writer),
             deadline,
@@ -39,17 +64,12 @@ impl<'a> Bootstrap<'a> {
         }
     }
 
-    /// Brings the guest up; it works in `cwd` and is kept in `guest_dir`, if those are given. Returns its first bytes.
-    pub(super) fn run(
-        mut self,
-        cwd: Option<&Path>,
-        guest_dir: Option<&Path>,
-    ) -> Result<Vec<u8>, Fault> {
+    fn run(mut self, place: GuestPlace<'_>) -> Result<Vec<u8>, Fault> {
         set_nonblocking(self.socket.0)?;
         set_nonblocking(self.socket.1)?;
         let nonce = random_hex();
         let marker = format!("\nGLOVEBOX-{nonce} ");
-        self.write(&script(&nonce, cwd, guest_dir))?;
+        self.write(&script(&nonce, place))?;
         let mut was_sent = false;
         loop {
             let answer = self.answer(marker.as_bytes())?;
@@ -59,7 +79,7 @@ impl<'a> Bootstrap<'a> {
                     self.write(&GUEST.unpack()?)?;
                 }
                 ("start", _) => return Ok(self.unread),
-                ("fail", why) => return Err(explain(why, cwd, guest_dir)),
+                ("fail", why) => return Err(explain(why, place.cwd, place.guest_dir)),
                 _ => return Err(failed(format!("the shell answered `{answer}` out of turn"))),
             }
         }
@@ -161,14 +181,14 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// The whole text for the shell: one function definition and one call, on whose end the shell
 /// exits. Comments are left out.
-fn script(nonce: &str, cwd: Option<&Path>, guest_dir: Option<&Path>) -> Vec<u8> {
+fn script(nonce: &str, place: GuestPlace<'_>) -> Vec<u8> {
     let mut text = Vec::with_capacity(SCRIPT.len() + 512);
     text.extend_from_slice(b"{ ");
     let size = GUEST.len().to_string();
     let bytes_of = |path: Option<&Path>| {
         path.map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec())
     };
-    let (cwd, guest_dir) = (bytes_of(cwd), bytes_of(guest_dir));
+    let (cwd, guest_dir) = (bytes_of(place.cwd), bytes_of(place.guest_dir));
     let arch = std::env::consts::ARCH.as_bytes();
     for (name, value) in [
         ("n", nonce.as_bytes()),
@@ -177,6 +197,7 @@ fn script(nonce: &str, cwd: Option<&Path>, guest_dir: Option<&Path>) -> Vec<u8> 
         ("a", arch),
         ("d", &cwd),
         ("k", &guest_dir),
+        ("s", place.command.as_bytes()),
     ] {
         text.extend_from_slice(name.as_bytes());
         text.push(b'=');
@@ -195,7 +216,7 @@ fn script(nonce: &str, cwd: Option<&Path>, guest_dir: Option<&Path>) -> Vec<u8> 
 }
 
 /// One word for a POSIX shell: between single quotes every byte means itself but the quote.
-fn quote(word: &[u8]) -> Vec<u8> {
+pub fn quote(word: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'\''];
     for byte in word {
         match byte {
@@ -278,7 +299,14 @@ mod tests {
 
     #[test]
     fn the_script_has_no_comment_and_parses() {
-        let text = script("0", None, None);
+        let text = script(
+            "0",
+            GuestPlace {
+                cwd: None,
+                guest_dir: None,
+                command: "serve",
+            },
+        );
         let output = Command::new("sh")
             .arg("-n")
             .arg("-c")

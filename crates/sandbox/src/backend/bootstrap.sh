@@ -3,7 +3,7 @@
 # Sent as one compound command, so that a shell that reads ahead has read all of it and nothing
 # else: the next bytes are sent only after an answer. In front of it the sender sets
 #   n (nonce), h (SHA-256 of the guest), z (its size), a (its architecture), d (directory or empty),
-#   k (where the guest is kept, or empty).
+#   k (where the guest is kept, or empty), s (words of the guest's command line, of letters that need no quotes).
 # Answers are lines `GLOVEBOX-<nonce> word detail`: fail | need | start.
 # After `need` exactly z bytes follow; after `start` the guest speaks.
 say() { printf '\nGLOVEBOX-%s %s\n' "$n" "$*"; }
@@ -78,4 +78,4 @@ if [ -z "$keep" ] && exec 3<"$g" && [ -x /proc/self/fd/3 ]; then
   g=/proc/self/fd/3
 fi
 say start
-exec "$g" serve
+exec "$g" $s

@@ -2,27 +2,66 @@
 //! (`ssh box`, `docker exec -i c`, `sh`). It shows that a backend is only a carrier: nothing but a
 //! byte stream is needed. What isolates the other side is not known here, and the report says so.
 
-use super::bootstrap::Bootstrap;
-use super::{CreateCx, GuestStream, host, unheld_limits};
-use crate::Report;
+use super::bootstrap::{GuestPlace, bring_guest};
+use super::{Begun, CreateCx, Driver, GuestStream, host, unheld_limits};
 use crate::report::Identity;
+use crate::{Backend, Report, SandboxSpec};
 use glovebox_jail::spec::LimitState;
 use glovebox_proto::{Code, Fault};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
 /// Names under which POSIX shells go.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "yash"];
 
+/// The backend.
+#[derive(Debug)]
+pub(super) struct CommandDriver;
+
+/// Option with the words of the carrier.
+const CARRIER: &str = "carrier";
+
+impl Driver for CommandDriver {
+    fn backend(&self) -> Backend {
+        Backend::COMMAND
+    }
+
+    fn check(&self, spec: &SandboxSpec) -> Result<(), Fault> {
+        if spec.option(CARRIER).first().is_none_or(String::is_empty) {
+            return Err(no_carrier());
+        }
+        Ok(())
+    }
+
+    fn explain(&self, spec: &SandboxSpec) -> Result<String, Fault> {
+        Ok(format!(
+            "the guest at the other end of `{}`; that machine decides what isolates it\n",
+            spec.option(CARRIER).join(" ").escape_debug()
+        ))
+    }
+
+    fn summary(&self, spec: &SandboxSpec) -> Vec<String> {
+        vec![format!("via {}", spec.option(CARRIER).join(" "))]
+    }
+
+    fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
+        create(cx)
+    }
+}
+
+fn no_carrier() -> Fault {
+    Fault::failed(
+        Code::InvalidArgument,
+        "the carrier command is empty; give one such as `ssh box`",
+    )
+}
+
 /// Runs the carrier and brings the guest up behind it.
-pub(super) fn create(cx: &CreateCx<'_>, carrier: &[OsString]) -> Result<GuestStream, Fault> {
-    let argv = argv(carrier);
+fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
+    let argv = argv(cx.spec.option(CARRIER));
     let Some((program, args)) = argv.split_first() else {
-        return Err(Fault::failed(
-            Code::InvalidArgument,
-            "the carrier command is empty",
-        ));
+        return Err(no_carrier());
     };
     let mut command = Command::new(program);
     command.args(args);
@@ -36,22 +75,23 @@ pub(super) fn create(cx: &CreateCx<'_>, carrier: &[OsString]) -> Result<GuestStr
         mode: "login of the carrier".to_owned(),
         ..Identity::default()
     };
-    let shown: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
+    let shown = argv.join(" ");
     report.wall(
         "other side",
         LimitState::Absent,
-        format!(
-            "glovebox adds no wall to what `{}` leads to",
-            shown.join(" ")
-        ),
+        format!("glovebox adds no wall to what `{shown}` leads to"),
     );
     report
         .degraded
         .push("whatever isolates the other side is not known here".to_owned());
 
     let mut carried = host::spawn(command, cx, report, "carrier")?;
-    let bootstrap = Bootstrap::new(&carried.reader, &carried.writer, cx.deadline);
-    match bootstrap.run(cx.spec.cwd.as_deref(), cx.spec.guest_dir.as_deref()) {
+    let place = GuestPlace {
+        cwd: cx.spec.cwd.as_deref(),
+        guest_dir: cx.spec.guest_dir.as_deref(),
+        command: "serve",
+    };
+    match bring_guest(&carried.reader, &carried.writer, place, cx.deadline) {
         Ok(early) => {
             carried.early = early;
             Ok(carried)
@@ -60,21 +100,21 @@ pub(super) fn create(cx: &CreateCx<'_>, carrier: &[OsString]) -> Result<GuestStr
             let exit_reason = carried.owner.exit_reason();
             // The sandbox was never handed out; whether its end succeeds changes nothing.
             let _ = carried.owner.kill();
-            Err(name_carrier(fault, &shown.join(" "), exit_reason))
+            Err(name_carrier(fault, &shown, exit_reason))
         }
     }
 }
 
 /// The carrier as given if its last word is a shell, else with `sh` appended: what runs a given
 /// command then runs a shell.
-fn argv(carrier: &[OsString]) -> Vec<OsString> {
-    let is_shell = |word: &OsString| {
+fn argv(carrier: &[String]) -> Vec<String> {
+    let is_shell = |word: &String| {
         let name = Path::new(word).file_name().unwrap_or(OsStr::new(""));
         SHELLS.iter().any(|shell| name == *shell)
     };
     let mut argv = carrier.to_vec();
     if !argv.last().is_some_and(is_shell) {
-        argv.push("sh".into());
+        argv.push("sh".to_owned());
     }
     argv
 }
@@ -91,16 +131,11 @@ fn name_carrier(mut fault: Fault, carrier: &str, exit_reason: Option<String>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_shell_is_appended_unless_there_is_one() {
         let argv = |words: &[&str]| -> Vec<_> {
-            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             super::argv(&words)
-                .into_iter()
-                .map(|word| word.into_string().unwrap())
-                .collect()
         };
         assert_eq!(argv(&["ssh", "box"]), ["ssh", "box", "sh"]);
         assert_eq!(

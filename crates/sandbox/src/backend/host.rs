@@ -2,10 +2,10 @@
 //! every other sandbox and no walls at all, and its report says so.
 
 use super::words::StderrTail;
-use super::{CreateCx, GuestStream, Owner, unheld_limits};
+use super::{Begun, CreateCx, Driver, GuestStream, Owner, unheld_limits};
 use crate::process::{self, ProcessRef};
 use crate::report::Identity;
-use crate::{Report, fault};
+use crate::{Backend, Report, SandboxSpec, fault};
 use glovebox_jail::program;
 use glovebox_jail::spec::LimitState;
 use glovebox_proto::{Code, Fault};
@@ -23,8 +23,30 @@ const EPITAPH_WAIT: Duration = Duration::from_millis(200);
 /// How long the kernel may take to reap a killed process.
 const KILL_WAIT: Duration = Duration::from_secs(10);
 
+/// The backend.
+#[derive(Debug)]
+pub(super) struct HostDriver;
+
+impl Driver for HostDriver {
+    fn backend(&self) -> Backend {
+        Backend::HOST
+    }
+
+    fn explain(&self, _: &SandboxSpec) -> Result<String, Fault> {
+        Ok("an ordinary process of the caller; nothing is isolated\n".to_owned())
+    }
+
+    fn summary(&self, _: &SandboxSpec) -> Vec<String> {
+        vec!["no walls".to_owned()]
+    }
+
+    fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
+        create(cx)
+    }
+}
+
 /// Starts the guest as a child of this process.
-pub(super) fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
+fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
     let mut command = Command::new(cx.image.path());
     command.arg0("glovebox-guest").arg("serve");
     if let Some(cwd) = &cx.spec.cwd {

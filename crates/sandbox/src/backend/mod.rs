@@ -1,5 +1,8 @@
 //! Backends: what stands behind a sandbox. Each gives one byte stream to a guest and an owner that
 //! knows how to report on it and how to end it; nothing else of a sandbox differs between them.
+//!
+//! A backend is a [`Driver`]. Three are built in; a program registers further ones, which live in crates of
+//! their own, before it does anything else.
 
 mod bootstrap;
 mod command;
@@ -7,69 +10,72 @@ mod host;
 mod native;
 mod words;
 
-pub(crate) use native::{Layering, kill_left_group, sweep, sweep_base};
+pub use bootstrap::{GuestPlace, bring_guest, quote};
+pub use native::Layering;
+pub(crate) use native::{kill_left_group, sweep, sweep_base};
 
-use crate::breach::LimitBreach;
+pub use crate::breach::LimitBreach;
 use crate::link::{Link, greet};
-use crate::process::ProcessRef;
+pub use crate::process::ProcessRef;
 use crate::{Backend, CacheKeeping, GuestImage, LimitFact, Name, Report, SandboxSpec};
 use glovebox_egress::{Control, ProxyHandle};
 use glovebox_jail::cgroup::GroupFreezer;
-use glovebox_jail::launch::Stage0;
 use glovebox_jail::plan::{CheckpointLayer, FrozenCache};
 use glovebox_jail::spec::{LimitKind, LimitState};
 use glovebox_proto::{Code, Denial, Fault, Setting};
+use std::any::Any;
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// What a backend is given.
 #[derive(Debug)]
-pub(crate) struct CreateCx<'a> {
+pub struct CreateCx<'a> {
     /// What is wanted.
-    pub(crate) spec: &'a SandboxSpec,
+    pub spec: &'a SandboxSpec,
     /// The sandbox's name.
-    pub(crate) name: &'a Name,
+    pub name: &'a Name,
     /// The sandbox's own directory. It may hold the layers of an earlier life.
-    pub(crate) dir: &'a Path,
+    pub dir: &'a Path,
     /// The state directory, for things sandboxes share.
-    pub(crate) state_dir: &'a Path,
+    pub state_dir: &'a Path,
     /// What checkpoints froze, newest first.
-    pub(crate) frozen: Vec<CheckpointLayer>,
+    pub frozen: Vec<CheckpointLayer>,
     /// Directory of the git seed below them.
-    pub(crate) seed: Option<PathBuf>,
+    pub seed: Option<PathBuf>,
     /// What earlier sandboxes of the project left in caches, newest first.
-    pub(crate) caches: Vec<FrozenCache>,
+    pub caches: Vec<FrozenCache>,
     /// What becomes of what is written to caches.
-    pub(crate) cache_keeping: CacheKeeping,
+    pub cache_keeping: CacheKeeping,
     /// The leased slot: no other live sandbox of this state directory has it.
-    pub(crate) slot: u32,
+    pub slot: u32,
     /// The guest.
-    pub(crate) image: &'a GuestImage,
+    pub image: &'a GuestImage,
     /// The rules, the log and the accounts of the network, where an earlier guest of this life had them.
-    pub(crate) egress: Option<Arc<Control>>,
+    pub egress: Option<Arc<Control>>,
     /// When coming up must be done.
-    pub(crate) deadline: Instant,
+    pub deadline: Instant,
 }
 
 /// What a backend gives: a stream whose peer is a guest about to introduce itself.
 #[derive(Debug)]
-pub(crate) struct GuestStream {
+pub struct GuestStream {
     /// Frames from the guest.
-    pub(crate) reader: OwnedFd,
+    pub reader: OwnedFd,
     /// Frames to the guest.
-    pub(crate) writer: OwnedFd,
+    pub writer: OwnedFd,
     /// Bytes of the guest that were read already.
-    pub(crate) early: Vec<u8>,
+    pub early: Vec<u8>,
     /// Who ends it.
-    pub(crate) owner: Box<dyn Owner>,
+    pub owner: Box<dyn Owner>,
 }
 
 impl GuestStream {
-    pub(crate) fn new(reader: OwnedFd, writer: OwnedFd, owner: Box<dyn Owner>) -> Self {
+    /// A stream of which nothing was read yet.
+    pub fn new(reader: OwnedFd, writer: OwnedFd, owner: Box<dyn Owner>) -> Self {
         Self {
             reader,
             writer,
@@ -80,7 +86,7 @@ impl GuestStream {
 }
 
 /// The one who answers for a sandbox. Dropping it must leave nothing running.
-pub(crate) trait Owner: Send + Sync + Debug {
+pub trait Owner: Send + Sync + Debug {
     /// The isolation report, without what only the guest can tell.
     fn report(&self) -> Report;
 
@@ -155,43 +161,133 @@ pub(crate) trait Owner: Send + Sync + Debug {
 
 /// What an exchange of layers is given.
 #[derive(Debug)]
-pub(crate) struct ExchangeCx<'a> {
+pub struct ExchangeCx<'a> {
     /// The guest.
-    pub(crate) image: &'a GuestImage,
+    pub image: &'a GuestImage,
     /// What is to be frozen then, newest first. Layers that are about to be frozen stand where they
     /// are now.
-    pub(crate) frozen: Vec<CheckpointLayer>,
+    pub frozen: Vec<CheckpointLayer>,
     /// Directory of the git seed below them.
-    pub(crate) seed: Option<PathBuf>,
+    pub seed: Option<PathBuf>,
     /// The parts that are exchanged.
-    pub(crate) parts: &'a [&'static str],
+    pub parts: &'a [&'static str],
 }
 
-/// The part of a guest's coming up that needs to know little and takes long. Dropping it undoes it.
+/// The part of a guest's coming up that needs to know little and takes long. Only its backend knows what it is;
+/// dropping it undoes it.
 #[derive(Debug, Default)]
-pub(crate) struct StartingGuest(Option<Stage0>);
+pub struct Begun(Option<Box<dyn Any + Send>>);
+
+impl Begun {
+    /// Work that has begun.
+    pub fn new(work: impl Any + Send) -> Self {
+        Self(Some(Box::new(work)))
+    }
+
+    /// That work, if it is of this type.
+    pub fn take<T: Any>(self) -> Option<T> {
+        self.0?.downcast().ok().map(|work| *work)
+    }
+}
+
+/// A kind of sandbox: how its guest is brought up, and its words for people.
+pub trait Driver: Debug + Send + Sync {
+    /// Name and abilities.
+    fn backend(&self) -> Backend;
+
+    /// Checks a spec without touching anything.
+    ///
+    /// # Errors
+    /// What of the spec this backend cannot be asked for.
+    fn check(&self, _spec: &SandboxSpec) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// What would be done to start a sandbox, in plain words, without doing it.
+    ///
+    /// # Errors
+    /// As starting it would, as far as that can be known beforehand.
+    fn explain(&self, spec: &SandboxSpec) -> Result<String, Fault>;
+
+    /// Words for one line of a list.
+    fn summary(&self, spec: &SandboxSpec) -> Vec<String>;
+
+    /// Begins to bring up a guest, so that the rest can be prepared meanwhile.
+    ///
+    /// # Errors
+    /// What keeps it from coming up.
+    fn begin(
+        &self,
+        _spec: &SandboxSpec,
+        _image: &GuestImage,
+        _state_dir: &Path,
+    ) -> Result<Begun, Fault> {
+        Ok(Begun::default())
+    }
+
+    /// Brings a guest up.
+    ///
+    /// # Errors
+    /// What keeps it from coming up. Nothing of it is left then.
+    fn create(&self, cx: &CreateCx<'_>, begun: Begun) -> Result<GuestStream, Fault>;
+}
+
+static DRIVERS: OnceLock<&'static [&'static dyn Driver]> = OnceLock::new();
+const BUILT_IN: &[&dyn Driver] = &[
+    &native::NativeDriver,
+    &host::HostDriver,
+    &command::CommandDriver,
+];
+
+/// Adds backends to those that are built in: once, before anything else is asked of this crate.
+pub fn register(drivers: &'static [&'static dyn Driver]) {
+    if DRIVERS.set(drivers).is_ok() {
+        Backend::add(drivers.iter().map(|driver| driver.backend()));
+    }
+}
+
+/// What drives a backend. Every [`Backend`] of a spec has a driver, because both are registered together.
+fn driver(backend: Backend) -> Result<&'static dyn Driver, Fault> {
+    let registered = DRIVERS.get().copied().unwrap_or_default();
+    BUILT_IN
+        .iter()
+        .chain(registered)
+        .copied()
+        .find(|driver| driver.backend() == backend)
+        .ok_or_else(|| {
+            Fault::failed(
+                Code::Unsupported,
+                format!("the backend `{backend}` is not part of this program"),
+            )
+        })
+}
+
+/// Checks a spec without touching the system.
+///
+/// # Errors
+/// `invalid-argument`, naming the field, and what the backend refuses.
+pub(crate) fn check(spec: &SandboxSpec) -> Result<(), Fault> {
+    spec.validate()?;
+    driver(spec.backend)?.check(spec)
+}
+
+/// Words of the backend for one line of a list.
+pub(crate) fn summary(spec: &SandboxSpec) -> Vec<String> {
+    driver(spec.backend).map_or_else(|_| Vec::new(), |driver| driver.summary(spec))
+}
 
 /// Begins to bring up a guest, so that the rest can be prepared meanwhile.
 pub(crate) fn begin(
     spec: &SandboxSpec,
     image: &GuestImage,
     state_dir: &Path,
-) -> Result<StartingGuest, Fault> {
-    match &spec.backend {
-        Backend::Native => {
-            native::begin(&spec.jail, image, state_dir).map(|begun| StartingGuest(Some(begun)))
-        }
-        Backend::Host | Backend::Command { .. } => Ok(StartingGuest::default()),
-    }
+) -> Result<Begun, Fault> {
+    driver(spec.backend)?.begin(spec, image, state_dir)
 }
 
 /// Brings a guest up behind the backend the spec names.
-pub(crate) fn create(cx: &CreateCx<'_>, begun: StartingGuest) -> Result<GuestStream, Fault> {
-    let carried = match &cx.spec.backend {
-        Backend::Native => native::create(cx, begun.0),
-        Backend::Host => host::create(cx),
-        Backend::Command { carrier } => command::create(cx, carrier),
-    }?;
+pub(crate) fn create(cx: &CreateCx<'_>, begun: Begun) -> Result<GuestStream, Fault> {
+    let carried = driver(cx.spec.backend)?.create(cx, begun)?;
     check_required(cx.spec, &carried)?;
     Ok(carried)
 }
@@ -201,17 +297,7 @@ pub(crate) fn create(cx: &CreateCx<'_>, begun: StartingGuest) -> Result<GuestStr
 /// # Errors
 /// As starting it would, as far as that can be known beforehand.
 pub fn explain(spec: &SandboxSpec) -> Result<String, Fault> {
-    match &spec.backend {
-        Backend::Native => native::explain(spec),
-        Backend::Host => Ok("an ordinary process of the caller; nothing is isolated\n".to_owned()),
-        Backend::Command { carrier } => {
-            let words: Vec<_> = carrier.iter().map(|word| word.to_string_lossy()).collect();
-            Ok(format!(
-                "the guest at the other end of `{}`; that machine decides what isolates it\n",
-                words.join(" ").escape_debug()
-            ))
-        }
-    }
+    driver(spec.backend)?.explain(spec)
 }
 
 /// Refuses a sandbox in which the kernel does not hold a limit marked as required: one that is only
@@ -253,7 +339,7 @@ fn check_required(spec: &SandboxSpec, carried: &GuestStream) -> Result<(), Fault
 }
 
 /// The limits of a backend that has nothing to hold them with; the wall clock is the owner's.
-fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
+pub fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
     let fact = |(kind, value)| match kind {
         LimitKind::Wall => LimitFact {
             kind,
@@ -272,10 +358,7 @@ fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
 }
 
 /// Brings a guest up and meets it.
-pub(crate) fn bring_up(
-    cx: &CreateCx<'_>,
-    begun: StartingGuest,
-) -> Result<(Link, Box<dyn Owner>), Fault> {
+pub(crate) fn bring_up(cx: &CreateCx<'_>, begun: Begun) -> Result<(Link, Box<dyn Owner>), Fault> {
     let carried = create(cx, begun)?;
     match greet(carried.reader, carried.writer, &carried.early, cx.deadline) {
         Ok(greeted) => Ok((Link::new(greeted), carried.owner)),

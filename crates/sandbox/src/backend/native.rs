@@ -15,18 +15,19 @@ mod walls;
 
 use disk_quota::DiskLimit;
 use egress::SandboxProxy;
-pub(crate) use layering::Layering;
+pub use layering::Layering;
 use layering::PlanInput;
 use prepare::Skeletons;
 pub(crate) use prepare::sweep_base;
 
-use super::{CreateCx, ExchangeCx, GuestStream, Owner};
+use super::{Begun, CreateCx, Driver, ExchangeCx, GuestStream, Owner};
 use crate::breach::LimitBreach;
 use crate::process::ProcessRef;
 use crate::state::layout::LAYERS;
 
+use crate::spec::amount::size;
 use crate::watch::{self, Instruments, WatchedSandbox};
-use crate::{GuestImage, Report, SandboxSpec, fault};
+use crate::{Backend, GuestImage, Report, SandboxSpec, fault};
 use glovebox_egress::{Control, Policy, ProxyHandle, TrafficLimits};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
@@ -92,8 +93,71 @@ fn remove_cgroup(mut group: Cgroup) -> Result<(), Fault> {
     group.remove(CGROUP_REMOVE).map_err(failed)
 }
 
+/// The least memory that a sandbox and a small command in it need, where everything is counted.
+const MIN_MEMORY_BYTES: u64 = 8 << 20;
+
+/// The backend.
+#[derive(Debug)]
+pub(super) struct NativeDriver;
+
+impl Driver for NativeDriver {
+    fn backend(&self) -> Backend {
+        Backend::NATIVE
+    }
+
+    fn check(&self, spec: &SandboxSpec) -> Result<(), Fault> {
+        let Some(bytes) = spec.jail.limits.memory_bytes else {
+            return Ok(());
+        };
+        if bytes >= MIN_MEMORY_BYTES {
+            return Ok(());
+        }
+        let fault = Fault::failed(
+            Code::InvalidArgument,
+            format!(
+                "a memory limit of {} is too small: a sandbox does not start in it",
+                size(bytes)
+            ),
+        );
+        Err(fault.remedy([
+            format!("give it at least {}, as in ", size(MIN_MEMORY_BYTES)).into(),
+            Setting::Memory.of("8MiB"),
+        ]))
+    }
+
+    fn explain(&self, spec: &SandboxSpec) -> Result<String, Fault> {
+        explain(spec)
+    }
+
+    fn summary(&self, spec: &SandboxSpec) -> Vec<String> {
+        let net = match spec.jail.net {
+            Net::None => "no network",
+            Net::Host => "host network",
+            Net::Egress => "listed hosts only",
+        };
+        let mut words = vec![format!("rootfs {}", spec.jail.rootfs), net.to_owned()];
+        if spec.jail.is_nested {
+            words.push("nested namespaces".to_owned());
+        }
+        words
+    }
+
+    fn begin(
+        &self,
+        spec: &SandboxSpec,
+        image: &GuestImage,
+        state_dir: &Path,
+    ) -> Result<Begun, Fault> {
+        begin(&spec.jail, image, state_dir).map(Begun::new)
+    }
+
+    fn create(&self, cx: &CreateCx<'_>, begun: Begun) -> Result<GuestStream, Fault> {
+        create(cx, begun.take())
+    }
+}
+
 /// What would be done for `spec`, in plain words, without doing it.
-pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
+fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
     // Names that are only known once it starts stand in capitals.
     let state_dir = Path::new("STATE");
     let spec = prepare::resolve(&wanted.jail, state_dir)?;
@@ -146,7 +210,7 @@ fn reachable(policy: &Policy) -> String {
 }
 
 /// Starts what becomes a native sandbox: the process and its namespaces.
-pub(super) fn begin(spec: &Spec, image: &GuestImage, state_dir: &Path) -> Result<Stage0, Fault> {
+fn begin(spec: &Spec, image: &GuestImage, state_dir: &Path) -> Result<Stage0, Fault> {
     Stage0::spawn(
         &image.path(),
         spec.net.is_own(),
@@ -156,7 +220,7 @@ pub(super) fn begin(spec: &Spec, image: &GuestImage, state_dir: &Path) -> Result
 }
 
 /// Starts a native sandbox.
-pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault> {
+fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault> {
     let started = Instant::now();
     let stage0 = match begun {
         Some(begun) => begun,

@@ -406,7 +406,7 @@ mod tests {
         }
 
         fn spec(&self, project: &str) -> SandboxSpec {
-            let mut spec = SandboxSpec::new(Backend::Native);
+            let mut spec = SandboxSpec::new(Backend::NATIVE);
             spec.cache_project = Some(self.temp.path().join(project));
             spec.jail.caches = vec![CacheDir {
                 name: "npm".to_owned(),

@@ -4,7 +4,7 @@
 use crate::state::layout::Layout;
 use crate::state::layout::WORKSPACE_UPPER;
 use crate::state::sandbox_dir::read_spec;
-use crate::{Backend, checkpoint, fault};
+use crate::{checkpoint, fault};
 use glovebox_jail::spec::{Layers, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use std::fs;
@@ -54,7 +54,7 @@ pub(crate) fn layers(
 ) -> Result<WorkspaceLayers, Fault> {
     let spec = read_spec(dir)?;
     let unsupported = |message: &str| Err(Fault::failed(Code::Unsupported, message));
-    if spec.backend != Backend::Native {
+    if !spec.backend.has_layers() {
         return unsupported("only a native sandbox has layers on this machine");
     }
     if spec.jail.workspace_access == WorkspaceAccess::Live {

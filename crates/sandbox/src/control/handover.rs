@@ -2,14 +2,16 @@
 //!
 //! The supervisor's standard input is a socket. The first message on it carries the locks of the
 //! sandbox and of its slot: not a moment passes in which nobody holds them, whoever dies. One message
-//! for each value of a secret follows, in the order of the spec; they are written nowhere else. The only
+//! for each value of a secret follows, in the order of the spec, and one with the credential of the backend, which
+//! may be none; they are written nowhere else. The only
 //! answer says whether the sandbox is ready.
 
-use crate::fault;
 use crate::link::until;
+use crate::spec::credential::{Credential, MAX_CREDENTIAL_BYTES};
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::SandboxDir;
 use crate::state::slot::Slot;
+use crate::{SandboxSpec, fault};
 use glovebox_egress::{MAX_VALUE_BYTES, Secret, SecretValue};
 use glovebox_proto::{Code, Fault, Setting, decode, encode};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,6 +30,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
+/// Begins the message with the credential.
+const CREDENTIAL: &[u8] = b"credential ";
 /// Room for an answer; longer fault messages are cut before they are sent.
 const ANSWER_BYTES: usize = 16 << 10;
 /// Bytes of a fault's texts that are passed on.
@@ -55,7 +59,7 @@ pub(crate) fn supervisor(
     supervisor: &Supervisor,
     sandbox_dir: &SandboxDir,
     slot: Slot,
-    secrets: &[Secret],
+    spec: &SandboxSpec,
     deadline: Instant,
 ) -> Result<ReadySupervisor, Fault> {
     let (ours, theirs) = socketpair(
@@ -95,7 +99,7 @@ pub(crate) fn supervisor(
     drop(command);
 
     let handed = hand_over(&ours, &[sandbox_dir.lock.as_fd(), slot.lock.as_fd()])
-        .and_then(|()| send_values(&ours, secrets, deadline));
+        .and_then(|()| send_values(&ours, spec, deadline));
     let handed = match handed {
         // It has ended already; what it said is found while waiting for its answer.
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
@@ -115,8 +119,8 @@ pub(crate) fn supervisor(
     }
 }
 
-/// Sends the values of secrets.
-fn send_values(socket: &OwnedFd, secrets: &[Secret], deadline: Instant) -> Result<(), Errno> {
+/// Sends what stands in no file: the values of secrets and the credential.
+fn send_values(socket: &OwnedFd, spec: &SandboxSpec, deadline: Instant) -> Result<(), Errno> {
     let wait = deadline.saturating_duration_since(Instant::now());
     // No time at all would mean without end.
     let wait = wait.max(Duration::from_millis(1));
@@ -125,19 +129,25 @@ fn send_values(socket: &OwnedFd, secrets: &[Secret], deadline: Instant) -> Resul
         rustix::net::sockopt::Timeout::Send,
         Some(wait),
     )?;
-    for value in secrets.iter().filter_map(Secret::value) {
+    for value in spec.secrets.iter().filter_map(Secret::value) {
         rustix::net::send(socket, value.as_bytes(), SendFlags::NOSIGNAL)?;
     }
+    // A message of no bytes could not be told from the end.
+    let mut message = Zeroizing::new(CREDENTIAL.to_vec());
+    if let Some(credential) = &spec.credential {
+        message.extend_from_slice(credential.expose().as_bytes());
+    }
+    rustix::net::send(socket, &message, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Takes the values of these secrets over.
+/// Takes over what stands in no file, and completes `spec` with it.
 pub(crate) fn take_values(
     socket: &OwnedFd,
-    secrets: &mut [Secret],
+    spec: &mut SandboxSpec,
     deadline: Instant,
 ) -> Result<(), Fault> {
-    for secret in secrets {
+    for secret in &mut spec.secrets {
         wait_readable(socket, deadline)?;
         let mut bytes = Zeroizing::new(vec![0; MAX_VALUE_BYTES + 1]);
         let length = rustix::io::read(socket, bytes.as_mut_slice())
@@ -151,6 +161,20 @@ pub(crate) fn take_values(
         })?;
         secret.set_value(value);
     }
+    wait_readable(socket, deadline)?;
+    let mut bytes = Zeroizing::new(vec![0; CREDENTIAL.len() + MAX_CREDENTIAL_BYTES]);
+    let length = rustix::io::read(socket, bytes.as_mut_slice())
+        .map_err(|errno| fault::plain_io("cannot take over the credential", errno))?;
+    bytes.truncate(length);
+    let text = bytes.strip_prefix(CREDENTIAL).map(str::from_utf8);
+    spec.credential =
+        match text {
+            Some(Ok("")) => None,
+            Some(Ok(text)) => Some(Credential::new(text).map_err(|error| {
+                fault::internal(format!("the credential did not arrive: {error}"))
+            })?),
+            _ => return Err(fault::internal("the credential did not arrive")),
+        };
     Ok(())
 }
 

@@ -50,8 +50,8 @@ use std::time::{Duration, Instant};
 pub struct SandboxInfo {
     /// Its name.
     pub name: Name,
-    /// The backend's word.
-    pub backend: String,
+    /// What stands behind it.
+    pub backend: Backend,
     /// When it was made, in milliseconds since the epoch.
     pub created_unix_ms: u64,
 }
@@ -487,7 +487,7 @@ impl Sandbox {
     /// # Errors
     /// `unsupported` for other backends; `busy` when the processes could not be held.
     pub fn freeze(&self) -> Result<FrozenSandbox, Fault> {
-        if self.info.backend != Backend::Native.as_str() {
+        if !self.info.backend.capabilities().can_freeze {
             return Err(Fault::failed(
                 Code::Unsupported,
                 "only the processes of a native sandbox can be held still",

@@ -168,7 +168,7 @@ mod tests {
             }),
             ..Status::starting(true)
         };
-        let spec = SandboxSpec::new(Backend::Host);
+        let spec = SandboxSpec::new(Backend::HOST);
         let sandbox_dir = SandboxDir::make(layout, &name, &spec, Some(&status)).unwrap();
         crate::state::sandbox_dir::unlock(&sandbox_dir.unwrap().lock);
         name

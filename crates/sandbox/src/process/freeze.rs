@@ -299,7 +299,7 @@ fn unsupported(what: &str) -> Fault {
         Code::Unsupported,
         format!("{what} cannot hold the processes of a sandbox still"),
     )
-    .remedy(format!("use the backend `{}`", Backend::Native.as_str()))
+    .remedy(format!("use the backend `{}`", Backend::NATIVE))
 }
 
 /// Whether nothing but the guest itself lives in the sandbox, and what it has waiting for the next

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 /// A process, by its id and the moment it started: the pair is never used twice in one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ProcessRef {
+pub struct ProcessRef {
+    /// Its id.
     pub(crate) pid: u32,
     /// Clock ticks from boot to its start, field 22 of proc_pid_stat(5).
     pub(crate) start_ticks: u64,

@@ -107,7 +107,7 @@ fn meet(layout: &Layout, dir: &Path, name: &Name, socket: OwnedFd) -> Result<San
     let greeted = greet(socket, writer, &[], Instant::now() + GREET_WAIT)?;
     let info = SandboxInfo {
         name: name.clone(),
-        backend: read_spec(dir)?.backend.to_string(),
+        backend: read_spec(dir)?.backend,
         created_unix_ms: read_status(dir)?.created_unix_ms,
     };
     let core = Arc::new(SandboxCore::foreign(Link::new(greeted)));

@@ -1,6 +1,7 @@
 //! One line of the list, from the files in a sandbox's directory.
 
 use super::RegistryEntry;
+use crate::backend;
 use crate::state::sandbox_dir::{read_spec, read_status};
 use crate::state::status::SandboxState;
 use crate::{Name, SandboxSpec, limit_in_words};
@@ -63,26 +64,7 @@ pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> RegistryEntry 
 
 /// What was asked for, in a few words.
 fn summarise(spec: &SandboxSpec) -> String {
-    let mut words = Vec::new();
-    match &spec.backend {
-        crate::Backend::Native => {
-            words.push(format!("rootfs {}", spec.jail.rootfs));
-            let net = match spec.jail.net {
-                glovebox_jail::spec::Net::None => "no network",
-                glovebox_jail::spec::Net::Host => "host network",
-                glovebox_jail::spec::Net::Egress => "listed hosts only",
-            };
-            words.push(net.to_owned());
-            if spec.jail.is_nested {
-                words.push("nested namespaces".to_owned());
-            }
-        }
-        crate::Backend::Host => words.push("no walls".to_owned()),
-        crate::Backend::Command { carrier } => {
-            let carrier: Vec<_> = carrier.iter().map(|word| word.to_string_lossy()).collect();
-            words.push(format!("via {}", carrier.join(" ")));
-        }
-    }
+    let mut words = backend::summary(spec);
     for (kind, value) in spec.jail.limits.set() {
         let value = limit_in_words(kind, value);
         words.push(match kind {

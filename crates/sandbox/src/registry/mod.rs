@@ -126,7 +126,7 @@ impl Registry {
     /// `already-exists`, `too-many-sandboxes`, `limit-unavailable`, and whatever keeps the backend
     /// from coming up.
     pub fn create(&self, spec: &SandboxSpec, name: Option<Name>) -> Result<Sandbox, Fault> {
-        spec.validate()?;
+        backend::check(spec)?;
         self.housekeep();
         let begin = Instant::now();
         let deadline = begin + Duration::from_millis(spec.start_ms);
@@ -191,7 +191,7 @@ impl Registry {
         status.state = SandboxState::Ready;
         let info = SandboxInfo {
             name,
-            backend: spec.backend.to_string(),
+            backend: spec.backend,
             created_unix_ms: status.created_unix_ms,
         };
         let dir = sandbox_dir.path.clone();
@@ -234,7 +234,7 @@ impl Registry {
         name: &Name,
         supervisor: &Supervisor,
     ) -> Result<(RegistryEntry, StartOutcome), Fault> {
-        spec.validate()?;
+        backend::check(spec)?;
         self.housekeep();
         let deadline = Instant::now() + Duration::from_millis(spec.start_ms);
         loop {
@@ -262,13 +262,12 @@ impl Registry {
             let ready = self
                 .furnish(&sandbox_dir, started, spec, &mut status)
                 .and_then(|slot| {
-                    let secrets = &spec.secrets;
                     handover::supervisor(
                         &self.layout,
                         supervisor,
                         &sandbox_dir,
                         slot,
-                        secrets,
+                        spec,
                         deadline,
                     )
                 });
@@ -298,7 +297,7 @@ impl Registry {
     /// # Errors
     /// `sandbox-not-found`, `sandbox-not-running`, or the loss of the link.
     pub fn connect(&self, name: &Name) -> Result<Sandbox, Fault> {
-        let deadline = Instant::now() + Duration::from_millis(crate::spec::DEFAULT_START_MS);
+        let deadline = Instant::now() + Duration::from_millis(crate::DEFAULT_START_MS);
         connect::connect(&self.layout, name, deadline)
     }
 

@@ -1,50 +1,20 @@
 //! What is wanted of a sandbox, whatever stands behind it: declared and serialisable.
 
 pub(crate) mod amount;
+pub(crate) mod backend;
+pub(crate) mod credential;
 pub(crate) mod name;
+pub(crate) mod workspace_mode;
 
 use crate::Name;
-use crate::spec::amount::size;
+use crate::spec::backend::Backend;
+use crate::spec::credential::Credential;
 use glovebox_egress::{MAX_SECRETS, Policy, Secret};
 use glovebox_jail::spec::{Layers, Net, Spec, json_path};
 use glovebox_proto::{Code, Fault, Setting, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
-use std::fmt;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-/// What stands behind a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Backend {
-    /// Namespaces, seccomp, Landlock and cgroups of this machine.
-    Native,
-    /// An ordinary process of this machine: no walls at all.
-    Host,
-    /// The guest at the other end of any command's standard input and output.
-    Command {
-        /// The command. Its last word must be a POSIX shell, or it must run a given command
-        /// (`ssh box`, `docker exec -i c`): then `sh` is appended.
-        carrier: Vec<OsString>,
-    },
-}
-
-impl Backend {
-    /// The word used in flags, configuration and reports.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Host => "host",
-            Self::Command { .. } => "command",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Everything the caller decides about one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +39,12 @@ pub struct SandboxSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub guest_dir: Option<PathBuf>,
+    /// Settings that belong to the backend: words by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, Vec<String>>,
+    /// Key or token for the backend's service. In memory alone, as the values of secrets are.
+    #[serde(skip)]
+    pub credential: Option<Credential>,
     /// Ends a supervised sandbox after this many milliseconds without any connected client.
     pub lease_ms: Option<u64>,
     /// The sandbox on whose behalf this one is made, if it is.
@@ -117,12 +93,6 @@ pub struct Parent {
     pub is_survived: bool,
 }
 
-/// The least memory that a sandbox and a small command in it need, where everything is counted.
-const MIN_MEMORY_BYTES: u64 = 8 << 20;
-
-/// Deadline for coming up unless the caller says otherwise, in milliseconds.
-pub const DEFAULT_START_MS: u64 = 30_000;
-
 impl SandboxSpec {
     /// A sandbox of this backend with everything else at its default.
     pub fn new(backend: Backend) -> Self {
@@ -130,8 +100,10 @@ impl SandboxSpec {
             backend,
             jail: Spec::default(),
             cwd: None,
-            start_ms: DEFAULT_START_MS,
+            start_ms: backend.capabilities().start_ms,
             guest_dir: None,
+            options: BTreeMap::new(),
+            credential: None,
             lease_ms: None,
             parent: None,
             cache_project: None,
@@ -145,7 +117,7 @@ impl SandboxSpec {
 
     /// Whether its files stay on this machine when it stops: their layers are native, and on disk.
     pub fn has_layers_on_disk(&self) -> bool {
-        self.backend == Backend::Native && self.jail.layers == Layers::Disk
+        self.backend.has_layers() && self.jail.layers == Layers::Disk
     }
 
     /// Whether it ends with the one on whose behalf it was made.
@@ -155,18 +127,26 @@ impl SandboxSpec {
             .is_some_and(|parent| !parent.is_survived)
     }
 
-    /// Checks what can be checked without touching the system.
+    /// Gives an option of the backend its words.
+    pub fn set_option(&mut self, name: &str, words: impl IntoIterator<Item = impl Into<String>>) {
+        let words = words.into_iter().map(Into::into).collect();
+        self.options.insert(name.to_owned(), words);
+    }
+
+    /// The words of an option; none where it was not given.
+    pub fn option(&self, name: &str) -> &[String] {
+        self.options.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Checks what is the same for every backend, without touching the system.
     ///
     /// # Errors
     /// `invalid-argument`, naming the field.
     pub(crate) fn validate(&self) -> Result<(), Fault> {
         let invalid = |message: &str| Err(Fault::failed(Code::InvalidArgument, message));
-        if let Backend::Command { carrier } = &self.backend
-            && carrier.first().is_none_or(|word| word.is_empty())
+        if self.jail.net == Net::Egress
+            && !self.backend.capabilities().networks.contains(&Net::Egress)
         {
-            return invalid("the carrier command is empty; give one such as `ssh box`");
-        }
-        if self.jail.net == Net::Egress && self.backend != Backend::Native {
             return invalid(
                 "a network of listed hosts takes a native sandbox: elsewhere nothing sees to it",
             );
@@ -180,22 +160,6 @@ impl SandboxSpec {
             .is_some_and(|ms| ms == 0 || ms > MAX_TIMEOUT_MS)
         {
             return invalid("the lease is not between 1 ms and 30 days");
-        }
-        if self.backend == Backend::Native
-            && let Some(bytes) = self.jail.limits.memory_bytes
-            && bytes < MIN_MEMORY_BYTES
-        {
-            let fault = Fault::failed(
-                Code::InvalidArgument,
-                format!(
-                    "a memory limit of {} is too small: a sandbox does not start in it",
-                    size(bytes)
-                ),
-            );
-            return Err(fault.remedy([
-                format!("give it at least {}, as in ", size(MIN_MEMORY_BYTES)).into(),
-                Setting::Memory.of("8MiB"),
-            ]));
         }
         if self
             .jail

@@ -349,7 +349,7 @@ mod tests {
     use crate::SandboxState;
 
     fn make(layout: &Layout, name: &Name) -> Option<SandboxDir> {
-        let spec = SandboxSpec::new(Backend::Host);
+        let spec = SandboxSpec::new(Backend::HOST);
         SandboxDir::make(layout, name, &spec, Some(&Status::starting(false))).unwrap()
     }
 
@@ -416,9 +416,8 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let layout = Layout::open(&temp.path().join("state")).unwrap();
         let sandbox_dir = make(&layout, &Name::parse("one").unwrap()).unwrap();
-        let mut spec = SandboxSpec::new(Backend::Command {
-            carrier: vec!["ssh".into(), "box".into()],
-        });
+        let mut spec = SandboxSpec::new(Backend::COMMAND);
+        spec.set_option("carrier", ["ssh", "box"]);
         spec.lease_ms = Some(5);
         sandbox_dir.write_spec(&spec).unwrap();
         assert_eq!(read_spec(&sandbox_dir.path).unwrap(), spec);

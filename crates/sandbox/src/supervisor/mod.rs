@@ -218,7 +218,7 @@ fn come_up(
     starter: &OwnedFd,
 ) -> Result<RunningSandbox, Fault> {
     let mut spec = read_spec(&sandbox_dir.path)?;
-    handover::take_values(starter, &mut spec.secrets, Instant::now() + HANDOVER_WAIT)?;
+    handover::take_values(starter, &mut spec, Instant::now() + HANDOVER_WAIT)?;
     let mut status: Status = crate::state::sandbox_dir::read_status(&sandbox_dir.path)?;
     status.pid = std::process::id();
     sandbox_dir.write_status(&status)?;

@@ -4,7 +4,7 @@
 //! start together, each takes a hundred times as long, and calls of tools in those that run already wait behind all of
 //! them. One at a time for each processor, for a start computes nearly all the time, and all are done sooner.
 
-use glovebox_settings::BackendKind;
+use glovebox_sandbox::{Backend, StartCost};
 use std::num::NonZeroUsize;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -22,11 +22,11 @@ pub(super) struct Inside<'a>(&'a StartGate);
 
 impl StartGate {
     /// For sandboxes of this kind. Those that start elsewhere wait for other machines, and so not for one another.
-    pub(super) fn for_backend(backend: BackendKind) -> Self {
+    pub(super) fn for_backend(backend: Backend) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self::new(match backend {
-            BackendKind::Native | BackendKind::Host => processors,
-            BackendKind::Command => usize::MAX,
+        Self::new(match backend.capabilities().start {
+            StartCost::Processor => processors,
+            StartCost::Waiting => usize::MAX,
         })
     }
 
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_starts_elsewhere_does_not_wait() {
-        let gate = StartGate::for_backend(BackendKind::Command);
+        let gate = StartGate::for_backend(Backend::COMMAND);
         let all: Vec<_> = (0..1000).map(|_| gate.enter()).collect();
         assert_eq!(all.len(), 1000);
     }

@@ -6,7 +6,6 @@ use crate::Error;
 use glovebox_agent::Placement;
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Remedy, Request, Setting, WriteMode};
-use glovebox_sandbox::Backend;
 use glovebox_settings::Surroundings;
 use glovebox_tools::ContextData;
 use std::fmt;
@@ -114,6 +113,6 @@ impl AgentWorkplace {
     }
 
     fn has_own_root(&self) -> bool {
-        self.work.sandbox().info().backend == Backend::Native.as_str()
+        self.work.sandbox().info().backend.has_layers()
     }
 }

@@ -7,7 +7,7 @@ use crate::sync::settle::{
     ApplyWhen, Reviewer, SettleContext, SettleOptions, SettleOutcome, settle,
 };
 use glovebox_agent::Ending;
-use glovebox_settings::WorkspaceMode;
+use glovebox_sandbox::WorkspaceMode;
 
 /// What is asked for at the end of a run.
 #[derive(Debug, Clone, Copy)]

@@ -106,7 +106,7 @@ pub(super) fn resolve_servers(
 }
 
 fn without_walls(caller: &WorkContext<'_>, project: &Path) -> Result<Sandbox, Error> {
-    let mut spec = SandboxSpec::new(Backend::Host);
+    let mut spec = SandboxSpec::new(Backend::HOST);
     spec.jail.env = host::host_environment(caller.host);
     spec.cwd = Some(project.to_owned());
     Ok(caller.registry.create(&spec, None)?)

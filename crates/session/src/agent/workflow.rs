@@ -13,8 +13,9 @@ use super::{AgentSession, AgentWorkplace, ContextFile};
 use crate::Error;
 use glovebox_agent::{Conversation, Ending, Placement, RunOutcome, SessionState};
 use glovebox_proto::{Code, Fault, Remedy, Setting, WriteMode};
+use glovebox_sandbox::WorkspaceMode;
 use glovebox_sandbox::jail::spec::WORKSPACE;
-use glovebox_settings::{Phase, Settings, WorkspaceMode};
+use glovebox_settings::{Phase, Settings};
 use std::fmt::Write as _;
 use std::path::Path;
 

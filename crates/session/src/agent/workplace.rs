@@ -15,9 +15,10 @@ use crate::work::{
 use glovebox_agent::{Date, NetworkReach, Placement, PromptFacts, Questions};
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Fault, Remedy, Setting};
+use glovebox_sandbox::WorkspaceMode;
 use glovebox_sandbox::jail::spec::{LimitKind, Net, WORKSPACE};
 use glovebox_sandbox::{Name, Sandbox};
-use glovebox_settings::{BackendKind, Settings, WorkspaceMode};
+use glovebox_settings::Settings;
 use glovebox_tools::{ContextData, ToolSession};
 use std::path::Path;
 use std::sync::Arc;
@@ -284,7 +285,8 @@ impl AgentWorkplace {
 
 /// What commands reach.
 fn network(settings: &Settings, is_sandbox: bool) -> NetworkReach {
-    if !is_sandbox || settings.backend.value != BackendKind::Native {
+    let networks = settings.backend.value.capabilities().networks;
+    if !is_sandbox || !networks.contains(&settings.net.value) {
         return NetworkReach::All;
     }
     match settings.net.value {

@@ -58,7 +58,7 @@ impl CopyOrigin {
 
 /// Where the copy is inside: the workspace, or a directory of its own where commands start elsewhere.
 pub fn root(sandbox: &Sandbox) -> Vec<u8> {
-    if sandbox.info().backend == Backend::Native.as_str() {
+    if sandbox.info().backend.has_layers() {
         WORKSPACE.into()
     } else {
         directory(&sandbox.info().name).into_bytes()
@@ -67,13 +67,13 @@ pub fn root(sandbox: &Sandbox) -> Vec<u8> {
 
 /// Where commands start, if it is another place than the sandbox's own.
 pub fn start_dir(sandbox: &Sandbox) -> Option<ByteBuf> {
-    let is_elsewhere = sandbox.info().backend != Backend::Native.as_str();
+    let is_elsewhere = !sandbox.info().backend.has_layers();
     (is_elsewhere && CopyOrigin::read(sandbox.dir()).is_some()).then(|| root(sandbox).into())
 }
 
 /// What comes over a carrier is compressed.
 pub fn packing(sandbox: &Sandbox) -> Packing {
-    if sandbox.info().backend == Backend::Native.as_str() {
+    if sandbox.info().backend.has_layers() {
         Packing::Stored
     } else {
         Packing::Zstd
@@ -105,7 +105,7 @@ pub fn push(
         .filter_map(|path| RelPath::new(path.as_os_str().as_bytes()).ok())
         .collect();
     let root = root(sandbox);
-    if sandbox.info().backend != Backend::Native.as_str() {
+    if !sandbox.info().backend.has_layers() {
         make_root(sandbox, &root).map_err(failed)?;
     }
     let place = SandboxRoot {
@@ -179,7 +179,8 @@ pub fn clean_named(registry: &Registry, name: &Name) -> CopyRemoval {
     let Ok(Some(entry)) = registry.entry(name) else {
         return CopyRemoval::None;
     };
-    if entry.backend == Backend::Native.as_str() || CopyOrigin::read(&entry.dir).is_none() {
+    let has_layers = Backend::named(&entry.backend).is_some_and(Backend::has_layers);
+    if has_layers || CopyOrigin::read(&entry.dir).is_none() {
         return CopyRemoval::None;
     }
     let left = CopyRemoval::Left(directory(name));

@@ -9,7 +9,7 @@ use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::egress::{Rule, Secret};
 use glovebox_sandbox::jail::spec::{Grant, LimitKind};
-use glovebox_sandbox::{Backend, Name, SandboxSpec};
+use glovebox_sandbox::{Name, SandboxSpec};
 use glovebox_settings::{ids_word, layers_word, limit_flag, limit_text, net_word, proc_word};
 use std::path::Path;
 
@@ -187,12 +187,11 @@ fn differences(has: &SandboxSpec, wanted: &ResolvedSpec, variables: &[String]) -
 }
 
 fn backend_words(spec: &SandboxSpec) -> String {
-    match &spec.backend {
-        Backend::Command { carrier } => {
-            let words: Vec<_> = carrier.iter().map(|word| word.to_string_lossy()).collect();
-            format!("command ({})", words.join(" "))
-        }
-        other => other.as_str().to_owned(),
+    let options: Vec<String> = spec.options.values().map(|words| words.join(" ")).collect();
+    if options.is_empty() {
+        spec.backend.to_string()
+    } else {
+        format!("{} ({})", spec.backend, options.join(", "))
     }
 }
 
@@ -284,6 +283,7 @@ fn variable_difference(has: &SandboxSpec, asked: &SandboxSpec, name: &str) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+    use glovebox_sandbox::Backend;
     use glovebox_sandbox::jail::spec::Net;
 
     fn wanted(spec: SandboxSpec) -> ResolvedSpec {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn each_difference_is_named_with_both_sides() {
-        let has = SandboxSpec::new(Backend::Native);
+        let has = SandboxSpec::new(Backend::NATIVE);
         let mut asked = has.clone();
         let name = Name::parse("work").unwrap();
         assert!(check(&name, &has, &wanted(asked.clone()), &[]).is_ok());

@@ -27,8 +27,8 @@ use crate::spec::{self, ResolvedSpec};
 use glovebox_agent::Placement;
 use glovebox_proto::Fault;
 use glovebox_sandbox::jail::spec::LimitKind;
-use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState, Supervisor};
-use glovebox_settings::{BackendKind, Origin, SandboxFlags, Settings, Surroundings, WorkspaceMode};
+use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxState, Supervisor, WorkspaceMode};
+use glovebox_settings::{Origin, SandboxFlags, Settings, Surroundings};
 use glovebox_tools::policy::{Journal, Policy, PolicyGate};
 use glovebox_tools::{ChildSandboxes, ToolSession};
 use std::path::Path;
@@ -408,7 +408,7 @@ pub fn lay_toolset(settings: &mut Settings) -> Result<(), Error> {
 pub fn lay_local(settings: &mut Settings) {
     let is_unasked = |kind: &LimitKind| settings.limits.get(*kind).origin == Origin::Default;
     let flags = SandboxFlags {
-        backend: Some(BackendKind::Host),
+        backend: Some(Backend::HOST),
         limits: LimitKind::ALL
             .into_iter()
             .filter(|kind| settings.limits.value(*kind).is_some())

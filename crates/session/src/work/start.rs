@@ -5,10 +5,11 @@ use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use crate::sync::copied;
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::WorkspaceMode;
 use glovebox_sandbox::{
     Name, Registry, RegistryEntry, Sandbox, SandboxSpec, SandboxState, StartOutcome, Supervisor,
 };
-use glovebox_settings::{Settings, WorkspaceMode};
+use glovebox_settings::Settings;
 use std::cmp::Reverse;
 use std::path::Path;
 

@@ -9,6 +9,7 @@
 
 mod access;
 mod agent;
+mod backend_options;
 mod isolation;
 mod limits;
 mod sandbox;
@@ -22,6 +23,7 @@ use super::project_rule::ProjectRule;
 use super::raw::{PathContext, RawValue};
 use super::{Origin, Settings};
 use access::Access;
+use glovebox_sandbox::BackendOption;
 use glovebox_sandbox::jail::spec::LimitKind;
 pub use limits::{limit_flag, limit_keys};
 
@@ -57,6 +59,8 @@ pub struct Key {
     pub limit: Option<LimitKind>,
     /// What it needs in a project's own file.
     pub project: ProjectRule,
+    /// The backend's setting that it is, when it is one.
+    option: Option<&'static BackendOption>,
     access: Access,
 }
 
@@ -77,6 +81,7 @@ impl Key {
             is_for_phases: false,
             limit: None,
             project,
+            option: None,
             access,
         }
     }
@@ -108,7 +113,10 @@ impl Key {
 
     /// The values of this key as text, each with its origin; lists may have none or many.
     pub fn shown<'a>(&self, settings: &'a Settings) -> Vec<(String, &'a Origin)> {
-        (self.access.show)(settings)
+        match self.option {
+            Some(option) => settings.shown_option(option),
+            None => (self.access.show)(settings),
+        }
     }
 }
 
@@ -122,6 +130,7 @@ pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {
         limits::KEYS,
         isolation::KEYS,
         serve::KEYS,
+        backend_options::keys(),
     ]
     .into_iter()
     .flatten()
@@ -145,7 +154,10 @@ impl Settings {
         origin: &Origin,
     ) -> Result<(), String> {
         let key = find(key).ok_or_else(|| format!("`{key}` is not a key"))?;
-        (key.access.set)(self, raw, place, origin)
+        match key.option {
+            Some(option) => self.set_option(option, raw, origin),
+            None => (key.access.set)(self, raw, place, origin),
+        }
     }
 
     /// The values of `key` as text, each with its origin; lists may have none or many.

@@ -16,7 +16,8 @@ use std::ffi::OsStr;
 pub(super) const KEYS: &[Key] = &[
     Key::new(
         "backend",
-        "what stands behind a sandbox: `native`, `host` (no isolation) or `command`",
+        "what stands behind a sandbox: `native`, `host` (no isolation), `command`, or another one that the help of \
+         `--backend` names",
         TightensOnly(same_or_native_backend),
         one!(backend, values::parse_backend, |backend| backend
             .as_str()

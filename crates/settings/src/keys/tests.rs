@@ -226,6 +226,8 @@ fn every_sandbox_flag() -> SandboxFlags {
         env: vec![values::EnvArg::parse(std::ffi::OsStr::new("A=b")).unwrap()],
         start_timeout: Some("90s".parse().unwrap()),
         guest_dir: Some("/opt/glovebox".into()),
+        // None is declared by the built-in backends.
+        backend_options: Vec::new(),
         limits: crate::limit_keys()
             .map(|(kind, _)| (kind, Some(7)))
             .collect(),

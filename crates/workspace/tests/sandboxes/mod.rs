@@ -17,10 +17,10 @@ use glovebox_workspace::{
     ChangeKind, CollectedChanges, Filter, Progress, Quota, RelPath, SyncError,
 };
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -134,15 +134,18 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(crate) fn host() -> Self {
-        Self::with(Backend::Host, Packing::Stored).unwrap()
+        Self::with(Backend::HOST, Packing::Stored).unwrap()
     }
 
     fn with(backend: Backend, packing: Packing) -> Result<Self, String> {
         let (temp, registry) = prepare();
         let mut spec = SandboxSpec::new(backend);
         spec.jail.env = environment(temp.path());
+        if spec.backend == Backend::COMMAND {
+            spec.set_option("carrier", ["sh"]);
+        }
         let mut root = b".".to_vec();
-        if spec.backend == Backend::Native {
+        if spec.backend == Backend::NATIVE {
             spec.jail.layers = Layers::Memory;
             root = b"/workspace".to_vec();
         } else {
@@ -320,14 +323,15 @@ fn write(path: &Path, content: &[u8]) {
 
 /// One of each backend that is there.
 pub(crate) fn all() -> Vec<(&'static str, Copy)> {
-    let carrier = vec![OsString::from_vec(b"sh".to_vec())];
-    let command = Backend::Command { carrier };
     let mut found = vec![
         ("host", Copy::host()),
-        ("command", Copy::with(command, Packing::Zstd).unwrap()),
+        (
+            "command",
+            Copy::with(Backend::COMMAND, Packing::Zstd).unwrap(),
+        ),
     ];
     // Whoever asks sees that one is missing.
-    if let Ok(native) = Copy::with(Backend::Native, Packing::Stored) {
+    if let Ok(native) = Copy::with(Backend::NATIVE, Packing::Stored) {
         found.push(("native, layers in memory", native));
     }
     found
@@ -345,7 +349,7 @@ impl Overlay {
         let (temp, registry) = prepare();
         let project = temp.path().join("project");
         fill(&project);
-        let mut spec = SandboxSpec::new(Backend::Native);
+        let mut spec = SandboxSpec::new(Backend::NATIVE);
         spec.jail.env = environment(temp.path());
         spec.jail.workspace = Some(project);
         let sandbox = registry.create(&spec, None).ok()?;

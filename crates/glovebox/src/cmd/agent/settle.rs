@@ -5,8 +5,8 @@ use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::sync::question;
 use glovebox_agent::Placement;
+use glovebox_sandbox::WorkspaceMode;
 use glovebox_session::work::{lay_local, lay_toolset, unknown_toolset};
-use glovebox_settings::{BackendKind, WorkspaceMode};
 use glovebox_settings::{Mode, Origin, Phase, Settings};
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub(super) fn settle(
     }
     let is_sandbox = match (args.in_sandbox, args.sandbox.backend, args.local) {
         (Some(_), ..) => true,
-        (None, Some(backend), _) => backend != BackendKind::Host,
+        (None, Some(backend), _) => !backend.is_unwalled_here(),
         (None, None, true) => false,
         (None, None, false) => settings.agent.mode.value == Mode::Sandbox || args.keep.is_some(),
     };
@@ -65,7 +65,7 @@ pub(super) fn settle(
     settings.lay_no_instructions(args.no_instructions);
     lay_phase(&mut settings, args.phase.as_deref())?;
     if is_sandbox {
-        if settings.backend.value == BackendKind::Host {
+        if settings.backend.value.is_unwalled_here() {
             return Err(CommandError::usage(
                 "the backend `host` is no sandbox",
                 "use --sandbox for one, or --local to work on your own files",

@@ -16,7 +16,6 @@ use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ModelConfig, PhaseDriver, PlannedPhase, check_phase,
     find_model, load_instructions, run_phases,
 };
-use glovebox_settings::BackendKind;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -172,7 +171,7 @@ impl TerminalPhases<'_> {
                 phase: Some(&one.settings.tools.toolset.value),
                 addition: one.addition(),
                 instructions: self.instructions.clone(),
-                is_asked: one.settings.backend.value == BackendKind::Host && !self.args.yes,
+                is_asked: one.settings.backend.value.is_unwalled_here() && !self.args.yes,
                 is_yes: self.args.yes,
                 is_kept: self.is_kept,
             },

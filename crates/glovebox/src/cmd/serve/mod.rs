@@ -12,6 +12,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::say;
 use glovebox_agent::Placement;
 use glovebox_runner::{Engine, GrantFlags, HostGrant};
+use glovebox_sandbox::WorkspaceMode;
 use glovebox_server::{
     BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Serving, Tls, Token, UploadLimits,
     serve,
@@ -20,8 +21,7 @@ use glovebox_session::agent::{DEMO_MODEL, find_model};
 use glovebox_session::bundle::{BundleKeys, node_view};
 use glovebox_settings::units::Span;
 use glovebox_settings::{
-    AgentFlags, BackendKind, LogFormat, LogLevel, Origin, Quota, ServeFlags, Settings, SourceDir,
-    WorkspaceMode,
+    AgentFlags, LogFormat, LogLevel, Origin, Quota, ServeFlags, Settings, SourceDir,
 };
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -378,7 +378,7 @@ fn settings(
         let added = settings.add_source(source, &Origin::Flag("source"));
         added.map_err(|error| CommandError::usage(error, "name each source once"))?;
     }
-    if placement == Placement::Sandbox && settings.backend.value == BackendKind::Host {
+    if placement == Placement::Sandbox && settings.backend.value.is_unwalled_here() {
         return Err(CommandError::usage(
             "the backend `host` is no sandbox",
             "leave it out, or say --unsafe-local to let agents work on this machine without walls",

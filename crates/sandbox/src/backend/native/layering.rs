@@ -31,7 +31,7 @@ pub(super) struct PlanInput {
 
 /// An exchange that is prepared.
 #[derive(Debug)]
-pub(crate) struct Layering {
+pub struct Layering {
     exchange: Exchange,
     plan: Plan,
     place: HostResources,

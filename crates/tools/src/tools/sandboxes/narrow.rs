@@ -3,7 +3,7 @@
 use super::spawn::{Spawn, Workspace};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
-use glovebox_sandbox::{Backend, SandboxSpec};
+use glovebox_sandbox::{SandboxSpec, SubSandboxes};
 
 /// Makes of the session's spec that of the child which is wished for.
 ///
@@ -11,17 +11,18 @@ use glovebox_sandbox::{Backend, SandboxSpec};
 /// `permission-denied` for more than the session has; `unsupported` for what its backend cannot hold.
 // TRUST: a model makes the wish. Each field is compared with what the session has, or takes something away.
 pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> {
-    match spec.backend {
-        Backend::Native => {}
-        Backend::Host => {
+    match spec.backend.capabilities().sub_sandboxes {
+        SubSandboxes::Narrowed => {}
+        SubSandboxes::None => {
             return Err(Fault::refused(
                 Code::Unsupported,
                 "there are no walls around this session that another sandbox could have",
             )
             .remedy("work in a sandbox of the native backend"));
         }
-        Backend::Command { .. } if wish.workspace == Workspace::Same && wish.network.is_none() => {}
-        Backend::Command { .. } => {
+        SubSandboxes::SameAsSession
+            if wish.workspace == Workspace::Same && wish.network.is_none() => {}
+        SubSandboxes::SameAsSession => {
             return Err(Fault::failed(
                 Code::Unsupported,
                 "files and network of a sandbox elsewhere are as they are there",
@@ -97,11 +98,12 @@ fn wider(name: &str, has: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use glovebox_sandbox::Backend;
     use glovebox_sandbox::jail::spec::{Grant, Limits, ReplacedFile};
     use proptest::prelude::*;
 
     fn session() -> SandboxSpec {
-        let mut spec = SandboxSpec::new(Backend::Native);
+        let mut spec = SandboxSpec::new(Backend::NATIVE);
         spec.secrets = vec!["T=env:T@a.test".parse().unwrap()];
         spec.jail.workspace = Some("/project".into());
         spec.jail.hidden = vec![".env".into()];
@@ -145,7 +147,7 @@ mod tests {
         assert_eq!(refusal(&session(), &memory), Code::PermissionDenied);
         assert_eq!(refusal(&session(), &network), Code::PermissionDenied);
         assert_eq!(refusal(&session(), &nothing), Code::InvalidArgument);
-        let host = SandboxSpec::new(Backend::Host);
+        let host = SandboxSpec::new(Backend::HOST);
         assert_eq!(refusal(&host, &Spawn::default()), Code::Unsupported);
     }
 
