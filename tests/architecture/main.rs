@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 21] = [
+const EDGES: [(&str, &[&str]); 25] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-js", &["glovebox-jail"]),
@@ -29,6 +29,16 @@ const EDGES: [(&str, &[&str]); 21] = [
         "glovebox-sandbox",
         &["glovebox-egress", "glovebox-jail", "glovebox-proto"],
     ),
+    ("glovebox-carrier", &["glovebox-proto", "glovebox-sandbox"]),
+    (
+        "glovebox-sprites",
+        &["glovebox-carrier", "glovebox-proto", "glovebox-sandbox"],
+    ),
+    (
+        "glovebox-aio",
+        &["glovebox-carrier", "glovebox-proto", "glovebox-sandbox"],
+    ),
+    ("glovebox-contract", &[]),
     (
         "glovebox-workspace",
         &["glovebox-gitignore", "glovebox-proto", "glovebox-sandbox"],
@@ -131,11 +141,14 @@ const EDGES: [(&str, &[&str]); 21] = [
 
 /// Crates that may wait asynchronously: for a model, for another program, for many connections at once. The guest and
 /// the host side of the wall are synchronous on purpose.
-const ASYNC: [&str; 4] = [
+const ASYNC: [&str; 7] = [
     "glovebox-agent",
+    "glovebox-aio",
+    "glovebox-contract",
     "glovebox-egress",
     "glovebox-mcp",
     "glovebox-server",
+    "glovebox-sprites",
 ];
 
 /// Longest file that needs no stated reason.
@@ -166,7 +179,7 @@ fn sources() -> BTreeMap<String, String> {
         }
     }
     let mut found = BTreeMap::new();
-    for dir in ["crates", "xtask", "testkit", "tests", "benches", "fuzz"] {
+    for dir in ["crates", "backends", "xtask", "testkit", "tests", "benches", "fuzz"] {
         walk(&root().join(dir), &root(), &mut found);
     }
     assert!(found.len() > 100, "only {} files were found", found.len());

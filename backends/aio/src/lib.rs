@@ -1,0 +1,1 @@
+//! AIO Sandbox as a backend: a directory in a container that somebody runs.
