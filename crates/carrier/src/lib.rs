@@ -6,3 +6,5 @@
 mod connect;
 
 pub use connect::{Attempt, Connect, ConnectFailure, Pipe, PipeEnd};
+/// Bytes as lines of text, for services that only pass text.
+pub use glovebox_proto::{LinesDecoder, NoiseTooLong, encode_lines};

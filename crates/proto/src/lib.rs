@@ -33,6 +33,7 @@ mod frame;
 mod hello;
 mod id;
 pub mod limits;
+mod lines;
 mod remedy;
 mod reply;
 mod request;
@@ -49,6 +50,7 @@ pub use file_kind::FileKind;
 pub use frame::{Channel, FrameKind, FrameRef, HEADER_BYTES, Header, encode_header};
 pub use hello::{Capability, Hello, Role, WIRE_VERSION};
 pub use id::{JobId, RequestId};
+pub use lines::{LinesDecoder, MAX_NOISE_BYTES, NoiseTooLong, encode_lines};
 pub use remedy::{AdvicePart, Limit, Remedy, Setting, Wording};
 pub use reply::{
     DirEntry, Exit, ExitReport, Facts, JobInfo, JobState, ListeningPort, LogChunk,
