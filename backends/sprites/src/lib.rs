@@ -1,1 +1,25 @@
 //! Sprites of Fly as a backend: a microVM of the service for each sandbox.
+//!
+//! In: an address, a token, the name of a Sprite. Out: what the service says about it
+//! ([`Client`]), and pipes to a program in it ([`ExecPipe`], [`SpriteConnect`]). The rest of the
+//! backend is the same as for every other one: the guest speaks over such a pipe.
+//!
+//! The public face is synchronous; one thread of the process waits for the service. Every word of
+//! the service is untrusted: bounded, and made visible before it stands in a message.
+
+mod address;
+mod client;
+mod connect;
+mod failure;
+mod http;
+mod names;
+mod pipe;
+mod runtime;
+mod token;
+
+pub use address::{BaseUrl, DEFAULT_BASE_URL};
+pub use client::{Client, Created, NewSprite, PolicyAction, PolicyRule, ServiceCheckpoint, Sprite};
+pub use connect::{BringUp, SpriteConnect};
+pub use names::{LABEL, labels, name_prefix, owner_label, read_until, sprite_name};
+pub use pipe::{ExecEnd, ExecPipe, ExecRequest, ExecTimes};
+pub use token::{Token, TokenSource};

@@ -133,6 +133,14 @@ codes! {
     Unsigned = "unsigned",
     /// The changes are not those that were shown when they were approved.
     Changed = "changed",
+    /// The service of a backend does not accept the token or the key, or wants one.
+    NotAuthenticated = "not-authenticated",
+    /// The service of a backend takes no more requests for a while; the message says how long.
+    RateLimited = "rate-limited",
+    /// The program through which a backend is reached is not installed.
+    CliNotFound = "cli-not-found",
+    /// The program through which a backend is reached is too old for the commands that are needed.
+    CliTooOld = "cli-too-old",
 }
 
 impl fmt::Display for Code {
