@@ -7,6 +7,7 @@
 pub mod bases;
 mod canary;
 mod census;
+mod contract;
 mod home;
 mod model;
 mod own_address;
@@ -18,6 +19,7 @@ mod tar;
 
 pub use canary::Canary;
 pub use census::{Process, await_sleepers, marker, wait_until};
+pub use contract::ContractServer;
 pub use home::{Glovebox, Home, binary};
 pub use model::{Asked, ModelServer, Step, Wanted};
 pub use own_address::own_address;

@@ -1,0 +1,140 @@
+//! Servers with the contracts of services that sandboxes may run on (`glovebox-contract`), each as
+//! a process of its own.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A running server. Dropping it ends it and every process that its commands have left.
+#[derive(Debug)]
+pub struct ContractServer {
+    child: Child,
+    /// `http://ADDRESS`, without a prefix.
+    url: String,
+}
+
+impl ContractServer {
+    /// Starts the server of `service` with further arguments.
+    ///
+    /// # Panics
+    /// When it is not built, or does not say its address.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without")]
+    pub fn start(service: &str, arguments: &[&str]) -> Self {
+        let mut child = Command::new(program())
+            .args([service, "--listen", "127.0.0.1:0", "--until-stdin-ends"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("its output is a pipe");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("the server says its address");
+        let url = line
+            .trim()
+            .strip_prefix("listening on ")
+            .map(ToOwned::to_owned);
+        let url = url.expect("the first line is `listening on URL`");
+        Self { child, url }
+    }
+
+    /// Its address as `http://HOST:PORT`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends the server at once, as a machine that loses power: its commands get no signal.
+    pub fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Sends a request for the control of the server, such as `POST /__contract/restart`; returns
+    /// the body of the answer.
+    ///
+    /// # Panics
+    /// When the answer is no success.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without")]
+    pub fn control(&self, method: &str, path: &str, body: &str) -> String {
+        let address = self.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).expect("the server listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("a socket has timeouts");
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("the server takes a request");
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .expect("the server answers");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        assert!(
+            head.starts_with("HTTP/1.1 200"),
+            "{method} {path}: {answer}"
+        );
+        body.to_owned()
+    }
+
+    /// What the server noted: `requests` by path, and `refusals`.
+    ///
+    /// # Panics
+    /// When that is no JSON.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without")]
+    pub fn journal(&self) -> Value {
+        serde_json::from_str(&self.control("GET", "/__contract/journal", ""))
+            .expect("the journal is JSON")
+    }
+}
+
+impl Drop for ContractServer {
+    fn drop(&mut self) {
+        // The end of its input is what it waits for.
+        drop(self.child.stdin.take());
+        let ended = crate::census::wait_until(Duration::from_secs(10), || {
+            self.child.try_wait().is_ok_and(|status| status.is_some())
+        });
+        if !ended {
+            self.kill();
+        }
+    }
+}
+
+/// The program: `GLOVEBOX_TEST_CONTRACT`, else the one beside the binary under test.
+///
+/// # Panics
+/// When it is not built.
+fn program() -> PathBuf {
+    if let Some(path) = std::env::var_os("GLOVEBOX_TEST_CONTRACT") {
+        return path.into();
+    }
+    let own = std::env::current_exe().unwrap_or_default();
+    let found = own
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join("glovebox-contract"))
+        .find(|path| path.is_file());
+    assert!(
+        found.is_some(),
+        "there is no glovebox-contract beside {}: build it first \
+         (`cargo build --package glovebox-contract`), or name it in GLOVEBOX_TEST_CONTRACT",
+        own.display()
+    );
+    found.unwrap_or_default()
+}
