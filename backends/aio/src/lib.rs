@@ -1,1 +1,38 @@
 //! AIO Sandbox as a backend: a directory in a container that somebody runs.
+//!
+//! In: a base URL, a key, and the guest's program. Out: what is to be known about the service
+//! ([`Client::probe`]), and pipes to a guest there ([`Connector`]), which `glovebox_carrier` makes
+//! into one stream that outlives each of them.
+//!
+//! Only these endpoints are used: `/v1/sandbox`, `/v1/file/upload`, `/v1/file/write`, and of
+//! `/v1/bash` `exec`, `output`, `write`, `kill`, `sessions` and `sessions/ID/close`. Requests are
+//! made on one thread of the process; callers block. Nothing that the service says is trusted.
+
+mod base_url;
+mod client;
+mod connect;
+mod failure;
+mod guest;
+mod key;
+mod pipe;
+mod probe;
+mod runtime;
+mod script;
+mod wire;
+
+pub use base_url::BaseUrl;
+pub use client::Client;
+pub use connect::Connector;
+pub use guest::{GuestProgram, Placement};
+pub use key::ApiKey;
+pub use pipe::PipeSizes;
+pub use probe::{Facts, Probe};
+
+/// Sixteen random hex digits.
+fn random_hex() -> String {
+    let mut bytes = [0_u8; 8];
+    // A short request is answered whole once the pool is initialised, long before any of this runs
+    // (getrandom(2)).
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    format!("{:016x}", u64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,493 @@
+//! Requests to one AIO Sandbox.
+//!
+//! In: an endpoint and a body. Out: the data of the answer, or the layer that failed. Answers are
+//! untrusted: bounded before they are kept, decoded once, and their texts made safe to show.
+
+use crate::base_url::{BaseUrl, PrivateAddresses};
+use crate::failure::{ServiceError, show_message};
+use crate::key::ApiKey;
+use crate::wire::{
+    Envelope, Exec, ExecResult, FileWrite, Kill, Output, ReadOutput, Sandbox, SessionInfo,
+    WriteInput,
+};
+use crate::{failure, runtime};
+use glovebox_carrier::ConnectFailure;
+use glovebox_proto::{Code, Fault};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Method, Response};
+use rustls::ClientConfig;
+use rustls_platform_verifier::Verifier;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time for a connection to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for an ordinary answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most bytes of an answer. Output of a guest is at most what it may send without an
+/// acknowledgement, as text.
+const MAX_ANSWER_BYTES: usize = 32 << 20;
+/// Most bytes of an error's body.
+const MAX_ERROR_BYTES: usize = 16 << 10;
+
+/// Client of one AIO Sandbox. Cloning it shares connections and key.
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    http: reqwest::Client,
+    base: BaseUrl,
+    key: Mutex<Option<ApiKey>>,
+}
+
+/// One request, which can be sent again.
+#[derive(Debug)]
+struct Request {
+    method: Method,
+    path: String,
+    content_type: &'static str,
+    body: Vec<u8>,
+    timeout: Duration,
+}
+
+impl Client {
+    /// Makes a client; nothing is sent.
+    ///
+    /// # Errors
+    /// `invalid-argument` for a key that cannot be sent, `io` if this machine cannot make
+    /// connections.
+    pub fn new(base: BaseUrl, key: Option<ApiKey>) -> Result<Self, Fault> {
+        if let Some(key) = &key {
+            key.header()?;
+        }
+        let unavailable = |error: &dyn Error| {
+            Fault::failed(
+                Code::Io,
+                format!("cannot make connections: {}", innermost(error)),
+            )
+        };
+        let builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            // A service that leads elsewhere would be given the key there.
+            .redirect(Policy::none())
+            .referer(false)
+            .tcp_nodelay(true)
+            .tls_backend_preconfigured(tls_config(&base).map_err(|error| unavailable(&error))?);
+        let builder = match (base.is_https(), base.is_loopback()) {
+            (true, false) => builder.https_only(true),
+            (true, true) => builder.https_only(true).no_proxy(),
+            // What is not encrypted stays within the private network.
+            (false, _) => builder.no_proxy().dns_resolver(Arc::new(PrivateAddresses)),
+        };
+        let http = builder.build().map_err(|error| unavailable(&error))?;
+        let key = Mutex::new(key);
+        Ok(Self(Arc::new(Inner { http, base, key })))
+    }
+
+    /// The service's address.
+    pub fn base_url(&self) -> &BaseUrl {
+        &self.0.base
+    }
+
+    /// Returns the ids of all open sessions of commands.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn list_sessions(&self, deadline: Instant) -> Result<Vec<String>, Fault> {
+        let client = self.clone();
+        self.block(deadline, async move { client.sessions().await })
+    }
+
+    /// Closes a session: the service ends its commands. A session that does not exist is closed.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn close_session(&self, id: &str, deadline: Instant) -> Result<(), Fault> {
+        let (client, id) = (self.clone(), id.to_owned());
+        self.block(deadline, async move {
+            match client.close(&id).await {
+                Err(ServiceError::Failed(_)) => Ok(()),
+                Err(error) if error.is_absent() => Ok(()),
+                other => other,
+            }
+        })
+    }
+
+    /// Runs a request on the thread for connections and blocks until its answer is there.
+    pub(crate) fn block<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        request: impl Future<Output = Result<T, ServiceError>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        match runtime::block(deadline, request)? {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => Err(match error.into_failure(&self.0.base) {
+                ConnectFailure::Retry { fault, .. } | ConnectFailure::Final(fault) => fault,
+            }),
+            None => Err(self.timed_out()),
+        }
+    }
+
+    /// The deadline passed before an answer was there.
+    pub(crate) fn timed_out(&self) -> Fault {
+        let base = &self.0.base;
+        Fault::failed(
+            Code::TimedOut,
+            format!("AIO Sandbox at {base} did not answer in time"),
+        )
+        .retryable()
+    }
+
+    pub(crate) async fn describe(&self) -> Result<Sandbox, ServiceError> {
+        let request = Request {
+            method: Method::GET,
+            path: "/v1/sandbox".to_owned(),
+            content_type: "",
+            body: Vec::new(),
+            timeout: ANSWER_TIMEOUT,
+        };
+        let bytes = self.send(request).await?;
+        let sandbox: Sandbox = decode(&bytes)?;
+        if sandbox.success {
+            return Ok(sandbox);
+        }
+        Err(ServiceError::Failed(
+            self.show(&sandbox.message.unwrap_or_default()),
+        ))
+    }
+
+    pub(crate) async fn exec(&self, request: &Exec<'_>) -> Result<ExecResult, ServiceError> {
+        self.post("/v1/bash/exec", request, ANSWER_TIMEOUT).await
+    }
+
+    pub(crate) async fn output(&self, request: &ReadOutput<'_>) -> Result<Output, ServiceError> {
+        let timeout = Duration::from_secs_f64(request.wait_timeout) + ANSWER_TIMEOUT;
+        self.post("/v1/bash/output", request, timeout).await
+    }
+
+    pub(crate) async fn write(&self, request: &WriteInput<'_>) -> Result<(), ServiceError> {
+        self.command("/v1/bash/write", request).await
+    }
+
+    pub(crate) async fn kill(&self, request: &Kill<'_>) -> Result<(), ServiceError> {
+        self.command("/v1/bash/kill", request).await
+    }
+
+    pub(crate) async fn close(&self, session: &str) -> Result<(), ServiceError> {
+        // TRUST: ids of sessions may come from a listing; only characters that mean nothing in a
+        // path are sent.
+        if !session
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+        {
+            return Err(ServiceError::Malformed(
+                "an id of a session has special characters".to_owned(),
+            ));
+        }
+        let path = format!("/v1/bash/sessions/{session}/close");
+        let bytes = self
+            .send(json_request(path, Vec::new(), ANSWER_TIMEOUT))
+            .await?;
+        self.envelope(&bytes).map(drop)
+    }
+
+    async fn sessions(&self) -> Result<Vec<String>, ServiceError> {
+        let request = Request {
+            method: Method::GET,
+            ..json_request("/v1/bash/sessions".to_owned(), Vec::new(), ANSWER_TIMEOUT)
+        };
+        let bytes = self.send(request).await?;
+        let sessions: Vec<SessionInfo> = self.data(&bytes)?;
+        Ok(sessions
+            .into_iter()
+            .map(|session| session.session_id)
+            .collect())
+    }
+
+    pub(crate) async fn write_file(&self, request: &FileWrite<'_>) -> Result<(), ServiceError> {
+        self.command("/v1/file/write", request).await
+    }
+
+    /// Stores `bytes` as the file `path`, as one multipart request.
+    pub(crate) async fn upload(
+        &self,
+        path: &str,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<(), ServiceError> {
+        // The boundary cannot occur in the parts: it is longer than chance, and nothing here is
+        // chosen by others.
+        let boundary = format!("glovebox-{}", crate::random_hex());
+        let mut body = Vec::with_capacity(bytes.len() + 512);
+        let disposition = "Content-Disposition: form-data; name=";
+        body.extend_from_slice(
+            format!("--{boundary}\r\n{disposition}\"path\"\r\n\r\n{path}\r\n").as_bytes(),
+        );
+        body.extend_from_slice(
+            format!(
+                "--{boundary}\r\n{disposition}\"file\"; filename=\"upload\"\r\n\
+                 Content-Type: application/octet-stream\r\n\r\n"
+            )
+            .as_bytes(),
+        );
+        body.extend_from_slice(bytes);
+        body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        let request = Request {
+            method: Method::POST,
+            path: "/v1/file/upload".to_owned(),
+            content_type: "",
+            body,
+            timeout,
+        };
+        let content_type = format!("multipart/form-data; boundary={boundary}");
+        let answer = self.send_as(request, &content_type).await?;
+        self.envelope(&answer).map(drop)
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &impl Serialize,
+        timeout: Duration,
+    ) -> Result<T, ServiceError> {
+        let bytes = self
+            .send(json_request(path.to_owned(), encode(request)?, timeout))
+            .await?;
+        self.data(&bytes)
+    }
+
+    /// A request whose answer holds nothing but its success.
+    async fn command(&self, path: &str, request: &impl Serialize) -> Result<(), ServiceError> {
+        let request = json_request(path.to_owned(), encode(request)?, ANSWER_TIMEOUT);
+        let bytes = self.send(request).await?;
+        self.envelope(&bytes).map(drop)
+    }
+
+    fn data<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, ServiceError> {
+        let envelope = self.envelope(bytes)?;
+        decode(envelope.data.map_or("null", |data| data.get()).as_bytes())
+    }
+
+    fn envelope<'a>(&self, bytes: &'a [u8]) -> Result<Envelope<'a>, ServiceError> {
+        let envelope: Envelope<'a> =
+            serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
+        if envelope.success {
+            return Ok(envelope);
+        }
+        Err(ServiceError::Failed(
+            self.show(&envelope.message.unwrap_or_default()),
+        ))
+    }
+
+    async fn send(&self, request: Request) -> Result<Vec<u8>, ServiceError> {
+        let content_type = request.content_type;
+        self.send_as(request, content_type).await
+    }
+
+    async fn send_as(&self, request: Request, content_type: &str) -> Result<Vec<u8>, ServiceError> {
+        let first = self.send_once(&request, content_type).await;
+        if let Err(error) = &first
+            && error.is_refused_key()
+            && self.read_key_again()
+        {
+            return self.send_once(&request, content_type).await;
+        }
+        first
+    }
+
+    async fn send_once(
+        &self,
+        request: &Request,
+        content_type: &str,
+    ) -> Result<Vec<u8>, ServiceError> {
+        let mut builder = self
+            .0
+            .http
+            .request(request.method.clone(), self.0.base.endpoint(&request.path))
+            .timeout(request.timeout);
+        if !content_type.is_empty() {
+            builder = builder.header(CONTENT_TYPE, content_type);
+        }
+        let key = self
+            .0
+            .key
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(key) = key {
+            builder = builder.header(AUTHORIZATION, key.header().map_err(ServiceError::Local)?);
+        }
+        let response = builder
+            .body(request.body.clone())
+            .send()
+            .await
+            .map_err(|error| {
+                let was_sent = !error.is_connect() && !error.is_builder();
+                let reason = self.show(&innermost(&error.without_url()));
+                if was_sent {
+                    ServiceError::NoAnswer(reason)
+                } else {
+                    ServiceError::NotSent(reason)
+                }
+            })?;
+        self.read_answer(response).await
+    }
+
+    async fn read_answer(&self, mut response: Response) -> Result<Vec<u8>, ServiceError> {
+        let status = response.status();
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+            .map(Duration::from_secs);
+        let max = if status.is_success() {
+            MAX_ANSWER_BYTES
+        } else {
+            MAX_ERROR_BYTES
+        };
+        let mut bytes = Vec::new();
+        loop {
+            match response.chunk().await {
+                Ok(Some(chunk)) if bytes.len() + chunk.len() > max => {
+                    if status.is_success() {
+                        return Err(ServiceError::Malformed(format!(
+                            "it has more than {max} bytes"
+                        )));
+                    }
+                    break;
+                }
+                Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
+                Err(error) if status.is_success() => {
+                    return Err(ServiceError::NoAnswer(
+                        self.show(&innermost(&error.without_url())),
+                    ));
+                }
+                // Of an error that is cut off the status says enough.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        if status.is_success() {
+            return Ok(bytes);
+        }
+        if status.is_redirection() {
+            return Err(ServiceError::Malformed(
+                "it leads to another address".to_owned(),
+            ));
+        }
+        let message = self.show(&error_message(&bytes));
+        Err(ServiceError::Status {
+            status: status.as_u16(),
+            message,
+            retry_after,
+        })
+    }
+
+    /// Reads the key's file again. True if there is another key now.
+    fn read_key_again(&self) -> bool {
+        let mut key = self.0.key.lock().unwrap_or_else(PoisonError::into_inner);
+        key.as_mut().is_some_and(ApiKey::read_again)
+    }
+
+    /// A text that the service wrote, safe to show and without the key.
+    pub(crate) fn show(&self, text: &str) -> String {
+        let key = self
+            .0
+            .key
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let text = text.to_owned();
+        show_message(&match key {
+            Some(key) => key.redact(text),
+            None => text,
+        })
+    }
+
+    /// A fault that names this service.
+    pub(crate) fn carrier_failed(&self, what: &str) -> Fault {
+        failure::carrier_failed(&self.0.base, what)
+    }
+}
+
+fn json_request(path: String, body: Vec<u8>, timeout: Duration) -> Request {
+    let content_type = if body.is_empty() {
+        ""
+    } else {
+        "application/json"
+    };
+    Request {
+        method: Method::POST,
+        path,
+        content_type,
+        body,
+        timeout,
+    }
+}
+
+fn encode(request: &impl Serialize) -> Result<Vec<u8>, ServiceError> {
+    serde_json::to_vec(request).map_err(|error| {
+        ServiceError::Local(Fault::failed(
+            Code::Internal,
+            format!("cannot encode a request: {error}"),
+        ))
+    })
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ServiceError> {
+    serde_json::from_slice(bytes).map_err(|error| malformed(&error))
+}
+
+/// An answer of another form. The decoder's words may quote the answer.
+fn malformed(error: &serde_json::Error) -> ServiceError {
+    ServiceError::Malformed(show_message(&error.to_string()))
+}
+
+/// The words of an error's body: `detail` as a text or a list, `message`, or the body itself.
+fn error_message(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let Ok(value) = serde_json::from_str::<serde_json::Value>(&text) else {
+        // Pages of proxies say nothing that the status does not.
+        return if text.trim_start().starts_with('<') {
+            String::new()
+        } else {
+            text.into_owned()
+        };
+    };
+    let of_list = value["detail"][0]["msg"].as_str();
+    let words = value["detail"]
+        .as_str()
+        .or(of_list)
+        .or(value["message"].as_str());
+    words.map_or_else(String::new, ToOwned::to_owned)
+}
+
+/// The innermost reason of an error.
+fn innermost(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+fn tls_config(base: &BaseUrl) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
+    // Without TLS nothing is checked with certificates, and a machine that has none is fine.
+    if !base.is_https() {
+        return Ok(builder
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth());
+    }
+    let verifier = Verifier::new(provider)?;
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth())
+}

@@ -1,0 +1,241 @@
+//! Opens pipes to the guest in one container.
+
+use crate::client::Client;
+use crate::guest::{GuestProgram, Placement};
+use crate::pipe::{
+    EndingKind, PipeEnding, PipeSizes, RemoteCommand, SharedEnding, open, whole_records,
+};
+use crate::script::quote;
+use crate::wire::{Exec, ReadOutput};
+use crate::{failure, random_hex, runtime};
+use glovebox_carrier::{Attempt, Connect, ConnectFailure, Pipe};
+use glovebox_proto::{Code, Fault};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Exit codes of a shell that could not execute the guest's program.
+const NOT_EXECUTED: [i64; 2] = [126, 127];
+
+/// The way to one guest of an AIO Sandbox, as [`Connect`] wants it.
+///
+/// The first pipe looks at the service, puts the guest's program there if it is missing, and starts
+/// `guest serve --resume RUN_DIR --lines` in a session of its own, which stays until the guest ends
+/// or [`Client::close_session`] closes it. Later pipes run `guest link --lines RUN_DIR` in sessions
+/// that end with them.
+#[derive(Debug)]
+pub struct Connector {
+    client: Client,
+    guest: GuestProgram,
+    placement: Placement,
+    run_dir: String,
+    sizes: PipeSizes,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Session of the guest's own command, once it was started.
+    session: Option<String>,
+    /// Path of the guest's program there.
+    program: Option<String>,
+    /// End of the last pipe.
+    ending: SharedEnding,
+}
+
+impl Connector {
+    /// Takes the way to a guest that keeps its socket in `run_dir` there. Nothing is sent.
+    pub fn new(
+        client: Client,
+        guest: GuestProgram,
+        placement: Placement,
+        run_dir: impl Into<String>,
+        sizes: PipeSizes,
+    ) -> Self {
+        Self {
+            client,
+            guest,
+            placement,
+            run_dir: run_dir.into(),
+            sizes,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Session of the service in which the guest was started, to be closed when the sandbox ends.
+    pub fn session(&self) -> Option<String> {
+        self.state().session.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings the guest up. Returns its program's path and its command.
+    async fn start(
+        client: Client,
+        guest: GuestProgram,
+        placement: Placement,
+        run_dir: String,
+        session: String,
+    ) -> Result<(String, RemoteCommand), ConnectFailure> {
+        let probe = client.look(&session, &guest, &placement).await?;
+        let program = client
+            .install_guest(&session, &guest, &placement, &probe)
+            .await?;
+        let enter = placement
+            .cwd
+            .as_ref()
+            .map_or_else(String::new, |dir| format!("cd -- {} && ", quote(dir)));
+        let text = format!(
+            "{enter}exec {} serve --resume {} --lines",
+            quote(&program),
+            quote(&run_dir)
+        );
+        let command = start_command(&client, &session, &text, true).await?;
+        Ok((program, command))
+    }
+}
+
+/// Starts a command in a session, exactly once even if the answer was lost.
+async fn start_command(
+    client: &Client,
+    session: &str,
+    text: &str,
+    keeps_session: bool,
+) -> Result<RemoteCommand, ConnectFailure> {
+    let base = client.base_url();
+    let request = Exec {
+        session_id: session,
+        command: text,
+        async_mode: true,
+        timeout: None,
+        hard_timeout: None,
+    };
+    let id = match client.exec(&request).await {
+        Ok(result) => result.command_id,
+        Err(error) if error.is_passing() && !error.is_undone() => {
+            // The session is ours alone, so a command that runs in it is this one.
+            let request = ReadOutput {
+                session_id: session,
+                command_id: None,
+                offset: 0,
+                stderr_offset: 0,
+                wait: false,
+                wait_timeout: 0.0,
+            };
+            match client
+                .output(&request)
+                .await
+                .ok()
+                .and_then(|output| output.command)
+            {
+                Some(info) if info.is_running() => info.command_id,
+                _ => return Err(error.into_failure(base)),
+            }
+        }
+        Err(error) => return Err(error.into_failure(base)),
+    };
+    Ok(RemoteCommand {
+        session: session.to_owned(),
+        id,
+        keeps_session,
+    })
+}
+
+impl Connect for Connector {
+    fn connect(&self, attempt: Attempt, deadline: Instant) -> Result<Pipe, ConnectFailure> {
+        let client = self.client.clone();
+        let command = match attempt {
+            Attempt::First => {
+                let session = format!("glovebox-{}", random_hex());
+                let (guest, placement) = (self.guest.clone(), self.placement.clone());
+                let start = Self::start(
+                    client,
+                    guest,
+                    placement,
+                    self.run_dir.clone(),
+                    session.clone(),
+                );
+                let (program, command) = self.block(deadline, start)?;
+                let mut state = self.state();
+                state.session = Some(session);
+                state.program = Some(program);
+                command
+            }
+            Attempt::Again => {
+                let (program, ending) = {
+                    let state = self.state();
+                    (state.program.clone(), Arc::clone(&state.ending))
+                };
+                let program = program.ok_or_else(|| {
+                    ConnectFailure::Final(Fault::failed(
+                        Code::Internal,
+                        "a later pipe before the first",
+                    ))
+                })?;
+                self.check_ending(&ending)?;
+                let text = format!(
+                    "exec {} link --lines {}",
+                    quote(&program),
+                    quote(&self.run_dir)
+                );
+                self.block(deadline, async move {
+                    let session = format!("glovebox-link-{}", random_hex());
+                    start_command(&client, &session, &text, false).await
+                })
+                .map_err(lost)?
+            }
+        };
+        let ending = SharedEnding::default();
+        self.state().ending = Arc::clone(&ending);
+        open(
+            self.client.clone(),
+            command,
+            self.sizes,
+            whole_records,
+            ending,
+        )
+        .map_err(ConnectFailure::Final)
+    }
+}
+
+impl Connector {
+    fn block<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        request: impl Future<Output = Result<T, ConnectFailure>> + Send + 'static,
+    ) -> Result<T, ConnectFailure> {
+        match runtime::block(deadline, request) {
+            Ok(Some(result)) => result,
+            Ok(None) => Err(ConnectFailure::Retry {
+                fault: self.client.timed_out(),
+                after: None,
+            }),
+            Err(fault) => Err(ConnectFailure::Final(fault)),
+        }
+    }
+
+    /// Refuses another attempt where the last pipe's end has said that none succeeds.
+    fn check_ending(&self, ending: &SharedEnding) -> Result<(), ConnectFailure> {
+        let ending = ending.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(PipeEnding { kind, reason }) = ending.as_ref() else {
+            return Ok(());
+        };
+        match kind {
+            EndingKind::CommandEnded(Some(code)) if NOT_EXECUTED.contains(code) => {
+                let base = self.client.base_url();
+                let what = format!("the guest is gone from AIO Sandbox at {base}: {reason}");
+                Err(ConnectFailure::Final(Fault::lost(Code::LinkLost, what)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A failure in the life of a guest: what lasts has lost it.
+fn lost(failure: ConnectFailure) -> ConnectFailure {
+    match failure {
+        ConnectFailure::Final(fault) => ConnectFailure::Final(failure::as_lost(fault)),
+        retry @ ConnectFailure::Retry { .. } => retry,
+    }
+}

@@ -1,0 +1,436 @@
+//! A command of the service as a byte stream: one end of a local socket pair, the other end of
+//! which callers have.
+//!
+//! ```text
+//! caller -- socket pair -- send_input ----- POST /v1/bash/write, one at a time --> command's stdin
+//!                       `- receive_output - POST /v1/bash/output, one pending <--- command's
+//! stdout
+//! ```
+//!
+//! Bytes travel as lines (`glovebox_proto::encode_lines`), since the service passes text.
+
+use crate::client::Client;
+use crate::failure::{ServiceError, show_message};
+use crate::runtime;
+use crate::wire::{CommandInfo, Kill, Output, ReadOutput, WriteInput};
+use glovebox_carrier::{Pipe, PipeEnd};
+use glovebox_proto::{Code, Fault, LinesDecoder, encode_lines};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+/// How long passing failures of requests are tried again before the pipe ends and another one is
+/// opened.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// First and longest pause between two attempts of a request.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// How long the end of a command's output is waited for when its input is closed.
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
+/// Pause after an answer without output, so that a service that does not wait is not asked all the
+/// time.
+const IDLE_PAUSE: Duration = Duration::from_millis(50);
+/// Last bytes of a command's messages that are kept.
+const STDERR_TAIL_BYTES: usize = 600;
+
+/// Sizes and times of a pipe.
+#[derive(Debug, Clone, Copy)]
+pub struct PipeSizes {
+    /// Most bytes of one request towards the command, as lines.
+    pub batch: usize,
+    /// Bytes of output after which the pipe ends, so that another one takes its place: the service
+    /// keeps all output of a session in memory.
+    pub rotate: u64,
+    /// Seconds that the service may hold a request for output.
+    pub wait: u32,
+}
+
+impl Default for PipeSizes {
+    fn default() -> Self {
+        Self {
+            batch: 768 << 10,
+            rotate: 64 << 20,
+            wait: 20,
+        }
+    }
+}
+
+/// A command of a session.
+#[derive(Debug, Clone)]
+pub(crate) struct RemoteCommand {
+    pub(crate) session: String,
+    pub(crate) id: String,
+    /// The session stays when the pipe ends.
+    pub(crate) keeps_session: bool,
+}
+
+/// How a pipe ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PipeEnding {
+    pub(crate) kind: EndingKind,
+    /// One sentence for people.
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndingKind {
+    /// The command ended with this code, if it is known.
+    CommandEnded(Option<i64>),
+    /// Another pipe may succeed.
+    Broken,
+}
+
+impl PipeEnding {
+    fn broken(reason: impl Into<String>) -> Self {
+        Self {
+            kind: EndingKind::Broken,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Where a pipe's end is noted, for its owner and for the next attempt.
+pub(crate) type SharedEnding = Arc<Mutex<Option<PipeEnding>>>;
+
+#[derive(Debug)]
+struct AioPipeEnd(SharedEnding);
+
+impl PipeEnd for AioPipeEnd {
+    fn reason(&self) -> Option<String> {
+        let ending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.as_ref().map(|ending| ending.reason.clone())
+    }
+}
+
+/// Returns the length of the longest beginning of `bytes` that may be sent again as a whole.
+///
+/// A request whose answer was lost is sent again, so it must hold whole records of the carrier: the
+/// guest drops records that come twice, but half a record followed by its beginning would be read
+/// as something else.
+pub(crate) type Cut = fn(&[u8]) -> usize;
+
+/// Bytes of a record's head: kind, flags, length of the payload (two bytes, little-endian), offset.
+const RECORD_HEAD: usize = 12;
+
+/// The [`Cut`] after whole records.
+pub(crate) fn whole_records(bytes: &[u8]) -> usize {
+    let mut end = 0;
+    while let Some([_, _, low, high, ..]) = bytes.get(end..) {
+        let next = end + RECORD_HEAD + usize::from(u16::from_le_bytes([*low, *high]));
+        if next > bytes.len() {
+            break;
+        }
+        end = next;
+    }
+    end
+}
+
+/// Makes a pipe to a command that runs.
+pub(crate) fn open(
+    client: Client,
+    command: RemoteCommand,
+    sizes: PipeSizes,
+    cut: Cut,
+    ending: SharedEnding,
+) -> Result<Pipe, Fault> {
+    let failed = |error: std::io::Error| {
+        Fault::failed(Code::Io, format!("cannot make a socket pair: {error}"))
+    };
+    let (theirs, ours) = StdStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).map_err(failed)?;
+    let writer: OwnedFd = theirs.try_clone().map_err(failed)?.into();
+    let end = Box::new(AioPipeEnd(Arc::clone(&ending)));
+    let handle = runtime::handle()?;
+    let local = {
+        // The socket belongs to that thread's reactor.
+        let _guard = handle.enter();
+        UnixStream::from_std(ours).map_err(failed)?
+    };
+    handle.spawn(carry(client, command, local, sizes, cut, ending));
+    Ok(Pipe {
+        reader: theirs.into(),
+        writer,
+        early: Vec::new(),
+        end,
+    })
+}
+
+/// Carries bytes until one side ends, then closes the session unless it stays.
+async fn carry(
+    client: Client,
+    command: RemoteCommand,
+    local: UnixStream,
+    sizes: PipeSizes,
+    cut: Cut,
+    ending: SharedEnding,
+) {
+    let (from_host, to_host) = local.into_split();
+    let mut input = Input {
+        client: &client,
+        command: &command,
+        cut,
+        batch: sizes.batch,
+    };
+    let reason = {
+        let mut receiving = std::pin::pin!(receive_output(&client, &command, to_host, sizes));
+        let reason = tokio::select! {
+            sent = input.send_all(from_host) => match sent {
+                Ok(()) => None,
+                // Why the command takes no input is in its last output.
+                Err(reason) => Some(match tokio::time::timeout(LAST_OUTPUT, &mut receiving).await {
+                    Ok(Some(last)) => last,
+                    Ok(None) | Err(_) => reason,
+                }),
+            },
+            ended = &mut receiving => ended,
+        };
+        // The reason is there before the caller reads the end: the socket goes with this block.
+        (*ending.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&reason);
+        reason
+    };
+    let has_ended = matches!(
+        &reason,
+        Some(PipeEnding {
+            kind: EndingKind::CommandEnded(_),
+            ..
+        })
+    );
+    if !has_ended && !command.keeps_session {
+        // It may have ended in this moment; closing the session is what counts.
+        let _ = client
+            .kill(&Kill {
+                session_id: &command.session,
+                signal: "SIGTERM",
+            })
+            .await;
+    }
+    if has_ended || !command.keeps_session {
+        // Should it stay, prune finds it by its name.
+        let _ = client.close(&command.session).await;
+    }
+}
+
+/// The direction towards the command.
+#[derive(Debug)]
+struct Input<'a> {
+    client: &'a Client,
+    command: &'a RemoteCommand,
+    cut: Cut,
+    batch: usize,
+}
+
+impl Input<'_> {
+    /// Sends what the caller writes until it closes its end. What arrives while a request is under
+    /// way waits and goes together in the next one.
+    async fn send_all(&mut self, mut from_host: OwnedReadHalf) -> Result<(), PipeEnding> {
+        // Four characters carry three bytes, and each line has two more.
+        let max = self.batch / 4 * 3 - self.batch / 1024;
+        let mut waiting: Vec<u8> = Vec::new();
+        let mut is_first = true;
+        let mut is_open = true;
+        loop {
+            let ready = (self.cut)(&waiting[..waiting.len().min(max)]);
+            if ready == 0 {
+                if !is_open {
+                    return Ok(());
+                }
+                is_open = from_host
+                    .read_buf(&mut waiting)
+                    .await
+                    .is_ok_and(|count| count > 0);
+                continue;
+            }
+            let rest = waiting.split_off(ready);
+            let batch = std::mem::replace(&mut waiting, rest);
+            let mut lines = Vec::new();
+            encode_lines(&batch, &mut lines);
+            let mut sending = std::pin::pin!(self.send(&lines, is_first));
+            loop {
+                tokio::select! {
+                    sent = &mut sending => break sent?,
+                    read = from_host.read_buf(&mut waiting), if is_open && waiting.len() < max => {
+                        is_open = read.is_ok_and(|count| count > 0);
+                    }
+                }
+            }
+            is_first = false;
+        }
+    }
+
+    /// Sends lines as one request, again if its answer was lost.
+    async fn send(&self, lines: &[u8], is_first: bool) -> Result<(), PipeEnding> {
+        let Ok(input) = std::str::from_utf8(lines) else {
+            return Err(PipeEnding::broken("the lines are not text"));
+        };
+        let request = WriteInput {
+            session_id: &self.command.session,
+            command_id: &self.command.id,
+            input,
+        };
+        let mut patience = Patience::default();
+        loop {
+            match self.client.write(&request).await {
+                Ok(()) => return Ok(()),
+                // The greeting of a pipe may not come twice; without it nothing is lost by another
+                // pipe.
+                Err(error) if is_first && !error.is_undone() => return Err(ending_of(&error)),
+                Err(error) => patience.wait(&error).await?,
+            }
+        }
+    }
+}
+
+/// Receives output until the command ends. None: the caller has closed its end.
+async fn receive_output(
+    client: &Client,
+    command: &RemoteCommand,
+    mut to_host: OwnedWriteHalf,
+    sizes: PipeSizes,
+) -> Option<PipeEnding> {
+    let mut decoder = LinesDecoder::new();
+    let mut stderr = Vec::new();
+    let mut bytes = Vec::new();
+    let (mut offset, mut stderr_offset) = (0, 0);
+    let mut patience = Patience::default();
+    loop {
+        let request = ReadOutput {
+            session_id: &command.session,
+            command_id: Some(&command.id),
+            offset,
+            stderr_offset,
+            wait: true,
+            wait_timeout: f64::from(sizes.wait),
+        };
+        let asked = Instant::now();
+        let output = match client.output(&request).await {
+            Ok(output) => output,
+            Err(error) => match patience.wait(&error).await {
+                Ok(()) => continue,
+                Err(ending) => return Some(ending),
+            },
+        };
+        patience = Patience::default();
+        if let Err(reason) = check_offset(offset, &output) {
+            return Some(PipeEnding::broken(reason));
+        }
+        (offset, stderr_offset) = (output.offset, output.stderr_offset);
+        stderr.extend_from_slice(output.stderr.as_bytes());
+        stderr.drain(..stderr.len().saturating_sub(STDERR_TAIL_BYTES));
+        let decoded = decoder.push(output.stdout.as_bytes(), &mut bytes);
+        to_host.write_all(&bytes).await.ok()?;
+        bytes.clear();
+        if let Err(noise) = decoded {
+            return Some(PipeEnding::broken(noise.to_string()));
+        }
+        let is_silent = output.stdout.is_empty() && output.stderr.is_empty();
+        match &output.command {
+            // There may be more output than one answer holds.
+            Some(info) if !info.is_running() && is_silent => {
+                return Some(command_ended(client, info, &stderr));
+            }
+            _ => {}
+        }
+        if offset >= sizes.rotate {
+            return Some(PipeEnding::broken(
+                "enough output was received; another pipe takes its place",
+            ));
+        }
+        if is_silent && asked.elapsed() < IDLE_PAUSE {
+            tokio::time::sleep(IDLE_PAUSE).await;
+        }
+    }
+}
+
+/// Checks that no output is missing or repeated.
+// TRUST: an offset decides what is read next; a wrong one ends the pipe, and the carrier's own
+// offsets hold behind it.
+fn check_offset(before: u64, output: &Output) -> Result<(), String> {
+    let is_plain = output.stdout.is_ascii();
+    let expected = before + output.stdout.len() as u64;
+    if is_plain && output.offset != expected || output.offset < before {
+        return Err(format!(
+            "the service's output goes from {before} to {} with {} bytes",
+            output.offset,
+            output.stdout.len()
+        ));
+    }
+    Ok(())
+}
+
+fn command_ended(client: &Client, info: &CommandInfo, stderr: &[u8]) -> PipeEnding {
+    let mut reason = match info.exit_code {
+        Some(code) if info.status == "completed" => {
+            format!("the guest's command ended with exit code {code}")
+        }
+        _ => format!("the guest's command ended: {}", show_message(&info.status)),
+    };
+    let said = client.show(&String::from_utf8_lossy(stderr));
+    if !said.is_empty() {
+        reason = format!("{reason}: {said}");
+    }
+    PipeEnding {
+        kind: EndingKind::CommandEnded(info.exit_code),
+        reason,
+    }
+}
+
+fn ending_of(error: &ServiceError) -> PipeEnding {
+    PipeEnding::broken(format!("AIO Sandbox: {}", error.reason()))
+}
+
+/// Attempts of one request.
+#[derive(Debug, Default)]
+struct Patience {
+    first_failure: Option<Instant>,
+    pause: Option<Duration>,
+}
+
+impl Patience {
+    /// Waits before the next attempt.
+    ///
+    /// # Errors
+    /// The pipe's end, for an error that lasts or has lasted too long.
+    async fn wait(&mut self, error: &ServiceError) -> Result<(), PipeEnding> {
+        let since = *self.first_failure.get_or_insert_with(Instant::now);
+        let (shortest, longest) = PAUSES;
+        let pause = self
+            .pause
+            .map_or(shortest, |pause| (pause * 2).min(longest));
+        self.pause = Some(pause);
+        let pause = error.retry_after().unwrap_or(pause);
+        if !error.is_passing() || since.elapsed() + pause > PATIENCE {
+            return Err(ending_of(error));
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_cut_after_whole_records() {
+        let record = |len: u16| {
+            let mut record = vec![2, 0];
+            record.extend_from_slice(&len.to_le_bytes());
+            record.extend(std::iter::repeat_n(7, 8 + usize::from(len)));
+            record
+        };
+        let bytes = [record(0), record(5), record(300)].concat();
+        let ends = [0, 12, 29, bytes.len()];
+        for len in 0..=bytes.len() {
+            let expected = ends
+                .iter()
+                .copied()
+                .filter(|end| *end <= len)
+                .max()
+                .unwrap();
+            assert_eq!(whole_records(&bytes[..len]), expected, "{len}");
+        }
+    }
+}

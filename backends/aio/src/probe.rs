@@ -1,0 +1,225 @@
+//! Looks at a service: what it says about itself, and whether a guest can run there.
+
+use crate::client::Client;
+use crate::failure::{carrier_failed, show_message};
+use crate::guest::{GuestProgram, Placement};
+use crate::script::{Answers, check_script};
+use crate::wire::{Exec, ExecResult, Sandbox, is_running};
+use crate::{random_hex, runtime};
+use glovebox_carrier::ConnectFailure;
+use glovebox_proto::{Code, Fault, Setting};
+use std::time::{Duration, Instant};
+
+/// Most time that a script may take there.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Most characters of one fact.
+const MAX_FACT_CHARS: usize = 100;
+
+/// Facts that the service states about its container. Untrusted: bounded and safe to show, checked
+/// by nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Version of the service.
+    pub version: String,
+    /// Home directory of commands.
+    pub home_dir: String,
+    /// Operating system, such as `Linux`.
+    pub os: String,
+    /// Version of the operating system.
+    pub os_version: String,
+    /// Processor architecture.
+    pub arch: String,
+    /// User of commands.
+    pub user: String,
+}
+
+/// State of a service in which a guest can run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// Facts that the service states.
+    pub facts: Facts,
+    /// Home directory that a command there has.
+    pub home: String,
+    /// Directory in which the guest is kept.
+    pub guest_dir: String,
+    /// True if the guest is there with the right sum.
+    pub has_guest: bool,
+}
+
+impl Client {
+    /// Looks at the service with two requests, and starts nothing that stays.
+    ///
+    /// # Errors
+    /// `not-authenticated`, `unsupported` without the API for commands, `carrier-failed` where no
+    /// guest can run, `timed-out` after `deadline`.
+    pub fn probe(
+        &self,
+        guest: &GuestProgram,
+        placement: &Placement,
+        deadline: Instant,
+    ) -> Result<Probe, Fault> {
+        let (client, guest, placement) = (self.clone(), guest.clone(), placement.clone());
+        let probed = runtime::block(deadline, async move {
+            let session = format!("glovebox-probe-{}", random_hex());
+            let probed = client.look(&session, &guest, &placement).await;
+            let closing = client.clone();
+            // The session holds nothing any more; should it stay, prune finds it by its name.
+            tokio::spawn(async move { closing.close(&session).await });
+            probed
+        })?;
+        match probed {
+            Some(Ok(probe)) => Ok(probe),
+            Some(Err(ConnectFailure::Retry { fault, .. } | ConnectFailure::Final(fault))) => {
+                Err(fault)
+            }
+            None => Err(self.timed_out()),
+        }
+    }
+
+    /// The probe, with commands in `session`.
+    pub(crate) async fn look(
+        &self,
+        session: &str,
+        guest: &GuestProgram,
+        placement: &Placement,
+    ) -> Result<Probe, ConnectFailure> {
+        let base = self.base_url();
+        let facts = match self.describe().await {
+            Ok(sandbox) => Facts::of(&sandbox),
+            Err(error) if error.is_absent() => {
+                let what = "there is no AIO Sandbox: it does not know /v1/sandbox";
+                return Err(ConnectFailure::Final(carrier_failed(base, what)));
+            }
+            Err(error) => return Err(error.into_failure(base)),
+        };
+        let nonce = random_hex();
+        let values = [
+            ("n", nonce.as_str()),
+            ("h", guest.sha256()),
+            ("a", std::env::consts::ARCH),
+            ("d", placement.cwd.as_deref().unwrap_or_default()),
+            ("k", placement.guest_dir.as_deref().unwrap_or_default()),
+        ];
+        let result = self
+            .run_script(session, &check_script(&values, "check"))
+            .await?;
+        let output = result.stdout.unwrap_or_default();
+        let answers = Answers::new(&output, &nonce);
+        if let Some((word, detail)) = answers.failure() {
+            return Err(ConnectFailure::Final(
+                self.explain(&word, &detail, placement),
+            ));
+        }
+        let (Some(dir), Some(has_guest)) = (answers.last("dir"), answers.last("guest")) else {
+            let what = format!(
+                "its shell did not answer (exit code {}): {}",
+                result.exit_code.unwrap_or(-1),
+                self.show(&result.stderr.unwrap_or_default())
+            );
+            return Err(ConnectFailure::Final(carrier_failed(base, &what)));
+        };
+        // TRUST: the directory goes back to that shell, quoted, and nowhere else.
+        if !dir.starts_with('/') || dir.len() > 3000 {
+            let what = "its shell answered with a directory that is none";
+            return Err(ConnectFailure::Final(carrier_failed(base, what)));
+        }
+        Ok(Probe {
+            facts,
+            home: answers.last("home").unwrap_or_default().to_owned(),
+            guest_dir: dir.to_owned(),
+            has_guest: has_guest == "yes",
+        })
+    }
+
+    /// Runs a short script to its end.
+    pub(crate) async fn run_script(
+        &self,
+        session: &str,
+        script: &str,
+    ) -> Result<ExecResult, ConnectFailure> {
+        let base = self.base_url();
+        let request = Exec {
+            session_id: session,
+            command: script,
+            async_mode: false,
+            timeout: Some(SCRIPT_TIMEOUT.as_secs_f64()),
+            hard_timeout: Some(SCRIPT_TIMEOUT.as_secs_f64()),
+        };
+        match self.exec(&request).await {
+            Ok(result) if is_running(&result.status) || result.status == "timed_out" => {
+                let fault = carrier_failed(base, "its shell did not finish a short script in time");
+                Err(ConnectFailure::Retry {
+                    fault: fault.retryable(),
+                    after: None,
+                })
+            }
+            Ok(result) => Ok(result),
+            Err(error) if error.is_absent() => Err(ConnectFailure::Final(no_bash_api())),
+            Err(error) => Err(error.into_failure(base)),
+        }
+    }
+
+    /// The fault for a script's reason.
+    pub(crate) fn explain(&self, word: &str, detail: &str, placement: &Placement) -> Fault {
+        let failed = |what: &str| self.carrier_failed(what);
+        match word {
+            "system" => failed(&format!("it runs `{detail}`; the guest needs Linux")),
+            "arch" => failed(&format!(
+                "it is `{detail}`; this glovebox carries a guest for {} only",
+                std::env::consts::ARCH
+            )),
+            "hash" => failed("it has no program to check a SHA-256 sum")
+                .remedy("install coreutils, busybox or openssl there"),
+            "dir" => failed("it has no directory of ours that lets programs run").remedy([
+                "name one that is writable and not mounted noexec with ".into(),
+                Setting::GuestDir.of("DIR"),
+            ]),
+            "guestdir" => failed(&format!(
+                "the guest cannot be kept in {} there: that is not a directory of ours in which \
+                 programs may be written and run",
+                show_message(placement.guest_dir.as_deref().unwrap_or_default())
+            ))
+            .remedy([
+                "name another one with ".into(),
+                Setting::GuestDir.of("DIR"),
+                ", or none".into(),
+            ]),
+            "write" => {
+                failed("the guest could not be stored there").remedy("see whether its disk is full")
+            }
+            "mismatch" => failed("the guest arrived changed; its SHA-256 sum is wrong"),
+            "cwd" => Fault::failed(
+                Code::CwdNotFound,
+                format!(
+                    "cannot work in {} in the AIO Sandbox",
+                    show_message(placement.cwd.as_deref().unwrap_or_default())
+                ),
+            ),
+            word => failed(&format!("its shell failed: {word} {detail}")),
+        }
+    }
+}
+
+impl Facts {
+    fn of(sandbox: &Sandbox) -> Self {
+        let fact =
+            |text: &str| -> String { show_message(text).chars().take(MAX_FACT_CHARS).collect() };
+        let system = &sandbox.detail.system;
+        Self {
+            version: fact(&sandbox.version),
+            home_dir: fact(&sandbox.home_dir),
+            os: fact(&system.os),
+            os_version: fact(&system.os_version),
+            arch: fact(&system.arch),
+            user: fact(&system.user),
+        }
+    }
+}
+
+/// The service is of a time before its API for commands.
+fn no_bash_api() -> Fault {
+    Fault::failed(
+        Code::Unsupported,
+        "this AIO Sandbox has no /v1/bash API; use an image of 2026 or later",
+    )
+}

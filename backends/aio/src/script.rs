@@ -1,0 +1,93 @@
+//! Text for the shell on the other side, and answers of `check.sh`.
+
+use crate::failure::show_message;
+
+/// Functions `check` and `install_guest`.
+const FUNCTIONS: &str = include_str!("check.sh");
+
+/// One word for a POSIX shell: between single quotes every character means itself but the quote.
+pub(crate) fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// A script that sets `values` and calls `call` of `check.sh`.
+pub(crate) fn check_script(values: &[(&str, &str)], call: &str) -> String {
+    let mut text = String::with_capacity(FUNCTIONS.len() + 512);
+    for (name, value) in values {
+        text.push_str(name);
+        text.push('=');
+        text.push_str(&quote(value));
+        text.push('\n');
+    }
+    let lines = FUNCTIONS
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#') && !line.is_empty());
+    for line in lines.chain([call]) {
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+/// Answers of a script, in their order.
+// TRUST: every line may have been written by something else in the container; the nonce only tells
+// answers from noise.
+#[derive(Debug)]
+pub(crate) struct Answers<'a> {
+    output: &'a str,
+    marker: String,
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn new(output: &'a str, nonce: &str) -> Self {
+        let marker = format!("GLOVEBOX-{nonce} ");
+        Self { output, marker }
+    }
+
+    /// The detail of the last answer with this word.
+    pub(crate) fn last(&self, word: &str) -> Option<&'a str> {
+        self.output.lines().rev().find_map(|line| {
+            let answer = line.strip_prefix(self.marker.as_str())?;
+            let (found, detail) = answer.split_once(' ').unwrap_or((answer, ""));
+            (found == word).then_some(detail)
+        })
+    }
+
+    /// Why the script gave up: a word and its detail, safe to show.
+    pub(crate) fn failure(&self) -> Option<(String, String)> {
+        let failure = self.last("fail")?;
+        let (word, detail) = failure.split_once(' ').unwrap_or((failure, ""));
+        Some((show_message(word), show_message(detail)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn script_parses_in_a_plain_shell() {
+        let script = check_script(&[("n", "it's")], "check");
+        assert!(!script.contains("# "), "{script}");
+        let output = Command::new("sh")
+            .args(["-n", "-c", &script])
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    #[test]
+    fn answers_are_told_from_noise_by_the_nonce() {
+        let output =
+            "GLOVEBOX-1 dir /forged\nbanner\nGLOVEBOX-2 dir /a b\nGLOVEBOX-2 fail arch \x1bx\n";
+        let answers = Answers::new(output, "2");
+        assert_eq!(answers.last("dir"), Some("/a b"));
+        assert_eq!(answers.failure().unwrap().1, "\\x1bx");
+        assert!(Answers::new("GLOVEBOX-2 dir", "3").last("dir").is_none());
+    }
+}
