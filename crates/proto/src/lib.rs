@@ -37,6 +37,7 @@ mod lines;
 mod remedy;
 mod reply;
 mod request;
+pub mod resume;
 mod search;
 pub mod tree;
 pub mod visible;

@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn encode_long_input_makes_lines_within_the_bound() {
-        let bytes: Vec<u8> = (0..LINE_BYTES * 2 + 1).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..=LINE_BYTES * 2).map(|at| (at % 251) as u8).collect();
         let lines = encoded(&bytes);
         let lengths: Vec<usize> = lines
             .split(|byte| *byte == b'\n')
