@@ -1,6 +1,8 @@
 //! The program on the inside: serves requests from the host, owns jobs, reaps everything.
 //!
 //! * `serve` speaks the protocol on descriptors 0 (in) and 1 (out) as an ordinary process;
+//! * `serve --resume RUN_DIR [--lines]` does so in a process of its own session, which outlives broken
+//!   connections; `link [--lines] RUN_DIR` is a further connection to it;
 //! * `stage0` takes a plan from the socket that is descriptor 0, becomes the first process of a new
 //!   sandbox, and then serves on that socket;
 //! * `exchange` takes an order from there, and gives a sandbox that lives other overlays;
@@ -14,6 +16,7 @@
 //! transfers, tree, tunnels    files, whole trees and connections, one bounded step at a time
 //! requests   what is open, and the way answers take; all of the above are given it
 //! workers    threads for steps that may block
+//! resume     connections to a host on another machine, which may break
 //! ```
 //!
 //! It prints nothing but one line when it has to give up, and what a probe found.
@@ -39,6 +42,7 @@ mod ports;
 mod programs;
 mod requests;
 mod resolver;
+mod resume;
 mod serve;
 mod spill;
 mod terminal;
@@ -52,11 +56,13 @@ use glovebox_jail::process::Separation;
 use glovebox_jail::stage0::{self, GuestHandover};
 use glovebox_jail::{exchange, probe, usage};
 use glovebox_proto::Facts;
+use resume::Relay;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Of musl, what is freed goes back to the kernel as soon as nothing beside it is used: reading one small
@@ -71,26 +77,37 @@ fn main() -> ExitCode {
         eprintln!("glovebox-guest: {panic}");
         std::process::abort();
     }));
-    let mut args = std::env::args_os().skip(1);
-    let mode = args.next().unwrap_or_default();
-    let result = match (mode.to_str(), args.next()) {
-        (Some("serve"), None) => serve_on_standard_streams(),
-        (Some("stage0"), Some(network))
+    let args: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["serve"] => serve_on_standard_streams(),
+        ["serve", "--resume", run_dir, ref lines @ ..] if matches!(lines, [] | ["--lines"]) => {
+            take_relay(!lines.is_empty()).and_then(|relay| resume::start(run_dir.as_ref(), relay))
+        }
+        ["serve", resume::DETACHED, run_dir] => serve_detached(run_dir.as_ref()),
+        ["link", run_dir] => {
+            take_relay(false).and_then(|relay| resume::link(run_dir.as_ref(), relay))
+        }
+        ["link", "--lines", run_dir] => {
+            take_relay(true).and_then(|relay| resume::link(run_dir.as_ref(), relay))
+        }
+        ["stage0", network, ref rest @ ..]
             if network == stage0::OWN_NETWORK || network == stage0::HOST_NETWORK =>
         {
-            let own_group = args.next().is_some_and(|word| word == stage0::OWN_GROUP);
+            let own_group = rest.first() == Some(&stage0::OWN_GROUP);
             match stage0::enter(network == stage0::OWN_NETWORK, own_group) {
                 Ok(inside) => serve_in_sandbox(inside),
                 // The host has been told why.
                 Err(ended) => return exit_code(ended.0),
             }
         }
-        (Some(exchange::MODE), None) => return exit_code(exchange::run().0),
-        (Some(usage::MODE), None) => return exit_code(usage::run().0),
-        (Some("probe"), Some(what)) => {
-            return exit_code(probe::child_main(&what.to_string_lossy()));
-        }
-        _ => Err("usage: glovebox-guest serve|stage0|exchange|usage|probe NAME".to_owned()),
+        [exchange::MODE] => return exit_code(exchange::run().0),
+        [usage::MODE] => return exit_code(usage::run().0),
+        ["probe", what, ..] => return exit_code(probe::child_main(what)),
+        _ => Err("usage: glovebox-guest serve|link|stage0|exchange|usage|probe NAME".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -141,16 +158,33 @@ fn serve_in_sandbox(inside: GuestHandover) -> Result<(), String> {
     serve::run(inside.link, link_out, cx).map_err(|error| error.to_string())
 }
 
-/// Serves as an ordinary process: environment and working directory are those it was started with.
+/// Serves as an ordinary process, over its standard streams.
 fn serve_on_standard_streams() -> Result<(), String> {
-    let (link_in, link_out) =
-        take_link().map_err(|errno| format!("cannot take over the standard streams: {errno}"))?;
+    let (link_in, link_out) = take_streams()?;
+    serve::run(link_in, link_out, process_cx()?).map_err(|error| error.to_string())
+}
+
+/// Serves as an ordinary process, first over the socket that is standard input.
+fn serve_detached(run_dir: &Path) -> Result<(), String> {
+    let (first, null) = take_streams()?;
+    drop(null);
+    resume::serve_detached(run_dir, first, process_cx()?)
+}
+
+/// Takes the standard streams as those of an exec session.
+fn take_relay(is_lines: bool) -> Result<Relay, String> {
+    let (input, output) = take_streams()?;
+    Ok(Relay::new(input, output, is_lines))
+}
+
+/// What an ordinary process serves with: environment and working directory are those it was started with.
+fn process_cx() -> Result<serve::Cx, String> {
     let cwd = std::env::current_dir()
         .map_err(|error| format!("cannot tell the working directory: {error}"))?;
     let base_env = std::env::vars_os()
         .map(|(name, value)| (name.into_vec(), value.into_vec()))
         .collect();
-    let cx = serve::Cx {
+    Ok(serve::Cx {
         supervisor: None,
         landlock: None,
         separation: Separation::None,
@@ -162,8 +196,11 @@ fn serve_on_standard_streams() -> Result<(), String> {
         open_files: None,
         is_init: rustix::process::getpid().is_init(),
         facts: Facts::default(),
-    };
-    serve::run(link_in, link_out, cx).map_err(|error| error.to_string())
+    })
+}
+
+fn take_streams() -> Result<(OwnedFd, OwnedFd), String> {
+    take_link().map_err(|errno| format!("cannot take over the standard streams: {errno}"))
 }
 
 /// Moves the link away from 0 and 1 and leaves /dev/null there, so that nothing that reads or

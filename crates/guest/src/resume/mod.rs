@@ -1,0 +1,124 @@
+//! Serving a host on another machine, over connections that may break.
+//!
+//! ```text
+//! exec session 1   guest serve --resume RUN_DIR   relay -- socket pair --+
+//! exec session 2   guest link RUN_DIR             relay -- RUN_DIR/socket --+-- pump -- socket pair -- event loop
+//!                                                                        (detached process of its own session)
+//! ```
+//!
+//! A service may end an exec session with everything in its process group, so the event loop runs in
+//! a process of its own session. The first exec session lives as long as that process, and every
+//! further one as long as its pipe. The pump keeps what the host has not acknowledged
+//! (`glovebox_proto::resume`).
+
+mod pump;
+mod relay;
+mod run_dir;
+
+use crate::serve::{self, Cx};
+use glovebox_jail::process;
+use glovebox_jail::program::socket_pair;
+use glovebox_proto::resume::{Record, Refusal, encode_record};
+use pump::Pump;
+pub(crate) use relay::Relay;
+use run_dir::RunDir;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{Shutdown, shutdown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Second word of the command line of the process that serves.
+pub(crate) const DETACHED: &str = "--detached";
+/// The pump calls little; what it holds is on the heap.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Starts the process that serves at `run_dir`, passes the bytes of this exec session to it, and
+/// returns when it has ended.
+///
+/// # Errors
+/// One line: the process could not be started, or failed.
+pub(crate) fn start(run_dir: &Path, relay: Relay) -> Result<(), String> {
+    // The end of this process may end the exec session, and a service may end what the session left
+    // behind. So no signal but SIGKILL ends it before the process that serves.
+    process::reset_and_block_signals().map_err(|errno| format!("cannot block signals: {errno}"))?;
+    let (ours, theirs) =
+        socket_pair().map_err(|errno| format!("cannot make a socket pair: {errno}"))?;
+    let mut child = {
+        // Its own name would lead nowhere where the program's file was removed after the start.
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("glovebox-guest")
+            .args(["serve", DETACHED])
+            .arg(run_dir)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null());
+        command
+            .spawn()
+            .map_err(|error| format!("cannot start the process that serves: {error}"))?
+        // The command goes here, and with it this process's handle on the other end of the pair.
+    };
+    relay.run(ours);
+    match child.wait() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("the process that serves failed: {status}")),
+        Err(error) => Err(format!("cannot wait for the process that serves: {error}")),
+    }
+}
+
+/// Serves at `run_dir`, first over `first`, until the host ends the session or is gone for as long
+/// as its greeting said.
+///
+/// Preconditions: this process is no leader of a process group, and no other thread runs.
+///
+/// # Errors
+/// One line.
+pub(crate) fn serve_detached(run_dir: &Path, first: OwnedFd, cx: Cx) -> Result<(), String> {
+    let at = |step: &'static str| move |errno| format!("cannot {step}: {errno}");
+    // Before anything that takes time: a signal to the exec session's group must not meet this process.
+    rustix::process::setsid().map_err(at("begin a session"))?;
+    // Also before the pump's thread exists, which must not take signals of the event loop.
+    process::reset_and_block_signals().map_err(at("block signals"))?;
+    process::set_non_dumpable().map_err(at("close this process to others"))?;
+    let run_dir = RunDir::create(run_dir)?;
+    // An exec session ends when nothing holds its output any more.
+    let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(at("open /dev/null"))?;
+    rustix::stdio::dup2_stderr(&null).map_err(at("let go of standard error"))?;
+    drop(null);
+
+    let (ours, theirs) = socket_pair().map_err(at("make a socket pair"))?;
+    let copy = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(at("copy a socket"));
+    let (link_in, link_out) = (copy(&theirs)?, copy(&theirs)?);
+    let pump = Pump::new(run_dir, first, ours).map_err(at("set up the connection"))?;
+    let thread = std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(move || pump.run())
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    let result = serve::run(link_in, link_out, cx);
+    // A worker that is stuck in a file operation may hold a copy of the socket; the pump must see
+    // the end all the same. What was written stays readable for it.
+    let _ = shutdown(&theirs, Shutdown::Both);
+    let _ = thread.join();
+    result.map_err(|error| error.to_string())
+}
+
+/// Passes the bytes of this exec session to the guest that serves at `run_dir`.
+///
+/// # Errors
+/// One line: no guest serves there. The host has been told.
+pub(crate) fn link(run_dir: &Path, relay: Relay) -> Result<(), String> {
+    match run_dir::connect(run_dir) {
+        Ok(socket) => {
+            relay.run(socket);
+            Ok(())
+        }
+        Err(errno) => {
+            let mut refusal = Vec::new();
+            encode_record(&Record::Refuse(Refusal::Gone), &mut refusal);
+            relay.send(&refusal);
+            Err(format!("no guest serves at {}: {errno}", run_dir.display()))
+        }
+    }
+}

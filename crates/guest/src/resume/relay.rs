@@ -1,0 +1,167 @@
+//! Copying bytes between an exec session's standard streams and the guest's socket.
+//!
+//! The streams may be pipes, sockets or terminals that other processes hold as well, so their flags
+//! stay as they are: a thread blocks in each direction.
+
+use glovebox_proto::{LinesDecoder, encode_lines};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+/// Bytes that are read at once; one line holds as many.
+const READ_BYTES: usize = 48 << 10;
+const STACK_BYTES: usize = 128 << 10;
+/// How long the last bytes of the guest may take to leave after its socket has closed.
+const LAST_BYTES: Duration = Duration::from_secs(2);
+
+/// The standard streams of an exec session.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    input: OwnedFd,
+    output: OwnedFd,
+    /// The session passes text only: bytes travel as lines of base64.
+    is_lines: bool,
+}
+
+impl Relay {
+    pub(crate) fn new(input: OwnedFd, output: OwnedFd, is_lines: bool) -> Self {
+        Self {
+            input,
+            output,
+            is_lines,
+        }
+    }
+
+    /// Sends bytes to the host; for a few of them.
+    pub(super) fn send(&self, bytes: &[u8]) {
+        let mut lines = Vec::new();
+        let _ = write_all(&self.output, encode(bytes, self.is_lines, &mut lines));
+    }
+
+    /// Copies until one of the two sides ends. A thread that still waits for the exec session then
+    /// ends with this process.
+    pub(super) fn run(self, socket: OwnedFd) {
+        let Self {
+            input,
+            output,
+            is_lines,
+        } = self;
+        let socket = Arc::new(socket);
+        let (done, is_output_done) = channel();
+        let threads = [
+            copy_in_thread(&socket, None, move |socket| {
+                copy_to_guest(&input, socket, is_lines)
+            }),
+            copy_in_thread(&socket, Some(done), move |socket| {
+                copy_to_host(socket, &output, is_lines)
+            }),
+        ];
+        if threads.iter().any(Result::is_err) {
+            let _ = shutdown(&*socket, Shutdown::Both);
+            return;
+        }
+        // A thread that waits for the exec session would not see that the guest has closed the
+        // socket: the pipe may be full or silent for ever. So this one looks at the socket.
+        let mut ends = [PollFd::new(&*socket, PollFlags::RDHUP)];
+        while poll(&mut ends, None) == Err(Errno::INTR) {}
+        let _ = is_output_done.recv_timeout(LAST_BYTES);
+    }
+}
+
+/// Runs `copy` in a thread that closes the socket for both directions afterwards.
+fn copy_in_thread(
+    socket: &Arc<OwnedFd>,
+    done: Option<Sender<()>>,
+    copy: impl FnOnce(&OwnedFd) -> Result<(), Errno> + Send + 'static,
+) -> std::io::Result<()> {
+    let socket = Arc::clone(socket);
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    thread.spawn(move || {
+        // Why it ended makes no difference: the host connects again, or hears of the guest's end.
+        let _ = copy(&socket);
+        let _ = shutdown(&*socket, Shutdown::Both);
+        drop(done);
+    })?;
+    Ok(())
+}
+
+fn copy_to_guest(input: &OwnedFd, socket: &OwnedFd, is_lines: bool) -> Result<(), Errno> {
+    let mut buffer = vec![0; READ_BYTES];
+    let mut decoder = LinesDecoder::new();
+    let mut decoded = Vec::new();
+    loop {
+        let count = read_some(input, &mut buffer)?;
+        let bytes = &buffer[..count];
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if !is_lines {
+            write_all(socket, bytes)?;
+            continue;
+        }
+        decoded.clear();
+        let result = decoder.push(bytes, &mut decoded);
+        write_all(socket, &decoded)?;
+        if result.is_err() {
+            return Err(Errno::BADMSG);
+        }
+    }
+}
+
+fn copy_to_host(socket: &OwnedFd, output: &OwnedFd, is_lines: bool) -> Result<(), Errno> {
+    let mut buffer = vec![0; READ_BYTES];
+    let mut lines = Vec::new();
+    loop {
+        let count = read_some(socket, &mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        write_all(output, encode(&buffer[..count], is_lines, &mut lines))?;
+    }
+}
+
+/// The bytes as they travel: themselves, or lines that are put into `lines`.
+fn encode<'a>(bytes: &'a [u8], is_lines: bool, lines: &'a mut Vec<u8>) -> &'a [u8] {
+    if !is_lines {
+        return bytes;
+    }
+    lines.clear();
+    encode_lines(bytes, lines);
+    lines
+}
+
+/// Reads once; 0 at the end.
+fn read_some(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::read(fd, &mut *buffer) {
+            Err(Errno::AGAIN) => wait_for(fd, PollFlags::IN)?,
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+fn write_all(fd: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(fd, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::AGAIN) => wait_for(fd, PollFlags::OUT)?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Waits where the exec session's owner has made the stream non-blocking.
+fn wait_for(fd: impl AsFd, flags: PollFlags) -> Result<(), Errno> {
+    let no_limit: Option<&Timespec> = None;
+    match poll(&mut [PollFd::new(&fd, flags)], no_limit) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
