@@ -2,9 +2,24 @@
 //!
 //! In: a [`Connect`], which opens one pipe after another to the same guest. Out: one local socket that carries frames
 //! of the protocol, as if the guest were a child process.
+//!
+//! ```text
+//! caller -- socket pair -- pump == pipe == guest link RUN_DIR -- pump -- event loop of the guest
+//! ```
+//!
+//! The pump keeps what the guest has not acknowledged (`glovebox_proto::resume`). When a pipe breaks it opens another
+//! one, and calls wait meanwhile; after a window the guest is lost. Nothing is ever done twice.
 
+mod carry;
 mod connect;
+mod fault;
+mod pump;
+mod status;
+mod times;
 
+pub use carry::{Carried, CarriedLink, carry};
 pub use connect::{Attempt, Connect, ConnectFailure, Pipe, PipeEnd};
 /// Bytes as lines of text, for services that only pass text.
 pub use glovebox_proto::{LinesDecoder, NoiseTooLong, encode_lines};
+pub use status::Outage;
+pub use times::{Backoff, Sizes, Times};

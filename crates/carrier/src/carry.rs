@@ -1,0 +1,145 @@
+//! A link to a guest, as callers have it: a socket, and a handle that tells how the link fares.
+
+use crate::connect::{Attempt, Connect, ConnectFailure, Pipe};
+use crate::fault::system_fault;
+use crate::pump::{Pump, PumpCx};
+use crate::status::{LinkShared, Outage};
+use crate::times::{Sizes, Times};
+use glovebox_proto::resume::Identity;
+use glovebox_proto::{Code, Fault};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A guest that can be reached.
+#[derive(Debug)]
+pub struct Carried {
+    /// Frames to and from the guest, as if it were a child with this socket as its standard streams. It ends when the
+    /// guest has ended or is lost.
+    pub stream: OwnedFd,
+    /// The link behind it.
+    pub link: CarriedLink,
+}
+
+/// A link to a guest over pipes that may break. Dropping it closes it.
+#[derive(Debug)]
+pub struct CarriedLink {
+    shared: Arc<LinkShared>,
+    notice: Duration,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Opens the first pipe to a guest and carries frames over it and those after it.
+///
+/// It returns before the guest has answered, so that its handshake travels with the first bytes. `deadline` holds for
+/// that answer too.
+///
+/// # Errors
+/// The fault of the last attempt to open the pipe; a failure to make sockets or a thread.
+pub fn carry(
+    connect: Box<dyn Connect>,
+    times: Times,
+    sizes: Sizes,
+    deadline: Instant,
+) -> Result<Carried, Fault> {
+    let connect: Arc<dyn Connect> = Arc::from(connect);
+    let first = open_first(&*connect, times, deadline)?;
+    let flags = SocketFlags::CLOEXEC;
+    let (stream, local) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|errno| system_fault("make a socket pair", errno))?;
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|errno| system_fault("make an event descriptor", errno))?;
+    let shared = Arc::new(LinkShared::new(wake));
+    let pump = Pump::new(
+        PumpCx {
+            connect,
+            times,
+            sizes,
+            deadline,
+            identity: random_identity()?,
+            local,
+            shared: Arc::clone(&shared),
+        },
+        first,
+    )?;
+    let thread = std::thread::Builder::new()
+        .name("carrier".to_owned())
+        .spawn(move || pump.run())
+        .map_err(|error| Fault::failed(Code::Io, format!("cannot start a thread: {error}")))?;
+    let link = CarriedLink {
+        shared,
+        notice: times.notice,
+        thread: Mutex::new(Some(thread)),
+    };
+    Ok(Carried { stream, link })
+}
+
+/// Opens the first pipe, again and again where the service asks to wait.
+fn open_first(connect: &dyn Connect, times: Times, deadline: Instant) -> Result<Pipe, Fault> {
+    let mut failures = 0;
+    loop {
+        let (fault, after) = match connect.connect(Attempt::First, deadline) {
+            Ok(pipe) => return Ok(pipe),
+            Err(ConnectFailure::Final(fault)) => return Err(fault),
+            Err(ConnectFailure::Retry { fault, after }) => (fault, after),
+        };
+        let pause = times.backoff.pause(failures);
+        let pause = pause.max(after.unwrap_or_default());
+        if Instant::now() + pause >= deadline {
+            return Err(fault);
+        }
+        std::thread::sleep(pause);
+        failures += 1;
+    }
+}
+
+impl CarriedLink {
+    /// Returns why the guest is lost, if it is: the window passed, the guest refused or broke the protocol, or the
+    /// service said that it is gone. `None` also after an end in order.
+    pub fn lost(&self) -> Option<Fault> {
+        self.shared.status().lost.clone()
+    }
+
+    /// Returns how often a broken pipe was replaced.
+    pub fn reconnects(&self) -> u64 {
+        self.shared.reconnects.load(Ordering::Relaxed)
+    }
+
+    /// Returns the outage that the link waits out, once it has lasted long enough to be worth a notice.
+    pub fn waiting_since(&self) -> Option<Outage> {
+        let outage = self.shared.status().outage?;
+        (outage.since.elapsed() >= self.notice).then_some(outage)
+    }
+
+    /// Tells the guest to end its jobs and itself, waits a short time for that, and ends the link. Bytes that the
+    /// caller has written before still reach the guest.
+    pub fn close(&self) {
+        self.shared.is_closing.store(true, Ordering::Release);
+        self.shared.wake();
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for CarriedLink {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn random_identity() -> Result<Identity, Fault> {
+    let mut session = [0; 16];
+    let mut key = [0; 32];
+    for bytes in [&mut session[..], &mut key[..]] {
+        getrandom(bytes, GetRandomFlags::empty())
+            .map_err(|errno| system_fault("get random bytes", errno))?;
+    }
+    Ok(Identity { session, key })
+}

@@ -1,0 +1,297 @@
+//! A machine with a guest, whose exec sessions are processes here: each pipe passes a proxy that cuts, freezes and
+//! encodes.
+
+use glovebox_carrier::{
+    Attempt, Connect, ConnectFailure, LinesDecoder, Pipe, PipeEnd, encode_lines,
+};
+use glovebox_sandbox::GuestImage;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A later attempt that is answered without a guest.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Failure(ConnectFailure),
+    /// A pipe that says this and ends.
+    Bytes(Vec<u8>),
+}
+
+/// One connection through a proxy.
+#[derive(Debug)]
+struct Connection {
+    host: UnixStream,
+    guest: UnixStream,
+    is_frozen: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Machine {
+    dir: TempDir,
+    is_lines: bool,
+    /// Bytes after which a connection is cut, at most; 0 for never.
+    max_bytes: u64,
+    random: AtomicU64,
+    sessions: Mutex<Vec<Child>>,
+    connections: Mutex<Vec<Connection>>,
+    /// Given to later attempts, last first; the guest is asked when there are none.
+    pub(crate) answers: Mutex<Vec<Answer>>,
+    pub(crate) is_unreachable: AtomicBool,
+    /// When later attempts were made.
+    pub(crate) attempts: Mutex<Vec<Instant>>,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with_proxy(false, 0)
+    }
+
+    pub(crate) fn with_proxy(is_lines: bool, max_bytes: u64) -> Arc<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let guest = dir.path().join("guest");
+        let image = GuestImage::new().unwrap();
+        fs::copy(image.path(), &guest).unwrap();
+        fs::set_permissions(&guest, fs::Permissions::from_mode(0o700)).unwrap();
+        Arc::new(Self {
+            dir,
+            is_lines,
+            max_bytes,
+            random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
+            sessions: Mutex::default(),
+            connections: Mutex::default(),
+            answers: Mutex::default(),
+            is_unreachable: AtomicBool::new(false),
+            attempts: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.path("run")
+    }
+
+    /// Ends the latest pipe as a network does.
+    pub(crate) fn cut(&self) {
+        let connections = self.connections.lock().unwrap();
+        let last = connections.last().unwrap();
+        let _ = last.host.shutdown(Shutdown::Both);
+        let _ = last.guest.shutdown(Shutdown::Both);
+    }
+
+    /// Loses all bytes of the latest pipe from now on, without an end.
+    pub(crate) fn freeze(&self) {
+        let connections = self.connections.lock().unwrap();
+        let last = connections.last().unwrap();
+        last.is_frozen.store(true, Ordering::Relaxed);
+    }
+
+    /// Exec sessions, the first one first.
+    pub(crate) fn sessions(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.sessions.lock().unwrap()
+    }
+
+    /// Ends a session with everything in its process group.
+    pub(crate) fn kill_session(&self, number: usize) {
+        let group = self.sessions()[number].id();
+        let group = rustix::process::Pid::from_raw(group.cast_signed()).unwrap();
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    }
+
+    /// A number from 1 to `max` (xorshift).
+    fn random(&self, max: u64) -> u64 {
+        let mut x = self.random.load(Ordering::Relaxed);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.store(x, Ordering::Relaxed);
+        x % max + 1
+    }
+
+    /// Starts an exec session, and a proxy before it.
+    fn exec(&self, attempt: Attempt) -> Pipe {
+        let (guest, theirs) = UnixStream::pair().unwrap();
+        let (host, ours) = UnixStream::pair().unwrap();
+        let run_dir = self.run_dir();
+        let mut words = match attempt {
+            Attempt::First => vec!["serve", "--resume", run_dir.to_str().unwrap()],
+            Attempt::Again => vec!["link", run_dir.to_str().unwrap()],
+        };
+        if self.is_lines {
+            let at = if attempt == Attempt::First { 3 } else { 1 };
+            words.insert(at, "--lines");
+        }
+        let session = Command::new("sh")
+            .args(["-c", "exec \"$0\" \"$@\""])
+            .arg(self.path("guest"))
+            .args(words)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::from(OwnedFd::from(theirs.try_clone().unwrap())))
+            .stdout(Stdio::from(OwnedFd::from(theirs)))
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        self.sessions().push(session);
+        let is_frozen = Arc::new(AtomicBool::new(false));
+        for is_to_guest in [true, false] {
+            let [from, to] = if is_to_guest {
+                [&host, &guest]
+            } else {
+                [&guest, &host]
+            };
+            let proxy = Proxy {
+                from: from.try_clone().unwrap(),
+                to: to.try_clone().unwrap(),
+                is_frozen: Arc::clone(&is_frozen),
+                left: match self.max_bytes {
+                    0 => u64::MAX,
+                    max => self.random(max),
+                },
+            };
+            let is_lines = self.is_lines;
+            std::thread::spawn(move || proxy.run(is_lines, is_to_guest));
+        }
+        self.connections.lock().unwrap().push(Connection {
+            host,
+            guest,
+            is_frozen,
+        });
+        pipe(ours)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for session in self.sessions.lock().unwrap().iter_mut() {
+            let _ = session.kill();
+            let _ = session.wait();
+        }
+    }
+}
+
+/// Opens pipes to the guest of a machine.
+#[derive(Debug)]
+pub(crate) struct Exec(pub(crate) Arc<Machine>);
+
+impl Connect for Exec {
+    fn connect(&self, attempt: Attempt, _deadline: Instant) -> Result<Pipe, ConnectFailure> {
+        let machine = &self.0;
+        if attempt == Attempt::First {
+            return Ok(machine.exec(attempt));
+        }
+        machine.attempts.lock().unwrap().push(Instant::now());
+        if machine.is_unreachable.load(Ordering::Relaxed) {
+            return Err(unreachable(None));
+        }
+        match machine.answers.lock().unwrap().pop() {
+            None => Ok(machine.exec(attempt)),
+            Some(Answer::Failure(failure)) => Err(failure),
+            Some(Answer::Bytes(bytes)) => {
+                let (ours, mut theirs) = UnixStream::pair().unwrap();
+                theirs.write_all(&bytes).unwrap();
+                Ok(pipe(ours))
+            }
+        }
+    }
+}
+
+/// Takes pipes to a guest that somebody else started.
+#[derive(Debug)]
+pub(crate) struct LinkOnly(pub(crate) Arc<Machine>);
+
+impl Connect for LinkOnly {
+    fn connect(&self, _attempt: Attempt, _deadline: Instant) -> Result<Pipe, ConnectFailure> {
+        Ok(self.0.exec(Attempt::Again))
+    }
+}
+
+pub(crate) fn unreachable(after: Option<Duration>) -> ConnectFailure {
+    let fault = glovebox_proto::Fault::failed(glovebox_proto::Code::Io, "no route to the service");
+    ConnectFailure::Retry { fault, after }
+}
+
+fn pipe(socket: UnixStream) -> Pipe {
+    Pipe {
+        reader: OwnedFd::from(socket.try_clone().unwrap()),
+        writer: OwnedFd::from(socket),
+        early: Vec::new(),
+        end: Box::new(SilentEnd),
+    }
+}
+
+#[derive(Debug)]
+struct SilentEnd;
+
+impl PipeEnd for SilentEnd {}
+
+struct Proxy {
+    from: UnixStream,
+    to: UnixStream,
+    is_frozen: Arc<AtomicBool>,
+    left: u64,
+}
+
+impl Proxy {
+    fn run(mut self, is_lines: bool, is_to_guest: bool) {
+        let mut buffer = [0; 16 << 10];
+        let mut decoder = LinesDecoder::new();
+        let mut coded = Vec::new();
+        while let Ok(count @ 1..) = self.from.read(&mut buffer) {
+            if self.is_frozen.load(Ordering::Relaxed) {
+                continue;
+            }
+            coded.clear();
+            match (is_lines, is_to_guest) {
+                (false, _) => coded.extend_from_slice(&buffer[..count]),
+                (true, true) => {
+                    // What a shell says before the guest speaks.
+                    coded.extend_from_slice(b"bash: no job control in this shell\n");
+                    encode_lines(&buffer[..count], &mut coded);
+                }
+                (true, false) => decoder.push(&buffer[..count], &mut coded).unwrap(),
+            }
+            let sent = self.left.min(coded.len() as u64);
+            if self.to.write_all(&coded[..sent as usize]).is_err() {
+                break;
+            }
+            self.left -= sent;
+            if self.left == 0 {
+                break;
+            }
+        }
+        let _ = self.from.shutdown(Shutdown::Both);
+        let _ = self.to.shutdown(Shutdown::Both);
+    }
+}
+
+/// Waits for something that takes a moment.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < until, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state stands behind the name; a zombie is dead.
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+pub(crate) fn lines(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
