@@ -2,6 +2,7 @@
 //! current user.
 
 mod aio;
+mod sprites;
 
 use clap::{Parser, Subcommand};
 
@@ -17,11 +18,14 @@ struct Arguments {
 enum Service {
     /// An AIO Sandbox: one container with files and commands.
     Aio(aio::Options),
+    /// Sprites of Fly: machines with names.
+    Sprites(sprites::Options),
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     match Arguments::parse().service {
         Service::Aio(options) => aio::serve(options).await,
+        Service::Sprites(options) => sprites::serve(options).await,
     }
 }
