@@ -196,6 +196,13 @@ impl Client {
         self.envelope(&bytes).map(drop)
     }
 
+    /// Closes a session that holds nothing any more, without waiting for it. Should it stay, it is
+    /// found by its name.
+    pub(crate) fn close_later(&self, session: String) {
+        let client = self.clone();
+        tokio::spawn(async move { client.close(&session).await });
+    }
+
     async fn sessions(&self) -> Result<Vec<String>, ServiceError> {
         let request = Request {
             method: Method::GET,
@@ -290,20 +297,22 @@ impl Client {
     }
 
     async fn send_as(&self, request: Request, content_type: &str) -> Result<Vec<u8>, ServiceError> {
-        let first = self.send_once(&request, content_type).await;
-        if let Err(error) = &first
-            && error.is_refused_key()
-            && self.read_key_again()
-        {
-            return self.send_once(&request, content_type).await;
+        let key = self.key();
+        let first = self.send_once(&request, content_type, key.as_ref()).await;
+        match (&first, key) {
+            (Err(error), Some(key)) if error.is_refused_key() => match self.renew_key(&key) {
+                Some(key) => self.send_once(&request, content_type, Some(&key)).await,
+                None => first,
+            },
+            _ => first,
         }
-        first
     }
 
     async fn send_once(
         &self,
         request: &Request,
         content_type: &str,
+        key: Option<&ApiKey>,
     ) -> Result<Vec<u8>, ServiceError> {
         let mut builder = self
             .0
@@ -313,12 +322,6 @@ impl Client {
         if !content_type.is_empty() {
             builder = builder.header(CONTENT_TYPE, content_type);
         }
-        let key = self
-            .0
-            .key
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
         if let Some(key) = key {
             builder = builder.header(AUTHORIZATION, key.header().map_err(ServiceError::Local)?);
         }
@@ -387,20 +390,22 @@ impl Client {
         })
     }
 
-    /// Reads the key's file again. True if there is another key now.
-    fn read_key_again(&self) -> bool {
+    fn key(&self) -> Option<ApiKey> {
+        let key = self.0.key.lock().unwrap_or_else(PoisonError::into_inner);
+        key.clone()
+    }
+
+    /// Returns another key than the refused one: what a request beside this one has read, or what
+    /// the key's file holds now.
+    fn renew_key(&self, refused: &ApiKey) -> Option<ApiKey> {
         let mut key = self.0.key.lock().unwrap_or_else(PoisonError::into_inner);
-        key.as_mut().is_some_and(ApiKey::read_again)
+        let key = key.as_mut()?;
+        (!key.is_same(refused) || key.read_again()).then(|| key.clone())
     }
 
     /// A text that the service wrote, safe to show and without the key.
     pub(crate) fn show(&self, text: &str) -> String {
-        let key = self
-            .0
-            .key
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let key = self.key();
         let text = text.to_owned();
         show_message(&match key {
             Some(key) => key.redact(text),

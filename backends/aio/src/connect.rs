@@ -11,17 +11,21 @@ use crate::{failure, random_hex, runtime};
 use glovebox_carrier::{Attempt, Connect, ConnectFailure, Pipe};
 use glovebox_proto::{Code, Fault};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// Most time for closing the guest's session.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Exit codes of a shell that could not execute the guest's program.
 const NOT_EXECUTED: [i64; 2] = [126, 127];
 
 /// The way to one guest of an AIO Sandbox, as [`Connect`] wants it.
 ///
 /// The first pipe looks at the service, puts the guest's program there if it is missing, and starts
-/// `guest serve --resume RUN_DIR --lines` in a session of its own, which stays until the guest ends
-/// or [`Client::close_session`] closes it. Later pipes run `guest link --lines RUN_DIR` in sessions
-/// that end with them.
+/// `guest serve --resume RUN_DIR --lines` in a session of its own, which outlives the pipe. Later
+/// pipes run `guest link --lines RUN_DIR` in sessions that end with them.
+///
+/// Dropping it closes the guest's session, so it must be dropped after the guest has ended or is
+/// lost, as the carrier does. That takes a request, and at most two seconds.
 #[derive(Debug)]
 pub struct Connector {
     client: Client,
@@ -61,11 +65,6 @@ impl Connector {
         }
     }
 
-    /// Session of the service in which the guest was started, to be closed when the sandbox ends.
-    pub fn session(&self) -> Option<String> {
-        self.state().session.clone()
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,9 +77,23 @@ impl Connector {
         run_dir: String,
         session: String,
     ) -> Result<(String, RemoteCommand), ConnectFailure> {
-        let probe = client.look(&session, &guest, &placement).await?;
+        let started = Self::start_in(&client, &guest, &placement, &run_dir, &session).await;
+        if started.is_err() {
+            client.close_later(session);
+        }
+        started
+    }
+
+    async fn start_in(
+        client: &Client,
+        guest: &GuestProgram,
+        placement: &Placement,
+        run_dir: &str,
+        session: &str,
+    ) -> Result<(String, RemoteCommand), ConnectFailure> {
+        let probe = client.look(session, guest, placement).await?;
         let program = client
-            .install_guest(&session, &guest, &placement, &probe)
+            .install_guest(session, guest, placement, &probe)
             .await?;
         let enter = placement
             .cwd
@@ -89,9 +102,9 @@ impl Connector {
         let text = format!(
             "{enter}exec {} serve --resume {} --lines",
             quote(&program),
-            quote(&run_dir)
+            quote(run_dir)
         );
-        let command = start_command(&client, &session, &text, true).await?;
+        let command = start_command(client, session, &text, true).await?;
         Ok((program, command))
     }
 }
@@ -140,6 +153,18 @@ async fn start_command(
         id,
         keeps_session,
     })
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        let Some(session) = self.state().session.take() else {
+            return;
+        };
+        let client = self.client.clone();
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        // A session that stays is found by its name.
+        let _ = runtime::block(deadline, async move { client.close(&session).await });
+    }
 }
 
 impl Connect for Connector {

@@ -108,7 +108,7 @@ impl ServiceError {
             Self::Status {
                 status: 401 | 403, ..
             } => return ConnectFailure::Final(not_authenticated(base)),
-            Self::Status { status: 429, .. } => Code::Busy,
+            Self::Status { status: 429, .. } => Code::RateLimited,
             _ => Code::CarrierFailed,
         };
         let fault = Fault::failed(code, format!("AIO Sandbox at {base}: {}", self.reason()));
@@ -125,7 +125,7 @@ impl ServiceError {
 /// The service does not take the credential, or wants one.
 pub(crate) fn not_authenticated(base: &BaseUrl) -> Fault {
     Fault::refused(
-        Code::PermissionDenied,
+        Code::NotAuthenticated,
         format!("AIO Sandbox at {base} does not accept the key, or needs one"),
     )
     .remedy("set AIO_API_KEY, or aio.key_file to a file that holds the key")

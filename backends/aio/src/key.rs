@@ -37,6 +37,10 @@ impl ApiKey {
         Ok(header)
     }
 
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+
     /// Reads the file again. True if that gave another key.
     pub(crate) fn read_again(&mut self) -> bool {
         let Some(text) = self

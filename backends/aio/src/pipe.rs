@@ -14,6 +14,7 @@ use crate::failure::{ServiceError, show_message};
 use crate::runtime;
 use crate::wire::{CommandInfo, Kill, Output, ReadOutput, WriteInput};
 use glovebox_carrier::{Pipe, PipeEnd};
+use glovebox_proto::resume::HEAD_BYTES;
 use glovebox_proto::{Code, Fault, LinesDecoder, encode_lines};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
@@ -27,7 +28,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 /// opened.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// First and longest pause between two attempts of a request.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 /// How long the end of a command's output is waited for when its input is closed.
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
 /// Pause after an answer without output, so that a service that does not wait is not asked all the
@@ -37,13 +38,10 @@ const IDLE_PAUSE: Duration = Duration::from_millis(50);
 const STDERR_TAIL_BYTES: usize = 600;
 
 /// Sizes and times of a pipe.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PipeSizes {
     /// Most bytes of one request towards the command, as lines.
     pub batch: usize,
-    /// Bytes of output after which the pipe ends, so that another one takes its place: the service
-    /// keeps all output of a session in memory.
-    pub rotate: u64,
     /// Seconds that the service may hold a request for output.
     pub wait: u32,
 }
@@ -52,7 +50,6 @@ impl Default for PipeSizes {
     fn default() -> Self {
         Self {
             batch: 768 << 10,
-            rotate: 64 << 20,
             wait: 20,
         }
     }
@@ -112,14 +109,12 @@ impl PipeEnd for AioPipeEnd {
 /// as something else.
 pub(crate) type Cut = fn(&[u8]) -> usize;
 
-/// Bytes of a record's head: kind, flags, length of the payload (two bytes, little-endian), offset.
-const RECORD_HEAD: usize = 12;
-
 /// The [`Cut`] after whole records.
 pub(crate) fn whole_records(bytes: &[u8]) -> usize {
     let mut end = 0;
+    // A head has kind, flags, and the length of what follows it.
     while let Some([_, _, low, high, ..]) = bytes.get(end..) {
-        let next = end + RECORD_HEAD + usize::from(u16::from_le_bytes([*low, *high]));
+        let next = end + HEAD_BYTES + usize::from(u16::from_le_bytes([*low, *high]));
         if next > bytes.len() {
             break;
         }
@@ -167,7 +162,7 @@ async fn carry(
     cut: Cut,
     ending: SharedEnding,
 ) {
-    let (from_host, to_host) = local.into_split();
+    let (from_host, mut to_host) = local.into_split();
     let mut input = Input {
         client: &client,
         command: &command,
@@ -175,8 +170,8 @@ async fn carry(
         batch: sizes.batch,
     };
     let reason = {
-        let mut receiving = std::pin::pin!(receive_output(&client, &command, to_host, sizes));
-        let reason = tokio::select! {
+        let mut receiving = std::pin::pin!(receive_output(&client, &command, &mut to_host, sizes));
+        tokio::select! {
             sent = input.send_all(from_host) => match sent {
                 Ok(()) => None,
                 // Why the command takes no input is in its last output.
@@ -186,11 +181,11 @@ async fn carry(
                 }),
             },
             ended = &mut receiving => ended,
-        };
-        // The reason is there before the caller reads the end: the socket goes with this block.
-        (*ending.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&reason);
-        reason
+        }
     };
+    // The reason must be there before the caller reads the end.
+    (*ending.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&reason);
+    drop(to_host);
     let has_ended = matches!(
         &reason,
         Some(PipeEnding {
@@ -287,7 +282,7 @@ impl Input<'_> {
 async fn receive_output(
     client: &Client,
     command: &RemoteCommand,
-    mut to_host: OwnedWriteHalf,
+    to_host: &mut OwnedWriteHalf,
     sizes: PipeSizes,
 ) -> Option<PipeEnding> {
     let mut decoder = LinesDecoder::new();
@@ -332,11 +327,6 @@ async fn receive_output(
                 return Some(command_ended(client, info, &stderr));
             }
             _ => {}
-        }
-        if offset >= sizes.rotate {
-            return Some(PipeEnding::broken(
-                "enough output was received; another pipe takes its place",
-            ));
         }
         if is_silent && asked.elapsed() < IDLE_PAUSE {
             tokio::time::sleep(IDLE_PAUSE).await;

@@ -47,7 +47,7 @@ pub struct Probe {
 }
 
 impl Client {
-    /// Looks at the service with two requests, and starts nothing that stays.
+    /// Looks at the service with two requests at once, and starts nothing that stays.
     ///
     /// # Errors
     /// `not-authenticated`, `unsupported` without the API for commands, `carrier-failed` where no
@@ -62,9 +62,7 @@ impl Client {
         let probed = runtime::block(deadline, async move {
             let session = format!("glovebox-probe-{}", random_hex());
             let probed = client.look(&session, &guest, &placement).await;
-            let closing = client.clone();
-            // The session holds nothing any more; should it stay, prune finds it by its name.
-            tokio::spawn(async move { closing.close(&session).await });
+            client.close_later(session);
             probed
         })?;
         match probed {
@@ -84,14 +82,6 @@ impl Client {
         placement: &Placement,
     ) -> Result<Probe, ConnectFailure> {
         let base = self.base_url();
-        let facts = match self.describe().await {
-            Ok(sandbox) => Facts::of(&sandbox),
-            Err(error) if error.is_absent() => {
-                let what = "there is no AIO Sandbox: it does not know /v1/sandbox";
-                return Err(ConnectFailure::Final(carrier_failed(base, what)));
-            }
-            Err(error) => return Err(error.into_failure(base)),
-        };
         let nonce = random_hex();
         let values = [
             ("n", nonce.as_str()),
@@ -100,9 +90,18 @@ impl Client {
             ("d", placement.cwd.as_deref().unwrap_or_default()),
             ("k", placement.guest_dir.as_deref().unwrap_or_default()),
         ];
-        let result = self
-            .run_script(session, &check_script(&values, "check"))
-            .await?;
+        let script = check_script(&values, "check");
+        // Both at once: a start waits for round trips.
+        let (described, checked) = tokio::join!(self.describe(), self.run_script(session, &script));
+        let facts = match described {
+            Ok(sandbox) => Facts::of(&sandbox),
+            Err(error) if error.is_absent() => {
+                let what = "there is no AIO Sandbox: it does not know /v1/sandbox";
+                return Err(ConnectFailure::Final(carrier_failed(base, what)));
+            }
+            Err(error) => return Err(error.into_failure(base)),
+        };
+        let result = checked?;
         let output = result.stdout.unwrap_or_default();
         let answers = Answers::new(&output, &nonce);
         if let Some((word, detail)) = answers.failure() {
