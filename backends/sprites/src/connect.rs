@@ -105,9 +105,16 @@ impl SpriteConnect {
     }
 
     /// Decides the same after the shell did not lead to the guest.
-    fn judge_bring_up(&self, attempt: Attempt, mut fault: Fault, end: &ExecEnd) -> ConnectFailure {
+    fn judge_bring_up(
+        &self,
+        attempt: Attempt,
+        mut fault: Fault,
+        end: &ExecEnd,
+        deadline: Instant,
+    ) -> ConnectFailure {
         let reason = end.reason();
-        let has_broken = reason.is_some() && end.exit_code().is_none();
+        let has_broken = end.exit_code().is_none()
+            && (reason.is_some() || attempt == Attempt::Again && Instant::now() >= deadline);
         if fault.code == Code::CarrierFailed {
             let more = reason.map_or_else(String::new, |reason| format!("; {reason}"));
             fault.message = format!("the Sprite `{}`: {}{more}", self.sprite, fault.message);
@@ -151,7 +158,7 @@ impl Connect for SpriteConnect {
                 early,
                 end: Box::new(end),
             }),
-            Err(fault) => Err(self.judge_bring_up(attempt, fault, &end)),
+            Err(fault) => Err(self.judge_bring_up(attempt, fault, &end, deadline)),
         }
     }
 }

@@ -32,7 +32,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, interval_at, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -379,7 +379,9 @@ fn exit_code(text: &str) -> Option<u8> {
 /// Passes bytes of the caller on until it has closed its socket. The end of its bytes alone is the
 /// end of the program's input. Where the connection fails, [`receive`] finds out why.
 async fn send(outgoing: &mut Outgoing, reader: &OwnedReadHalf, ping: Duration) {
-    let mut ticks = interval(ping);
+    // Not at once: a service that ends a connection with a ping unread also takes back its last
+    // words.
+    let mut ticks = interval_at(tokio::time::Instant::now() + ping, ping);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks = interval(HANGUP_PAUSE);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,0 +1,86 @@
+//! A server with one client of it.
+
+use glovebox_sprites::{BaseUrl, Client, NewSprite, Token, labels};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use testkit::ContractServer;
+
+/// Id of the state directory that the Sprites of a test belong to.
+pub(crate) const OWNER: &str = "00112233445566aa";
+/// Token of a test, which must stand in no text.
+pub(crate) const TOKEN: &str = "contract/1/planted-6f1d";
+
+/// A server of its own for a test.
+pub(crate) struct Service {
+    pub(crate) server: ContractServer,
+    pub(crate) client: Client,
+    dir: tempfile::TempDir,
+}
+
+impl Service {
+    pub(crate) fn start(options: &[&str]) -> Self {
+        Self::start_with_tokens(options, TOKEN, &[TOKEN])
+    }
+
+    /// Starts a server that takes `token`, and a client that is given `shown` one after the other.
+    pub(crate) fn start_with_tokens(options: &[&str], token: &str, shown: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut arguments = vec!["--token", token, "--dir", dir.path().to_str().unwrap()];
+        arguments.extend(options);
+        let server = ContractServer::start("sprites", &arguments);
+        let client = client(server.url(), shown);
+        Self {
+            server,
+            client,
+            dir,
+        }
+    }
+
+    /// Makes a Sprite.
+    pub(crate) fn create(&self, name: &str) {
+        let wanted = NewSprite {
+            name,
+            owner: OWNER,
+            labels: &labels(OWNER, 0),
+            is_known: false,
+        };
+        let created = self.client.create_or_get(&wanted, soon()).unwrap();
+        assert!(created.is_new);
+    }
+
+    /// The home directory of a Sprite.
+    pub(crate) fn home(&self, name: &str) -> PathBuf {
+        self.dir.path().join("sprites").join(name).join("home")
+    }
+
+    /// The requests that came, as `METHOD TARGET STATUS`.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        let journal = self.server.journal();
+        assert_eq!(journal["refusals"], serde_json::json!([]));
+        let requests = journal["requests"].as_array().unwrap();
+        let texts = requests
+            .iter()
+            .map(|line| line.as_str().unwrap().to_owned());
+        texts.collect()
+    }
+}
+
+/// A client that is given tokens one after the other; the last one stays.
+pub(crate) fn client(url: &str, tokens: &[&str]) -> Client {
+    let tokens: Vec<Token> = tokens
+        .iter()
+        .map(|text| Token::new(text).unwrap())
+        .collect();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let source = move || {
+        let at = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(tokens[at.min(tokens.len() - 1)].clone())
+    };
+    Client::new(BaseUrl::parse(url).unwrap(), Arc::new(source)).unwrap()
+}
+
+/// A time that a busy machine does not reach.
+pub(crate) fn soon() -> Instant {
+    Instant::now() + Duration::from_mins(1)
+}
