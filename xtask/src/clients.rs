@@ -20,6 +20,10 @@ const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
 const CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
 /// The AI SDK, whose chats the server speaks; later ones want a newer Node than distributions have.
 const AI_SDK: &str = "ai@6.0.325";
+/// The client of Sprites in Python, for the server with their contract.
+const SPRITES_PY: &str = "sprites-py==0.7.2";
+/// The same in JavaScript, with the Node that it needs.
+const SPRITES_JS: &str = "node@24.21.0 @fly/sprites@0.1.0";
 /// Builders of bundles, zod, and what bundles import, for the corpus of bundles; later ones of tsup want a newer Node.
 const BUNDLERS: &str = "esbuild@0.28.2 tsup@8.5.1 rollup@4.68.8 @rollup/plugin-node-resolve@16.0.3 terser@5.51.4 \
     typescript@5.9.3 zod@4.6.7 zod-v3@npm:zod@3.25.76 zod-to-json-schema@3.25.2 ai@6.0.325 @ai-sdk/openai@3.0.1";
@@ -41,6 +45,7 @@ pub(crate) fn install_missing() {
         ("python", PYTHON),
         ("schemathesis", SCHEMATHESIS),
         ("otlp", OTLP),
+        ("sprites-py", SPRITES_PY),
     ] {
         install(name, packages, |dir| python_environment(dir, packages));
     }
@@ -59,6 +64,7 @@ pub(crate) fn install_missing() {
             ("ai", AI_SDK),
             ("bundlers", BUNDLERS),
             ("hosts", HOSTS),
+            ("sprites-js", SPRITES_JS),
         ] {
             install(name, packages, |dir| vec![npm(dir, packages)]);
         }
