@@ -77,6 +77,9 @@ impl Http {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_WAIT)
+            // A WebSocket is an upgrade of HTTP/1.1, and a server may choose HTTP/2 where it is
+            // offered.
+            .http1_only()
             // The service could lead elsewhere, and the token would go along.
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("glovebox/", env!("CARGO_PKG_VERSION")));

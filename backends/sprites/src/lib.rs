@@ -14,6 +14,7 @@ mod failure;
 mod http;
 mod names;
 mod pipe;
+mod prune;
 mod runtime;
 mod token;
 
@@ -22,4 +23,5 @@ pub use client::{Client, Created, NewSprite, PolicyAction, PolicyRule, ServiceCh
 pub use connect::{BringUp, SpriteConnect};
 pub use names::{LABEL, labels, name_prefix, owner_label, read_until, sprite_name};
 pub use pipe::{ExecEnd, ExecPipe, ExecRequest, ExecTimes};
+pub use prune::{Claim, MadeSprite};
 pub use token::{Token, TokenSource};

@@ -2,7 +2,7 @@
 
 use crate::service::{OWNER, Service, TOKEN, soon};
 use glovebox_proto::{Class, Code};
-use glovebox_sprites::{NewSprite, PolicyRule, labels, read_until};
+use glovebox_sprites::{Claim, NewSprite, PolicyRule, labels, read_until};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -66,6 +66,44 @@ fn listing_has_all_pages_of_a_prefix() {
         .filter(|line| line.starts_with("GET"))
         .count();
     assert_eq!(pages, 4);
+}
+
+#[test]
+fn sprites_of_the_owner_are_listed_with_their_claims() {
+    let service = Service::start(&[]);
+    let make = |name: &str, owner: &str, until: u64| {
+        let wanted = NewSprite {
+            name,
+            owner,
+            labels: &labels(owner, until),
+            is_known: false,
+        };
+        service.client.create_or_get(&wanted, soon()).unwrap();
+    };
+    make("gb-001122-alive-0000", OWNER, 2000);
+    make("gb-001122-crashed-0000", OWNER, 2000);
+    make("gb-001122-old-0000", OWNER, 1000);
+    // The first six digits are those of the owner, the label is not.
+    make("gb-001122-other-0000", "0011220000000000", 1000);
+    make("somebody-else", OWNER, 1000);
+    let is_known = |name: &str| !name.contains("crashed");
+    let made = service
+        .client
+        .list_made(OWNER, &is_known, 1500, soon())
+        .unwrap();
+    let found: Vec<_> = made
+        .iter()
+        .map(|one| (one.name.as_str(), one.claim))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("gb-001122-alive-0000", Claim::Kept),
+            ("gb-001122-crashed-0000", Claim::Unknown),
+            ("gb-001122-old-0000", Claim::Expired),
+            ("gb-001122-other-0000", Claim::NotOurs),
+        ]
+    );
 }
 
 #[test]
