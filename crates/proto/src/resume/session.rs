@@ -332,6 +332,7 @@ impl ResumeSession {
                 Ok(())
             }
             (PipeState::Open, Record::End { offset }) => self.incoming.take_end(offset),
+            (PipeState::Open, Record::Hello(hello)) => self.take_repeated_greeting(&hello),
             (_, Record::Hello(_)) => Err(ResumeError::OutOfTurn("a greeting")),
             (_, Record::Refuse(_)) => Err(ResumeError::OutOfTurn("a refusal")),
             _ => Err(ResumeError::OutOfTurn("a record before the greeting")),
@@ -349,6 +350,18 @@ impl ResumeSession {
         self.pipe = PipeState::Open;
         self.has_met = true;
         Ok(())
+    }
+
+    /// Takes a greeting on a pipe that has one. A carrier that does not know whether its first bytes
+    /// arrived sends them again, and the guest has answered already.
+    fn take_repeated_greeting(&self, hello: &ResumeHello) -> Result<(), ResumeError> {
+        let is_repeated = !self.is_host
+            && (self.identity.as_ref()).is_some_and(|own| own.is_same(&hello.identity));
+        if is_repeated {
+            Ok(())
+        } else {
+            Err(ResumeError::OutOfTurn("a greeting"))
+        }
     }
 
     /// Appends records to `wire` until it has about `budget` bytes or there is nothing to send.

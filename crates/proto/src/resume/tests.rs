@@ -518,6 +518,34 @@ fn a_guest_takes_the_key_of_its_first_host_only() {
 }
 
 #[test]
+fn records_that_a_carrier_sends_twice_change_nothing() {
+    let mut host = host();
+    host.push_outgoing(b"frames");
+    host.end_outgoing();
+    host.begin_pipe();
+    let mut wire = Vec::new();
+    host.fill_wire(&mut wire, 1000);
+    let mut decoder = RecordDecoder::new();
+    decoder.push(&wire.repeat(2));
+    let Ok(Some(Record::Hello(hello))) = decoder.next_record() else {
+        panic!("no greeting");
+    };
+    let mut guest = ResumeSession::guest(SIZES);
+    guest.accept(&hello, decoder).unwrap();
+    guest.receive(&[]).unwrap();
+    guest.receive(&wire).unwrap();
+    assert_eq!(guest.incoming(), b"frames");
+
+    let mut other = hello;
+    other.identity.key = [9; 32];
+    let stranger = encoded(&Record::Hello(other));
+    assert_eq!(
+        guest.receive(&stranger),
+        Err(ResumeError::OutOfTurn("a greeting"))
+    );
+}
+
+#[test]
 fn the_key_leaves_the_host_in_its_greeting_only() {
     let mut guest = ResumeSession::guest(BufferSizes::default());
     let hello = ResumeHello {
