@@ -367,6 +367,9 @@ impl Pump {
     fn pipe_ends_at(&self, pipe: &OpenPipe) -> Instant {
         if self.session.is_open() {
             pipe.heard_at + self.times.silent
+        } else if !self.session.has_met() {
+            // The guest may be about to start behind it, and another pipe would not find it.
+            self.deadline
         } else {
             pipe.opened_at + self.times.open
         }

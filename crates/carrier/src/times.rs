@@ -15,7 +15,7 @@ pub struct Times {
     pub window: Duration,
     /// Time beyond the window that the guest waits before it ends its jobs and itself.
     pub keep: Duration,
-    /// Time in which one pipe must be opened, and again in which the guest must answer over it.
+    /// Time in which a pipe after the first must be opened, and again in which the guest must answer over it.
     pub open: Duration,
     /// Pauses between attempts to open a pipe.
     pub backoff: Backoff,

@@ -20,10 +20,13 @@ use serde_bytes::ByteBuf;
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use testkit::{has_program, skip};
 
 /// Short times, but a long window: a busy machine loses no guest.
 const TIMES: Times = Times {
@@ -61,6 +64,14 @@ fn carry_to(machine: &Arc<Machine>, times: Times) -> (Client, CarriedLink) {
 fn read_to_loss(client: &mut Client, link: &CarriedLink) -> Fault {
     assert_eq!(client.read_answer(), None);
     link.lost().expect("the stream ended, and nothing was lost")
+}
+
+/// Starts a job that does not end by itself, and returns its process id.
+fn start_job(client: &mut Client, machine: &Machine) -> i32 {
+    client.start("echo $$ > pid; exec sleep 1000");
+    let file = machine.path("pid");
+    wait_until("the job", || !lines(&file).is_empty());
+    lines(&file)[0].parse().unwrap()
 }
 
 /// Bytes that differ from request to request.
@@ -172,15 +183,10 @@ fn the_first_session_lives_as_long_as_the_guest() {
     let machine = Machine::new();
     let (mut client, link) = carry_to(&machine, TIMES);
     let guest = client.guest_pid();
-    client.start("sleep 1000; exit 0");
+    let job = start_job(&mut client, &machine);
     machine.cut();
     client.call(&Request::JobList);
     assert!(machine.sessions()[0].try_wait().unwrap().is_none());
-    let job: i32 = client
-        .run("pgrep -f 'sleep 1000' | head -1")
-        .trim()
-        .parse()
-        .unwrap();
     assert!(is_alive(job));
     link.close();
     wait_until("the guest's end", || !is_alive(guest) && !is_alive(job));
@@ -208,15 +214,7 @@ fn the_guest_is_lost_when_the_window_passes_and_ends_after_it() {
     let machine = Machine::new();
     let (mut client, link) = carry_to(&machine, SHORT);
     let guest = client.guest_pid();
-    let job: i32 = client
-        .run("sleep 1000 >/dev/null 2>&1 & echo $$")
-        .trim()
-        .parse()
-        .unwrap();
-    assert!(!is_alive(job), "a shell that has ended");
-    client.start("echo $$ > pid; exec sleep 1000");
-    wait_until("the job", || !lines(&machine.path("pid")).is_empty());
-    let job: i32 = lines(&machine.path("pid"))[0].parse().unwrap();
+    let job = start_job(&mut client, &machine);
 
     machine.is_unreachable.store(true, Ordering::Relaxed);
     let cut_at = Instant::now();
@@ -254,6 +252,84 @@ fn a_killed_guest_is_lost() {
         "{}",
         fault.message
     );
+}
+
+#[test]
+fn a_process_in_the_guests_place_is_not_taken_for_it() {
+    let machine = Machine::new();
+    let (mut client, link) = carry_to(&machine, TIMES);
+    let guest = client.guest_pid();
+    machine.is_unreachable.store(true, Ordering::Relaxed);
+    let pid = rustix::process::Pid::from_raw(guest).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    wait_until("the guest's end", || !is_alive(guest));
+    let socket = machine.run_dir().join("socket");
+    std::fs::remove_file(&socket).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let impostor = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut greeting = [0; 66];
+        stream.read_exact(&mut greeting).unwrap();
+        // The answer of a guest that was greeted by another host.
+        greeting[14..62].fill(7);
+        let _ = stream.write_all(&greeting);
+        let _ = stream.read(&mut greeting);
+    });
+    machine.is_unreachable.store(false, Ordering::Relaxed);
+    let fault = read_to_loss(&mut client, &link);
+    assert_eq!((fault.class, fault.code), (Class::Lost, Code::LinkLost));
+    assert!(fault.message.contains("another guest"), "{}", fault.message);
+    impostor.join().unwrap();
+}
+
+#[test]
+fn a_guest_takes_no_connection_of_another_user() {
+    const SCRIPT: &str = r#"
+my $socket = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die;
+open my $greeting, '<', $ARGV[1] or die;
+local $/;
+syswrite $socket, <$greeting>;
+sysread $socket, my $answer, 100;
+print unpack('H*', $answer) || 'closed';"#;
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || !has_program("perl") || !has_program("setpriv") {
+        skip!("needs root, perl and setpriv");
+    }
+    let machine = Machine::new();
+    let (mut client, link) = carry_to(&machine, TIMES);
+    // The modes alone would keep another user out.
+    let socket = machine.run_dir().join("socket");
+    for (path, mode) in [
+        (machine.path("."), 0o755),
+        (machine.run_dir(), 0o755),
+        (socket.clone(), 0o666),
+    ] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let greeting = machine.path("greeting");
+    std::fs::write(&greeting, stranger()).unwrap();
+    let answer_to = |user: &str| {
+        let output = Command::new("setpriv")
+            .args([
+                user,
+                "--clear-groups",
+                "perl",
+                "-MIO::Socket::UNIX",
+                "-e",
+                SCRIPT,
+            ])
+            .arg(&socket)
+            .arg(&greeting)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    // A refusal, and no word.
+    assert!(answer_to("--reuid=0").starts_with("06"));
+    assert_eq!(answer_to("--reuid=65534"), "closed");
+    client.call(&Request::JobList);
+    assert_eq!((link.reconnects(), link.lost()), (0, None));
 }
 
 #[test]
@@ -309,6 +385,10 @@ fn a_pipe_that_falls_silent_is_replaced() {
     let began = Instant::now();
     client.call(&Request::JobList);
     assert!(began.elapsed() + TIMES.ping >= TIMES.silent);
+    assert!(
+        began.elapsed() < TIMES.window,
+        "it was noticed by something else"
+    );
     assert_eq!(link.reconnects(), 1);
 }
 
@@ -369,6 +449,24 @@ fn local_bytes_are_taken_up_to_a_bound_while_there_is_no_pipe() {
     assert_eq!(link.lost(), None);
 }
 
+/// A greeting with a key that no guest has.
+fn stranger() -> Vec<u8> {
+    let identity = Identity {
+        session: [0; 16],
+        key: [0; 32],
+    };
+    let mut wire = Vec::new();
+    encode_record(
+        &Record::Hello(ResumeHello {
+            identity,
+            received: 0,
+            keep_ms: 1,
+        }),
+        &mut wire,
+    );
+    wire
+}
+
 /// Greets a guest directly, and returns the record that it answers, or `None` where it closes the connection.
 fn greet_directly(machine: &Machine, wire: &[u8]) -> Option<Refusal> {
     let mut socket = UnixStream::connect(machine.run_dir().join("socket")).unwrap();
@@ -387,18 +485,7 @@ fn greet_directly(machine: &Machine, wire: &[u8]) -> Option<Refusal> {
 fn a_guest_takes_no_connection_without_its_key() {
     let machine = Machine::new();
     let (mut client, link) = carry_to(&machine, TIMES);
-    let mut wire = Vec::new();
-    encode_record(
-        &Record::Hello(ResumeHello {
-            identity: Identity {
-                session: [0; 16],
-                key: [0; 32],
-            },
-            received: 0,
-            keep_ms: 1,
-        }),
-        &mut wire,
-    );
+    let wire = stranger();
     assert_eq!(greet_directly(&machine, &wire), Some(Refusal::Stranger));
     let mut other_version = wire.clone();
     other_version[12] = 99;
