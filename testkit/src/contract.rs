@@ -60,13 +60,12 @@ impl ContractServer {
         let _ = self.child.wait();
     }
 
-    /// Sends a request for the control of the server, such as `POST /__contract/restart`; returns
-    /// the body of the answer.
+    /// Sends a request; returns status and body of the answer.
     ///
     /// # Panics
-    /// When the answer is no success.
+    /// When the server does not answer.
     #[expect(clippy::expect_used, reason = "a test cannot go on without")]
-    pub fn control(&self, method: &str, path: &str, body: &str) -> String {
+    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let address = self.url.trim_start_matches("http://");
         let mut stream = TcpStream::connect(address).expect("the server listens");
         stream
@@ -84,11 +83,19 @@ impl ContractServer {
             .read_to_string(&mut answer)
             .expect("the server answers");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        assert!(
-            head.starts_with("HTTP/1.1 200"),
-            "{method} {path}: {answer}"
-        );
-        body.to_owned()
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        (status.expect("the answer has a status"), body.to_owned())
+    }
+
+    /// Sends a request for the control of the server, such as `POST /__contract/restart`; returns
+    /// the body of the answer.
+    ///
+    /// # Panics
+    /// When the answer is no success.
+    pub fn control(&self, method: &str, path: &str, body: &str) -> String {
+        let (status, answer) = self.request(method, path, body);
+        assert_eq!(status, 200, "{method} {path}: {answer}");
+        answer
     }
 
     /// What the server noted: `requests` by path, and `refusals`.

@@ -20,6 +20,11 @@ const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
 const CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
 /// The AI SDK, whose chats the server speaks; later ones want a newer Node than distributions have.
 const AI_SDK: &str = "ai@6.0.325";
+/// The client of AIO Sandbox in Python, with what it imports. Of what it names beside that, the SDK
+/// of a cloud has 600 MB.
+const AGENT_SANDBOX: &str = "--no-deps agent-sandbox==0.0.30 annotated-types==0.8.0 \
+    anyio==4.16.0 certifi==2026.10.19.post1 h11==0.16.0 httpcore==1.0.9 httpx==0.28.1 idna==3.20 \
+    pydantic==2.14.4 pydantic_core==2.50.5 typing_extensions==4.16.0 typing-inspection==0.4.5";
 /// The client of Sprites in Python, for the server with their contract.
 const SPRITES_PY: &str = "sprites-py==0.7.2";
 /// The same in JavaScript, with the Node that it needs.
@@ -46,6 +51,7 @@ pub(crate) fn install_missing() {
         ("schemathesis", SCHEMATHESIS),
         ("otlp", OTLP),
         ("sprites-py", SPRITES_PY),
+        ("agent-sandbox", AGENT_SANDBOX),
     ] {
         install(name, packages, |dir| python_environment(dir, packages));
     }

@@ -1,5 +1,6 @@
 //! The vendors' own clients against the servers: a server that they do not work with has another
-//! contract than the service.
+//! contract than the service. And requests that a server refuses, so that a mistake of our own
+//! client shows.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
@@ -57,4 +58,46 @@ fn sprites_js_works_with_the_server() {
     let mut command = Command::new(&node);
     command.arg(copy);
     run_against_sprites(command);
+}
+
+#[test]
+fn agent_sandbox_works_with_the_server() {
+    let Some(python) = installed("agent-sandbox/bin/python3") else {
+        testkit::skip!("needs agent-sandbox in the directory GLOVEBOX_TEST_CLIENTS");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let options = ["--key", TOKEN, "--prefix", "/box/1", "--dir"];
+    let arguments = [&options[..], &[home.to_str().unwrap()]].concat();
+    let server = ContractServer::start("aio", &arguments);
+    let output = Command::new(python)
+        .arg(script("aio_py.py"))
+        .args([&format!("{}/box/1", server.url()), TOKEN])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.ends_with("all checks passed\n"), "{said}");
+    assert_eq!(server.journal()["refusals"], serde_json::json!([]));
+}
+
+#[test]
+fn aio_requests_that_the_description_does_not_know_are_refused_and_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ContractServer::start("aio", &["--dir", dir.path().to_str().unwrap()]);
+    let write = r#"{"session_id": "a", "input": ""}"#;
+    for (path, body, status) in [
+        ("/v1/bash/exec", r#"{"command": "true", "tty": true}"#, 422),
+        ("/v1/bash/exec", "{}", 422),
+        ("/v1/bash/write?wait=1", write, 422),
+        ("/v1/shell/exec", r#"{"command": "true"}"#, 404),
+    ] {
+        let (found, answer) = server.request("POST", path, body);
+        assert_eq!(found, status, "{path} {body}: {answer}");
+    }
+    let journal = server.journal();
+    let refusals = journal["refusals"].as_array().unwrap();
+    assert_eq!(refusals.len(), 4, "{journal}");
 }
