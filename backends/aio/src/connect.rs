@@ -5,7 +5,7 @@ use crate::guest::{GuestProgram, Placement};
 use crate::pipe::{
     EndingKind, PipeEnding, PipeSizes, RemoteCommand, SharedEnding, open, whole_records,
 };
-use crate::script::quote;
+use crate::script::{quote, start_script};
 use crate::wire::{Exec, ReadOutput};
 use crate::{failure, random_hex, runtime};
 use glovebox_carrier::{Attempt, Connect, ConnectFailure, Pipe};
@@ -95,15 +95,7 @@ impl Connector {
         let program = client
             .install_guest(session, guest, placement, &probe)
             .await?;
-        let enter = placement
-            .cwd
-            .as_ref()
-            .map_or_else(String::new, |dir| format!("cd -- {} && ", quote(dir)));
-        let text = format!(
-            "{enter}exec {} serve --resume {} --lines",
-            quote(&program),
-            quote(run_dir)
-        );
+        let text = start_script(&program, run_dir, placement.cwd.as_deref());
         let command = start_command(client, session, &text, true).await?;
         Ok((program, command))
     }

@@ -29,6 +29,32 @@ pub(crate) fn check_script(values: &[(&str, &str)], call: &str) -> String {
     text
 }
 
+/// Ends of names of variables whose values are secrets. The service's own key has such a name, and
+/// commands of the guest have no use for it.
+const SECRET_ENDS: [&str; 6] = [
+    "_KEY",
+    "_TOKEN",
+    "_SECRET",
+    "_PASSWORD",
+    "_CREDENTIALS",
+    "_PASSWD",
+];
+
+/// A script for bash that starts the guest with the environment of the container, without secrets.
+pub(crate) fn start_script(program: &str, run_dir: &str, cwd: Option<&str>) -> String {
+    let ends: Vec<String> = SECRET_ENDS.iter().map(|end| format!("*{end}")).collect();
+    let enter = cwd.map_or_else(String::new, |dir| format!("cd -- {} || exit\n", quote(dir)));
+    // Without the list of names nothing is started.
+    format!(
+        "shopt -s nocasematch && names=$(compgen -e) || exit\n\
+         for name in $names; do case $name in {}) unset \"$name\" || exit ;; esac; done\n\
+         {enter}exec {} serve --resume {} --lines",
+        ends.join("|"),
+        quote(program),
+        quote(run_dir)
+    )
+}
+
 /// Answers of a script, in their order.
 // TRUST: every line may have been written by something else in the container; the nonce only tells
 // answers from noise.

@@ -231,7 +231,7 @@ fn container_that_is_gone_loses_the_guest_after_the_window() {
     sandbox.server.kill();
     let fault = sandbox.loss();
     assert_eq!((fault.class, fault.code), (Class::Lost, Code::LinkLost));
-    assert!(fault.message.contains("cannot be reached"), "{fault:?}");
+    assert!(fault.message.contains("AIO Sandbox at"), "{fault:?}");
 }
 
 #[test]

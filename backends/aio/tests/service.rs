@@ -371,6 +371,21 @@ fn key_is_in_no_argument_of_any_process() {
 }
 
 #[test]
+fn guest_has_the_environment_of_the_container_without_its_secrets() {
+    let service = Service::start(&[]);
+    let guest = guest_of("#!/bin/sh\nenv >\"$3\"\nexec cat\n");
+    let run_dir = text(&service.run_dir()).to_owned();
+    let (client, placement) = (service.client(), Placement::default());
+    let connector = Connector::new(client, guest, placement, run_dir, PipeSizes::default());
+    let ends = ends(connector.connect(Attempt::First, soon()).unwrap());
+    exchange(&ends, &records([1]));
+    let environment = fs::read_to_string(service.run_dir()).unwrap();
+    assert!(environment.contains("HOME="), "{environment}");
+    assert!(!environment.contains("SANDBOX_API_KEY"), "{environment}");
+    assert!(!environment.contains(KEY), "{environment}");
+}
+
+#[test]
 fn key_that_expires_ends_the_pipe_and_loses_the_guest() {
     let service = Service::start(&[]);
     let connector = service.connector(PipeSizes {
