@@ -38,16 +38,26 @@ pub struct Connector {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Session of the guest's own command, once it was started.
-    session: Option<String>,
-    /// Path of the guest's program there.
-    program: Option<String>,
+    /// First pipes that were tried.
+    attempts: u32,
+    started: Option<StartedGuest>,
     /// End of the last pipe.
     ending: SharedEnding,
 }
 
+/// A guest that was started.
+#[derive(Debug, Clone)]
+struct StartedGuest {
+    /// Session of its own command.
+    session: String,
+    /// Path of its program.
+    program: String,
+    run_dir: String,
+}
+
 impl Connector {
-    /// Takes the way to a guest that keeps its socket in `run_dir` there. Nothing is sent.
+    /// Takes the way to a guest that keeps its socket in `run_dir` there, a directory that it makes;
+    /// when the first pipe must be tried again, in `RUN_DIR-2` and so on. Nothing is sent.
     pub fn new(
         client: Client,
         guest: GuestProgram,
@@ -62,6 +72,17 @@ impl Connector {
             run_dir: run_dir.into(),
             sizes,
             state: Mutex::default(),
+        }
+    }
+
+    /// Returns the directory for another attempt to start the guest. A guest of an attempt before,
+    /// whose answers were all lost, may hold the one before.
+    fn next_run_dir(&self) -> String {
+        let mut state = self.state();
+        state.attempts += 1;
+        match state.attempts {
+            1 => self.run_dir.clone(),
+            attempt => format!("{}-{attempt}", self.run_dir),
         }
     }
 
@@ -149,7 +170,7 @@ async fn start_command(
 
 impl Drop for Connector {
     fn drop(&mut self) {
-        let Some(session) = self.state().session.take() else {
+        let Some(StartedGuest { session, .. }) = self.state().started.take() else {
             return;
         };
         let client = self.client.clone();
@@ -165,39 +186,38 @@ impl Connect for Connector {
         let command = match attempt {
             Attempt::First => {
                 let session = format!("glovebox-{}", random_hex());
-                let (guest, placement) = (self.guest.clone(), self.placement.clone());
+                let run_dir = self.next_run_dir();
                 let start = Self::start(
                     client,
-                    guest,
-                    placement,
-                    self.run_dir.clone(),
+                    self.guest.clone(),
+                    self.placement.clone(),
+                    run_dir.clone(),
                     session.clone(),
                 );
                 let (program, command) = self.block(deadline, start)?;
-                let mut state = self.state();
-                state.session = Some(session);
-                state.program = Some(program);
+                self.state().started = Some(StartedGuest {
+                    session,
+                    program,
+                    run_dir,
+                });
                 command
             }
             Attempt::Again => {
-                let (program, ending) = {
+                let (started, ending) = {
                     let state = self.state();
-                    (state.program.clone(), Arc::clone(&state.ending))
+                    (state.started.clone(), Arc::clone(&state.ending))
                 };
-                let program = program.ok_or_else(|| {
-                    ConnectFailure::Final(Fault::failed(
-                        Code::Internal,
-                        "a later pipe before the first",
-                    ))
-                })?;
+                let Some(StartedGuest {
+                    program, run_dir, ..
+                }) = started
+                else {
+                    let fault = Fault::failed(Code::Internal, "a later pipe before the first");
+                    return Err(ConnectFailure::Final(fault));
+                };
                 self.check_ending(&ending)?;
-                let text = format!(
-                    "exec {} link --lines {}",
-                    quote(&program),
-                    quote(&self.run_dir)
-                );
+                let text = format!("exec {} link --lines {}", quote(&program), quote(&run_dir));
+                let session = format!("glovebox-link-{}", random_hex());
                 self.block(deadline, async move {
-                    let session = format!("glovebox-link-{}", random_hex());
                     start_command(&client, &session, &text, false).await
                 })
                 .map_err(lost)?

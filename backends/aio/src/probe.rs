@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Most time that a script may take there.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Most bytes of a path there: with what is added it must stay below the kernel's 4096.
+const MAX_PATH_BYTES: usize = 3000;
 /// Most characters of one fact.
 const MAX_FACT_CHARS: usize = 100;
 
@@ -38,9 +40,9 @@ pub struct Facts {
 pub struct Probe {
     /// Facts that the service states.
     pub facts: Facts,
-    /// Home directory that a command there has.
-    pub home: String,
-    /// Directory in which the guest is kept.
+    /// Home directory of commands there, without control characters. None if they have none.
+    pub home: Option<String>,
+    /// Directory in which the guest is kept, without control characters.
     pub guest_dir: String,
     /// True if the guest is there with the right sum.
     pub has_guest: bool,
@@ -117,14 +119,17 @@ impl Client {
             );
             return Err(ConnectFailure::Final(carrier_failed(base, &what)));
         };
-        // TRUST: the directory goes back to that shell, quoted, and nowhere else.
-        if !dir.starts_with('/') || dir.len() > 3000 {
+        // TRUST: paths go back to that shell, quoted, and may be shown.
+        if !is_path(dir) {
             let what = "its shell answered with a directory that is none";
             return Err(ConnectFailure::Final(carrier_failed(base, what)));
         }
         Ok(Probe {
             facts,
-            home: answers.last("home").unwrap_or_default().to_owned(),
+            home: answers
+                .last("home")
+                .filter(|home| is_path(home))
+                .map(ToOwned::to_owned),
             guest_dir: dir.to_owned(),
             has_guest: has_guest == "yes",
         })
@@ -197,6 +202,11 @@ impl Client {
             word => failed(&format!("its shell failed: {word} {detail}")),
         }
     }
+}
+
+/// True for an absolute path of an ordinary length that can be shown.
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && text.len() <= MAX_PATH_BYTES && !text.chars().any(char::is_control)
 }
 
 impl Facts {

@@ -191,6 +191,21 @@ fn nothing_is_lost_or_repeated_when_requests_fail() {
 }
 
 #[test]
+fn start_survives_answers_that_are_lost() {
+    let lost = [
+        r#"{"path": "/v1/bash/exec", "skip": 2, "count": 1, "lose_answer": true}"#,
+        r#"{"path": "/v1/bash/write", "count": 1, "lose_answer": true}"#,
+        r#"{"path": "/v1/bash/output", "skip": 1, "count": 1, "lose_answer": true}"#,
+    ];
+    let options = lost.map(|fault| ["--fault", fault]).concat();
+    let sandbox = start(&options, TIMES, Sizes::default());
+    sandbox.exchange(1..20, |_| {});
+    assert_eq!(sandbox.link.lost(), None);
+    sandbox.link.close();
+    assert_eq!(sandbox.sessions(), [""; 0]);
+}
+
+#[test]
 fn pipes_are_replaced_before_the_service_keeps_too_much() {
     let sizes = Sizes {
         rotate: Some(200_000),

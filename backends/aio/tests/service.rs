@@ -27,7 +27,7 @@ const KEY: &str = "planted-key-4711";
 /// Says its mode in RUN_DIR, then gives back every line.
 const ECHO: &str = r#"#!/bin/sh
 case "$1 $2" in
-  "serve --resume") mkdir -p "$3" && echo "a banner"; [ "$4" = --lines ] || exit 9; run=$3 ;;
+  "serve --resume") mkdir "$3" || exit 8; echo "a banner"; [ "$4" = --lines ] || exit 9; run=$3 ;;
   "link --lines") [ -d "$3" ] || { echo "no guest in $3" >&2; exit 3; }; run=$3 ;;
   *) exit 9 ;;
 esac
@@ -193,8 +193,9 @@ fn probe_tells_facts_and_leaves_nothing() {
     let found = probe(&service.client()).unwrap();
     assert_eq!(found.facts.version, "1.9.4");
     assert_eq!(found.facts.os, "Linux");
-    assert_eq!(found.home, text(&service.dir.path().join("home")));
-    assert_eq!(found.guest_dir, format!("{}/.cache/glovebox", found.home));
+    let home = service.dir.path().join("home");
+    assert_eq!(found.home.as_deref(), Some(text(&home)));
+    assert_eq!(found.guest_dir, text(&home.join(".cache/glovebox")));
     assert!(!found.has_guest);
     assert!(wait_until(GUARD, || service.open_sessions().is_empty()));
     service.assert_nothing_refused();
@@ -533,6 +534,28 @@ fn guest_is_started_once_though_the_answer_was_lost() {
     let sent = records([10, 20]);
     assert_eq!(exchange(&ends, &sent), sent);
     assert_eq!(service.started(), "serve\n");
+}
+
+#[test]
+fn guest_of_an_attempt_whose_answers_were_all_lost_is_not_in_the_way() {
+    let service = Service::start(&[]);
+    probe(&service.client()).unwrap();
+    service.add_fault(r#"{"path": "/v1/bash/exec", "skip": 2, "count": 1, "lose_answer": true}"#);
+    service.add_fault(r#"{"path": "/v1/bash/output", "count": 1, "lose_answer": true}"#);
+    let connector = service.connector(PipeSizes::default());
+    let failure = connector.connect(Attempt::First, soon()).unwrap_err();
+    assert!(
+        matches!(failure, ConnectFailure::Retry { .. }),
+        "{failure:?}"
+    );
+    let first = ends(connector.connect(Attempt::First, soon()).unwrap());
+    let sent = records([10, 20]);
+    assert_eq!(exchange(&first, &sent), sent);
+    let again = ends(connector.connect(Attempt::Again, soon()).unwrap());
+    assert_eq!(exchange(&again, &sent), sent);
+    // Only the guest of the second attempt has a session.
+    drop((first, again));
+    assert!(wait_until(GUARD, || service.open_sessions().len() == 1));
 }
 
 #[test]
