@@ -22,6 +22,6 @@ pub use address::{BaseUrl, DEFAULT_BASE_URL};
 pub use client::{Client, Created, NewSprite, PolicyAction, PolicyRule, ServiceCheckpoint, Sprite};
 pub use connect::{BringUp, SpriteConnect};
 pub use names::{LABEL, labels, name_prefix, owner_label, read_until, sprite_name};
-pub use pipe::{ExecEnd, ExecPipe, ExecRequest, ExecTimes};
+pub use pipe::{ExecEnd, ExecPipe, ExecRequest, ExecTimes, await_goodbyes};
 pub use prune::{Claim, MadeSprite};
 pub use token::{Token, TokenSource};

@@ -26,13 +26,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
-use tokio::time::{MissedTickBehavior, interval, interval_at, timeout};
+use tokio::time::{MissedTickBehavior, interval, interval_at, sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -100,12 +100,46 @@ pub struct ExecPipe {
     pub end: ExecEnd,
 }
 
-/// The session behind an [`ExecPipe`].
+/// The session behind an [`ExecPipe`]. Its last bytes are sent after it is dropped; a process that
+/// is about to exit waits for them with [`await_goodbyes`].
 #[derive(Debug)]
 pub struct ExecEnd {
     shared: Arc<Mutex<Session>>,
     /// Its end tells the task that nobody needs the session any more.
     _close: oneshot::Sender<()>,
+}
+
+/// Number of sessions that were dropped and are not closed yet.
+static LEAVING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Waits until every session of this process that was dropped has sent its last bytes, `time` at
+/// most. Without it they are lost when the process exits, and a guest is not told to end.
+pub fn await_goodbyes(time: Duration) {
+    let (count, changed) = &LEAVING;
+    let leaving = count.lock().unwrap_or_else(PoisonError::into_inner);
+    // Those that take longer are given up by the exit.
+    let _ = changed.wait_timeout_while(leaving, time, |leaving| *leaving > 0);
+}
+
+impl Drop for ExecEnd {
+    fn drop(&mut self) {
+        let mut session = lock(&self.shared);
+        if !session.is_closed {
+            session.is_leaving = true;
+            *LEAVING.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        }
+    }
+}
+
+/// Marks a session as closed.
+fn close(shared: &Mutex<Session>) {
+    let mut session = lock(shared);
+    session.is_closed = true;
+    if session.is_leaving {
+        let (count, changed) = &LEAVING;
+        *count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        changed.notify_all();
+    }
 }
 
 impl ExecEnd {
@@ -139,6 +173,10 @@ struct Session {
     stderr: VecDeque<u8>,
     exit_code: Option<u8>,
     ended: Option<String>,
+    /// The task has done its last.
+    is_closed: bool,
+    /// The caller has dropped the session before.
+    is_leaving: bool,
 }
 
 impl Session {
@@ -295,7 +333,7 @@ async fn carry(
     let ended = tokio::select! {
         ended = receive(&mut arriving, &mut writer, &shared, times.silent) => ended,
         () = send(&mut outgoing, &reader, times.ping) => None,
-        _ = closed => None,
+        () = abandon(closed) => None,
     };
     // The reason stands before the socket ends, so that its reader finds it.
     lock(&shared).ended = ended.or_else(|| Some("the session was closed here".to_owned()));
@@ -304,8 +342,22 @@ async fn carry(
         code: CloseCode::Normal,
         reason: "".into(),
     }));
+    let farewell = async {
+        let is_sent = outgoing.send(goodbye).await.is_ok();
+        // A connection that is closed with bytes unread is reset, and the last bytes sent are lost.
+        while is_sent && matches!(arriving.next().await, Some(Ok(_))) {}
+    };
     // The service may be gone, or read nothing: it hears of the end in other ways then.
-    let _ = timeout(CLOSE_WAIT, outgoing.send(goodbye)).await;
+    let _ = timeout(CLOSE_WAIT, farewell).await;
+    close(&shared);
+}
+
+/// Waits until nobody needs the session any more, and then for its last bytes to be sent: they may
+/// be those that tell the program to end.
+async fn abandon(closed: oneshot::Receiver<()>) {
+    // Nothing is ever sent; the channel ends with its sender.
+    let _ = closed.await;
+    sleep(CLOSE_WAIT).await;
 }
 
 /// Passes frames on until the program or the connection ends, and says why. None if the caller has

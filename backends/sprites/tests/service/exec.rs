@@ -1,12 +1,13 @@
 //! Exec sessions as sockets.
 
-use crate::service::{Service, soon};
+use crate::service::{Service, TOKEN, client, soon};
 use glovebox_carrier::PipeEnd as _;
-use glovebox_sprites::{ExecPipe, ExecRequest, ExecTimes};
+use glovebox_sprites::{ExecPipe, ExecRequest, ExecTimes, await_goodbyes};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::time::Duration;
 use testkit::wait_until;
 
@@ -146,6 +147,56 @@ fn closed_socket_closes_the_session() {
         assert!(wait_until(LONG, || test_kill_process(pid).is_err()));
         assert_eq!(end.exit_code(), None);
     }
+}
+
+#[test]
+fn last_bytes_arrive_although_the_pipe_is_dropped() {
+    let service = started(&[]);
+    for round in 0..5 {
+        let pipe = exec(&service, &format!("cat >got-{round}"));
+        let sent = bytes(100_000);
+        stream(&pipe).write_all(&sent).unwrap();
+        drop(pipe);
+        let got = service.home("one").join(format!("got-{round}"));
+        let has_arrived = wait_until(LONG, || {
+            std::fs::read(&got).is_ok_and(|found| found == sent)
+        });
+        assert!(has_arrived, "round {round}");
+    }
+}
+
+#[test]
+#[expect(clippy::exit, reason = "the end of a process is what is tested")]
+fn last_bytes_arrive_although_the_process_exits() {
+    const ADDRESS: &str = "GLOVEBOX_TEST_SERVICE";
+    if let Ok(url) = std::env::var(ADDRESS) {
+        let request = ExecRequest {
+            argv: &["sh", "-c", "cat >got"],
+            run_after_disconnect: "0",
+            times: ExecTimes::default(),
+        };
+        let client = client(&url, &[TOKEN]);
+        let pipe = client.exec("one", &request, soon()).unwrap();
+        stream(&pipe).write_all(&bytes(100_000)).unwrap();
+        drop(pipe);
+        await_goodbyes(LONG);
+        std::process::exit(0);
+    }
+    let service = started(&[]);
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "exec::last_bytes_arrive_although_the_process_exits",
+        ])
+        .env(ADDRESS, service.server.url())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let got = service.home("one").join("got");
+    let has_arrived = wait_until(LONG, || {
+        std::fs::read(&got).is_ok_and(|found| found == bytes(100_000))
+    });
+    assert!(has_arrived);
 }
 
 #[test]
