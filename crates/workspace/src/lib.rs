@@ -26,6 +26,7 @@ mod error;
 mod filter;
 mod git;
 mod hide;
+mod layer;
 mod merge;
 mod model;
 mod outcome;
@@ -46,6 +47,7 @@ pub use git::{
 };
 pub use hide::content::has_token;
 pub use hide::{HiddenPaths, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden};
+pub use layer::write_layer;
 pub use model::{
     Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, RefusalReason, RefusedPath,
 };

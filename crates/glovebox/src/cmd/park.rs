@@ -1,9 +1,12 @@
 //! What is said about parked changes, and how `run` parks its own.
 
-use super::Cx;
+use super::{Cx, TerminalFrontend};
+use crate::exit::CommandError;
 use crate::render::{self, Messages, escape_text, say};
+use crate::sync::copied;
 use glovebox_proto::Code;
 use glovebox_sandbox::{ParkingNews, Sandbox, ShutdownReport};
+use glovebox_session::frontend::Frontend as _;
 use std::sync::Arc;
 
 /// Whether changes that were to be parked are.
@@ -39,7 +42,11 @@ pub(super) fn park(
         ));
         return ParkOutcome::Failed;
     };
-    let is_copy = crate::sync::copied::CopyOrigin::read(sandbox.dir()).is_some();
+    let frontend = TerminalFrontend::new(cx);
+    if let Err(error) = copied::fetch_to_layer(&sandbox, &mut *frontend.watch_progress()) {
+        cx.talk.error(&CommandError::from(error));
+    }
+    let is_copy = copied::CopyOrigin::read(sandbox.dir()).is_some();
     match sandbox.park(reason, changes.map(|count| count as u64)) {
         Ok((news, finished)) => {
             let first = if is_copy {

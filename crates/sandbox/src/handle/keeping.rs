@@ -6,9 +6,14 @@ use super::{
 };
 use crate::control::{self, Order};
 use crate::lifecycle::parking::{self, ParkingNews};
+use crate::state::layout::WORKSPACE_UPPER;
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_status};
 use crate::state::status::{SandboxState, Status};
+use crate::{Backend, SandboxSpec, fault};
 use glovebox_proto::{Code, Fault};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 impl Sandbox {
@@ -31,6 +36,31 @@ impl Sandbox {
                 ..status
             })
         })
+    }
+
+    /// Makes an empty layer over `project` for changes that were fetched from a copy of it elsewhere. Once they are
+    /// written there, the sandbox is kept or parked as a native one of that project.
+    ///
+    /// # Errors
+    /// `unsupported` for a sandbox of a supervisor; what could not be written.
+    pub fn make_layer(&self, project: &Path, hidden: Vec<PathBuf>) -> Result<PathBuf, Fault> {
+        let Some(owned) = &self.owned else {
+            return Err(Fault::failed(
+                Code::Unsupported,
+                "only the owner of a sandbox makes layers for it",
+            ));
+        };
+        let layer = owned.sandbox_dir.path.join(WORKSPACE_UPPER);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&layer)
+            .map_err(|error| fault::io("make", &layer, error))?;
+        let mut spec = SandboxSpec::new(Backend::NATIVE);
+        spec.jail.workspace = Some(project.to_owned());
+        spec.jail.hidden = hidden;
+        owned.sandbox_dir.write_spec(&spec)?;
+        Ok(layer)
     }
 
     /// As [`Self::keep`], for a day: `changes` is how many there are, if they were counted. Gives what had

@@ -15,7 +15,9 @@ use glovebox_workspace::base;
 use glovebox_workspace::copy::{
     self, CopyInputs, Packing, PushOptions, PushRecords, PushTotals, SandboxRoot,
 };
-use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden};
+use glovebox_workspace::{
+    Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden, write_layer,
+};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::collections::HashSet;
@@ -23,6 +25,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// File of the note, in a sandbox's directory.
+const NOTE: &str = "copied.json";
 
 /// Where a copy came from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,7 +43,7 @@ pub struct CopyOrigin {
 impl CopyOrigin {
     /// The note in a sandbox's directory; `None` when it has no copy.
     pub fn read(dir: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(dir.join("copied.json")).ok()?).ok()
+        serde_json::from_slice(&std::fs::read(dir.join(NOTE)).ok()?).ok()
     }
 
     fn write(&self, dir: &Path) -> Result<(), Fault> {
@@ -46,7 +51,7 @@ impl CopyOrigin {
         serde_json::to_vec(self)
             .map_err(std::io::Error::from)
             .and_then(|text| std::fs::write(&new, text))
-            .and_then(|()| std::fs::rename(&new, dir.join("copied.json")))
+            .and_then(|()| std::fs::rename(&new, dir.join(NOTE)))
             .map_err(|error| {
                 Fault::failed(
                     Code::Io,
@@ -212,6 +217,36 @@ pub fn clean_named(registry: &Registry, name: &Name) -> CopyRemoval {
 /// Name of the directory of a copy on the other side.
 fn directory(name: &Name) -> String {
     format!("glovebox-{name}")
+}
+
+/// Fetches the changes of a copy elsewhere and lays them down on this machine, so that they can be parked when the
+/// sandbox ends. A sandbox without a copy elsewhere is left alone.
+///
+/// # Errors
+/// What keeps them from being fetched or written: they are still in the copy then.
+pub fn fetch_to_layer(sandbox: &Sandbox, watch: &mut Watch<'_>) -> Result<(), Error> {
+    if sandbox.info().backend.has_layers() {
+        return Ok(());
+    }
+    let dir = sandbox.dir().to_owned();
+    let Some(origin) = CopyOrigin::read(&dir) else {
+        return Ok(());
+    };
+    let (project, hidden) = (origin.project.clone(), origin.hidden.clone());
+    let changes = collect(sandbox, origin, &Filter::default(), watch)?;
+    let layer = sandbox.make_layer(&project, hidden)?;
+    write_layer(&changes.collected, &layer)?;
+    clean(sandbox);
+    // From here on it is a sandbox with layers.
+    std::fs::remove_file(dir.join(NOTE)).map_err(|error| {
+        Error::from(Fault::failed(
+            Code::Io,
+            format!(
+                "cannot remove the note of the push in {}: {error}",
+                dir.display()
+            ),
+        ))
+    })
 }
 
 /// Collects what changed in a copy.
