@@ -47,6 +47,7 @@ const EDGES: [(&str, &[&str]); 25] = [
         "glovebox",
         &[
             "glovebox-agent",
+            "glovebox-aio",
             "glovebox-bundle",
             "glovebox-proto",
             "glovebox-mcp",
@@ -55,6 +56,7 @@ const EDGES: [(&str, &[&str]); 25] = [
             "glovebox-server",
             "glovebox-session",
             "glovebox-settings",
+            "glovebox-sprites",
             "glovebox-tools",
             "glovebox-workspace",
         ],
@@ -179,7 +181,9 @@ fn sources() -> BTreeMap<String, String> {
         }
     }
     let mut found = BTreeMap::new();
-    for dir in ["crates", "backends", "xtask", "testkit", "tests", "benches", "fuzz"] {
+    for dir in [
+        "crates", "backends", "xtask", "testkit", "tests", "benches", "fuzz",
+    ] {
         walk(&root().join(dir), &root(), &mut found);
     }
     assert!(found.len() > 100, "only {} files were found", found.len());

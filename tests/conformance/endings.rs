@@ -83,11 +83,19 @@ pub(crate) fn destroying_leaves_no_process_and_no_directory(fixture: &Fixture) {
     assert!(fixture.rooms().is_empty());
 }
 
-/// The process behind the sandbox, from its status file.
+/// The process behind the sandbox, from its status file; where a service has it, the guest that works in the project.
 pub(crate) fn process(sandbox: &Sandbox) -> u64 {
     let text = std::fs::read(sandbox.dir().join("status.json")).unwrap();
     let status: serde_json::Value = serde_json::from_slice(&text).unwrap();
-    status["process"]["pid"].as_u64().unwrap()
+    let project = sandbox.dir().ancestors().nth(3).unwrap().join("project");
+    let is_guest = |pid: &u32| {
+        let place = std::fs::read_link(format!("/proc/{pid}/cwd"));
+        place.is_ok_and(|place| place == project)
+    };
+    status["process"]["pid"].as_u64().unwrap_or_else(|| {
+        let guest = processes("--detached").into_iter().find(is_guest);
+        u64::from(guest.unwrap())
+    })
 }
 
 pub(crate) fn the_end_of_the_guest_is_a_loss(fixture: &Fixture) {

@@ -1,11 +1,15 @@
 //! One sandbox of one backend, in a state directory of its own.
 
 use crate::sshd::Sshd;
-use glovebox_sandbox::{Backend, Name, Registry, RegistryConfig, Sandbox, SandboxSpec, Supervisor};
+use glovebox_sandbox::{
+    Backend, Credential, Name, Registry, RegistryConfig, Sandbox, SandboxSpec, Supervisor, backend,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use testkit::ContractServer;
 
 /// What a check works with. Paths inside are relative: every backend starts in the project.
 #[derive(Debug)]
@@ -14,6 +18,8 @@ pub(crate) struct Fixture {
     pub(crate) registry: Registry,
     pub(crate) spec: SandboxSpec,
     is_supervised: bool,
+    /// Dropped after all sandboxes.
+    service: Option<ContractServer>,
     _server: Option<Sshd>,
 }
 
@@ -46,6 +52,7 @@ impl Fixture {
             registry,
             spec,
             is_supervised: false,
+            service: None,
             _server: server,
         })
     }
@@ -85,6 +92,30 @@ impl Fixture {
         self.spec.set_option("carrier", carrier);
     }
 
+    /// A Sprite of a server with that contract, by WebSocket.
+    pub(crate) fn sprites_ws() -> Result<Self, String> {
+        Self::elsewhere("sprites", &["--token", "conformance"])
+    }
+
+    /// A directory in a server with the contract of an AIO Sandbox.
+    pub(crate) fn aio_exec() -> Result<Self, String> {
+        Self::elsewhere("aio", &["--key", "conformance"])
+    }
+
+    fn elsewhere(name: &'static str, key: &[&str]) -> Result<Self, String> {
+        register_backends();
+        let backend = Backend::named(name).ok_or("it is not registered")?;
+        let mut fixture = Self::with(backend, None)?;
+        let machines = fixture.path("machines");
+        let mut arguments = vec!["--dir", machines.to_str().ok_or("no UTF-8")?];
+        arguments.extend(key);
+        let service = ContractServer::start(name, &arguments);
+        fixture.spec.set_option("base_url", [service.url()]);
+        fixture.spec.credential = Credential::new("conformance").ok();
+        fixture.service = Some(service);
+        Ok(fixture)
+    }
+
     pub(crate) fn native() -> Result<Self, String> {
         let fixture = Self::with(Backend::NATIVE, None)?;
         match fixture.registry.create(&fixture.spec, None) {
@@ -115,6 +146,16 @@ impl Fixture {
         let rooms = fs::read_dir(self.path("state/sandboxes")).unwrap();
         rooms.flatten().map(|entry| entry.path()).collect()
     }
+}
+
+fn register_backends() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        backend::register(vec![
+            Box::new(glovebox_sprites::Sprites::default()),
+            Box::new(glovebox_aio::Aio::default()),
+        ]);
+    });
 }
 
 fn environment(temp: &Path) -> Vec<(String, String)> {

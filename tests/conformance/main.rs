@@ -95,7 +95,7 @@ suite! {
 }
 
 suite! {
-    host, command_sh, command_ssh, native =>
+    host, command_sh, command_ssh, sprites_ws, aio_exec, native =>
     commands::pings_and_tells_facts,
     commands::streams_and_exit_codes_are_kept_apart,
     commands::arguments_environment_and_input_arrive_unchanged,

@@ -54,6 +54,7 @@ mod proc_files;
 mod projects;
 mod published;
 mod questions;
+mod remote;
 mod repositories;
 mod screen;
 mod scripts;

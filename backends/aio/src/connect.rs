@@ -1,10 +1,10 @@
 //! Opens pipes to the guest in one container.
 
 use crate::client::Client;
-use crate::guest::{GuestProgram, Placement};
 use crate::pipe::{
     EndingKind, PipeEnding, PipeSizes, RemoteCommand, SharedEnding, open, whole_records,
 };
+use crate::program::{GuestProgram, Placement};
 use crate::script::{quote, start_script};
 use crate::wire::{Exec, ReadOutput};
 use crate::{failure, random_hex, runtime};

@@ -3,65 +3,19 @@
 use crate::client::Client;
 use crate::failure::{ServiceError, carrier_failed};
 use crate::probe::Probe;
+use crate::program::{GuestProgram, Placement};
 use crate::random_hex;
 use crate::script::{Answers, check_script, quote};
 use crate::wire::FileWrite;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_carrier::ConnectFailure;
-use glovebox_proto::Fault;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of one piece where a file goes in by pieces.
 const PIECE_BYTES: usize = 512 << 10;
 /// Most time for an upload.
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(5);
-
-type Unpack = dyn Fn() -> Result<Vec<u8>, Fault> + Send + Sync;
-
-/// The guest: its sum, and how its bytes are had.
-#[derive(Clone)]
-pub struct GuestProgram {
-    sha256: String,
-    unpack: Arc<Unpack>,
-}
-
-impl GuestProgram {
-    /// Takes the SHA-256 in hex and a function that unpacks the bytes, which is called only when
-    /// they are missing there.
-    pub fn new(
-        sha256: impl Into<String>,
-        unpack: impl Fn() -> Result<Vec<u8>, Fault> + Send + Sync + 'static,
-    ) -> Self {
-        let sha256 = sha256.into();
-        Self {
-            sha256,
-            unpack: Arc::new(unpack),
-        }
-    }
-
-    pub(crate) fn sha256(&self) -> &str {
-        &self.sha256
-    }
-}
-
-impl fmt::Debug for GuestProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("GuestProgram").field(&self.sha256).finish()
-    }
-}
-
-/// Places in the container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Placement {
-    /// Directory in which the guest's program is kept. None: a directory for caches.
-    pub guest_dir: Option<String>,
-    /// Working directory of the guest, made if it is missing. None: the one that the service gives
-    /// to commands.
-    pub cwd: Option<String>,
-}
 
 impl Client {
     /// Puts the guest into its place if it is not there. Returns its path.
@@ -72,11 +26,11 @@ impl Client {
         placement: &Placement,
         probe: &Probe,
     ) -> Result<String, ConnectFailure> {
-        let place = format!("{}/guest-{}", probe.guest_dir, guest.sha256);
+        let place = format!("{}/guest-{}", probe.guest_dir, guest.sha256());
         if probe.has_guest {
             return Ok(place);
         }
-        let bytes = (guest.unpack)().map_err(ConnectFailure::Final)?;
+        let bytes = guest.unpack().map_err(ConnectFailure::Final)?;
         let part = format!("{place}.part-{}", random_hex());
         let whole = match self.upload(&part, &bytes, UPLOAD_TIMEOUT).await {
             Ok(()) => Some(
@@ -150,7 +104,7 @@ impl Client {
     ) -> Result<Option<String>, ConnectFailure> {
         let nonce = random_hex();
         let call = format!("install_guest {} {} {size}", quote(part), quote(place));
-        let script = check_script(&[("n", &nonce), ("h", &guest.sha256)], &call);
+        let script = check_script(&[("n", &nonce), ("h", guest.sha256())], &call);
         let result = self.run_script(session, &script).await?;
         let output = result.stdout.unwrap_or_default();
         let answers = Answers::new(&output, &nonce);

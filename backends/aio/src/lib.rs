@@ -11,11 +11,13 @@
 mod base_url;
 mod client;
 mod connect;
+mod driver;
 mod failure;
 mod guest;
 mod key;
 mod pipe;
 mod probe;
+mod program;
 mod runtime;
 mod script;
 mod wire;
@@ -23,10 +25,11 @@ mod wire;
 pub use base_url::BaseUrl;
 pub use client::Client;
 pub use connect::Connector;
-pub use guest::{GuestProgram, Placement};
+pub use driver::Aio;
 pub use key::ApiKey;
 pub use pipe::PipeSizes;
 pub use probe::{Facts, Probe};
+pub use program::{GuestProgram, Placement};
 
 /// Sixteen random hex digits.
 fn random_hex() -> String {

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::failure::{carrier_failed, show_message};
-use crate::guest::{GuestProgram, Placement};
+use crate::program::{GuestProgram, Placement};
 use crate::script::{Answers, check_script};
 use crate::wire::{Exec, ExecResult, Sandbox, is_running};
 use crate::{random_hex, runtime};

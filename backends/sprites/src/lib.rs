@@ -10,6 +10,7 @@
 mod address;
 mod client;
 mod connect;
+mod driver;
 mod failure;
 mod http;
 mod names;
@@ -21,6 +22,7 @@ mod token;
 pub use address::{BaseUrl, DEFAULT_BASE_URL};
 pub use client::{Client, Created, NewSprite, PolicyAction, PolicyRule, ServiceCheckpoint, Sprite};
 pub use connect::{BringUp, SpriteConnect};
+pub use driver::Sprites;
 pub use names::{LABEL, labels, name_prefix, owner_label, read_until, sprite_name};
 pub use pipe::{ExecEnd, ExecPipe, ExecRequest, ExecTimes, await_goodbyes};
 pub use prune::{Claim, MadeSprite};

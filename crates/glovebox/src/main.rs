@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! args      what was typed            validated, nothing touched
+//! backends  the backends of this program beside the built-in ones
 //! surroundings  the only reader of variables and the current directory
 //! cmd       one file per command
 //! sync      a sandbox's changes: collected, shown, taken over
@@ -14,6 +15,7 @@
 //! binary holds no sandbox logic; what is decided here is only what is asked for.
 
 mod args;
+mod backends;
 mod cmd;
 mod exit;
 mod render;
@@ -31,6 +33,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     give_back_terminal_on_panic();
+    backends::register();
     let argv: Vec<OsString> = std::env::args_os().collect();
     let code = match Cli::read(&argv) {
         Ok(cli) => run(cli),

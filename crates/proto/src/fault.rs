@@ -137,10 +137,6 @@ codes! {
     NotAuthenticated = "not-authenticated",
     /// The service of a backend takes no more requests for a while; the message says how long.
     RateLimited = "rate-limited",
-    /// The program through which a backend is reached is not installed.
-    CliNotFound = "cli-not-found",
-    /// The program through which a backend is reached is too old for the commands that are needed.
-    CliTooOld = "cli-too-old",
 }
 
 impl fmt::Display for Code {

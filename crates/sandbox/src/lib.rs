@@ -61,7 +61,7 @@ pub use handle::frozen_commands::FrozenCommands;
 pub use handle::ports::{PortConnection, PortFailure};
 pub use handle::stream::{Input, Stream};
 pub use handle::{CommandOutput, Sandbox, SandboxInfo, ShutdownReport};
-pub use image::{CarriedProgram, GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS};
+pub use image::{CarriedProgram, GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS, unpack_guest};
 pub use lifecycle::parking::ParkingNews;
 pub use lifecycle::sweep::Orphan;
 pub use lifecycle::termination::KillOutcome;

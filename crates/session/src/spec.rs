@@ -193,7 +193,7 @@ pub fn resolve_spec(
         jail,
         cwd,
         guest_dir: settings.guest_dir.value.clone(),
-        options: options(backend, settings),
+        options: options(backend, settings, host),
         credential: credential(backend, settings, host)?,
         start_ms: start_ms(settings),
         cache_owner: settings
@@ -438,14 +438,23 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
 }
 
 /// The settings that belong to the backend.
-fn options(backend: Backend, settings: &Settings) -> BTreeMap<String, Vec<String>> {
+fn options(
+    backend: Backend,
+    settings: &Settings,
+    host: &Surroundings,
+) -> BTreeMap<String, Vec<String>> {
     let mut options = BTreeMap::new();
     if backend.takes("carrier") {
         options.insert("carrier".to_owned(), settings.carrier.value.clone());
     }
     for option in backend.options() {
         if let Some(words) = settings.backend_options.get(option.name) {
-            options.insert(option.name.to_owned(), words.value.clone());
+            let absolute = |word: &String| host.absolute(Path::new(word)).display().to_string();
+            let words = match option.is_path {
+                true => words.value.iter().map(absolute).collect(),
+                false => words.value.clone(),
+            };
+            options.insert(option.name.to_owned(), words);
         }
     }
     options

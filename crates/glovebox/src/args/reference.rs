@@ -2,6 +2,7 @@
 
 use super::{Cli, SandboxArgs};
 use clap::{Arg, Args as _, Command, CommandFactory as _};
+use glovebox_sandbox::Backend;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -201,6 +202,7 @@ fn reference() -> String {
 
 #[test]
 fn the_reference_of_commands_is_what_is_declared() {
+    crate::backends::register();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md");
     if std::env::var_os("GLOVEBOX_TEST_BLESS").is_some() {
         std::fs::write(&path, reference()).unwrap();
@@ -210,4 +212,20 @@ fn the_reference_of_commands_is_what_is_declared() {
         written == reference(),
         "run this test with GLOVEBOX_TEST_BLESS=1 to write docs/reference/commands.md anew"
     );
+}
+
+#[test]
+fn the_reference_of_settings_has_those_of_backends() {
+    crate::backends::register();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let options = Backend::all_options();
+    assert!(options.len() >= 5);
+    for option in options {
+        let row = format!(
+            "| `{}` | `{}` | `--{}` |",
+            option.name, option.variable, option.flag
+        );
+        assert!(text.contains(&row), "{row}");
+    }
 }

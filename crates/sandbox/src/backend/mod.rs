@@ -232,7 +232,7 @@ pub trait Driver: Debug + Send + Sync {
     fn create(&self, cx: &CreateCx<'_>, begun: Begun) -> Result<GuestStream, Fault>;
 }
 
-static DRIVERS: OnceLock<&'static [&'static dyn Driver]> = OnceLock::new();
+static DRIVERS: OnceLock<Vec<Box<dyn Driver>>> = OnceLock::new();
 const BUILT_IN: &[&dyn Driver] = &[
     &native::NativeDriver,
     &host::HostDriver,
@@ -240,19 +240,21 @@ const BUILT_IN: &[&dyn Driver] = &[
 ];
 
 /// Adds backends to those that are built in: once, before anything else is asked of this crate.
-pub fn register(drivers: &'static [&'static dyn Driver]) {
+pub fn register(drivers: Vec<Box<dyn Driver>>) {
+    let backends: Vec<Backend> = drivers.iter().map(|driver| driver.backend()).collect();
     if DRIVERS.set(drivers).is_ok() {
-        Backend::add(drivers.iter().map(|driver| driver.backend()));
+        Backend::add(backends.into_iter());
     }
 }
 
 /// What drives a backend. Every [`Backend`] of a spec has a driver, because both are registered together.
 fn driver(backend: Backend) -> Result<&'static dyn Driver, Fault> {
-    let registered = DRIVERS.get().copied().unwrap_or_default();
+    let registered = DRIVERS.get().map_or(&[][..], Vec::as_slice);
+    let registered = registered.iter().map(Box::as_ref);
     BUILT_IN
         .iter()
-        .chain(registered)
         .copied()
+        .chain(registered)
         .find(|driver| driver.backend() == backend)
         .ok_or_else(|| {
             Fault::failed(

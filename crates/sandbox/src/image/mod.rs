@@ -26,6 +26,13 @@ use std::path::{Path, PathBuf};
 pub const GUEST_HASH: &str = GUEST.blake3();
 /// SHA-256 of the embedded guest, in hex: what remote machines can compute.
 pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
+/// The embedded guest, unpacked: for a machine that has no copy yet.
+///
+/// # Errors
+/// A fault if this program was changed.
+pub fn unpack_guest() -> Result<Vec<u8>, Fault> {
+    GUEST.unpack().map(|bytes| bytes.to_vec())
+}
 /// Name of the memory file, and so of the guest in process lists.
 const NAME: &CStr = c"glovebox-guest";
 

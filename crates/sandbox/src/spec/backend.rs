@@ -47,6 +47,8 @@ pub struct BackendOption {
     pub meaning: &'static str,
     /// Whether it takes several values.
     pub is_list: bool,
+    /// Whether its value is a path of this machine.
+    pub is_path: bool,
     /// Refuses what is no value, in one sentence.
     pub check: fn(&str) -> Result<(), String>,
 }

@@ -1,0 +1,182 @@
+//! AIO Sandbox as a backend of Glovebox: a guest in somebody's container behind the traits of a sandbox.
+
+use crate::{ApiKey, BaseUrl, Client, Connector, GuestProgram, PipeSizes, Placement};
+use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
+use glovebox_carrier::{Carried, RemoteOwner, Sizes, Times, carry, new_run_dir};
+use glovebox_proto::{Code, Fault, Setting};
+use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, unheld_limits};
+use glovebox_sandbox::jail::spec::{LimitState, Net};
+use glovebox_sandbox::{
+    Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, GUEST_SHA256,
+    Identity, Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    unpack_guest,
+};
+use std::path::PathBuf;
+use zeroize::Zeroizing;
+
+const KEY_FILE: BackendOption = BackendOption {
+    name: "aio.key_file",
+    flag: "aio-key-file",
+    variable: "GLOVEBOX_AIO_KEY_FILE",
+    value: "FILE",
+    help: "With `--backend aio`: the file that holds the API key, where AIO_API_KEY is not set",
+    meaning: "with `backend = \"aio\"`: the file that holds the API key or JWT, where `AIO_API_KEY` is not set",
+    is_list: false,
+    is_path: true,
+    check: |_| Ok(()),
+};
+
+static DECLARATION: Declaration = Declaration {
+    name: "aio",
+    about: "a directory in a container with AIO Sandbox",
+    settings: &[],
+    options: &[BASE_URL, KEY_FILE, RECONNECT],
+    credential: Some(CredentialSource {
+        variables: &["AIO_API_KEY"],
+        file_option: KEY_FILE.name,
+    }),
+    capabilities: Capabilities {
+        place: Place::Elsewhere,
+        walls: Walls::Theirs,
+        files: Files::Copied,
+        workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
+        can_freeze: false,
+        networks: &[],
+        can_nest: false,
+        can_resume: true,
+        sub_sandboxes: SubSandboxes::SameAsSession,
+        start: StartCost::Waiting,
+        start_ms: 60_000,
+    },
+};
+
+/// The backend.
+#[derive(Debug, Default)]
+pub struct Aio {
+    times: Times,
+    sizes: Sizes,
+}
+
+impl Aio {
+    /// The backend with other times and sizes than the usual ones.
+    pub const fn new(times: Times, sizes: Sizes) -> Self {
+        Self { times, sizes }
+    }
+}
+
+impl Driver for Aio {
+    fn backend(&self) -> Backend {
+        Backend::declared(&DECLARATION)
+    }
+
+    fn check(&self, spec: &SandboxSpec) -> Result<(), Fault> {
+        base_url(spec)?;
+        if !spec.secrets.is_empty() || spec.jail.net == Net::Egress {
+            return Err(Fault::refused(
+                Code::Unsupported,
+                "the network of a container with AIO Sandbox is as it is there",
+            )
+            .remedy([
+                "leave ".into(),
+                Setting::Net.into(),
+                " and secrets out".into(),
+            ]));
+        }
+        Ok(())
+    }
+
+    fn explain(&self, spec: &SandboxSpec) -> Result<String, Fault> {
+        let base = base_url(spec)?;
+        Ok(format!(
+            "the guest in the container at {base}, in a directory of its own; whoever runs that container decides what \
+             isolates it\n"
+        ))
+    }
+
+    fn summary(&self, spec: &SandboxSpec) -> Vec<String> {
+        let place = spec.option(BASE_URL.name).first();
+        place
+            .map(|place| format!("at {place}"))
+            .into_iter()
+            .collect()
+    }
+
+    fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
+        let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        let window = options::window(cx.spec).unwrap_or(self.times.window);
+        let times = Times {
+            window,
+            ..self.times
+        };
+        let sizes = PipeSizes {
+            batch: self.sizes.batch,
+            ..PipeSizes::default()
+        };
+        let connector = Connector::new(
+            client,
+            GuestProgram::new(GUEST_SHA256, unpack_guest),
+            placement(cx.spec),
+            new_run_dir()?,
+            sizes,
+        );
+        let Carried { stream, link } = carry(Box::new(connector), times, self.sizes, cx.deadline)?;
+        let writer = stream.try_clone().map_err(|error| {
+            Fault::failed(Code::Io, format!("cannot copy a file descriptor: {error}"))
+        })?;
+        // The session of the guest goes with the connector, when the link is closed.
+        let owner = RemoteOwner::new(link, report(cx), Box::new(|_| Ok(())));
+        Ok(GuestStream::new(stream, writer, Box::new(owner)))
+    }
+}
+
+fn placement(spec: &SandboxSpec) -> Placement {
+    let cwd = spec.cwd.as_ref().map(|dir| dir.display().to_string());
+    Placement {
+        guest_dir: None,
+        cwd,
+    }
+}
+
+fn base_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {
+    let Some(given) = spec.option(BASE_URL.name).first() else {
+        return Err(Fault::failed(
+            Code::InvalidArgument,
+            "the backend `aio` needs the address of an AIO Sandbox",
+        )
+        .remedy("give it with --base-url, or as `base_url` in your own configuration"));
+    };
+    BaseUrl::parse(given)
+}
+
+fn key(spec: &SandboxSpec) -> Option<ApiKey> {
+    let credential = spec.credential.as_ref()?;
+    let file = spec.option(KEY_FILE.name).first().map(PathBuf::from);
+    let value = Zeroizing::new(credential.expose().to_owned());
+    Some(ApiKey::new(value, file))
+}
+
+fn report(cx: &CreateCx<'_>) -> Report {
+    let mut report = Report::new(DECLARATION.name, cx.name.as_str());
+    report.limits = unheld_limits(cx.spec, "whoever runs the container decides");
+    report.identity = Identity {
+        mode: "login of the service".to_owned(),
+        ..Identity::default()
+    };
+    report.wall(
+        "machine",
+        LimitState::Approximate,
+        "the service's word: a container",
+    );
+    report.wall(
+        "neighbours",
+        LimitState::Absent,
+        "whoever else uses this address works in the same container",
+    );
+    report.wall("network", LimitState::Absent, "as it was found");
+    report.wall(
+        "guest",
+        LimitState::Absent,
+        "commands there can act as the guest",
+    );
+    report
+}

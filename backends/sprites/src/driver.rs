@@ -1,0 +1,404 @@
+//! Sprites as a backend of Glovebox: the service's machine behind the traits of a sandbox.
+
+use crate::{
+    BaseUrl, BringUp, Client, DEFAULT_BASE_URL, NewSprite, PolicyAction, PolicyRule, SpriteConnect,
+    Token, TokenSource, labels, sprite_name,
+};
+use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
+use glovebox_carrier::{
+    Carried, GuestEnd, Release, RemoteOwner, Sizes, Times, carry, new_run_dir, owner_id,
+};
+use glovebox_proto::{Code, Fault, Setting};
+use glovebox_sandbox::backend::{
+    Begun, CreateCx, Driver, GuestPlace, GuestStream, bring_guest, unheld_limits,
+};
+use glovebox_sandbox::egress::Rule;
+use glovebox_sandbox::jail::spec::{LimitState, Net};
+use glovebox_sandbox::{
+    Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files,
+    Identity, Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+};
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A Sprite that exists, used as it is.
+const NAME: BackendOption = BackendOption {
+    name: "sprites.name",
+    flag: "sprite",
+    variable: "GLOVEBOX_SPRITE",
+    value: "NAME",
+    help: "With `--backend sprites`: use this Sprite, which exists, and leave it as it is",
+    meaning: "with `backend = \"sprites\"`: a Sprite that exists; it is used, and neither labelled nor destroyed",
+    is_list: false,
+    is_path: false,
+    check: check_name,
+};
+
+const TOKEN_FILE: BackendOption = BackendOption {
+    name: "sprites.token_file",
+    flag: "sprites-token-file",
+    variable: "GLOVEBOX_SPRITES_TOKEN_FILE",
+    value: "FILE",
+    help: "With `--backend sprites`: the file that holds the token, where SPRITES_TOKEN is not set",
+    meaning: "with `backend = \"sprites\"`: the file that holds the token, where `SPRITES_TOKEN` and `SPRITE_TOKEN` are \
+              not set",
+    is_list: false,
+    is_path: true,
+    check: |_| Ok(()),
+};
+
+/// Time that a machine is known to be wanted, from the moment its label is written.
+const KEPT_FOR: Duration = Duration::from_hours(24);
+/// Time to destroy a machine.
+const DESTROY_WAIT: Duration = Duration::from_secs(30);
+/// Port of plain HTTP and of TLS: a policy of names opens both.
+const WEB_PORTS: [u16; 2] = [80, 443];
+
+static DECLARATION: Declaration = Declaration {
+    name: "sprites",
+    about: "a microVM of the service Sprites for each sandbox",
+    settings: &["net", "allow", "deny"],
+    options: &[BASE_URL, NAME, TOKEN_FILE, RECONNECT],
+    credential: Some(CredentialSource {
+        variables: &["SPRITES_TOKEN", "SPRITE_TOKEN"],
+        file_option: TOKEN_FILE.name,
+    }),
+    capabilities: Capabilities {
+        place: Place::Elsewhere,
+        walls: Walls::Theirs,
+        files: Files::Copied,
+        workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
+        can_freeze: false,
+        networks: &[Net::None, Net::Egress, Net::Host],
+        can_nest: false,
+        can_resume: true,
+        sub_sandboxes: SubSandboxes::SameAsSession,
+        start: StartCost::Waiting,
+        start_ms: 120_000,
+    },
+};
+
+/// The backend.
+#[derive(Debug, Default)]
+pub struct Sprites {
+    times: Times,
+    sizes: Sizes,
+}
+
+impl Sprites {
+    /// The backend with other times and sizes than the usual ones.
+    pub const fn new(times: Times, sizes: Sizes) -> Self {
+        Self { times, sizes }
+    }
+}
+
+/// The machine of one sandbox.
+#[derive(Debug, Clone)]
+struct Machine {
+    client: Client,
+    name: String,
+    /// Whether it was made by us, and so is ours to destroy.
+    is_ours: bool,
+}
+
+impl Driver for Sprites {
+    fn backend(&self) -> Backend {
+        Backend::declared(&DECLARATION)
+    }
+
+    fn check(&self, spec: &SandboxSpec) -> Result<(), Fault> {
+        base_url(spec)?;
+        if !spec.secrets.is_empty() {
+            return Err(Fault::refused(
+                Code::Unsupported,
+                "values of secrets cannot be filled in on the way out of a Sprite",
+            )
+            .remedy("leave the secrets out, or use the native backend"));
+        }
+        if given_name(spec).is_some() {
+            return match spec.jail.net {
+                Net::None => Ok(()),
+                Net::Egress | Net::Host => Err(Fault::refused(
+                    Code::Unsupported,
+                    "the network of a Sprite that exists stays as it is",
+                )
+                .remedy(["leave ".into(), Setting::Net.into(), " out".into()])),
+            };
+        }
+        policy(spec).map(drop)
+    }
+
+    fn explain(&self, spec: &SandboxSpec) -> Result<String, Fault> {
+        let base = base_url(spec)?;
+        Ok(match given_name(spec) {
+            Some(name) => format!(
+                "the guest in the Sprite `{name}` of {base}, which is left as it is; that service decides what isolates it\n"
+            ),
+            None => format!(
+                "the guest in a new Sprite of {base}, which is destroyed at the end; that service decides what isolates it\n"
+            ),
+        })
+    }
+
+    fn summary(&self, spec: &SandboxSpec) -> Vec<String> {
+        let place = spec.option(BASE_URL.name).first();
+        let place = place.map_or(DEFAULT_BASE_URL, String::as_str);
+        let mut words = vec![format!("at {place}")];
+        words.extend(given_name(spec).map(|name| format!("the Sprite {name}")));
+        words
+    }
+
+    fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
+        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
+        let (machine, is_new) = open_machine(client, cx)?;
+        let carried = self.bring_up(cx, &machine);
+        let Carried { stream, link } = match carried {
+            Ok(carried) => carried,
+            Err(fault) => {
+                if is_new {
+                    // Nothing was done in it. What stays is found by pruning.
+                    let _ = machine.destroy();
+                }
+                return Err(fault);
+            }
+        };
+        let writer = stream.try_clone().map_err(|error| {
+            Fault::failed(Code::Io, format!("cannot copy a file descriptor: {error}"))
+        })?;
+        let report = report(cx, &machine);
+        let owner = RemoteOwner::new(link, report, machine.release());
+        Ok(GuestStream::new(stream, writer, Box::new(owner)))
+    }
+}
+
+impl Sprites {
+    fn bring_up(&self, cx: &CreateCx<'_>, machine: &Machine) -> Result<Carried, Fault> {
+        let window = options::window(cx.spec).unwrap_or(self.times.window);
+        let times = Times {
+            window,
+            ..self.times
+        };
+        let run_dir = new_run_dir()?;
+        let shell = |command: String| -> BringUp {
+            let cwd = cx.spec.cwd.clone();
+            Box::new(move |reader, writer, deadline| {
+                let place = GuestPlace {
+                    cwd: cwd.as_deref(),
+                    guest_dir: None,
+                    command: &command,
+                };
+                bring_guest(reader, writer, place, deadline)
+            })
+        };
+        let connect = SpriteConnect::new(
+            machine.client.clone(),
+            machine.name.clone(),
+            shell(format!("serve --resume {run_dir}")),
+            shell(format!("link {run_dir}")),
+            window,
+        );
+        carry(Box::new(connect), times, self.sizes, cx.deadline)
+    }
+}
+
+impl Machine {
+    fn destroy(&self) -> Result<(), Fault> {
+        self.client
+            .destroy(&self.name, Instant::now() + DESTROY_WAIT)
+            .map(drop)
+    }
+
+    /// The end of a sandbox: a machine of ours goes, unless it may hold work that was not fetched.
+    fn release(self) -> Release {
+        Box::new(move |end| match (self.is_ours, end) {
+            (true, GuestEnd::Closed) => self.destroy(),
+            (true, GuestEnd::Lost) | (false, _) => Ok(()),
+        })
+    }
+}
+
+/// Makes or finds the machine. The second value says whether it was made.
+fn open_machine(client: Client, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fault> {
+    if let Some(name) = given_name(cx.spec) {
+        if client.get(name, cx.deadline)?.is_none() {
+            return Err(Fault::failed(
+                Code::SandboxNotFound,
+                format!("there is no Sprite `{name}`"),
+            )
+            .remedy("correct the name, or leave it out for a new one"));
+        }
+        let machine = Machine {
+            client,
+            name: name.to_owned(),
+            is_ours: false,
+        };
+        return Ok((machine, false));
+    }
+    let rules = policy(cx.spec)?;
+    let owner = owner_id(cx.state_dir)?;
+    let name = sprite_name(&owner, cx.name.as_str());
+    let until = SystemTime::now() + KEPT_FOR;
+    let until = until
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let labels = labels(&owner, until);
+    let wanted = NewSprite {
+        name: &name,
+        owner: &owner,
+        labels: &labels,
+        is_known: false,
+    };
+    let created = client.create_or_get(&wanted, cx.deadline)?;
+    let machine = Machine {
+        client,
+        name,
+        is_ours: true,
+    };
+    // Before the guest starts, so that nothing runs with a wider network.
+    match machine
+        .client
+        .set_policy(&machine.name, &rules, cx.deadline)
+    {
+        Ok(()) => Ok((machine, created.is_new)),
+        Err(fault) => {
+            if created.is_new {
+                let _ = machine.destroy();
+            }
+            Err(fault)
+        }
+    }
+}
+
+/// The rules of the service that come closest to the wanted network.
+///
+/// # Errors
+/// `unsupported` for rules that a policy of names cannot hold.
+fn policy(spec: &SandboxSpec) -> Result<Vec<PolicyRule>, Fault> {
+    match spec.jail.net {
+        Net::None => Ok(vec![PolicyRule::deny_others()]),
+        Net::Host => Ok(Vec::new()),
+        Net::Egress => {
+            let mut rules = Vec::new();
+            let allowed = spec.egress.allowed().iter();
+            let denied = spec.egress.denied().iter();
+            for (rule, action) in allowed
+                .map(|rule| (rule, PolicyAction::Allow))
+                .chain(denied.map(|rule| (rule, PolicyAction::Deny)))
+            {
+                let domain = name_of(rule)?;
+                rules.push(PolicyRule { domain, action });
+            }
+            rules.push(PolicyRule::deny_others());
+            rules.dedup();
+            Ok(rules)
+        }
+    }
+}
+
+/// The name that a rule is about, where the rule says no more than a name and a port of the web.
+fn name_of(rule: &Rule) -> Result<String, Fault> {
+    let text = rule.to_string();
+    let name = match rule.port() {
+        Some(port) if WEB_PORTS.contains(&port) => text.strip_suffix(&format!(":{port}")),
+        Some(_) => None,
+        None => Some(text.as_str()),
+    };
+    let is_name = |name: &&str| {
+        let host = name.strip_prefix("*.").unwrap_or(name);
+        host.parse::<IpAddr>().is_err() && !host.contains(['=', ':', '[', '*'])
+    };
+    name.filter(is_name).map(str::to_owned).ok_or_else(|| {
+        Fault::refused(
+            Code::Unsupported,
+            format!("a Sprite's network goes by public names with the ports 80 and 443, and `{rule}` is another rule"),
+        )
+        .remedy("name a host without port and address, or use the native backend")
+    })
+}
+
+fn given_name(spec: &SandboxSpec) -> Option<&str> {
+    spec.option(NAME.name).first().map(String::as_str)
+}
+
+fn base_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {
+    let given = spec.option(BASE_URL.name).first();
+    BaseUrl::parse(given.map_or(DEFAULT_BASE_URL, String::as_str))
+}
+
+/// The token of the spec; where it came from a file, what stands there when the service asks for it again.
+fn token_source(spec: &SandboxSpec) -> Result<TokenSource, Fault> {
+    let Some(credential) = spec.credential.clone() else {
+        return Err(
+            Fault::refused(Code::NotAuthenticated, "there is no token for Sprites").remedy(
+                "set SPRITES_TOKEN, or name a file that holds it with `sprites.token_file`",
+            ),
+        );
+    };
+    let file = spec.option(TOKEN_FILE.name).first().map(PathBuf::from);
+    Ok(Arc::new(move || {
+        let renewed = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+        let renewed = renewed.and_then(|text| Credential::new(&text).ok());
+        Token::new(renewed.as_ref().unwrap_or(&credential).expose())
+    }))
+}
+
+fn report(cx: &CreateCx<'_>, machine: &Machine) -> Report {
+    let mut report = Report::new(DECLARATION.name, cx.name.as_str());
+    report.limits = unheld_limits(cx.spec, "the service decides");
+    report.identity = Identity {
+        mode: "login of the service".to_owned(),
+        ..Identity::default()
+    };
+    let network = match (machine.is_ours, cx.spec.jail.net) {
+        (false, _) => "as it was found".to_owned(),
+        (true, Net::None) => "the service's word: no name is resolved".to_owned(),
+        (true, Net::Egress) => "the service's word: listed names only".to_owned(),
+        (true, Net::Host) => "the service's word: no rule".to_owned(),
+    };
+    let network_state = match (machine.is_ours, cx.spec.jail.net) {
+        (true, Net::None | Net::Egress) => LimitState::Approximate,
+        _ => LimitState::Absent,
+    };
+    report.wall(
+        "machine",
+        LimitState::Approximate,
+        format!(
+            "the service's word: a microVM of its own, `{}`",
+            machine.name
+        ),
+    );
+    report.wall("network", network_state, network);
+    report.wall(
+        "files",
+        LimitState::Approximate,
+        "the service's word: a copy is there",
+    );
+    report.wall(
+        "machine control",
+        LimitState::Absent,
+        "commands can keep the machine awake and make checkpoints of it",
+    );
+    report.wall(
+        "guest",
+        LimitState::Absent,
+        "commands there can act as the guest",
+    );
+    report
+}
+
+fn check_name(text: &str) -> Result<(), String> {
+    let is_name = !text.is_empty()
+        && text.len() <= 63
+        && !text.starts_with('-')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    if is_name {
+        Ok(())
+    } else {
+        Err("a Sprite's name has lower-case letters, digits and hyphens, at most 63".to_owned())
+    }
+}

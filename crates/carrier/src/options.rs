@@ -1,0 +1,98 @@
+//! Options that backends on other machines share, and what they hold.
+
+use glovebox_sandbox::{BackendOption, SandboxSpec};
+use std::time::Duration;
+
+/// Address of the service.
+pub const BASE_URL: BackendOption = BackendOption {
+    name: "base_url",
+    flag: "base-url",
+    variable: "GLOVEBOX_BASE_URL",
+    value: "URL",
+    help: "With a backend that is a service: its address; https, or http on loopback and private addresses",
+    meaning: "with a backend that is a service: its address, `https`, or `http` on loopback and private addresses",
+    is_list: false,
+    is_path: false,
+    check: check_url,
+};
+
+/// Time for which a broken connection is opened again.
+pub const RECONNECT: BackendOption = BackendOption {
+    name: "reconnect",
+    flag: "reconnect",
+    variable: "GLOVEBOX_RECONNECT",
+    value: "TIME",
+    help: "With a backend that is a service: how long a broken connection is opened again, such as 5m [default: 60s]",
+    meaning: "with a backend that is a service: how long a broken connection is opened again before the sandbox counts \
+              as lost",
+    is_list: false,
+    is_path: false,
+    check: check_window,
+};
+
+/// Shortest and longest window.
+const WINDOW: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(24));
+
+fn check_url(text: &str) -> Result<(), String> {
+    let has_scheme = text.starts_with("https://") || text.starts_with("http://");
+    if has_scheme && !text.contains(char::is_whitespace) {
+        return Ok(());
+    }
+    Err("write an address that begins with https:// or http://".to_owned())
+}
+
+fn check_window(text: &str) -> Result<(), String> {
+    read_window(text)
+        .map(drop)
+        .ok_or_else(|| "write a time between 1s and 24h, such as 90s or 5m".to_owned())
+}
+
+/// Reads a number of seconds, minutes or hours.
+fn read_window(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.len().checked_sub(1)?);
+    let number: u64 = number.parse().ok()?;
+    let seconds = match unit {
+        "s" => number,
+        "m" => number.checked_mul(60)?,
+        "h" => number.checked_mul(3600)?,
+        _ => return None,
+    };
+    let window = Duration::from_secs(seconds);
+    (WINDOW.0..=WINDOW.1).contains(&window).then_some(window)
+}
+
+/// The window that a spec asks for; `None` for the usual one.
+pub fn window(spec: &SandboxSpec) -> Option<Duration> {
+    read_window(spec.option(RECONNECT.name).first()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_read_and_bounded() {
+        for (text, seconds) in [("3s", 3), ("5m", 300), ("24h", 86_400)] {
+            assert_eq!(read_window(text), Some(Duration::from_secs(seconds)));
+        }
+        for text in [
+            "",
+            "s",
+            "0s",
+            "25h",
+            "5",
+            "-1s",
+            "5ms",
+            "1.5m",
+            "9999999999999999999h",
+            "5\u{b5}",
+        ] {
+            assert_eq!(read_window(text), None, "{text}");
+            assert!(check_window(text).is_err());
+        }
+        assert!(check_url("https://x.test/p").is_ok());
+        for text in ["", "x.test", "ftp://x", "https://x y"] {
+            assert!(check_url(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Work in somebody else's machine, by the backends `sprites` and `aio`, against servers with the services' contracts that
+//! run commands for real.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use testkit::{ContractServer, Glovebox, Person};
+
+/// A token as a user has it.
+const TOKEN: &str = "planted/0815/token";
+
+/// A service, and a directory with everything that is done in it.
+struct Service {
+    backend: &'static str,
+    variable: &'static str,
+    server: ContractServer,
+    dir: tempfile::TempDir,
+}
+
+impl Service {
+    fn each(mut test: impl FnMut(&mut Self, &Person)) {
+        for (backend, variable) in [("sprites", "SPRITES_TOKEN"), ("aio", "AIO_API_KEY")] {
+            Person::each(|person| test(&mut Self::start(backend, variable), person));
+        }
+    }
+
+    fn start(backend: &'static str, variable: &'static str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let machines = dir.path().join("machines");
+        let key = if backend == "aio" { "--key" } else { "--token" };
+        let arguments = [key, TOKEN, "--dir", machines.to_str().unwrap()];
+        let server = ContractServer::start(backend, &arguments);
+        Self {
+            backend,
+            variable,
+            server,
+            dir,
+        }
+    }
+
+    /// A command line for this service.
+    fn line(&self, person: &Person, command: &str, rest: &str) -> Glovebox {
+        let (backend, url) = (self.backend, self.server.url());
+        let line = format!("{command} --backend {backend} --base-url {url} {rest}");
+        person.line(&line).env(self.variable, TOKEN)
+    }
+
+    /// Names of files below the service's directory.
+    fn holds(&self, name: &str) -> bool {
+        fn walk(dir: &Path, name: &str) -> bool {
+            fs::read_dir(dir).is_ok_and(|entries| {
+                entries.flatten().any(|entry| {
+                    entry.file_name().to_string_lossy().contains(name)
+                        || (entry.file_type().is_ok_and(|kind| kind.is_dir())
+                            && walk(&entry.path(), name))
+                })
+            })
+        }
+        walk(self.dir.path(), name)
+    }
+}
+
+#[test]
+fn changes_come_back_and_what_was_made_there_goes() {
+    Service::each(|service, person| {
+        let binary: Vec<u8> = (0..200_000_u32).map(|n| (n * 7 + n / 251) as u8).collect();
+        person.write("project/data", &binary);
+        person.write("project/.env", "SECRET=1\n");
+        let script = "test ! -e .env || exit 9; cat data data >twice; rm data; echo out; echo err >&2; exit 3";
+        let ran = service
+            .line(person, "run", "--apply auto -- sh -c")
+            .args([script])
+            .run()
+            .expect_code(3);
+        assert_eq!(ran.out(), "out\n");
+        assert!(ran.err().contains("err\n"), "{ran}");
+        let twice = fs::read(person.project().join("twice")).unwrap();
+        assert!(twice == [binary.clone(), binary].concat());
+        assert!(!person.project().join("data").exists());
+        assert!(!service.holds("glovebox-run"), "the copy is still there");
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn what_nobody_decided_about_is_kept_here() {
+    Service::each(|service, person| {
+        person.write("project/old/a", "a\n");
+        person.write("project/old/b", "b\n");
+        person.write("project/gone", "gone\n");
+        person.write("project/was-dir/x", "x\n");
+        let script = "rm -r old was-dir gone; echo file >was-dir; mkdir -p new/deep; echo n >new/deep/n; ln -s n \
+                      new/deep/link; echo run >tool; chmod +x tool";
+        let ran = service
+            .line(person, "run", "-- sh -c")
+            .args([script])
+            .run()
+            .expect_code(0);
+        assert!(ran.err().contains("parked for a day"), "{ran}");
+        assert!(!service.holds("glovebox-run"), "the copy is still there");
+        assert!(person.project().join("gone").exists());
+        let list = person.line("list --json").run().expect_code(0);
+        let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+        let name = list["data"]["sandboxes"][0]["name"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let ran = person
+            .line(&format!("diff {name} --stat"))
+            .run()
+            .expect_code(0);
+        assert!(ran.out().contains("new/deep/n"), "{ran}");
+        let _ = person.line(&format!("pull {name}")).run().expect_code(0);
+        let project = person.project();
+        for gone in ["old", "gone"] {
+            assert!(!project.join(gone).exists(), "{gone}");
+        }
+        assert_eq!(fs::read(project.join("was-dir")).unwrap(), b"file\n");
+        assert_eq!(fs::read(project.join("new/deep/link")).unwrap(), b"n\n");
+        let tool = fs::metadata(project.join("tool")).unwrap();
+        assert_eq!(tool.permissions().mode() & 0o111, 0o111);
+        let _ = person.line(&format!("kill {name}")).run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_named_sandbox_is_used_by_many_commands_and_goes_when_it_is_killed() {
+    Service::each(|service, person| {
+        person.write("project/a", "1\n");
+        let _ = service.line(person, "start", "far").run().expect_code(0);
+        let script = "exec far -- sh -c";
+        let write = person
+            .line(script)
+            .args(["echo 2 >>a; pwd; echo $SPRITES_TOKEN$AIO_API_KEY"]);
+        let ran = write.run().expect_code(0);
+        assert!(ran.out().ends_with("/glovebox-far\n\n"), "{ran}");
+        let ran = person.line("info far --json").run().expect_code(0);
+        assert!(!ran.out().contains("enforced"), "{ran}");
+        let ran = person.line("list").run().expect_code(0);
+        assert!(ran.out().contains(service.backend), "{ran}");
+        let _ = person.line("pull far").run().expect_code(0);
+        assert_eq!(fs::read(person.project().join("a")).unwrap(), b"1\n2\n");
+        let _ = person.line("kill far").run().expect_code(0);
+        assert!(!service.holds("glovebox-far"), "the copy is still there");
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_service_that_dies_ends_the_run_as_lost_and_nothing_is_done_here() {
+    Service::each(|service, person| {
+        person.write("project/a", "1\n");
+        let words = ["run", "--reconnect", "3s", "--apply", "auto"];
+        let script = "echo begun; echo 2 >>a; sleep 600; echo >done-here";
+        let mut running: Child = person
+            .program(person.binary())
+            .args(words)
+            .args(["--backend", service.backend, "--base-url"])
+            .args([service.server.url(), "--", "sh", "-c", script])
+            .env(service.variable, TOKEN)
+            .current_dir(person.project())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        let mut lines = BufReader::new(running.stdout.take().unwrap());
+        lines.read_line(&mut first).unwrap();
+        // Output is live: the command is far from its end.
+        assert_eq!(first, "begun\n");
+        service.server.kill();
+        let ended = running.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(125), "{told}");
+        assert!(told.contains("did not come back within 3 s"), "{told}");
+        assert!(told.contains("cannot be collected"), "{told}");
+        assert_eq!(fs::read(person.project().join("a")).unwrap(), b"1\n");
+        assert!(!person.project().join("done-here").exists());
+        // What was done there is not thrown away.
+        assert!(service.holds("glovebox-run"));
+    });
+}
+
+#[test]
+fn what_a_service_cannot_do_is_refused_before_anything_is_made() {
+    Service::each(|service, person| {
+        for (rest, said) in [
+            ("--grant /usr", "--grant has no meaning"),
+            ("--workspace overlay", "--workspace has no meaning"),
+            ("--layers memory", "--layers has no meaning"),
+            ("--carrier ssh", "--carrier has no meaning"),
+        ] {
+            let ran = service
+                .line(person, "run", &format!("{rest} -- true"))
+                .run();
+            let ran = ran.expect_code(125);
+            assert!(ran.err().contains(said), "{ran}");
+        }
+        let wrong = service
+            .line(person, "run", "-- true")
+            .env(service.variable, "another");
+        let ran = wrong.run().expect_code(125);
+        assert!(!ran.err().contains("another"), "{ran}");
+        assert!(ran.err().contains("does not accept the"), "{ran}");
+        let native = format!("run --base-url {} -- true", service.server.url());
+        let ran = person.line(&native).run().expect_code(125);
+        assert!(ran.err().contains("--base-url has no meaning"), "{ran}");
+        assert!(!service.holds("glovebox-"));
+    });
+    Person::each(|person| {
+        let ran = person
+            .line("run --backend aio -- true")
+            .run()
+            .expect_code(125);
+        assert!(ran.err().contains("needs the address"), "{ran}");
+        let ran = person
+            .line("run --backend sprites -- true")
+            .run()
+            .expect_code(125);
+        assert!(ran.err().contains("there is no token"), "{ran}");
+        let plain = "run --backend sprites --base-url http://sprites.test -- true";
+        let ran = person.line(plain).env("SPRITES_TOKEN", TOKEN).run();
+        assert!(ran.expect_code(125).err().contains("plain http"));
+    });
+}
