@@ -25,6 +25,9 @@ const WIRE_BYTES: usize = 128 << 10;
 /// How long a guest has to end its jobs and itself after the end of its input.
 const CLOSE_WAIT: Duration = Duration::from_secs(3);
 
+/// How long a pipe that takes no more bytes is read for what it still gives.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// What a pump is given.
 pub(crate) struct PumpCx {
     pub(crate) connect: Arc<dyn Connect>,
@@ -46,8 +49,8 @@ struct OpenPipe {
     wire: Vec<u8>,
     /// Bytes of `wire` that have left.
     sent: usize,
-    /// It takes no more bytes. What it still gives may say why.
-    is_writer_closed: bool,
+    /// When it was found to take no more bytes. What it still gives may say why.
+    writer_closed_at: Option<Instant>,
     /// Bytes that came over it.
     received: u64,
     opened_at: Instant,
@@ -302,7 +305,7 @@ impl Pump {
             end,
             wire: Vec::new(),
             sent: 0,
-            is_writer_closed: false,
+            writer_closed_at: None,
             received: early.len() as u64,
             opened_at: now,
             heard_at: now,
@@ -355,7 +358,9 @@ impl Pump {
         };
         let now = Instant::now();
         if now >= self.pipe_ends_at(pipe) {
-            self.break_pipe(if self.session.is_open() {
+            self.break_pipe(if pipe.writer_closed_at.is_some() {
+                "it takes no more bytes".to_owned()
+            } else if self.session.is_open() {
                 let silent = self.times.silent.as_secs_f32();
                 format!("nothing came for {silent} s")
             } else {
@@ -365,7 +370,9 @@ impl Pump {
     }
 
     fn pipe_ends_at(&self, pipe: &OpenPipe) -> Instant {
-        if self.session.is_open() {
+        if let Some(closed_at) = pipe.writer_closed_at {
+            closed_at + LAST_WORDS
+        } else if self.session.is_open() {
             pipe.heard_at + self.times.silent
         } else if !self.session.has_met() {
             // The guest may be about to start behind it, and another pipe would not find it.
@@ -408,7 +415,7 @@ impl Pump {
         let Some(pipe) = &mut self.pipe else {
             return;
         };
-        while !pipe.is_writer_closed {
+        while pipe.writer_closed_at.is_none() {
             if pipe.sent == pipe.wire.len() {
                 pipe.wire.clear();
                 pipe.sent = 0;
@@ -421,7 +428,7 @@ impl Pump {
                 Ok(count) => pipe.sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                Err(_) => pipe.is_writer_closed = true,
+                Err(_) => pipe.writer_closed_at = Some(Instant::now()),
             }
         }
     }
@@ -505,7 +512,7 @@ impl Pump {
         if let Some(pipe) = &self.pipe {
             fds.push(PollFd::new(&pipe.reader, PollFlags::IN));
             let has_output = pipe.sent < pipe.wire.len() || self.session.has_output();
-            if has_output && !pipe.is_writer_closed {
+            if has_output && pipe.writer_closed_at.is_none() {
                 fds.push(PollFd::new(&pipe.writer, PollFlags::OUT));
             }
         }

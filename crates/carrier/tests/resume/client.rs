@@ -5,7 +5,7 @@ use glovebox_proto::{
     Request, RequestId, Role, Stdin, encode, encode_header,
 };
 use serde_bytes::ByteBuf;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -49,9 +49,11 @@ impl Client {
             if let Some(frame) = self.decoder.next_frame().unwrap() {
                 return Some((frame.header.kind, frame.header.id, frame.payload.to_vec()));
             }
-            match self.stream.read(self.decoder.space()).unwrap() {
-                0 => return None,
-                count => self.decoder.filled(count),
+            match self.stream.read(self.decoder.space()) {
+                Ok(0) => return None,
+                Ok(count) => self.decoder.filled(count),
+                // With a timeout the kernel does not go on by itself.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}"),
             }
         }
     }

@@ -9,7 +9,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -60,8 +59,15 @@ impl Machine {
         let dir = tempfile::tempdir().unwrap();
         let guest = dir.path().join("guest");
         let image = GuestImage::new().unwrap();
-        fs::copy(image.path(), &guest).unwrap();
-        fs::set_permissions(&guest, fs::Permissions::from_mode(0o700)).unwrap();
+        // Written by another process: a child of another test that is about to execute its program
+        // would hold a file of this one open for writing, and such a file cannot be executed.
+        let status = Command::new("sh")
+            .args(["-c", "cat > \"$0\" && chmod 700 \"$0\""])
+            .arg(&guest)
+            .stdin(fs::File::open(image.path()).unwrap())
+            .status()
+            .unwrap();
+        assert!(status.success(), "{status}");
         Arc::new(Self {
             dir,
             is_lines,
@@ -96,6 +102,13 @@ impl Machine {
         let connections = self.connections.lock().unwrap();
         let last = connections.last().unwrap();
         last.is_frozen.store(true, Ordering::Relaxed);
+    }
+
+    /// Closes the latest pipe for bytes to the guest, and loses those from it.
+    pub(crate) fn half_close(&self) {
+        self.freeze();
+        let connections = self.connections.lock().unwrap();
+        let _ = connections.last().unwrap().host.shutdown(Shutdown::Read);
     }
 
     /// Exec sessions, the first one first.
@@ -271,8 +284,10 @@ impl Proxy {
                 break;
             }
         }
-        let _ = self.from.shutdown(Shutdown::Both);
-        let _ = self.to.shutdown(Shutdown::Both);
+        if !self.is_frozen.load(Ordering::Relaxed) {
+            let _ = self.from.shutdown(Shutdown::Both);
+            let _ = self.to.shutdown(Shutdown::Both);
+        }
     }
 }
 

@@ -165,3 +165,71 @@ fn wait_for(fd: impl AsFd, flags: PollFlags) -> Result<(), Errno> {
         Err(errno) => Err(errno),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::thread::JoinHandle;
+
+    /// A relay that runs: the exec session's input and output, the guest's socket, and the thread.
+    fn relay(is_lines: bool) -> ([UnixStream; 3], JoinHandle<()>) {
+        let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
+        let [input, output, socket] = pairs.map(|(ours, theirs)| {
+            ours.set_read_timeout(Some(Duration::from_secs(30)))
+                .unwrap();
+            (ours, OwnedFd::from(theirs))
+        });
+        let relay = Relay::new(input.1, output.1, is_lines);
+        let thread = std::thread::spawn(move || relay.run(socket.1));
+        ([input.0, output.0, socket.0], thread)
+    }
+
+    fn read(stream: &mut UnixStream, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn bytes_pass_both_ways_and_the_last_ones_before_the_end() {
+        for is_lines in [false, true] {
+            let ([mut input, mut output, mut socket], thread) = relay(is_lines);
+            let mut lines = Vec::new();
+            input
+                .write_all(encode(b"to the guest", is_lines, &mut lines))
+                .unwrap();
+            assert_eq!(read(&mut socket, 12), b"to the guest");
+            socket.write_all(b"to the host").unwrap();
+            drop(socket);
+            let mut got = Vec::new();
+            output.read_to_end(&mut got).unwrap();
+            assert_eq!(got, encode(b"to the host", is_lines, &mut lines));
+            drop(input);
+            thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_session_ends_the_connection() {
+        let ([input, _output, mut socket], thread) = relay(false);
+        drop(input);
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn too_much_noise_ends_the_connection_and_a_little_does_not() {
+        let ([mut input, _output, mut socket], thread) = relay(true);
+        input
+            .write_all(&b"the banner of a shell\n".repeat(100))
+            .unwrap();
+        let mut lines = Vec::new();
+        input.write_all(encode(b"bytes", true, &mut lines)).unwrap();
+        assert_eq!(read(&mut socket, 5), b"bytes");
+        let _ = input.write_all(&b"the banner of a shell\n".repeat(4000));
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+        thread.join().unwrap();
+    }
+}
