@@ -532,9 +532,4 @@ impl ResumeSession {
     pub fn is_finished(&self) -> bool {
         self.is_incoming_ended() && self.outgoing.is_end_sent
     }
-
-    /// True if the local stream has ended and the peer has acknowledged all of it.
-    pub fn is_all_acknowledged(&self) -> bool {
-        self.outgoing.is_ended && self.outgoing.bytes.is_empty()
-    }
 }
