@@ -224,7 +224,6 @@ impl Input<'_> {
         // Four characters carry three bytes, and each line has two more.
         let max = self.batch / 4 * 3 - self.batch / 1024;
         let mut waiting: Vec<u8> = Vec::new();
-        let mut is_first = true;
         let mut is_open = true;
         loop {
             let ready = (self.cut)(&waiting[..waiting.len().min(max)]);
@@ -242,7 +241,7 @@ impl Input<'_> {
             let batch = std::mem::replace(&mut waiting, rest);
             let mut lines = Vec::new();
             encode_lines(&batch, &mut lines);
-            let mut sending = std::pin::pin!(self.send(&lines, is_first));
+            let mut sending = std::pin::pin!(self.send(&lines));
             loop {
                 tokio::select! {
                     sent = &mut sending => break sent?,
@@ -251,12 +250,12 @@ impl Input<'_> {
                     }
                 }
             }
-            is_first = false;
         }
     }
 
-    /// Sends lines as one request, again if its answer was lost.
-    async fn send(&self, lines: &[u8], is_first: bool) -> Result<(), PipeEnding> {
+    /// Sends lines as one request, again if its answer was lost: the guest takes records that come
+    /// twice as one.
+    async fn send(&self, lines: &[u8]) -> Result<(), PipeEnding> {
         let Ok(input) = std::str::from_utf8(lines) else {
             return Err(PipeEnding::broken("the lines are not text"));
         };
@@ -269,9 +268,6 @@ impl Input<'_> {
         loop {
             match self.client.write(&request).await {
                 Ok(()) => return Ok(()),
-                // The greeting of a pipe may not come twice; without it nothing is lost by another
-                // pipe.
-                Err(error) if is_first && !error.is_undone() => return Err(ending_of(&error)),
                 Err(error) => patience.wait(&error).await?,
             }
         }
