@@ -31,7 +31,8 @@ pub(crate) enum Answer {
 struct Connection {
     host: UnixStream,
     guest: UnixStream,
-    is_frozen: Arc<AtomicBool>,
+    /// Bytes to the guest are lost, and bytes from it.
+    is_frozen: [Arc<AtomicBool>; 2],
 }
 
 #[derive(Debug)]
@@ -100,8 +101,15 @@ impl Machine {
     /// Loses all bytes of the latest pipe from now on, without an end.
     pub(crate) fn freeze(&self) {
         let connections = self.connections.lock().unwrap();
-        let last = connections.last().unwrap();
-        last.is_frozen.store(true, Ordering::Relaxed);
+        for is_frozen in &connections.last().unwrap().is_frozen {
+            is_frozen.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Loses the bytes from the guest only.
+    pub(crate) fn mute(&self) {
+        let connections = self.connections.lock().unwrap();
+        connections.last().unwrap().is_frozen[1].store(true, Ordering::Relaxed);
     }
 
     /// Closes the latest pipe for bytes to the guest, and loses those from it.
@@ -157,8 +165,8 @@ impl Machine {
             .spawn()
             .unwrap();
         self.sessions().push(session);
-        let is_frozen = Arc::new(AtomicBool::new(false));
-        for is_to_guest in [true, false] {
+        let is_frozen = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        for (is_to_guest, is_frozen) in [true, false].into_iter().zip(&is_frozen) {
             let [from, to] = if is_to_guest {
                 [&host, &guest]
             } else {
@@ -167,7 +175,7 @@ impl Machine {
             let proxy = Proxy {
                 from: from.try_clone().unwrap(),
                 to: to.try_clone().unwrap(),
-                is_frozen: Arc::clone(&is_frozen),
+                is_frozen: Arc::clone(is_frozen),
                 left: match self.max_bytes {
                     0 => u64::MAX,
                     max => self.random(max),

@@ -200,6 +200,24 @@ fn the_first_session_lives_as_long_as_the_guest() {
 }
 
 #[test]
+fn a_guest_that_ends_in_order_is_not_lost_although_its_last_pipe_breaks() {
+    let machine = Machine::new();
+    let (mut client, link) = carry_to(&machine, TIMES);
+    let guest = client.guest_pid();
+    // What the guest says last is lost with the pipe, and fetched over another one.
+    machine.mute();
+    let frames = request_frames(100, &Request::Shutdown, None);
+    client.stream.write_all(&frames).unwrap();
+    let (id, answer) = client.read_answer().expect("the stream ended");
+    assert_eq!((id, answer), (100, Ok(Reply::Done)));
+    assert_eq!(link.reconnects(), 1);
+    assert_eq!(client.read_answer(), None);
+    assert_eq!(link.lost(), None);
+    wait_until("the guest's end", || !is_alive(guest));
+    assert!(!machine.run_dir().exists());
+}
+
+#[test]
 fn commands_inherit_no_socket_of_the_guest() {
     let machine = Machine::new();
     let (mut client, _link) = carry_to(&machine, TIMES);
