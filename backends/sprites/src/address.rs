@@ -62,6 +62,11 @@ impl BaseUrl {
         url
     }
 
+    /// True if it is reached without TLS.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.scheme() == "http"
+    }
+
     /// True if the service runs on this machine, so that no proxy leads to it.
     pub(crate) fn is_loopback(&self) -> bool {
         let host = self.0.host_str().unwrap_or_default();

@@ -7,8 +7,9 @@ use crate::token::{Token, TokenSource};
 use glovebox_proto::{Code, Fault};
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Method, Response, StatusCode};
+use rustls::{ClientConfig, RootCertStore};
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout_at};
 
@@ -85,6 +86,12 @@ impl Http {
             .user_agent(concat!("glovebox/", env!("CARGO_PKG_VERSION")));
         let builder = if base.is_loopback() {
             builder.no_proxy()
+        } else {
+            builder
+        };
+        let builder = if base.is_plain() {
+            // Nothing is checked with certificates, and a machine that has none is fine.
+            builder.tls_backend_preconfigured(trust_nobody()?)
         } else {
             builder
         };
@@ -217,6 +224,17 @@ impl std::fmt::Debug for Http {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Http({})", self.base)
     }
+}
+
+/// A configuration of TLS for an address that has none.
+fn trust_nobody() -> Result<ClientConfig, Fault> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Fault::failed(Code::Internal, format!("no TLS can be set up: {error}")))?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    Ok(config)
 }
 
 /// What is left of the repetitions of one request.
