@@ -316,11 +316,11 @@ fn small_answers_of_the_service_lose_no_output() {
 
 #[test]
 fn small_message_and_its_answer_take_one_round_trip() {
-    let service = Service::start(&["--latency", "200"]);
+    let service = Service::start(&["--latency", "500"]);
     let connector = service.connector(PipeSizes::default());
     let ends = ends(connector.connect(Attempt::First, soon()).unwrap());
     let sent = records([100]);
-    let fastest = (0..5)
+    let fastest = (0..3)
         .map(|_| {
             let began = Instant::now();
             assert_eq!(exchange(&ends, &sent), sent);
@@ -329,7 +329,7 @@ fn small_message_and_its_answer_take_one_round_trip() {
         .min()
         .unwrap();
     // The write's answer and the pending read's come together.
-    assert!(fastest < Duration::from_millis(380), "{fastest:?}");
+    assert!(fastest < Duration::from_millis(900), "{fastest:?}");
 }
 
 #[test]
@@ -601,7 +601,10 @@ fn requests_that_fail_for_a_moment_do_not_end_the_pipe() {
 fn closing_a_later_pipe_closes_its_session_and_the_first_stays() {
     let service = Service::start(&[]);
     let connector = service.connector(PipeSizes::default());
-    drop(ends(connector.connect(Attempt::First, soon()).unwrap()));
+    let pipe = ends(connector.connect(Attempt::First, soon()).unwrap());
+    // The guest is there when it has answered.
+    exchange(&pipe, &records([5]));
+    drop(pipe);
     let first = service.open_sessions();
     assert_eq!(first.len(), 1);
     let again = ends(connector.connect(Attempt::Again, soon()).unwrap());
