@@ -2,7 +2,7 @@
 
 use crate::{
     BaseUrl, BringUp, Client, DEFAULT_BASE_URL, NewSprite, PolicyAction, PolicyRule, SpriteConnect,
-    Token, TokenSource, labels, sprite_name,
+    Token, TokenSource, await_goodbyes, labels, sprite_name,
 };
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{
@@ -21,7 +21,7 @@ use glovebox_sandbox::{
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A Sprite that exists, used as it is.
@@ -54,6 +54,8 @@ const TOKEN_FILE: BackendOption = BackendOption {
 const KEPT_FOR: Duration = Duration::from_hours(24);
 /// Time to destroy a machine.
 const DESTROY_WAIT: Duration = Duration::from_secs(30);
+/// Time for the last words to a guest.
+const GOODBYE_WAIT: Duration = Duration::from_secs(3);
 /// Port of plain HTTP and of TLS: a policy of names opens both.
 const WEB_PORTS: [u16; 2] = [80, 443];
 
@@ -181,10 +183,19 @@ impl Sprites {
             window,
             ..self.times
         };
-        let run_dir = new_run_dir()?;
-        let shell = |command: String| -> BringUp {
+        // A first session that breaks may leave a guest in its directory, so the next one takes another.
+        let run_dir = Arc::new(Mutex::new(String::new()));
+        let shell = |command: fn(&str) -> String, is_first: bool| -> BringUp {
             let cwd = cx.spec.cwd.clone();
+            let run_dir = Arc::clone(&run_dir);
             Box::new(move |reader, writer, deadline| {
+                let command = {
+                    let mut run_dir = run_dir.lock().unwrap_or_else(PoisonError::into_inner);
+                    if is_first {
+                        *run_dir = new_run_dir()?;
+                    }
+                    command(&run_dir)
+                };
                 let place = GuestPlace {
                     cwd: cwd.as_deref(),
                     guest_dir: None,
@@ -196,11 +207,16 @@ impl Sprites {
         let connect = SpriteConnect::new(
             machine.client.clone(),
             machine.name.clone(),
-            shell(format!("serve --resume {run_dir}")),
-            shell(format!("link {run_dir}")),
+            shell(|run_dir| format!("serve --resume {run_dir}"), true),
+            shell(|run_dir| format!("link {run_dir}"), false),
             window,
         );
-        carry(Box::new(connect), times, self.sizes, cx.deadline)
+        // The service keeps nothing of what an open session has carried.
+        let sizes = Sizes {
+            rotate: None,
+            ..self.sizes
+        };
+        carry(Box::new(connect), times, sizes, cx.deadline)
     }
 }
 
@@ -215,7 +231,12 @@ impl Machine {
     fn release(self) -> Release {
         Box::new(move |end| match (self.is_ours, end) {
             (true, GuestEnd::Closed) => self.destroy(),
-            (true, GuestEnd::Lost) | (false, _) => Ok(()),
+            (true, GuestEnd::Lost) => Ok(()),
+            (false, _) => {
+                // The machine stays, so the guest must hear that it is to end.
+                await_goodbyes(GOODBYE_WAIT);
+                Ok(())
+            }
         })
     }
 }
