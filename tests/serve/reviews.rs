@@ -51,10 +51,10 @@ fn apply_takes_only_the_changes_that_were_shown() {
             in_sandbox("echo evil > new.txt");
         }),
         ("the agent makes it executable", &|| {
-            in_sandbox("chmod +x new.txt")
+            in_sandbox("chmod +x new.txt");
         }),
         ("the agent writes another file", &|| {
-            in_sandbox("echo more > more.txt")
+            in_sandbox("echo more > more.txt");
         }),
         ("the project's file changes", &|| {
             fs::write(project.join("both.txt"), "before\nand mine\n").unwrap();
@@ -90,7 +90,7 @@ fn apply_takes_only_the_changes_that_were_shown() {
 fn conflicts_are_listed_with_both_versions_and_solved_one_by_one() {
     let person = Person::myself();
     for name in ["mine.txt", "gone.txt", "kept.txt"] {
-        person.write(&format!("project/{name}"), "base\n");
+        person.write(format!("project/{name}"), "base\n");
     }
     person.write("project/marked.txt", "a\nb\nc\n");
     person.write("project/dir/data.bin", b"\0base");

@@ -450,9 +450,10 @@ fn options(
     for option in backend.options() {
         if let Some(words) = settings.backend_options.get(option.name) {
             let absolute = |word: &String| host.absolute(Path::new(word)).display().to_string();
-            let words = match option.is_path {
-                true => words.value.iter().map(absolute).collect(),
-                false => words.value.clone(),
+            let words = if option.is_path {
+                words.value.iter().map(absolute).collect()
+            } else {
+                words.value.clone()
             };
             options.insert(option.name.to_owned(), words);
         }

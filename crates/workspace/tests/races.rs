@@ -25,7 +25,7 @@ const ROUNDS: u32 = 150;
 /// do not.
 const EXCHANGES_IN_A_ROW: u32 = 32;
 const REST: Duration = Duration::from_millis(2);
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Ends the exchanges when it goes out of scope.
 struct StopOnDrop<'a>(&'a AtomicBool);

@@ -31,7 +31,7 @@ pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
 /// # Errors
 /// A fault if this program was changed.
 pub fn unpack_guest() -> Result<Vec<u8>, Fault> {
-    GUEST.unpack().map(|bytes| bytes.to_vec())
+    GUEST.unpack()
 }
 /// Name of the memory file, and so of the guest in process lists.
 const NAME: &CStr = c"glovebox-guest";
