@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 use testkit::{ContractServer, Glovebox, Person};
 
 /// A token as a user has it.
@@ -182,6 +183,100 @@ fn a_service_that_dies_ends_the_run_as_lost_and_nothing_is_done_here() {
         assert!(!person.project().join("done-here").exists());
         // What was done there is not thrown away.
         assert!(service.holds("glovebox-run"));
+    });
+}
+
+#[test]
+fn changes_that_were_fetched_before_a_loss_are_kept() {
+    let person = Person::myself();
+    let mut service = Service::start("sprites", "SPRITES_TOKEN");
+    person.write("project/a", "1\n");
+    let words = "run --reconnect 1s --apply auto --backend sprites --base-url";
+    let mut running = person
+        .program(person.binary())
+        .args(words.split_whitespace())
+        .args([service.server.url(), "--", "sh", "-c"])
+        .arg("echo 2 >>a; echo begun; sleep 600")
+        .env(service.variable, TOKEN)
+        .current_dir(person.project())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut lines = BufReader::new(running.stdout.take().unwrap());
+    lines.read_line(&mut first).unwrap();
+    let sandboxes = person.place().state().join("sandboxes");
+    let is_fetched = || {
+        fs::read_dir(&sandboxes)
+            .is_ok_and(|dirs| dirs.flatten().any(|dir| dir.path().join("synced").is_dir()))
+    };
+    assert!(testkit::wait_until(Duration::from_mins(2), is_fetched));
+    service.server.kill();
+    let ended = running.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(125), "{told}");
+    assert!(told.contains("is kept here"), "{told}");
+    assert_eq!(fs::read(person.project().join("a")).unwrap(), b"1\n");
+    let list = person.line("list --json").run().expect_code(0);
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    let name = list["data"]["sandboxes"][0]["name"].as_str().unwrap();
+    let _ = person.line(&format!("pull {name}")).run().expect_code(0);
+    assert_eq!(fs::read(person.project().join("a")).unwrap(), b"1\n2\n");
+}
+
+#[test]
+fn a_machine_that_was_left_is_listed_and_pruned() {
+    Person::each(|person| {
+        let mut service = Service::start("sprites", "SPRITES_TOKEN");
+        let words = "run --reconnect 1s --apply auto";
+        let script = "echo begun; sleep 600";
+        let mut running = person
+            .program(person.binary())
+            .args(words.split_whitespace())
+            .args(["--backend", "sprites", "--base-url", service.server.url()])
+            .args(["--", "sh", "-c", script])
+            .env(service.variable, TOKEN)
+            .current_dir(person.project())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        let mut lines = BufReader::new(running.stdout.take().unwrap());
+        lines.read_line(&mut first).unwrap();
+        // As a machine that loses power.
+        running.kill().unwrap();
+        running.wait().unwrap();
+        let _ = service.line(person, "start", "used").run().expect_code(0);
+        let list = service.line(person, "list", "").run().expect_code(0);
+        assert!(list.out().contains("-run-"), "{list}");
+        assert!(
+            list.out().contains("left") && list.out().contains("in use"),
+            "{list}"
+        );
+        let dry = service
+            .line(person, "prune", "--dry-run")
+            .run()
+            .expect_code(0);
+        assert!(
+            dry.out().contains("-run-") && !dry.out().contains("used"),
+            "{dry}"
+        );
+        assert!(service.holds("-run-"));
+        let ran = service.line(person, "prune", "").run().expect_code(2);
+        assert!(ran.err().contains("--yes"), "{ran}");
+        let _ = service.line(person, "prune", "--yes").run().expect_code(0);
+        assert!(!service.holds("-run-"), "it is still there");
+        assert!(service.holds("-used-"), "what is used went");
+        let _ = person.line("kill used").run().expect_code(0);
+        service.server.kill();
+        let ran = service.line(person, "list", "").run().expect_code(1);
+        assert!(ran.err().contains("hint:"), "{ran}");
+        let native = person.line("prune --backend native").run().expect_code(3);
+        assert!(native.err().contains("makes no machines"), "{native}");
     });
 }
 

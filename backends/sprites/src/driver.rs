@@ -10,7 +10,8 @@ use glovebox_carrier::{
 };
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
-    Begun, CreateCx, Driver, GuestPlace, GuestStream, bring_guest, unheld_limits,
+    Begun, Claim, CreateCx, Driver, GuestPlace, GuestStream, HeldMachine, ServiceCx, bring_guest,
+    unheld_limits,
 };
 use glovebox_sandbox::egress::Rule;
 use glovebox_sandbox::jail::spec::{LimitState, Net};
@@ -153,6 +154,35 @@ impl Driver for Sprites {
         words
     }
 
+    fn list_held(&self, cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
+        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
+        let owner = owner_id(cx.state_dir)?;
+        let known: Vec<String> = cx
+            .known
+            .iter()
+            .map(|name| sprite_name(&owner, name.as_str()))
+            .collect();
+        let is_known = |name: &str| known.iter().any(|known| known == name);
+        let made = client.list_made(&owner, &is_known, now(), cx.deadline)?;
+        Ok(made
+            .into_iter()
+            .map(|sprite| HeldMachine {
+                name: sprite.name,
+                state: sprite.status.unwrap_or_default(),
+                claim: match sprite.claim {
+                    crate::Claim::Kept => Claim::InUse,
+                    crate::Claim::Unknown | crate::Claim::Expired => Claim::Left,
+                    crate::Claim::NotOurs => Claim::Foreign,
+                },
+            })
+            .collect())
+    }
+
+    fn remove_held(&self, cx: &ServiceCx<'_>, machine: &HeldMachine) -> Result<(), Fault> {
+        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
+        client.destroy(&machine.name, cx.deadline).map(drop)
+    }
+
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
         let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
         let (machine, is_new) = open_machine(client, cx)?;
@@ -261,11 +291,7 @@ fn open_machine(client: Client, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fa
     let rules = policy(cx.spec)?;
     let owner = owner_id(cx.state_dir)?;
     let name = sprite_name(&owner, cx.name.as_str());
-    let until = SystemTime::now() + KEPT_FOR;
-    let until = until
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let labels = labels(&owner, until);
+    let labels = labels(&owner, now() + KEPT_FOR.as_secs());
     let wanted = NewSprite {
         name: &name,
         owner: &owner,
@@ -338,6 +364,13 @@ fn name_of(rule: &Rule) -> Result<String, Fault> {
         )
         .remedy("name a host without port and address, or use the native backend")
     })
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 fn given_name(spec: &SandboxSpec) -> Option<&str> {

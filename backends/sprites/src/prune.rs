@@ -23,7 +23,7 @@ pub enum Claim {
     Kept,
     /// It is ours, and the registry does not know it.
     Unknown,
-    /// It is ours, and the time in its label has passed.
+    /// It is ours, the registry does not know it, and the time in its label has passed.
     Expired,
     /// Its name looks like one of ours, and its labels do not prove it: it is never removed.
     NotOurs,
@@ -63,10 +63,11 @@ fn judge(sprite: &Sprite, owner: &str, is_known: bool, now: u64) -> Claim {
         return Claim::NotOurs;
     }
     let until = sprite.labels.as_deref().and_then(read_until);
-    match (until, is_known) {
-        (Some(until), _) if until < now => Claim::Expired,
-        (_, true) => Claim::Kept,
-        (_, false) => Claim::Unknown,
+    match until {
+        // Its label is not written anew while it lives, so the registry decides.
+        _ if is_known => Claim::Kept,
+        Some(until) if until < now => Claim::Expired,
+        _ => Claim::Unknown,
     }
 }
 
@@ -88,7 +89,8 @@ mod tests {
         let ours = sprite(Some(labels(OWNER, 100)));
         assert_eq!(judge(&ours, OWNER, true, 50), Claim::Kept);
         assert_eq!(judge(&ours, OWNER, false, 50), Claim::Unknown);
-        assert_eq!(judge(&ours, OWNER, true, 101), Claim::Expired);
+        assert_eq!(judge(&ours, OWNER, true, 101), Claim::Kept);
+        assert_eq!(judge(&ours, OWNER, false, 101), Claim::Expired);
         for other in [None, Some(vec![]), Some(labels("0011223344556688", 0))] {
             assert_eq!(judge(&sprite(other), OWNER, false, 101), Claim::NotOurs);
         }

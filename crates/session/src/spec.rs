@@ -461,6 +461,19 @@ fn options(
     options
 }
 
+/// What is needed to ask the service of the backend about its machines: a spec that no sandbox is started with.
+///
+/// # Errors
+/// As [`resolve_spec`], of flags, options and credential.
+pub fn resolve_service(settings: &Settings, host: &Surroundings) -> Result<SandboxSpec, Error> {
+    let backend = backend(settings)?;
+    Ok(SandboxSpec {
+        options: options(backend, settings, host),
+        credential: credential(backend, settings, host)?,
+        ..SandboxSpec::new(backend)
+    })
+}
+
 /// The key or token of the backend's service, where the user has one.
 fn credential(
     backend: Backend,

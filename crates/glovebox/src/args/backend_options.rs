@@ -2,6 +2,33 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use glovebox_sandbox::Backend;
+use glovebox_settings::{SandboxFlags, parse_backend};
+
+/// A service whose machines are asked about.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ServiceArgs {
+    /// Instead of what is on this machine: what the service of this backend holds
+    #[arg(long, value_name = "BACKEND", value_parser = parse_backend)]
+    pub backend: Option<Backend>,
+    #[command(flatten)]
+    options: BackendOptionArgs,
+}
+
+impl ServiceArgs {
+    /// Whether a service is asked about, and not this machine.
+    pub(crate) fn is_given(&self) -> bool {
+        self.backend.is_some() || !self.options.given().is_empty()
+    }
+
+    /// What they say about settings.
+    pub(crate) fn to_flags(&self) -> SandboxFlags {
+        SandboxFlags {
+            backend: self.backend,
+            backend_options: self.options.given().to_vec(),
+            ..SandboxFlags::default()
+        }
+    }
+}
 
 /// Words of options, by the name of the option.
 #[derive(Debug, Clone, Default)]

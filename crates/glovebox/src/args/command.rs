@@ -1,6 +1,6 @@
 //! The commands' own flags.
 
-use super::SandboxArgs;
+use super::{SandboxArgs, ServiceArgs};
 use clap::{Args, ValueHint};
 use clap_complete::Shell;
 use glovebox_settings::units::Span;
@@ -99,6 +99,8 @@ pub(crate) struct StartArgs {
 /// List sandboxes
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub service: ServiceArgs,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

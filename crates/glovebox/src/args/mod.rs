@@ -29,6 +29,7 @@ pub(crate) use agent::{
     AgentArgs, InitArgs, ReplayArgs, ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs,
     SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
+pub(crate) use backend_options::ServiceArgs;
 pub(crate) use bundle::{
     BundleAction, BundleArgs, BundleCallArgs, BundleCheckArgs, BundleDevArgs, BundleFile,
     BundleHosts, BundleRunArgs, BundleShowArgs, EngineArg, ExtractArg,

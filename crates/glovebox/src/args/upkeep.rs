@@ -1,5 +1,6 @@
 //! Flags of the commands that keep sandboxes in order.
 
+use super::ServiceArgs;
 use clap::{Args, Subcommand, ValueHint};
 use glovebox_settings::units::Span;
 use std::ffi::OsString;
@@ -39,6 +40,11 @@ pub(crate) struct StopArgs {
     after_help = "Examples:\n  glovebox prune\n  glovebox prune --older-than 7d --yes"
 )]
 pub(crate) struct PruneArgs {
+    #[command(flatten)]
+    pub service: ServiceArgs,
+    /// Only say what would go
+    #[arg(long)]
+    pub dry_run: bool,
     /// Only what has been stopped for longer than this
     #[arg(long, value_name = "TIME")]
     pub older_than: Option<Span>,

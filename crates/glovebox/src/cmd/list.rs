@@ -1,6 +1,6 @@
 //! `glovebox list`: all sandboxes of this user.
 
-use super::{Cx, age};
+use super::{Cx, age, service};
 use crate::args::ListArgs;
 use crate::exit::CommandResult;
 use crate::render::{self, escape_text, plural};
@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 /// Prints the list.
 pub(crate) fn run(cx: &Cx, args: &ListArgs) -> CommandResult {
+    if args.service.is_given() {
+        return service::list(cx, &args.service, args.json);
+    }
     let registry = cx.user_registry()?;
     let entries = registry.list()?;
     let size = |entry: &RegistryEntry| registry.disk_bytes(&entry.name).ok().flatten();

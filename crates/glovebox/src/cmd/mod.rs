@@ -45,6 +45,7 @@ pub(crate) mod replay;
 pub(crate) mod run;
 mod run_json;
 pub(crate) mod serve;
+mod service;
 pub(crate) mod sessions;
 mod several;
 mod shown_grants;

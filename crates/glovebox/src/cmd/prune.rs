@@ -3,7 +3,7 @@
 //! Besides what is asked for here, sandboxes that tools made for themselves (`call-*`, `mcp-*`) go by
 //! themselves a day after they ended: [`remove_temporary`] looks at every start.
 
-use super::{Cx, kill::discarded_json, list::state_word, several};
+use super::{Cx, kill::discarded_json, list::state_word, service, several};
 use crate::args::PruneArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
@@ -27,6 +27,9 @@ pub(crate) fn run(cx: &Cx, args: &PruneArgs) -> CommandResult {
 }
 
 fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
+    if args.service.is_given() {
+        return service::prune(cx, args);
+    }
     let registry = cx.user_registry()?;
     let min_age = args
         .older_than
@@ -42,6 +45,9 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
             (entry, bytes)
         })
         .collect();
+    if args.dry_run {
+        return tell_candidates(cx, &candidates, args.json);
+    }
     if !candidates.is_empty() && !args.yes {
         agree(cx, &candidates)?;
     }
@@ -90,6 +96,25 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
     };
     let data = json!({ "removed": removed, "leftovers": leftovers, "freed_bytes": freed });
     several::answer_removal(cx, args.json, &message, &data, failure)
+}
+
+/// Says what would go.
+fn tell_candidates(
+    cx: &Cx,
+    candidates: &[(RegistryEntry, Option<u64>)],
+    is_json: bool,
+) -> CommandResult {
+    let message = match candidates.len() {
+        0 => "there is nothing to remove".to_owned(),
+        count => format!("{} would go", plural(count, "sandbox", "sandboxes")),
+    };
+    let names: Vec<&Name> = candidates.iter().map(|(entry, _)| &entry.name).collect();
+    if !is_json {
+        for name in &names {
+            render::print(format!("{name}\n"))?;
+        }
+    }
+    several::answer_removal(cx, is_json, &message, &json!({ "candidates": names }), None)
 }
 
 /// Shows what would go and asks.

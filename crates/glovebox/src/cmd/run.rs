@@ -15,6 +15,7 @@ use glovebox_proto::{Exec, Request, Stdin, limits::MAX_TIMEOUT_MS};
 use glovebox_sandbox::{Name, Registry, Report, Sandbox, Supervisor};
 use glovebox_session::host::below;
 use glovebox_session::spec::{self, ResolvedSpec};
+use glovebox_session::sync::kept::{self, KeptChanges};
 use glovebox_session::work;
 use glovebox_settings::Settings;
 use serde_bytes::ByteBuf;
@@ -109,6 +110,9 @@ pub(super) fn run_command(
     }
     signals.check()?;
 
+    let kept_changes = (keep.is_none() && settings.can_collect())
+        .then(|| KeptChanges::begin(&sandbox))
+        .flatten();
     let ended = if let Some(captured) = &mut captured {
         captured.carry(&sandbox, exec, &signals)
     } else {
@@ -117,6 +121,7 @@ pub(super) fn run_command(
     };
     // Whatever was not written down by now is done without.
     drop(index);
+    drop(kept_changes);
     let mut walls = Vec::new();
     let (code, loss) = match ended {
         Ok(StreamsEnd::Exited(report)) => {
@@ -146,7 +151,10 @@ pub(super) fn run_command(
     {
         cx.talk.note(line);
     }
-    let settled = if settings.can_collect() && !is_copy_lost(cx, &sandbox, loss) {
+    let lost_copy = find_lost_copy(cx, &sandbox, loss);
+    let settled = if lost_copy == Some(LostCopy::Kept) {
+        Ok(SettleOutcome::Undecided(None))
+    } else if settings.can_collect() && lost_copy.is_none() {
         let options = SettleOptions {
             when,
             has_patch: args.patch.is_some(),
@@ -276,22 +284,42 @@ fn exit_code_of(code: u8, settled: SettleOutcome) -> u8 {
     }
 }
 
-/// Whether the changes are in a copy that cannot be reached any more; says where that is.
-fn is_copy_lost(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> bool {
-    let is_lost = loss == Some(Kind::Lost) && copied::CopyOrigin::read(sandbox.dir()).is_some();
-    if is_lost {
-        let place = match copied::start_dir(sandbox) {
-            Some(dir) => format!(
-                "; the copy of the project stays where the carrier leads, in `{}`",
-                render::escape(&dir)
-            ),
-            None => String::new(),
-        };
-        cx.talk.warning(format_args!(
-            "what the command changed cannot be collected any more{place}"
-        ));
+/// What is left of changes in a copy that cannot be reached any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LostCopy {
+    /// They were fetched some time before.
+    Kept,
+    /// They are where the copy is.
+    Gone,
+}
+
+/// Whether the changes are in a copy that cannot be reached any more; says what is left of them.
+fn find_lost_copy(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> Option<LostCopy> {
+    if loss != Some(Kind::Lost) || copied::CopyOrigin::read(sandbox.dir()).is_none() {
+        return None;
     }
-    is_lost
+    let place = match copied::start_dir(sandbox) {
+        Some(dir) => format!(
+            "; the copy of the project stays where it is, in `{}`",
+            render::escape(&dir)
+        ),
+        None => String::new(),
+    };
+    match kept::keep_last(sandbox) {
+        Ok(Some(fetched)) => {
+            let age = fetched.elapsed().unwrap_or_default().as_secs();
+            cx.talk.warning(format_args!(
+                "the sandbox is lost; what the command had changed {age} s ago is kept here{place}"
+            ));
+            return Some(LostCopy::Kept);
+        }
+        Ok(None) => {}
+        Err(error) => cx.talk.error(&error.into()),
+    }
+    cx.talk.warning(format_args!(
+        "what the command changed cannot be collected any more{place}"
+    ));
+    Some(LostCopy::Gone)
 }
 
 /// Runs `exec` with our own streams as the command's.

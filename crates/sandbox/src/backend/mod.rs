@@ -23,6 +23,7 @@ use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::plan::{CheckpointLayer, FrozenCache};
 use glovebox_jail::spec::{LimitKind, LimitState};
 use glovebox_proto::{Code, Denial, Fault, Setting};
+use serde::Serialize;
 use std::any::Any;
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -190,6 +191,42 @@ impl Begun {
     }
 }
 
+/// What is asked about things that a service holds for a state directory.
+#[derive(Debug)]
+pub struct ServiceCx<'a> {
+    /// Options and credential of the backend; nothing else of it counts.
+    pub spec: &'a SandboxSpec,
+    /// The state directory.
+    pub state_dir: &'a Path,
+    /// Sandboxes that it knows.
+    pub known: &'a [Name],
+    /// When an answer must be there.
+    pub deadline: Instant,
+}
+
+/// Something that a service holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldMachine {
+    /// Name at the service.
+    pub name: String,
+    /// State, in the service's word. Untrusted.
+    pub state: String,
+    /// Claim of this state directory to it.
+    pub claim: Claim,
+}
+
+/// Claim of a state directory to a machine of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claim {
+    /// It belongs to a sandbox here.
+    InUse,
+    /// It was made from here, and no sandbox here needs it.
+    Left,
+    /// It only looks as if it had been made from here.
+    Foreign,
+}
+
 /// A kind of sandbox: how its guest is brought up, and its words for people.
 pub trait Driver: Debug + Send + Sync {
     /// Name and abilities.
@@ -230,6 +267,32 @@ pub trait Driver: Debug + Send + Sync {
     /// # Errors
     /// What keeps it from coming up. Nothing of it is left then.
     fn create(&self, cx: &CreateCx<'_>, begun: Begun) -> Result<GuestStream, Fault>;
+
+    /// What the backend's service holds for a state directory.
+    ///
+    /// # Errors
+    /// `unsupported` for a backend without such a service; what keeps the service from answering.
+    fn list_held(&self, _cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
+        Err(no_service(self.backend()))
+    }
+
+    /// Removes one of them.
+    ///
+    /// # Errors
+    /// As [`Self::list_held`].
+    fn remove_held(&self, _cx: &ServiceCx<'_>, _machine: &HeldMachine) -> Result<(), Fault> {
+        Err(no_service(self.backend()))
+    }
+}
+
+fn no_service(backend: Backend) -> Fault {
+    Fault::refused(
+        Code::Unsupported,
+        format!(
+            "the backend `{backend}` makes no machines elsewhere that could be listed or removed"
+        ),
+    )
+    .remedy("leave the backend out: what is on this machine is listed and removed without it")
 }
 
 static DRIVERS: OnceLock<Vec<Box<dyn Driver>>> = OnceLock::new();
@@ -271,6 +334,16 @@ fn driver(backend: Backend) -> Result<&'static dyn Driver, Fault> {
 pub(crate) fn check(spec: &SandboxSpec) -> Result<(), Fault> {
     spec.validate()?;
     driver(spec.backend)?.check(spec)
+}
+
+/// What the service of the spec's backend holds.
+pub(crate) fn list_held(cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
+    driver(cx.spec.backend)?.list_held(cx)
+}
+
+/// Removes one of them.
+pub(crate) fn remove_held(cx: &ServiceCx<'_>, machine: &HeldMachine) -> Result<(), Fault> {
+    driver(cx.spec.backend)?.remove_held(cx, machine)
 }
 
 /// Words of the backend for one line of a list.

@@ -10,6 +10,7 @@ pub(crate) mod connect;
 mod describe;
 mod entry;
 mod network;
+mod service;
 mod upkeep;
 
 use crate::backend::{self, CreateCx};

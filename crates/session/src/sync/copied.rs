@@ -232,20 +232,29 @@ pub fn fetch_to_layer(sandbox: &Sandbox, watch: &mut Watch<'_>) -> Result<(), Er
     let Some(origin) = CopyOrigin::read(&dir) else {
         return Ok(());
     };
-    let (project, hidden) = (origin.project.clone(), origin.hidden.clone());
+    let whole = CopyOrigin::clone(&origin);
     let changes = collect(sandbox, origin, &Filter::default(), watch)?;
-    let layer = sandbox.make_layer(&project, hidden)?;
+    let layer = make_layer(sandbox, &whole)?;
     write_layer(&changes.collected, &layer)?;
     clean(sandbox);
-    // From here on it is a sandbox with layers.
+    Ok(forget(&dir)?)
+}
+
+/// Makes an empty layer over the project of a copy.
+pub(super) fn make_layer(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<PathBuf, Fault> {
+    sandbox.make_layer(&origin.project, origin.hidden.clone())
+}
+
+/// Removes the note of the copy: from here on its sandbox is one with layers.
+pub(super) fn forget(dir: &Path) -> Result<(), Fault> {
     std::fs::remove_file(dir.join(NOTE)).map_err(|error| {
-        Error::from(Fault::failed(
+        Fault::failed(
             Code::Io,
             format!(
                 "cannot remove the note of the push in {}: {error}",
                 dir.display()
             ),
-        ))
+        )
     })
 }
 

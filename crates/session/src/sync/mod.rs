@@ -12,6 +12,7 @@ pub mod discard;
 pub mod git_commits;
 mod git_inside;
 pub mod git_state;
+pub mod kept;
 pub mod outside;
 pub mod settle;
 pub mod shown;

@@ -1,0 +1,162 @@
+//! Changes of a copy elsewhere, fetched now and then while a command works in it: what remains of them when its machine
+//! is lost.
+
+use super::copied::{self, CopyOrigin};
+use crate::Error;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Sandbox;
+use glovebox_workspace::{Filter, write_layer};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+/// Time between two fetches.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// Directories in that of the sandbox: the last fetch that is whole, one in the making, and one that is replaced.
+const KEPT: &str = "synced";
+const NEW: &str = "synced.new";
+const OLD: &str = "synced.old";
+
+/// Fetches the changes of a copy until it is dropped.
+#[derive(Debug)]
+pub struct KeptChanges {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    is_wanted: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl KeptChanges {
+    /// Begins, for a sandbox of this process that has a copy on a machine which may be lost. `None` for others.
+    pub fn begin(sandbox: &Arc<Sandbox>) -> Option<Self> {
+        if !sandbox.info().backend.capabilities().can_resume {
+            return None;
+        }
+        CopyOrigin::read(sandbox.dir())?;
+        let stop = Arc::new(Stop::default());
+        let (sandbox, shared) = (Arc::clone(sandbox), Arc::clone(&stop));
+        let work = move || {
+            while !shared.wait(INTERVAL) {
+                // A fetch that fails leaves the one before; what failed is told at the end, by the last one.
+                let _ = fetch(&sandbox, &shared);
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("kept-changes".to_owned())
+            .spawn(work)
+            .ok()?;
+        Some(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for KeptChanges {
+    fn drop(&mut self) {
+        *self.stop.is_wanted() = true;
+        self.stop.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Stop {
+    fn is_wanted(&self) -> MutexGuard<'_, bool> {
+        self.is_wanted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the end is wanted, at most for a time. Returns whether it is.
+    fn wait(&self, time: Duration) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.is_wanted(), time, |is_wanted| !*is_wanted);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
+    let dir = sandbox.dir();
+    let Some(origin) = CopyOrigin::read(dir) else {
+        return Ok(());
+    };
+    let mut watch = |_| {
+        if *stop.is_wanted() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let changes = copied::collect(sandbox, origin, &Filter::default(), &mut watch)?;
+    let new = dir.join(NEW);
+    remove(&new)?;
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&new)
+        .map_err(|error| failed("make", &new, &error))?;
+    write_layer(&changes.collected, &new)?;
+    let (kept, old) = (dir.join(KEPT), dir.join(OLD));
+    remove(&old)?;
+    if kept.exists() {
+        rename(&kept, &old)?;
+    }
+    rename(&new, &kept)?;
+    Ok(remove(&old)?)
+}
+
+/// Makes the last fetch the layer of a sandbox that is lost, so that it can be parked. Returns when it was fetched;
+/// `None` where nothing was.
+///
+/// # Errors
+/// What could not be written.
+pub fn keep_last(sandbox: &Sandbox) -> Result<Option<SystemTime>, Error> {
+    let dir = sandbox.dir().to_owned();
+    let kept = [KEPT, OLD].map(|name| dir.join(name));
+    let Some(kept) = kept.into_iter().find(|place| place.is_dir()) else {
+        return Ok(None);
+    };
+    let Some(origin) = CopyOrigin::read(&dir) else {
+        return Ok(None);
+    };
+    let fetched = kept
+        .metadata()
+        .and_then(|meta| meta.modified())
+        .map_err(|error| failed("inspect", &kept, &error))?;
+    let layer = copied::make_layer(sandbox, &origin)?;
+    // An empty directory gives way.
+    rename(&kept, &layer)?;
+    copied::forget(&dir)?;
+    Ok(Some(fetched))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), Fault> {
+    fs::rename(from, to).map_err(|error| failed("put in place", to, &error))
+}
+
+fn remove(place: &Path) -> Result<(), Fault> {
+    match fs::remove_dir_all(place) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("remove", place, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn failed(what: &str, place: &Path, error: &io::Error) -> Fault {
+    Fault::failed(
+        Code::Io,
+        format!("cannot {what} {}: {error}", place.display()),
+    )
+}
