@@ -187,6 +187,37 @@ fn a_service_that_dies_ends_the_run_as_lost_and_nothing_is_done_here() {
 }
 
 #[test]
+fn tools_work_on_the_copy() {
+    Service::each(|service, person| {
+        person.write("project/sub/a", "one\n");
+        let call = |tool: &str, arguments: &str| {
+            person
+                .glovebox(["call", tool, arguments])
+                .env("GLOVEBOX_BACKEND", service.backend)
+                .env("GLOVEBOX_BASE_URL", service.server.url())
+                .env(service.variable, TOKEN)
+                .run()
+        };
+        let read = call("Read", r#"{"path": "sub/a"}"#).expect_code(0);
+        assert!(read.out().contains("one"), "{read}");
+        let found = call("Glob", r#"{"pattern": "**/a"}"#).expect_code(0);
+        assert!(found.out().contains("sub/a"), "{found}");
+        let bash = call("Bash", r#"{"command": "cat sub/a; echo two > b"}"#).expect_code(0);
+        assert!(bash.out().contains("one"), "{bash}");
+        let list = person.line("list --json").run().expect_code(0);
+        let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+        // Nothing was changed by the first two, so their sandboxes went.
+        assert_eq!(list["data"]["sandboxes"].as_array().unwrap().len(), 1);
+        let name = list["data"]["sandboxes"][0]["name"].as_str().unwrap();
+        let _ = person.line(&format!("pull {name}")).run().expect_code(0);
+        assert_eq!(fs::read(person.project().join("b")).unwrap(), b"two\n");
+        let _ = person.line(&format!("kill {name}")).run().expect_code(0);
+        assert!(!service.holds("glovebox-call"), "a directory is left");
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
 fn changes_that_were_fetched_before_a_loss_are_kept() {
     let person = Person::myself();
     let mut service = Service::start("sprites", "SPRITES_TOKEN");

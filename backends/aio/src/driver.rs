@@ -2,7 +2,7 @@
 
 use crate::{ApiKey, BaseUrl, Client, Connector, GuestProgram, PipeSizes, Placement};
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
-use glovebox_carrier::{Carried, RemoteOwner, Sizes, Times, carry, new_run_dir};
+use glovebox_carrier::{Carried, RemoteOwner, Sizes, Times, carry, new_run_dir, start_dir};
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, unheld_limits};
 use glovebox_sandbox::jail::spec::{LimitState, Net};
@@ -39,6 +39,7 @@ static DECLARATION: Declaration = Declaration {
         place: Place::Elsewhere,
         walls: Walls::Theirs,
         files: Files::Copied,
+        has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         can_freeze: false,
         networks: &[],
@@ -115,7 +116,7 @@ impl Driver for Aio {
         let connector = Connector::new(
             client,
             GuestProgram::new(GUEST_SHA256, unpack_guest),
-            placement(cx.spec),
+            placement(cx),
             new_run_dir()?,
             sizes,
         );
@@ -129,11 +130,10 @@ impl Driver for Aio {
     }
 }
 
-fn placement(spec: &SandboxSpec) -> Placement {
-    let cwd = spec.cwd.as_ref().map(|dir| dir.display().to_string());
+fn placement(cx: &CreateCx<'_>) -> Placement {
     Placement {
         guest_dir: None,
-        cwd,
+        cwd: Some(start_dir(cx.spec, cx.name).display().to_string()),
     }
 }
 

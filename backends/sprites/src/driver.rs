@@ -6,7 +6,7 @@ use crate::{
 };
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{
-    Carried, GuestEnd, Release, RemoteOwner, Sizes, Times, carry, new_run_dir, owner_id,
+    Carried, GuestEnd, Release, RemoteOwner, Sizes, Times, carry, new_run_dir, owner_id, start_dir,
 };
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
@@ -73,6 +73,7 @@ static DECLARATION: Declaration = Declaration {
         place: Place::Elsewhere,
         walls: Walls::Theirs,
         files: Files::Copied,
+        has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         can_freeze: false,
         networks: &[Net::None, Net::Egress, Net::Host],
@@ -216,7 +217,7 @@ impl Sprites {
         // A first session that breaks may leave a guest in its directory, so the next one takes another.
         let run_dir = Arc::new(Mutex::new(String::new()));
         let shell = |command: fn(&str) -> String, is_first: bool| -> BringUp {
-            let cwd = cx.spec.cwd.clone();
+            let cwd = start_dir(cx.spec, cx.name);
             let run_dir = Arc::clone(&run_dir);
             Box::new(move |reader, writer, deadline| {
                 let command = {
@@ -227,7 +228,8 @@ impl Sprites {
                     command(&run_dir)
                 };
                 let place = GuestPlace {
-                    cwd: cwd.as_deref(),
+                    cwd: Some(&cwd),
+                    makes_cwd: true,
                     guest_dir: None,
                     command: &command,
                 };

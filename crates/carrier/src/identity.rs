@@ -2,13 +2,14 @@
 
 use crate::fault::system_fault;
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::{Name, SandboxSpec};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// File of the state directory with its name towards services.
 const OWNER_ID: &str = "owner-id";
@@ -34,6 +35,13 @@ pub fn random_hex() -> Result<String, Fault> {
 /// `io` if the kernel gives no random bytes.
 pub fn new_run_dir() -> Result<String, Fault> {
     Ok(format!("/tmp/gb-{}", random_hex()?))
+}
+
+/// Directory in which a sandbox's commands start on another machine: the spec's, else one of its own in the home of
+/// the login.
+pub fn start_dir(spec: &SandboxSpec, name: &Name) -> PathBuf {
+    let own = || PathBuf::from(name.directory_elsewhere());
+    spec.cwd.clone().unwrap_or_else(own)
 }
 
 /// Name of a state directory towards services, by which its machines are told from those of others. Made once.

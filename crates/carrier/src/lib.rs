@@ -24,7 +24,7 @@ pub use carry::{Carried, CarriedLink, carry};
 pub use connect::{Attempt, Connect, ConnectFailure, Pipe, PipeEnd};
 /// Bytes as lines of text, for services that only pass text.
 pub use glovebox_proto::{LinesDecoder, NoiseTooLong, encode_lines};
-pub use identity::{new_run_dir, owner_id, random_hex};
+pub use identity::{new_run_dir, owner_id, random_hex, start_dir};
 pub use owner::{GuestEnd, Release, RemoteOwner};
 pub use status::Outage;
 pub use times::{Backoff, Sizes, Times};

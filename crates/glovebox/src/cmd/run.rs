@@ -299,9 +299,9 @@ fn find_lost_copy(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> Option<Lost
         return None;
     }
     let place = match copied::start_dir(sandbox) {
-        Some(dir) => format!(
+        Some(_) => format!(
             "; the copy of the project stays where it is, in `{}`",
-            render::escape(&dir)
+            sandbox.info().name.directory_elsewhere()
         ),
         None => String::new(),
     };

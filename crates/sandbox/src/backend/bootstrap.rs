@@ -26,6 +26,8 @@ const MAX_NOISE_BYTES: usize = 64 << 10;
 pub struct GuestPlace<'a> {
     /// Directory in which it works; `None` for that of the login.
     pub cwd: Option<&'a Path>,
+    /// Whether that directory is made if it is not there.
+    pub makes_cwd: bool,
     /// Directory in which its program is kept; `None` for one that is found there.
     pub guest_dir: Option<&'a Path>,
     /// Words of its command line: letters, digits, `-`, `/` and spaces.
@@ -196,6 +198,7 @@ fn script(nonce: &str, place: GuestPlace<'_>) -> Vec<u8> {
         ("z", size.as_bytes()),
         ("a", arch),
         ("d", &cwd),
+        ("m", if place.makes_cwd { b"1" } else { b"" }),
         ("k", &guest_dir),
         ("s", place.command.as_bytes()),
     ] {
@@ -303,6 +306,7 @@ mod tests {
             "0",
             GuestPlace {
                 cwd: None,
+                makes_cwd: false,
                 guest_dir: None,
                 command: "serve",
             },

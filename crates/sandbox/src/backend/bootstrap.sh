@@ -2,7 +2,7 @@
 #
 # Sent as one compound command, so that a shell that reads ahead has read all of it and nothing
 # else: the next bytes are sent only after an answer. In front of it the sender sets
-#   n (nonce), h (SHA-256 of the guest), z (its size), a (its architecture), d (directory or empty),
+#   n (nonce), h (SHA-256 of the guest), z (its size), a (its architecture), d (directory or empty), m (not empty: make it),
 #   k (where the guest is kept, or empty), s (words of the guest's command line, of letters that need no quotes).
 # Answers are lines `GLOVEBOX-<nonce> word detail`: fail | need | start.
 # After `need` exactly z bytes follow; after `start` the guest speaks.
@@ -70,7 +70,10 @@ if [ ! -f "$g" ] || [ "$(sum "$g" 2>/dev/null)" != "$h" ]; then
   if [ "$(sum "$g.$n")" != "$h" ]; then rm -f "$g.$n"; fail mismatch; fi
   chmod 700 "$g.$n" && mv -f "$g.$n" "$g" || { rm -f "$g.$n"; fail write; }
 fi
-if [ -n "$d" ]; then cd -- "$d" 2>/dev/null || fail cwd; fi
+if [ -n "$d" ]; then
+  [ -z "$m" ] || mkdir -p -- "$d" 2>/dev/null || fail cwd
+  cd -- "$d" 2>/dev/null || fail cwd
+fi
 if [ -z "$keep" ] && exec 3<"$g" && [ -x /proc/self/fd/3 ]; then
   # Nothing is left behind: the guest runs from a file that has no name any more.
   rm -f "$g"

@@ -88,6 +88,7 @@ fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
     let mut carried = host::spawn(command, cx, report, "carrier")?;
     let place = GuestPlace {
         cwd: cx.spec.cwd.as_deref(),
+        makes_cwd: false,
         guest_dir: cx.spec.guest_dir.as_deref(),
         command: "serve",
     };

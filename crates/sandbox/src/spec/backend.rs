@@ -72,6 +72,8 @@ pub struct Capabilities {
     pub walls: Walls,
     /// Place of the sandbox's files.
     pub files: Files,
+    /// Whether commands start in a directory of the sandbox's own, which its copy of the project fills.
+    pub has_own_dir: bool,
     /// Ways to the project; the first is the default.
     pub workspace_modes: &'static [WorkspaceMode],
     /// Whether all processes can be held still.
@@ -167,6 +169,7 @@ static NATIVE: Declaration = Declaration {
         place: Place::Here,
         walls: Walls::Ours,
         files: Files::Layers,
+        has_own_dir: false,
         workspace_modes: ALL_MODES,
         can_freeze: true,
         networks: &[Net::None, Net::Egress, Net::Host],
@@ -188,6 +191,7 @@ static HOST: Declaration = Declaration {
         place: Place::Here,
         walls: Walls::None,
         files: Files::InPlace,
+        has_own_dir: false,
         workspace_modes: &[WorkspaceMode::Live, WorkspaceMode::None],
         can_freeze: false,
         networks: &[],
@@ -209,6 +213,7 @@ static COMMAND: Declaration = Declaration {
         place: Place::Elsewhere,
         walls: Walls::None,
         files: Files::Copied,
+        has_own_dir: false,
         workspace_modes: &[WorkspaceMode::None, WorkspaceMode::Copy],
         can_freeze: false,
         networks: &[],

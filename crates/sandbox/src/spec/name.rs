@@ -25,6 +25,11 @@ pub struct NameError {
 }
 
 impl Name {
+    /// Name of the sandbox's directory in the home of a login on another machine.
+    pub fn directory_elsewhere(&self) -> String {
+        format!("glovebox-{self}")
+    }
+
     /// Checks a name.
     ///
     /// # Errors

@@ -20,7 +20,9 @@ use glovebox_sandbox::jail::spec::{LimitKind, Net, WORKSPACE};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_settings::Settings;
 use glovebox_tools::{ContextData, ToolSession};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -259,7 +261,14 @@ impl AgentWorkplace {
             workspace: if is_sandbox {
                 copied::start_dir(self.work.sandbox()).map_or_else(
                     || below(Path::new(WORKSPACE), start_dir).display().to_string(),
-                    |dir| String::from_utf8_lossy(&dir).into_owned(),
+                    |dir| {
+                        let place = Path::new(&found.directory).join(OsStr::from_bytes(&dir));
+                        place
+                            .components()
+                            .collect::<PathBuf>()
+                            .display()
+                            .to_string()
+                    },
                 )
             } else {
                 below(project, start_dir).display().to_string()

@@ -63,11 +63,23 @@ impl CopyOrigin {
 
 /// Where the copy is inside: the workspace, or a directory of its own where commands start elsewhere.
 pub fn root(sandbox: &Sandbox) -> Vec<u8> {
-    if sandbox.info().backend.has_layers() {
+    let backend = sandbox.info().backend;
+    if backend.has_layers() {
         WORKSPACE.into()
+    } else if backend.capabilities().has_own_dir {
+        b".".into()
     } else {
-        directory(&sandbox.info().name).into_bytes()
+        sandbox.info().name.directory_elsewhere().into_bytes()
     }
+}
+
+/// Where a sandbox elsewhere has a directory that its end does not remove: a path that can be removed.
+fn removable(sandbox: &Sandbox) -> Option<ByteBuf> {
+    if !sandbox.info().backend.capabilities().has_own_dir {
+        return start_dir(sandbox);
+    }
+    // TRUST: a path inside; it is sent back to the same guest only.
+    sandbox.facts().ok().map(|facts| facts.cwd)
 }
 
 /// Where commands start, if it is another place than the sandbox's own.
@@ -156,7 +168,7 @@ fn make_root(sandbox: &Sandbox, root: &[u8]) -> Result<(), Fault> {
 
 /// Removes a copy that lies where the sandbox's end does not remove it.
 pub fn clean(sandbox: &Sandbox) {
-    if let Some(path) = start_dir(sandbox) {
+    if let Some(path) = removable(sandbox) {
         // Whoever is on the other side finds the directory under the sandbox's name.
         let _ = sandbox.call(glovebox_proto::Request::Remove {
             path,
@@ -184,11 +196,13 @@ pub fn clean_named(registry: &Registry, name: &Name) -> CopyRemoval {
     let Ok(Some(entry)) = registry.entry(name) else {
         return CopyRemoval::None;
     };
-    let has_layers = Backend::named(&entry.backend).is_some_and(Backend::has_layers);
-    if has_layers || CopyOrigin::read(&entry.dir).is_none() {
+    let backend = Backend::named(&entry.backend);
+    let has_layers = backend.is_some_and(Backend::has_layers);
+    let has_own_dir = backend.is_some_and(|backend| backend.capabilities().has_own_dir);
+    if has_layers || (!has_own_dir && CopyOrigin::read(&entry.dir).is_none()) {
         return CopyRemoval::None;
     }
-    let left = CopyRemoval::Left(directory(name));
+    let left = CopyRemoval::Left(name.directory_elsewhere());
     if entry.state != SandboxState::Ready || !entry.is_supervised {
         return left;
     }
@@ -199,8 +213,9 @@ pub fn clean_named(registry: &Registry, name: &Name) -> CopyRemoval {
                 sandbox.call(Request::JobKill { job, grace_ms })?;
             }
         }
+        let path = removable(&sandbox).unwrap_or_else(|| root(&sandbox).into());
         let remove = Request::Remove {
-            path: root(&sandbox).into(),
+            path,
             recursive: true,
         };
         match sandbox.call_for(remove, Some(CLEAN_WAIT)) {
@@ -212,11 +227,6 @@ pub fn clean_named(registry: &Registry, name: &Name) -> CopyRemoval {
         Ok(()) => CopyRemoval::Removed,
         Err(_) => left,
     }
-}
-
-/// Name of the directory of a copy on the other side.
-fn directory(name: &Name) -> String {
-    format!("glovebox-{name}")
 }
 
 /// Fetches the changes of a copy elsewhere and lays them down on this machine, so that they can be parked when the
