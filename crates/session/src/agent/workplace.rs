@@ -12,7 +12,7 @@ use crate::work::{
     NewName, NewSandbox, PoolConfig, PoolSource, SandboxFacts, WarmPool, WarmSandbox, WorkContext,
     WorkSession, WorkTarget, take_down,
 };
-use glovebox_agent::{Date, NetworkReach, Placement, PromptFacts, Questions};
+use glovebox_agent::{Date, NetworkReach, Placement, PromptFacts, Questions, plain_fact};
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Fault, Remedy, Setting};
 use glovebox_sandbox::WorkspaceMode;
@@ -259,17 +259,10 @@ impl AgentWorkplace {
             today: Date::from_unix_ms(0),
             questions: Questions::Nobody,
             workspace: if is_sandbox {
-                copied::start_dir(self.work.sandbox()).map_or_else(
-                    || below(Path::new(WORKSPACE), start_dir).display().to_string(),
-                    |dir| {
-                        let place = Path::new(&found.directory).join(OsStr::from_bytes(&dir));
-                        place
-                            .components()
-                            .collect::<PathBuf>()
-                            .display()
-                            .to_string()
-                    },
-                )
+                match copied::start_dir(self.work.sandbox()) {
+                    Some(dir) => copy_place(self.work.sandbox(), &dir)?,
+                    None => below(Path::new(WORKSPACE), start_dir).display().to_string(),
+                }
             } else {
                 below(project, start_dir).display().to_string()
             },
@@ -290,6 +283,20 @@ impl AgentWorkplace {
             instructions: Vec::new(),
         })
     }
+}
+
+/// Where a copy of the project is, for a prompt: its path, or `.` where a prompt cannot hold that whole.
+fn copy_place(sandbox: &Sandbox, dir: &[u8]) -> Result<String, Fault> {
+    let start = sandbox.facts()?.cwd;
+    let path = Path::new(OsStr::from_bytes(&start)).join(OsStr::from_bytes(dir));
+    let path: PathBuf = path.components().collect();
+    let path = path.display().to_string();
+    // TRUST: the path is told from inside.
+    Ok(if plain_fact(&path) == path {
+        path
+    } else {
+        ".".to_owned()
+    })
 }
 
 /// What commands reach.

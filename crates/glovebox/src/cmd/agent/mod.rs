@@ -31,6 +31,7 @@ use dry_run::dry_run;
 pub(crate) use ending::{code_of, state_of, tell};
 use glovebox_agent::{Ending, Log, Placement, RunOutcome, SessionState};
 use glovebox_sandbox::WorkspaceMode;
+use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ContextFile, NewSession, find_model, load_instructions,
 };
@@ -168,10 +169,21 @@ impl Work<'_> {
         let project = self.cx.short(self.run.project);
         let place = match place.work.name() {
             Some(name) => {
-                let net = glovebox_settings::net_word(self.run.settings.net.value);
+                let backend = place.work.sandbox().info().backend;
+                let net = self.run.settings.net.value;
+                let net = if backend.capabilities().networks.contains(&net) {
+                    glovebox_settings::net_word(net)
+                } else {
+                    "as it is there"
+                };
+                let dir = if backend.has_layers() {
+                    WORKSPACE.to_owned()
+                } else {
+                    name.directory_elsewhere()
+                };
                 let what = match self.run.settings.workspace_mode() {
                     WorkspaceMode::None => "without a project".to_owned(),
-                    mode => format!("{project} as /workspace ({})", mode.as_str()),
+                    mode => format!("{project} as {dir} ({})", mode.as_str()),
                 };
                 format!("sandbox {name}: {what}, network {net}")
             }
