@@ -49,14 +49,11 @@ fn check_window(text: &str) -> Result<(), String> {
 
 /// Reads a number of seconds, minutes or hours.
 fn read_window(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at(text.len().checked_sub(1)?);
-    let number: u64 = number.parse().ok()?;
-    let seconds = match unit {
-        "s" => number,
-        "m" => number.checked_mul(60)?,
-        "h" => number.checked_mul(3600)?,
-        _ => return None,
-    };
+    let units = [("s", 1), ("m", 60), ("h", 3600)];
+    let (number, factor) = units
+        .into_iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
+    let seconds = number.parse::<u64>().ok()?.checked_mul(factor)?;
     let window = Duration::from_secs(seconds);
     (WINDOW.0..=WINDOW.1).contains(&window).then_some(window)
 }
