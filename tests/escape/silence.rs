@@ -27,11 +27,16 @@ fn carriers(marker: &str, top: u32) -> Vec<u32> {
             .into_iter()
             .find(|process| process.line == line)
     };
+    let mut sleeper = None;
+    let is_found = || {
+        sleeper = find();
+        sleeper.is_some()
+    };
     assert!(
-        wait_until(Duration::from_secs(30), || find().is_some()),
+        wait_until(Duration::from_secs(30), is_found),
         "nothing sleeps for {marker} s"
     );
-    let mut process = find().expect("the sleeper");
+    let mut process = sleeper.expect("the sleeper");
     let mut found = Vec::new();
     while process.parent != top && process.parent > 1 {
         process = Process::find(process.parent).expect("its parent");
