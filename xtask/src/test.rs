@@ -289,6 +289,8 @@ fn again_unprivileged(
     let user = OrdinaryUser::new();
     let place = Place::new(&user)?;
     let binary = place.lend(binary)?;
+    // Tests start it from beside themselves.
+    place.lend(&target_dir().join("debug/glovebox-contract"))?;
     let log = place.dir.0.join("home/skipped-tests.txt");
     let can_reach_target = user
         .command(&target_dir().join("debug/glovebox"))
