@@ -8,7 +8,7 @@
 use crate::facts::{EntryKind, HostFacts};
 use crate::plan::Plan;
 use crate::seed::{HELD_INSIDE, LIVE_LFS_INSIDE, LIVE_OBJECTS_INSIDE};
-use crate::spec::{GitUser, RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, Spec, WORKSPACE};
+use crate::spec::{RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, Spec, WORKSPACE};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -465,7 +465,7 @@ fn has_password(text: &str) -> bool {
 fn accounts(spec: &Spec) -> BTreeMap<&'static str, String> {
     let home = spec.home.display();
     let (user, uid, gid, host) = (SANDBOX_USER, SANDBOX_UID, SANDBOX_GID, &spec.hostname);
-    let mut files = BTreeMap::from([
+    BTreeMap::from([
         (
             "passwd",
             format!(
@@ -500,35 +500,7 @@ fn accounts(spec: &Spec) -> BTreeMap<&'static str, String> {
                 }
             },
         ),
-    ]);
-    if let Some(user) = &spec.git_user {
-        files.insert("gitconfig", git_config(user));
-    }
-    files
-}
-
-/// What git is told of the user for the whole machine, so that the repository's own settings go before.
-fn git_config(user: &GitUser) -> String {
-    let setting = |name: &str, value: &Option<String>| {
-        let Some(value) = value else {
-            return String::new();
-        };
-        // TRUST: within quotes git takes every letter as it is but these.
-        let letters = value.chars().filter(|letter| !letter.is_control());
-        let quoted: String = letters
-            .flat_map(|letter| {
-                let escape = matches!(letter, '\\' | '"').then_some('\\');
-                escape.into_iter().chain([letter])
-            })
-            .collect();
-        format!("\t{name} = \"{quoted}\"\n")
-    };
-    [
-        "[user]\n".to_owned(),
-        setting("name", &user.name),
-        setting("email", &user.email),
-    ]
-    .concat()
+    ])
 }
 
 /// Changes when what is copied from `/etc` changes, judged by the time stamps of two levels.

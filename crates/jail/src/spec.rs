@@ -65,10 +65,6 @@ pub struct Spec {
     pub env: Vec<(String, String)>,
     /// Host name inside.
     pub hostname: String,
-    /// Under which name and address git commits inside, unless the repository says otherwise. Known to
-    /// [`RootFs::Host`] only.
-    #[serde(default)]
-    pub git_user: Option<GitUser>,
     /// Commands may make namespaces of their own, in which they have every capability: for programs that bring a
     /// sandbox along. Weaker.
     #[serde(default)]
@@ -97,7 +93,6 @@ impl Default for Spec {
             home: PathBuf::from("/home/sandbox"),
             env: Vec::new(),
             hostname: "glovebox".to_owned(),
-            git_user: None,
             is_nested: false,
         }
     }
@@ -137,16 +132,6 @@ pub struct OutsideGitDirs {
     /// Directory of references and objects.
     #[serde(with = "json_path")]
     pub common_dir: PathBuf,
-}
-
-/// Who commits.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GitUser {
-    /// `user.name`.
-    pub name: Option<String>,
-    /// `user.email`.
-    pub email: Option<String>,
 }
 
 impl Spec {
