@@ -9,7 +9,7 @@
 use super::git::{Git, OwnGitDir};
 use super::held::{CommitOrigin, find_unwritten};
 use super::repository::Repository;
-use super::{complaint, failed, missing, name_and_address};
+use super::{check_branch_name, complaint, failed, missing, name_and_address};
 use crate::git::pointer;
 use glovebox_proto::{Code, Fault, Setting};
 use std::ffi::OsStr;
@@ -131,13 +131,7 @@ impl<'a> HostRepository<'a> {
         let repository = &self.repository;
         let own = self.make_git_dir()?;
         for branch in branches {
-            own.line(&["check-ref-format", "--branch", branch], |_| {
-                Fault::failed(
-                    Code::InvalidArgument,
-                    format!("`{branch}` is not a name for a branch"),
-                )
-                .remedy("choose one like `sandbox/fix`")
-            })?;
+            check_branch_name(&own, branch)?;
         }
         let incoming = ObjectQuarantine::make(&own, repository)?;
         incoming.check(offer, repository)?;

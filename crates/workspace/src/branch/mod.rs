@@ -193,15 +193,21 @@ fn count(plan: &Plan) -> u64 {
     (paths.len() - renamed.count()) as u64
 }
 
-/// The full name of a new branch.
-fn new_branch(own: &OwnGitDir<'_>, branch: &str) -> Result<String, Fault> {
+/// Refuses what git takes for no name of a branch.
+fn check_branch_name(own: &OwnGitDir<'_>, branch: &str) -> Result<(), Fault> {
     own.line(&["check-ref-format", "--branch", branch], |_| {
         Fault::failed(
             Code::InvalidArgument,
             format!("`{branch}` is not a name for a branch"),
         )
         .remedy("choose one like `sandbox/fix`")
-    })?;
+    })
+    .map(drop)
+}
+
+/// The full name of a new branch.
+fn new_branch(own: &OwnGitDir<'_>, branch: &str) -> Result<String, Fault> {
+    check_branch_name(own, branch)?;
     let reference = format!("refs/heads/{branch}");
     let there = own.run(&["show-ref", "--verify", "--quiet", &reference], b"")?;
     // A symbolic reference that leads nowhere is not shown, and would be written through.
