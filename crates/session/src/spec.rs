@@ -1,5 +1,9 @@
 //! From settings and surroundings to what the sandbox crate is asked for.
 
+mod service;
+
+pub use service::resolve_service;
+
 use crate::Error;
 use crate::host::{self, GitSettings, Toolchain};
 use crate::note::Note;
@@ -9,7 +13,7 @@ use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{
     CacheDir, Grant, Layers, LimitKind, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
-use glovebox_sandbox::{Backend, Credential, Files, SandboxSpec, WorkspaceMode};
+use glovebox_sandbox::{Backend, Files, SandboxSpec, WorkspaceMode};
 use glovebox_settings::units::Span;
 use glovebox_settings::{EnvArg, GrantArg};
 use glovebox_settings::{Origin, Settings, SourcedValue, Surroundings, net_word, texts};
@@ -18,8 +22,6 @@ use glovebox_workspace::{
     normalize_path,
 };
 use serde_bytes::ByteBuf;
-use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -193,8 +195,8 @@ pub fn resolve_spec(
         jail,
         cwd,
         guest_dir: settings.guest_dir.value.clone(),
-        options: options(backend, settings, host),
-        credential: credential(backend, settings, host)?,
+        options: service::options(backend, settings, host),
+        credential: service::credential(backend, settings, host)?,
         start_ms: start_ms(settings),
         cache_owner: settings
             .cache_owner
@@ -435,84 +437,6 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
         ));
     }
     Ok(kind)
-}
-
-/// The settings that belong to the backend.
-fn options(
-    backend: Backend,
-    settings: &Settings,
-    host: &Surroundings,
-) -> BTreeMap<String, Vec<String>> {
-    let mut options = BTreeMap::new();
-    if backend.takes("carrier") {
-        options.insert("carrier".to_owned(), settings.carrier.value.clone());
-    }
-    for option in backend.options() {
-        if let Some(words) = settings.backend_options.get(option.name) {
-            let absolute = |word: &String| host.absolute(Path::new(word)).display().to_string();
-            let words = if option.is_path {
-                words.value.iter().map(absolute).collect()
-            } else {
-                words.value.clone()
-            };
-            options.insert(option.name.to_owned(), words);
-        }
-    }
-    options
-}
-
-/// What is needed to ask the service of the backend about its machines: a spec that no sandbox is started with.
-///
-/// # Errors
-/// As [`resolve_spec`], of flags, options and credential.
-pub fn resolve_service(settings: &Settings, host: &Surroundings) -> Result<SandboxSpec, Error> {
-    let backend = backend(settings)?;
-    Ok(SandboxSpec {
-        options: options(backend, settings, host),
-        credential: credential(backend, settings, host)?,
-        ..SandboxSpec::new(backend)
-    })
-}
-
-/// The key or token of the backend's service, where the user has one.
-fn credential(
-    backend: Backend,
-    settings: &Settings,
-    host: &Surroundings,
-) -> Result<Option<Credential>, Error> {
-    let Some(source) = backend.credential() else {
-        return Ok(None);
-    };
-    let bad = |place: String, error: &dyn Display| {
-        Error::usage(
-            format!("{place} holds no key or token: {error}"),
-            "put the key or token alone in there",
-        )
-    };
-    for variable in source.variables {
-        if let Some(text) = host.var(variable) {
-            let place = || format!("the variable {variable}");
-            let text = text
-                .to_str()
-                .ok_or_else(|| bad(place(), &"it is not UTF-8"))?;
-            let credential = Credential::new(text).map_err(|error| bad(place(), &error))?;
-            return Ok(Some(credential));
-        }
-    }
-    let Some(path) = settings
-        .backend_options
-        .get(source.file_option)
-        .and_then(|found| found.value.first())
-    else {
-        return Ok(None);
-    };
-    let path = host.absolute(Path::new(path));
-    let place = || format!("the file {}", path.display());
-    let text = secrets::read_file(&path)
-        .map_err(|error| Error::io(format!("read {}", path.display()), &error))?;
-    let text = str::from_utf8(&text).map_err(|_| bad(place(), &"it is not UTF-8"))?;
-    let credential = Credential::new(text).map_err(|error| bad(place(), &error))?;
-    Ok(Some(credential))
 }
 
 /// Caches are kept as layers on disk, for a project, over the programs of this machine.

@@ -242,9 +242,8 @@ pub fn fetch_to_layer(sandbox: &Sandbox, watch: &mut Watch<'_>) -> Result<(), Er
     let Some(origin) = CopyOrigin::read(&dir) else {
         return Ok(());
     };
-    let whole = CopyOrigin::clone(&origin);
-    let changes = collect(sandbox, origin, &Filter::default(), watch)?;
-    let layer = make_layer(sandbox, &whole)?;
+    let changes = collect(sandbox, origin.clone(), &Filter::default(), watch)?;
+    let layer = make_layer(sandbox, &origin)?;
     write_layer(&changes.collected, &layer)?;
     clean(sandbox);
     Ok(forget(&dir)?)

@@ -1,0 +1,81 @@
+//! What a backend on a service needs of the user: its options, and its key or token.
+
+use super::backend;
+use crate::Error;
+use crate::secrets;
+use glovebox_sandbox::{Backend, Credential, SandboxSpec};
+use glovebox_settings::{Settings, Surroundings};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Makes a spec that no sandbox is started with: what is needed to ask the service of the backend about its machines.
+///
+/// # Errors
+/// As [`super::resolve_spec`], of flags, options and credential.
+pub fn resolve_service(settings: &Settings, host: &Surroundings) -> Result<SandboxSpec, Error> {
+    let backend = backend(settings)?;
+    Ok(SandboxSpec {
+        options: options(backend, settings, host),
+        credential: credential(backend, settings, host)?,
+        ..SandboxSpec::new(backend)
+    })
+}
+
+/// The settings that belong to the backend.
+pub(super) fn options(
+    backend: Backend,
+    settings: &Settings,
+    host: &Surroundings,
+) -> BTreeMap<String, Vec<String>> {
+    let mut options = BTreeMap::new();
+    if backend.takes("carrier") {
+        options.insert("carrier".to_owned(), settings.carrier.value.clone());
+    }
+    for option in backend.options() {
+        let Some(found) = settings.backend_options.get(option.name) else {
+            continue;
+        };
+        let value = if option.is_path {
+            host.absolute(Path::new(&found.value)).display().to_string()
+        } else {
+            found.value.clone()
+        };
+        options.insert(option.name.to_owned(), vec![value]);
+    }
+    options
+}
+
+/// The key or token of the backend's service, where the user has one.
+pub(super) fn credential(
+    backend: Backend,
+    settings: &Settings,
+    host: &Surroundings,
+) -> Result<Option<Credential>, Error> {
+    let Some(source) = backend.credential() else {
+        return Ok(None);
+    };
+    for variable in source.variables {
+        if let Some(text) = host.var(variable) {
+            let place = format!("the variable {variable}");
+            return read_credential(text.as_encoded_bytes(), &place).map(Some);
+        }
+    }
+    let Some(found) = settings.backend_options.get(source.file_option) else {
+        return Ok(None);
+    };
+    let path = host.absolute(Path::new(&found.value));
+    let text = secrets::read_file(&path)
+        .map_err(|error| Error::io(format!("read {}", path.display()), &error))?;
+    read_credential(&text, &format!("the file {}", path.display())).map(Some)
+}
+
+fn read_credential(text: &[u8], place: &str) -> Result<Credential, Error> {
+    let bad = |reason: String| {
+        Error::usage(
+            format!("{place} holds no key or token: {reason}"),
+            "put the key or token alone in there",
+        )
+    };
+    let text = str::from_utf8(text).map_err(|_| bad("it is not UTF-8".to_owned()))?;
+    Credential::new(text).map_err(|error| bad(error.to_string()))
+}
