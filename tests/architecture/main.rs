@@ -143,9 +143,10 @@ const EDGES: [(&str, &[&str]); 25] = [
 
 /// Crates that may wait asynchronously: for a model, for another program, for many connections at once. The guest and
 /// the host side of the wall are synchronous on purpose.
-const ASYNC: [&str; 7] = [
+const ASYNC: [&str; 8] = [
     "glovebox-agent",
     "glovebox-aio",
+    "glovebox-carrier",
     "glovebox-contract",
     "glovebox-egress",
     "glovebox-mcp",

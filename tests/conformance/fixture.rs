@@ -152,8 +152,8 @@ fn register_backends() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         backend::register(vec![
-            Box::new(glovebox_sprites::Sprites::default()),
-            Box::new(glovebox_aio::Aio::default()),
+            Box::new(glovebox_sprites::Sprites),
+            Box::new(glovebox_aio::Aio),
         ]);
     });
 }

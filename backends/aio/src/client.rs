@@ -4,14 +4,14 @@
 //! untrusted: bounded before they are kept, decoded once, and their texts made safe to show.
 
 use crate::base_url::{BaseUrl, PrivateAddresses};
-use crate::failure::{ServiceError, show_message};
+use crate::failure;
+use crate::failure::ServiceError;
 use crate::key::ApiKey;
 use crate::wire::{
     Envelope, Exec, ExecResult, FileWrite, Kill, Output, ReadOutput, Sandbox, SessionInfo,
     WriteInput,
 };
-use crate::{failure, runtime};
-use glovebox_carrier::ConnectFailure;
+use glovebox_carrier::{ConnectFailure, runtime, show_message};
 use glovebox_proto::{Code, Fault};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::redirect::Policy;
@@ -124,7 +124,7 @@ impl Client {
         deadline: Instant,
         request: impl Future<Output = Result<T, ServiceError>> + Send + 'static,
     ) -> Result<T, Fault> {
-        match runtime::block(deadline, request)? {
+        match runtime::run_until(deadline, request)? {
             Some(Ok(value)) => Ok(value),
             Some(Err(error)) => Err(match error.into_failure(&self.0.base) {
                 ConnectFailure::Retry { fault, .. } | ConnectFailure::Final(fault) => fault,
@@ -229,7 +229,7 @@ impl Client {
     ) -> Result<(), ServiceError> {
         // The boundary cannot occur in the parts: it is longer than chance, and nothing here is
         // chosen by others.
-        let boundary = format!("glovebox-{}", crate::random_hex());
+        let boundary = format!("glovebox-{}", glovebox_sandbox::random_hex());
         let mut body = Vec::with_capacity(bytes.len() + 512);
         let disposition = "Content-Disposition: form-data; name=";
         body.extend_from_slice(
@@ -407,10 +407,11 @@ impl Client {
     pub(crate) fn show(&self, text: &str) -> String {
         let key = self.key();
         let text = text.to_owned();
-        show_message(&match key {
+        let text = match key {
             Some(key) => key.redact(text),
             None => text,
-        })
+        };
+        show_message(text.as_bytes())
     }
 
     /// A fault that names this service.
@@ -449,7 +450,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ServiceError> {
 
 /// An answer of another form. The decoder's words may quote the answer.
 fn malformed(error: &serde_json::Error) -> ServiceError {
-    ServiceError::Malformed(show_message(&error.to_string()))
+    ServiceError::Malformed(show_message(error.to_string().as_bytes()))
 }
 
 /// The words of an error's body: `detail` as a text or a list, `message`, or the body itself.

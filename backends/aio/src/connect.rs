@@ -1,15 +1,16 @@
 //! Opens pipes to the guest in one container.
 
 use crate::client::Client;
+use crate::failure;
 use crate::pipe::{
     EndingKind, PipeEnding, PipeSizes, RemoteCommand, SharedEnding, open, whole_records,
 };
 use crate::program::{GuestProgram, Placement};
 use crate::script::{quote, start_script};
 use crate::wire::{Exec, ReadOutput};
-use crate::{failure, random_hex, runtime};
-use glovebox_carrier::{Attempt, Connect, ConnectFailure, Pipe};
+use glovebox_carrier::{Attempt, Connect, ConnectFailure, Pipe, runtime};
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::random_hex;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -176,7 +177,7 @@ impl Drop for Connector {
         let client = self.client.clone();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         // A session that stays is found by its name.
-        let _ = runtime::block(deadline, async move { client.close(&session).await });
+        let _ = runtime::run_until(deadline, async move { client.close(&session).await });
     }
 }
 
@@ -242,7 +243,7 @@ impl Connector {
         deadline: Instant,
         request: impl Future<Output = Result<T, ConnectFailure>> + Send + 'static,
     ) -> Result<T, ConnectFailure> {
-        match runtime::block(deadline, request) {
+        match runtime::run_until(deadline, request) {
             Ok(Some(result)) => result,
             Ok(None) => Err(ConnectFailure::Retry {
                 fault: self.client.timed_out(),

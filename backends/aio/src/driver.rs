@@ -2,14 +2,13 @@
 
 use crate::{ApiKey, BaseUrl, Client, Connector, GuestProgram, PipeSizes, Placement};
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
-use glovebox_carrier::{Carried, RemoteOwner, Sizes, Times, carry, new_run_dir, start_dir};
+use glovebox_carrier::{Sizes, carry, new_run_dir, start_dir};
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, unheld_limits};
 use glovebox_sandbox::jail::spec::{LimitState, Net};
 use glovebox_sandbox::{
-    Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, GUEST_SHA256,
-    Identity, Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
-    unpack_guest,
+    Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, GUEST,
+    GUEST_SHA256, Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
 use std::path::PathBuf;
 use zeroize::Zeroizing;
@@ -21,7 +20,6 @@ const KEY_FILE: BackendOption = BackendOption {
     value: "FILE",
     help: "With `--backend aio`: the file that holds the API key, where AIO_API_KEY is not set",
     meaning: "with `backend = \"aio\"`: the file that holds the API key or JWT, where `AIO_API_KEY` is not set",
-    is_list: false,
     is_path: true,
     check: |_| Ok(()),
 };
@@ -52,18 +50,8 @@ static DECLARATION: Declaration = Declaration {
 };
 
 /// The backend.
-#[derive(Debug, Default)]
-pub struct Aio {
-    times: Times,
-    sizes: Sizes,
-}
-
-impl Aio {
-    /// The backend with other times and sizes than the usual ones.
-    pub const fn new(times: Times, sizes: Sizes) -> Self {
-        Self { times, sizes }
-    }
-}
+#[derive(Debug)]
+pub struct Aio;
 
 impl Driver for Aio {
     fn backend(&self) -> Backend {
@@ -104,29 +92,26 @@ impl Driver for Aio {
 
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
         let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
-        let window = options::window(cx.spec).unwrap_or(self.times.window);
-        let times = Times {
-            window,
-            ..self.times
-        };
-        let sizes = PipeSizes {
-            batch: self.sizes.batch,
+        let sizes = Sizes::default();
+        let pipe_sizes = PipeSizes {
+            batch: sizes.batch,
             ..PipeSizes::default()
         };
         let connector = Connector::new(
             client,
-            GuestProgram::new(GUEST_SHA256, unpack_guest),
+            GuestProgram::new(GUEST_SHA256, || GUEST.unpack()),
             placement(cx),
-            new_run_dir()?,
-            sizes,
+            new_run_dir(),
+            pipe_sizes,
         );
-        let Carried { stream, link } = carry(Box::new(connector), times, self.sizes, cx.deadline)?;
-        let writer = stream.try_clone().map_err(|error| {
-            Fault::failed(Code::Io, format!("cannot copy a file descriptor: {error}"))
-        })?;
+        let guest = carry(
+            Box::new(connector),
+            options::times(cx.spec),
+            sizes,
+            cx.deadline,
+        )?;
         // The session of the guest goes with the connector, when the link is closed.
-        let owner = RemoteOwner::new(link, report(cx), Box::new(|_| Ok(())));
-        Ok(GuestStream::new(stream, writer, Box::new(owner)))
+        guest.into_stream(report(cx), Box::new(|_| Ok(())))
     }
 }
 
@@ -158,10 +143,6 @@ fn key(spec: &SandboxSpec) -> Option<ApiKey> {
 fn report(cx: &CreateCx<'_>) -> Report {
     let mut report = Report::new(DECLARATION.name, cx.name.as_str());
     report.limits = unheld_limits(cx.spec, "whoever runs the container decides");
-    report.identity = Identity {
-        mode: "login of the service".to_owned(),
-        ..Identity::default()
-    };
     report.wall(
         "machine",
         LimitState::Approximate,
@@ -173,10 +154,5 @@ fn report(cx: &CreateCx<'_>) -> Report {
         "whoever else uses this address works in the same container",
     );
     report.wall("network", LimitState::Absent, "as it was found");
-    report.wall(
-        "guest",
-        LimitState::Absent,
-        "commands there can act as the guest",
-    );
     report
 }

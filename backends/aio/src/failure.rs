@@ -3,11 +3,9 @@
 
 use crate::base_url::BaseUrl;
 use glovebox_carrier::ConnectFailure;
-use glovebox_proto::{Class, Code, Fault, visible};
+use glovebox_proto::{Class, Code, Fault};
 use std::time::Duration;
 
-/// Most characters of a service's message that are passed on.
-const MAX_MESSAGE_CHARS: usize = 200;
 /// Longest time that a service may ask to be left alone.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
@@ -150,32 +148,5 @@ pub(crate) fn as_lost(fault: Fault) -> Fault {
         code,
         is_retryable: false,
         ..fault
-    }
-}
-
-/// A service's text as part of a sentence: short, on one line, with control characters as visible
-/// signs.
-// TRUST: the service chose it.
-pub(crate) fn show_message(text: &str) -> String {
-    let start: String = text.trim().chars().take(MAX_MESSAGE_CHARS + 1).collect();
-    let shown = visible::line_of_text(&start);
-    if shown.chars().count() <= MAX_MESSAGE_CHARS {
-        return shown;
-    }
-    let mut cut: String = shown.chars().take(MAX_MESSAGE_CHARS - 1).collect();
-    cut.push('…');
-    cut
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_of_the_service_are_short_and_show_control_characters() {
-        assert_eq!(show_message(" a\x1b[2J\n"), "a\\x1b[2J");
-        let long = show_message(&"\x07".repeat(5000));
-        assert_eq!(long.chars().count(), MAX_MESSAGE_CHARS);
-        assert!(long.ends_with('…'), "{long}");
     }
 }

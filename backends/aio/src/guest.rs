@@ -4,12 +4,12 @@ use crate::client::Client;
 use crate::failure::{ServiceError, carrier_failed};
 use crate::probe::Probe;
 use crate::program::{GuestProgram, Placement};
-use crate::random_hex;
 use crate::script::{Answers, check_script, quote};
 use crate::wire::FileWrite;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_carrier::ConnectFailure;
+use glovebox_sandbox::random_hex;
 use std::time::Duration;
 
 /// Bytes of one piece where a file goes in by pieces.

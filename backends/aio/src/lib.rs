@@ -18,7 +18,6 @@ mod key;
 mod pipe;
 mod probe;
 mod program;
-mod runtime;
 mod script;
 mod wire;
 
@@ -30,12 +29,3 @@ pub use key::ApiKey;
 pub use pipe::PipeSizes;
 pub use probe::{Facts, Probe};
 pub use program::{GuestProgram, Placement};
-
-/// Sixteen random hex digits.
-fn random_hex() -> String {
-    let mut bytes = [0_u8; 8];
-    // A short request is answered whole once the pool is initialised, long before any of this runs
-    // (getrandom(2)).
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    format!("{:016x}", u64::from_ne_bytes(bytes))
-}

@@ -10,10 +10,9 @@
 //! Bytes travel as lines (`glovebox_proto::encode_lines`), since the service passes text.
 
 use crate::client::Client;
-use crate::failure::{ServiceError, show_message};
-use crate::runtime;
+use crate::failure::ServiceError;
 use crate::wire::{CommandInfo, Kill, Output, ReadOutput, WriteInput};
-use glovebox_carrier::{Pipe, PipeEnd};
+use glovebox_carrier::{Pipe, PipeEnd, runtime, show_message};
 use glovebox_proto::resume::HEAD_BYTES;
 use glovebox_proto::{Code, Fault, LinesDecoder, encode_lines};
 use std::os::fd::OwnedFd;
@@ -351,7 +350,10 @@ fn command_ended(client: &Client, info: &CommandInfo, stderr: &[u8]) -> PipeEndi
         Some(code) if info.status == "completed" => {
             format!("the guest's command ended with exit code {code}")
         }
-        _ => format!("the guest's command ended: {}", show_message(&info.status)),
+        _ => format!(
+            "the guest's command ended: {}",
+            show_message(info.status.as_bytes())
+        ),
     };
     let said = client.show(&String::from_utf8_lossy(stderr));
     if !said.is_empty() {

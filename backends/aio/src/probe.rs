@@ -1,13 +1,13 @@
 //! Looks at a service: what it says about itself, and whether a guest can run there.
 
 use crate::client::Client;
-use crate::failure::{carrier_failed, show_message};
+use crate::failure::carrier_failed;
 use crate::program::{GuestProgram, Placement};
 use crate::script::{Answers, check_script};
 use crate::wire::{Exec, ExecResult, Sandbox, is_running};
-use crate::{random_hex, runtime};
-use glovebox_carrier::ConnectFailure;
+use glovebox_carrier::{ConnectFailure, runtime, show_message};
 use glovebox_proto::{Code, Fault, Setting};
+use glovebox_sandbox::random_hex;
 use std::time::{Duration, Instant};
 
 /// Most time that a script may take there.
@@ -61,7 +61,7 @@ impl Client {
         deadline: Instant,
     ) -> Result<Probe, Fault> {
         let (client, guest, placement) = (self.clone(), guest.clone(), placement.clone());
-        let probed = runtime::block(deadline, async move {
+        let probed = runtime::run_until(deadline, async move {
             let session = format!("glovebox-probe-{}", random_hex());
             let probed = client.look(&session, &guest, &placement).await;
             client.close_later(session);
@@ -181,7 +181,13 @@ impl Client {
             "guestdir" => failed(&format!(
                 "the guest cannot be kept in {} there: that is not a directory of ours in which \
                  programs may be written and run",
-                show_message(placement.guest_dir.as_deref().unwrap_or_default())
+                show_message(
+                    placement
+                        .guest_dir
+                        .as_deref()
+                        .unwrap_or_default()
+                        .as_bytes()
+                )
             ))
             .remedy([
                 "name another one with ".into(),
@@ -196,7 +202,7 @@ impl Client {
                 Code::CwdNotFound,
                 format!(
                     "cannot work in {} in the AIO Sandbox",
-                    show_message(placement.cwd.as_deref().unwrap_or_default())
+                    show_message(placement.cwd.as_deref().unwrap_or_default().as_bytes())
                 ),
             ),
             word => failed(&format!("its shell failed: {word} {detail}")),
@@ -211,8 +217,12 @@ fn is_path(text: &str) -> bool {
 
 impl Facts {
     fn of(sandbox: &Sandbox) -> Self {
-        let fact =
-            |text: &str| -> String { show_message(text).chars().take(MAX_FACT_CHARS).collect() };
+        let fact = |text: &str| -> String {
+            show_message(text.as_bytes())
+                .chars()
+                .take(MAX_FACT_CHARS)
+                .collect()
+        };
         let system = &sandbox.detail.system;
         Self {
             version: fact(&sandbox.version),

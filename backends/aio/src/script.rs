@@ -1,32 +1,24 @@
 //! Text for the shell on the other side, and answers of `check.sh`.
 
-use crate::failure::show_message;
+use glovebox_carrier::show_message;
+use glovebox_sandbox::backend;
 
 /// Functions `check` and `install_guest`.
 const FUNCTIONS: &str = include_str!("check.sh");
 
-/// One word for a POSIX shell: between single quotes every character means itself but the quote.
+/// One word for a POSIX shell.
 pub(crate) fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
+    String::from_utf8_lossy(&backend::quote(word.as_bytes())).into_owned()
 }
 
 /// A script that sets `values` and calls `call` of `check.sh`.
 pub(crate) fn check_script(values: &[(&str, &str)], call: &str) -> String {
-    let mut text = String::with_capacity(FUNCTIONS.len() + 512);
-    for (name, value) in values {
-        text.push_str(name);
-        text.push('=');
-        text.push_str(&quote(value));
-        text.push('\n');
-    }
-    let lines = FUNCTIONS
-        .lines()
-        .filter(|line| !line.trim_start().starts_with('#') && !line.is_empty());
-    for line in lines.chain([call]) {
-        text.push_str(line);
-        text.push('\n');
-    }
-    text
+    let values: Vec<(&str, &[u8])> = values
+        .iter()
+        .map(|(name, value)| (*name, value.as_bytes()))
+        .collect();
+    let script = backend::shell_script(&values, FUNCTIONS);
+    format!("{}{call}\n", String::from_utf8_lossy(&script))
 }
 
 /// Ends of names of variables whose values are secrets. The service's own key has such a name, and
@@ -83,7 +75,10 @@ impl<'a> Answers<'a> {
     pub(crate) fn failure(&self) -> Option<(String, String)> {
         let failure = self.last("fail")?;
         let (word, detail) = failure.split_once(' ').unwrap_or((failure, ""));
-        Some((show_message(word), show_message(detail)))
+        Some((
+            show_message(word.as_bytes()),
+            show_message(detail.as_bytes()),
+        ))
     }
 }
 

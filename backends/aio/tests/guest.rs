@@ -7,7 +7,7 @@
 )]
 
 use glovebox_aio::{ApiKey, BaseUrl, Client, Connector, GuestProgram, PipeSizes, Placement};
-use glovebox_carrier::{Backoff, Carried, CarriedLink, Sizes, Times, carry};
+use glovebox_carrier::{Backoff, CarriedLink, LinkedGuest, Sizes, Times, carry};
 use glovebox_proto::{
     Capability, Class, Code, Decoder, Fault, FrameKind, Header, Hello, Reply, Request, RequestId,
     Role, encode, encode_header,
@@ -67,7 +67,7 @@ fn start(options: &[&str], times: Times, sizes: Sizes) -> Sandbox {
         },
     );
     let deadline = Instant::now() + GUARD;
-    let Carried { stream, link } = carry(Box::new(connector), times, sizes, deadline).unwrap();
+    let LinkedGuest { stream, link } = carry(Box::new(connector), times, sizes, deadline).unwrap();
     let stream = UnixStream::from(stream);
     stream.set_read_timeout(Some(GUARD)).unwrap();
     Sandbox {

@@ -1,11 +1,11 @@
 //! The REST part of the service: Sprites, their labels, network policies and checkpoints.
 
 use crate::address::BaseUrl;
-use crate::failure::{CallFailure, shorten};
+use crate::failure::CallFailure;
 use crate::http::{Call, Http, parse, within};
 use crate::names::{LABEL, owner_label};
-use crate::runtime;
 use crate::token::TokenSource;
+use glovebox_carrier::{runtime, show_message};
 use glovebox_proto::{Code, Fault};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ pub struct NewSprite<'a> {
 
 /// Outcome of [`Client::create_or_get`].
 #[derive(Debug, Clone)]
-pub struct Created {
+pub struct OpenedSprite {
     /// The Sprite.
     pub sprite: Sprite,
     /// True if it was made by this call.
@@ -175,7 +175,7 @@ impl Client {
         &self,
         wanted: &NewSprite<'_>,
         deadline: Instant,
-    ) -> Result<Created, Fault> {
+    ) -> Result<OpenedSprite, Fault> {
         let what = format!("create the Sprite `{}`", wanted.name);
         // A repetition finds the Sprite of the attempt whose answer was lost, and takes it by its
         // label.
@@ -184,7 +184,7 @@ impl Client {
             .repeatable();
         let failure = match self.call(&call, deadline) {
             Ok((status, body)) => {
-                return Ok(Created {
+                return Ok(OpenedSprite {
                     sprite: parse(&what, &body)?,
                     is_new: status == 201,
                 });
@@ -197,7 +197,7 @@ impl Client {
                 if sprite.is_owned_by(wanted.owner)
                     || (wanted.is_known && sprite.lacks_labels()) =>
             {
-                Ok(Created {
+                Ok(OpenedSprite {
                     sprite,
                     is_new: false,
                 })
@@ -478,7 +478,7 @@ impl Events {
             Some(event) if event.kind == "complete" => Ok(self.texts),
             Some(event) if event.kind == "error" => {
                 let text = event.error.or(event.data).unwrap_or_default();
-                let text = shorten(text.as_bytes());
+                let text = show_message(text.as_bytes());
                 Err(Fault::failed(Code::Io, format!("cannot {what}: {text}")).into())
             }
             _ => Err(CallFailure::answer(what, "it ended before it was complete")),

@@ -2,11 +2,11 @@
 
 use crate::{
     BaseUrl, BringUp, Client, DEFAULT_BASE_URL, NewSprite, PolicyAction, PolicyRule, SpriteConnect,
-    Token, TokenSource, await_goodbyes, labels, sprite_name,
+    TokenSource, await_goodbyes, labels, sprite_name,
 };
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{
-    Carried, GuestEnd, Release, RemoteOwner, Sizes, Times, carry, new_run_dir, owner_id, start_dir,
+    GuestEnd, LinkedGuest, Release, Sizes, carry, new_run_dir, owner_id, start_dir,
 };
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
@@ -16,12 +16,13 @@ use glovebox_sandbox::backend::{
 use glovebox_sandbox::egress::Rule;
 use glovebox_sandbox::jail::spec::{LimitState, Net};
 use glovebox_sandbox::{
-    Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files,
-    Identity, Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files, Place,
+    Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,7 +34,6 @@ const NAME: BackendOption = BackendOption {
     value: "NAME",
     help: "With `--backend sprites`: use this Sprite, which exists, and leave it as it is",
     meaning: "with `backend = \"sprites\"`: a Sprite that exists; it is used, and neither labelled nor destroyed",
-    is_list: false,
     is_path: false,
     check: check_name,
 };
@@ -46,7 +46,6 @@ const TOKEN_FILE: BackendOption = BackendOption {
     help: "With `--backend sprites`: the file that holds the token, where SPRITES_TOKEN is not set",
     meaning: "with `backend = \"sprites\"`: the file that holds the token, where `SPRITES_TOKEN` and `SPRITE_TOKEN` are \
               not set",
-    is_list: false,
     is_path: true,
     check: |_| Ok(()),
 };
@@ -86,18 +85,8 @@ static DECLARATION: Declaration = Declaration {
 };
 
 /// The backend.
-#[derive(Debug, Default)]
-pub struct Sprites {
-    times: Times,
-    sizes: Sizes,
-}
-
-impl Sprites {
-    /// The backend with other times and sizes than the usual ones.
-    pub const fn new(times: Times, sizes: Sizes) -> Self {
-        Self { times, sizes }
-    }
-}
+#[derive(Debug)]
+pub struct Sprites;
 
 /// The machine of one sandbox.
 #[derive(Debug, Clone)]
@@ -187,69 +176,57 @@ impl Driver for Sprites {
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
         let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
         let (machine, is_new) = open_machine(client, cx)?;
-        let carried = self.bring_up(cx, &machine);
-        let Carried { stream, link } = match carried {
-            Ok(carried) => carried,
+        match bring_up(cx, &machine) {
+            Ok(guest) => guest.into_stream(report(cx, &machine), machine.release()),
             Err(fault) => {
                 if is_new {
                     // Nothing was done in it. What stays is found by pruning.
                     let _ = machine.destroy();
                 }
-                return Err(fault);
+                Err(fault)
             }
-        };
-        let writer = stream.try_clone().map_err(|error| {
-            Fault::failed(Code::Io, format!("cannot copy a file descriptor: {error}"))
-        })?;
-        let report = report(cx, &machine);
-        let owner = RemoteOwner::new(link, report, machine.release());
-        Ok(GuestStream::new(stream, writer, Box::new(owner)))
+        }
     }
 }
 
-impl Sprites {
-    fn bring_up(&self, cx: &CreateCx<'_>, machine: &Machine) -> Result<Carried, Fault> {
-        let window = options::window(cx.spec).unwrap_or(self.times.window);
-        let times = Times {
-            window,
-            ..self.times
-        };
-        // A first session that breaks may leave a guest in its directory, so the next one takes another.
-        let run_dir = Arc::new(Mutex::new(String::new()));
-        let shell = |command: fn(&str) -> String, is_first: bool| -> BringUp {
-            let cwd = start_dir(cx.spec, cx.name);
-            let run_dir = Arc::clone(&run_dir);
-            Box::new(move |reader, writer, deadline| {
-                let command = {
-                    let mut run_dir = run_dir.lock().unwrap_or_else(PoisonError::into_inner);
-                    if is_first {
-                        *run_dir = new_run_dir()?;
-                    }
-                    command(&run_dir)
-                };
-                let place = GuestPlace {
-                    cwd: Some(&cwd),
-                    makes_cwd: true,
-                    guest_dir: None,
-                    command: &command,
-                };
-                bring_guest(reader, writer, place, deadline)
-            })
-        };
-        let connect = SpriteConnect::new(
-            machine.client.clone(),
-            machine.name.clone(),
-            shell(|run_dir| format!("serve --resume {run_dir}"), true),
-            shell(|run_dir| format!("link {run_dir}"), false),
-            window,
-        );
-        // The service keeps nothing of what an open session has carried.
-        let sizes = Sizes {
-            rotate: None,
-            ..self.sizes
-        };
-        carry(Box::new(connect), times, sizes, cx.deadline)
-    }
+/// Brings the guest up in a machine.
+fn bring_up(cx: &CreateCx<'_>, machine: &Machine) -> Result<LinkedGuest, Fault> {
+    let times = options::times(cx.spec);
+    // A first session that breaks may leave a guest in its directory, so the next one takes another.
+    let run_dir = Arc::new(Mutex::new(String::new()));
+    let shell = |command: fn(&str) -> String, is_first: bool| -> BringUp {
+        let cwd = start_dir(cx.spec, cx.name);
+        let run_dir = Arc::clone(&run_dir);
+        Box::new(move |reader, writer, deadline| {
+            let command = {
+                let mut run_dir = run_dir.lock().unwrap_or_else(PoisonError::into_inner);
+                if is_first {
+                    *run_dir = new_run_dir();
+                }
+                command(&run_dir)
+            };
+            let place = GuestPlace {
+                cwd: Some(&cwd),
+                makes_cwd: true,
+                guest_dir: None,
+                command: &command,
+            };
+            bring_guest(reader, writer, place, deadline)
+        })
+    };
+    let connect = SpriteConnect::new(
+        machine.client.clone(),
+        machine.name.clone(),
+        shell(|run_dir| format!("serve --resume {run_dir}"), true),
+        shell(|run_dir| format!("link {run_dir}"), false),
+        times.window,
+    );
+    // The service keeps nothing of what an open session has carried.
+    let sizes = Sizes {
+        rotate: None,
+        ..Sizes::default()
+    };
+    carry(Box::new(connect), times, sizes, cx.deadline)
 }
 
 impl Machine {
@@ -384,7 +361,7 @@ fn base_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {
     BaseUrl::parse(given.map_or(DEFAULT_BASE_URL, String::as_str))
 }
 
-/// The token of the spec; where it came from a file, what stands there when the service asks for it again.
+/// The token of the spec at first; when the service refuses it, what stands in the file by then.
 fn token_source(spec: &SandboxSpec) -> Result<TokenSource, Fault> {
     let Some(credential) = spec.credential.clone() else {
         return Err(
@@ -394,20 +371,19 @@ fn token_source(spec: &SandboxSpec) -> Result<TokenSource, Fault> {
         );
     };
     let file = spec.option(TOKEN_FILE.name).first().map(PathBuf::from);
+    let was_given = AtomicBool::new(false);
     Ok(Arc::new(move || {
-        let renewed = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+        let is_first = !was_given.swap(true, Ordering::Relaxed);
+        let file = file.as_ref().filter(|_| !is_first);
+        let renewed = file.and_then(|file| fs::read_to_string(file).ok());
         let renewed = renewed.and_then(|text| Credential::new(&text).ok());
-        Token::new(renewed.as_ref().unwrap_or(&credential).expose())
+        Ok(renewed.unwrap_or_else(|| credential.clone()))
     }))
 }
 
 fn report(cx: &CreateCx<'_>, machine: &Machine) -> Report {
     let mut report = Report::new(DECLARATION.name, cx.name.as_str());
     report.limits = unheld_limits(cx.spec, "the service decides");
-    report.identity = Identity {
-        mode: "login of the service".to_owned(),
-        ..Identity::default()
-    };
     let network = match (machine.is_ours, cx.spec.jail.net) {
         (false, _) => "as it was found".to_owned(),
         (true, Net::None) => "the service's word: no name is resolved".to_owned(),
@@ -436,11 +412,6 @@ fn report(cx: &CreateCx<'_>, machine: &Machine) -> Report {
         "machine control",
         LimitState::Absent,
         "commands can keep the machine awake and make checkpoints of it",
-    );
-    report.wall(
-        "guest",
-        LimitState::Absent,
-        "commands there can act as the guest",
     );
     report
 }

@@ -1,13 +1,12 @@
 //! A call that did not succeed: the fault for people, and what a retry has to know.
 
-use glovebox_proto::{Code, Fault, visible};
+use glovebox_carrier::show_message;
+use glovebox_proto::{Code, Fault};
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde::Deserialize;
 use std::time::{Duration, SystemTime};
 
-/// Longest message of the service in a fault, in characters.
-const MAX_MESSAGE_CHARS: usize = 200;
 /// Longest pause that a service can ask for.
 const MAX_PAUSE: Duration = Duration::from_hours(24);
 /// Word of the service for an account that has as many running Sprites as it may.
@@ -80,7 +79,7 @@ impl CallFailure {
             .message
             .as_ref()
             .or(error.error.as_ref())
-            .map_or_else(|| shorten(body), |text| shorten(text.as_bytes()));
+            .map_or_else(|| show_message(body), |text| show_message(text.as_bytes()));
         let said = if text.is_empty() {
             String::new()
         } else {
@@ -156,25 +155,13 @@ impl From<CallFailure> for Fault {
     }
 }
 
-/// Makes a text of the service fit for a message: one line, visible characters, at most 200 of
-/// them.
-pub(crate) fn shorten(bytes: &[u8]) -> String {
-    // TRUST: the words come from the service, or from whatever stands in its place.
-    let bytes = bytes[..bytes.len().min(4 * MAX_MESSAGE_CHARS)].trim_ascii();
-    let shown = visible::line(bytes);
-    match shown.char_indices().nth(MAX_MESSAGE_CHARS) {
-        Some((at, _)) => format!("{}…", &shown[..at]),
-        None => shown,
-    }
-}
-
 /// Returns the innermost reason of an error, without URLs.
 pub(crate) fn reason(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
     }
-    shorten(error.to_string().as_bytes())
+    show_message(error.to_string().as_bytes())
 }
 
 #[derive(Default, Deserialize)]

@@ -2,9 +2,11 @@
 //! where the service asks for it.
 
 use crate::address::BaseUrl;
-use crate::failure::{CallFailure, reason, shorten};
-use crate::token::{Token, TokenSource};
+use crate::failure::{CallFailure, reason};
+use crate::token::{self, TokenSource};
+use glovebox_carrier::show_message;
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Credential;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Method, Response, StatusCode};
 use rustls::{ClientConfig, RootCertStore};
@@ -68,7 +70,7 @@ impl Call {
 pub(crate) struct Http {
     client: reqwest::Client,
     base: BaseUrl,
-    token: Mutex<Token>,
+    token: Mutex<Credential>,
     source: TokenSource,
 }
 
@@ -189,11 +191,7 @@ impl Http {
             .iter()
             .map(|(name, value)| (*name, value.as_str()))
             .collect();
-        let token = self
-            .token
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .header()?;
+        let token = token::header(&self.token.lock().unwrap_or_else(PoisonError::into_inner))?;
         let mut request = self
             .client
             .request(call.method.clone(), self.base.endpoint(&segments, &query))
@@ -313,5 +311,5 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(
     body: &[u8],
 ) -> Result<T, CallFailure> {
     serde_json::from_slice(body)
-        .map_err(|error| CallFailure::answer(what, &shorten(error.to_string().as_bytes())))
+        .map_err(|error| CallFailure::answer(what, &show_message(error.to_string().as_bytes())))
 }

@@ -16,14 +16,15 @@ mod http;
 mod names;
 mod pipe;
 mod prune;
-mod runtime;
 mod token;
 
 pub use address::{BaseUrl, DEFAULT_BASE_URL};
-pub use client::{Client, Created, NewSprite, PolicyAction, PolicyRule, ServiceCheckpoint, Sprite};
+pub use client::{
+    Client, NewSprite, OpenedSprite, PolicyAction, PolicyRule, ServiceCheckpoint, Sprite,
+};
 pub use connect::{BringUp, SpriteConnect};
 pub use driver::Sprites;
 pub use names::{LABEL, labels, name_prefix, owner_label, read_until, sprite_name};
 pub use pipe::{ExecEnd, ExecPipe, ExecRequest, ExecTimes, await_goodbyes};
 pub use prune::{Claim, MadeSprite};
-pub use token::{Token, TokenSource};
+pub use token::TokenSource;

@@ -10,12 +10,11 @@
 //! closes the socket; the reason is known before the socket ends.
 
 use crate::client::Client;
-use crate::failure::{CallFailure, reason, shorten};
+use crate::failure::{CallFailure, reason};
 use crate::http::{Call, within};
-use crate::runtime;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use glovebox_carrier::PipeEnd;
+use glovebox_carrier::{PipeEnd, runtime, show_message};
 use glovebox_proto::{Code, Fault, visible};
 use reqwest::header::{
     CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
@@ -400,7 +399,7 @@ async fn receive(
             }
             Message::Close(frame) => {
                 let words = frame.map(|frame| {
-                    let said = shorten(frame.reason.as_bytes());
+                    let said = show_message(frame.reason.as_bytes());
                     format!(" ({} {said})", u16::from(frame.code))
                 });
                 return Some(format!(

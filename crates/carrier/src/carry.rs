@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// A guest that can be reached.
 #[derive(Debug)]
-pub struct Carried {
+pub struct LinkedGuest {
     /// Frames to and from the guest, as if it were a child with this socket as its standard streams. It ends when the
     /// guest has ended or is lost.
     pub stream: OwnedFd,
@@ -46,7 +46,7 @@ pub fn carry(
     times: Times,
     sizes: Sizes,
     deadline: Instant,
-) -> Result<Carried, Fault> {
+) -> Result<LinkedGuest, Fault> {
     let connect: Arc<dyn Connect> = Arc::from(connect);
     let first = open_first(&*connect, times, deadline)?;
     let flags = SocketFlags::CLOEXEC;
@@ -76,7 +76,7 @@ pub fn carry(
         notice: times.notice,
         thread: Mutex::new(Some(thread)),
     };
-    Ok(Carried { stream, link })
+    Ok(LinkedGuest { stream, link })
 }
 
 /// Opens the first pipe, again and again where the service asks to wait.

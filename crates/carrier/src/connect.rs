@@ -14,7 +14,7 @@ pub trait Connect: Debug + Send + Sync {
     fn connect(&self, attempt: Attempt, deadline: Instant) -> Result<Pipe, ConnectFailure>;
 }
 
-/// Which pipe of a guest's life is opened.
+/// Place of a pipe in a guest's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
     /// The first: the guest is brought up behind it.
@@ -23,7 +23,7 @@ pub enum Attempt {
     Again,
 }
 
-/// One connection, as bytes in both directions. Dropping it closes the connection.
+/// A connection, as bytes in both directions. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Pipe {
     /// Bytes from the other side; a socket or a pipe of this process.
@@ -38,20 +38,20 @@ pub struct Pipe {
 
 /// The connection behind a [`Pipe`].
 pub trait PipeEnd: Debug + Send {
-    /// Why it ended, in one sentence, if it has and that is known.
+    /// Reason of its end, in one sentence, once it has ended and the reason is known.
     fn reason(&self) -> Option<String> {
         None
     }
 }
 
-/// Why a pipe could not be opened.
+/// Failure to open a pipe.
 #[derive(Debug)]
 pub enum ConnectFailure {
     /// The service cannot be reached now, or asks to wait; nothing is said about the guest.
     Retry {
-        /// What happened.
+        /// The failure.
         fault: Fault,
-        /// How long the service wants to be left alone.
+        /// Time for which the service wants to be left alone.
         after: Option<Duration>,
     },
     /// The guest, the machine or the permission is gone: no later attempt succeeds.

@@ -1,11 +1,8 @@
 //! Names that must be nobody else's: of a state directory towards services, and of a guest's directory there.
 
-use crate::fault::system_fault;
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::{Name, SandboxSpec};
+use glovebox_sandbox::{Name, SandboxSpec, random_hex};
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
-use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -14,27 +11,9 @@ use std::path::{Path, PathBuf};
 /// File of the state directory with its name towards services.
 const OWNER_ID: &str = "owner-id";
 
-/// Sixteen random hexadecimal digits.
-///
-/// # Errors
-/// `io` if the kernel gives no random bytes.
-pub fn random_hex() -> Result<String, Fault> {
-    let mut bytes = [0_u8; 8];
-    getrandom(&mut bytes, GetRandomFlags::empty())
-        .map_err(|errno| system_fault("get random bytes", errno))?;
-    let mut text = String::new();
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
-}
-
 /// Directory of a new guest on another machine: short, for a socket's path has 108 bytes.
-///
-/// # Errors
-/// `io` if the kernel gives no random bytes.
-pub fn new_run_dir() -> Result<String, Fault> {
-    Ok(format!("/tmp/gb-{}", random_hex()?))
+pub fn new_run_dir() -> String {
+    format!("/tmp/gb-{}", random_hex())
 }
 
 /// Directory in which a sandbox's commands start on another machine: the spec's, else one of its own in the home of
@@ -71,7 +50,7 @@ pub fn owner_id(state_dir: &Path) -> Result<String, Fault> {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(failed("read", &error)),
         }
-        let id = random_hex()?;
+        let id = random_hex();
         let new = state_dir.join(format!("{OWNER_ID}.{id}"));
         let written = OpenOptions::new()
             .write(true)
@@ -111,6 +90,6 @@ mod tests {
         fs::write(dir.path().join(OWNER_ID), "../x").unwrap();
         assert!(owner_id(dir.path()).is_err());
         assert!(owner_id(&dir.path().join("missing")).is_err());
-        assert_ne!(random_hex().unwrap(), random_hex().unwrap());
+        assert_ne!(random_hex(), random_hex());
     }
 }

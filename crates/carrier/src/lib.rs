@@ -14,17 +14,20 @@ mod carry;
 mod connect;
 mod fault;
 mod identity;
+mod message;
 pub mod options;
 mod owner;
 mod pump;
+pub mod runtime;
 mod status;
 mod times;
 
-pub use carry::{Carried, CarriedLink, carry};
+pub use carry::{CarriedLink, LinkedGuest, carry};
 pub use connect::{Attempt, Connect, ConnectFailure, Pipe, PipeEnd};
 /// Bytes as lines of text, for services that only pass text.
 pub use glovebox_proto::{LinesDecoder, NoiseTooLong, encode_lines};
-pub use identity::{new_run_dir, owner_id, random_hex, start_dir};
-pub use owner::{GuestEnd, Release, RemoteOwner};
+pub use identity::{new_run_dir, owner_id, start_dir};
+pub use message::show_message;
+pub use owner::{GuestEnd, Release};
 pub use status::Outage;
 pub use times::{Backoff, Sizes, Times};

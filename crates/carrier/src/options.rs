@@ -1,5 +1,6 @@
 //! Options that backends on other machines share, and what they hold.
 
+use crate::times::Times;
 use glovebox_sandbox::{BackendOption, SandboxSpec};
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ pub const BASE_URL: BackendOption = BackendOption {
     value: "URL",
     help: "With a backend that is a service: its address; https, or http on loopback and private addresses",
     meaning: "with a backend that is a service: its address, `https`, or `http` on loopback and private addresses",
-    is_list: false,
     is_path: false,
     check: check_url,
 };
@@ -25,7 +25,6 @@ pub const RECONNECT: BackendOption = BackendOption {
     help: "With a backend that is a service: how long a broken connection is opened again, such as 5m [default: 60s]",
     meaning: "with a backend that is a service: how long a broken connection is opened again before the sandbox counts \
               as lost",
-    is_list: false,
     is_path: false,
     check: check_window,
 };
@@ -58,9 +57,16 @@ fn read_window(text: &str) -> Option<Duration> {
     (WINDOW.0..=WINDOW.1).contains(&window).then_some(window)
 }
 
-/// The window that a spec asks for; `None` for the usual one.
-pub fn window(spec: &SandboxSpec) -> Option<Duration> {
-    read_window(spec.option(RECONNECT.name).first()?)
+/// Times of a link, with the window that a spec asks for.
+pub fn times(spec: &SandboxSpec) -> Times {
+    let usual = Times::default();
+    let given = spec.option(RECONNECT.name).first();
+    Times {
+        window: given
+            .and_then(|text| read_window(text))
+            .unwrap_or(usual.window),
+        ..usual
+    }
 }
 
 #[cfg(test)]

@@ -1,26 +1,27 @@
 //! The owner of a sandbox whose guest is behind a [`CarriedLink`].
 
-use crate::carry::CarriedLink;
-use glovebox_proto::Fault;
+use crate::carry::{CarriedLink, LinkedGuest};
+use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Report;
-use glovebox_sandbox::backend::Owner;
+use glovebox_sandbox::backend::{GuestStream, Owner};
+use glovebox_sandbox::jail::spec::LimitState;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// Takes away what a service holds for a sandbox, after its guest was told to end. Called until it succeeds once.
+/// Removes from a service what it holds for a sandbox, after its guest was told to end. Called until it succeeds once.
 pub type Release = Box<dyn Fn(GuestEnd) -> Result<(), Fault> + Send + Sync>;
 
-/// How the link to a guest ended.
+/// End of the link to a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestEnd {
     /// In order: everything that was wanted of it was fetched before.
     Closed,
-    /// It was lost: work that nobody fetched may still be there.
+    /// Loss: work that nobody fetched may still be there.
     Lost,
 }
 
-/// The one who answers for a guest on another machine.
-pub struct RemoteOwner {
+/// Owner of a guest on another machine.
+struct RemoteOwner {
     link: CarriedLink,
     report: Report,
     release: Release,
@@ -28,14 +29,34 @@ pub struct RemoteOwner {
 }
 
 impl RemoteOwner {
-    /// Answers for the guest behind `link`.
-    pub fn new(link: CarriedLink, report: Report, release: Release) -> Self {
+    fn new(link: CarriedLink, report: Report, release: Release) -> Self {
         Self {
             link,
             report,
             release,
             is_released: Mutex::new(false),
         }
+    }
+}
+
+impl LinkedGuest {
+    /// Hands the guest out as that of a sandbox. `report` tells what is known of its walls, without what is the same for
+    /// every guest elsewhere.
+    ///
+    /// # Errors
+    /// `io` if a descriptor cannot be copied.
+    pub fn into_stream(self, mut report: Report, release: Release) -> Result<GuestStream, Fault> {
+        "login of the service".clone_into(&mut report.identity.mode);
+        report.wall(
+            "guest",
+            LimitState::Absent,
+            "commands there can act as the guest",
+        );
+        let writer = self.stream.try_clone().map_err(|error| {
+            Fault::failed(Code::Io, format!("cannot copy a file descriptor: {error}"))
+        })?;
+        let owner = RemoteOwner::new(self.link, report, release);
+        Ok(GuestStream::new(self.stream, writer, Box::new(owner)))
     }
 }
 

@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 const READ_BYTES: usize = 64 << 10;
 /// Bytes of records that are made at once, so that an ACK or a PING does not wait behind many.
 const WIRE_BYTES: usize = 128 << 10;
-/// How long a guest has to end its jobs and itself after the end of its input.
+/// Time that a guest has to end its jobs and itself after the end of its input.
 const CLOSE_WAIT: Duration = Duration::from_secs(3);
 
-/// How long a pipe that takes no more bytes is read for what it still gives.
+/// Time for which a pipe that takes no more bytes is read for its last ones.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a pump is given.
+/// Context of a pump.
 pub(crate) struct PumpCx {
     pub(crate) connect: Arc<dyn Connect>,
     pub(crate) times: Times,
@@ -58,7 +58,7 @@ struct OpenPipe {
     pinged_at: Instant,
 }
 
-/// What is done to get a pipe.
+/// Work to get a pipe.
 #[derive(Debug, Clone, Copy)]
 enum Connecting {
     Idle,

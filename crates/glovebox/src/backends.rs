@@ -7,5 +7,5 @@ use glovebox_sprites::Sprites;
 
 /// Registers them. Comes before anything else is asked of the libraries.
 pub(crate) fn register() {
-    backend::register(vec![Box::new(Sprites::default()), Box::new(Aio::default())]);
+    backend::register(vec![Box::new(Sprites), Box::new(Aio)]);
 }

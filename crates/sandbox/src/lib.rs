@@ -61,7 +61,7 @@ pub use handle::frozen_commands::FrozenCommands;
 pub use handle::ports::{PortConnection, PortFailure};
 pub use handle::stream::{Input, Stream};
 pub use handle::{CommandOutput, Sandbox, SandboxInfo, ShutdownReport};
-pub use image::{CarriedProgram, GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS, unpack_guest};
+pub use image::{CarriedProgram, GUEST, GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS};
 pub use lifecycle::parking::ParkingNews;
 pub use lifecycle::sweep::Orphan;
 pub use lifecycle::termination::KillOutcome;
@@ -77,7 +77,7 @@ pub use spec::backend::{
     Place, StartCost, SubSandboxes, Walls,
 };
 pub use spec::credential::{Credential, CredentialError};
-pub use spec::name::{Name, NameError};
+pub use spec::name::{Name, NameError, random_hex};
 pub use spec::workspace_mode::WorkspaceMode;
 pub use spec::{Parent, SandboxSpec};
 pub use state::ancestors::check_ancestors;

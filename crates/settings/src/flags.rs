@@ -6,7 +6,7 @@ use crate::{Carrier, Dollars, EnvArg, GrantArg};
 use glovebox_agent::Price;
 use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
-use glovebox_sandbox::{Backend, WorkspaceMode};
+use glovebox_sandbox::{Backend, BackendOption, WorkspaceMode};
 use std::path::PathBuf;
 
 /// What is said about a sandbox. What is absent is left to the other places.
@@ -18,8 +18,8 @@ pub struct SandboxFlags {
     pub carrier: Option<Carrier>,
     /// Where the guest is kept on the other side of a carrier.
     pub guest_dir: Option<PathBuf>,
-    /// Words for settings of single backends, by the name of the option.
-    pub backend_options: Vec<(&'static str, Vec<String>)>,
+    /// Settings of single backends.
+    pub backend_options: Vec<(&'static BackendOption, String)>,
     /// What `/` shows inside.
     pub rootfs: Option<RootFs>,
     /// Network reach.

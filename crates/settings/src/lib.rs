@@ -129,8 +129,8 @@ pub struct Settings {
     pub carrier: SourcedValue<Vec<String>>,
     /// Where the guest is kept on the other side of a carrier; `None` for a place that it finds there.
     pub guest_dir: SourcedValue<Option<PathBuf>>,
-    /// Settings of single backends: words by the name of the option.
-    pub backend_options: BTreeMap<&'static str, SourcedValue<Vec<String>>>,
+    /// Settings of single backends, by the name of the option.
+    pub backend_options: BTreeMap<&'static str, SourcedValue<String>>,
     /// What `/` shows inside.
     pub rootfs: SourcedValue<RootFs>,
     /// Network reach.
@@ -294,15 +294,8 @@ impl Settings {
                 .as_ref(),
             "carrier",
         );
-        for (name, words) in &flags.backend_options {
-            let known = Backend::all_options();
-            if let Some(option) = known.iter().find(|option| option.name == *name) {
-                let value = SourcedValue {
-                    value: words.clone(),
-                    origin: Origin::Flag(option.flag),
-                };
-                self.backend_options.insert(option.name, value);
-            }
+        for (option, value) in &flags.backend_options {
+            self.lay_option(option, value.clone(), &Origin::Flag(option.flag));
         }
         add(&mut self.allow, &flags.allow, "allow");
         add(&mut self.deny, &flags.deny, "deny");

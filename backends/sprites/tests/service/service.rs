@@ -1,6 +1,7 @@
 //! A server with one client of it.
 
-use glovebox_sprites::{BaseUrl, Client, NewSprite, Token, labels};
+use glovebox_sandbox::Credential;
+use glovebox_sprites::{BaseUrl, Client, NewSprite, labels};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,9 +69,9 @@ impl Service {
 
 /// A client that is given tokens one after the other; the last one stays.
 pub(crate) fn client(url: &str, tokens: &[&str]) -> Client {
-    let tokens: Vec<Token> = tokens
+    let tokens: Vec<Credential> = tokens
         .iter()
-        .map(|text| Token::new(text).unwrap())
+        .map(|text| Credential::new(text).unwrap())
         .collect();
     let next = std::sync::atomic::AtomicUsize::new(0);
     let source = move || {

@@ -10,7 +10,7 @@ mod client;
 mod machine;
 
 use client::{Client, request_frames};
-use glovebox_carrier::{Backoff, Carried, CarriedLink, ConnectFailure, Sizes, Times, carry};
+use glovebox_carrier::{Backoff, CarriedLink, ConnectFailure, LinkedGuest, Sizes, Times, carry};
 use glovebox_proto::resume::{
     Identity, Record, RecordDecoder, Refusal, ResumeHello, encode_record,
 };
@@ -56,7 +56,7 @@ fn deadline() -> Instant {
 
 fn carry_to(machine: &Arc<Machine>, times: Times) -> (Client, CarriedLink) {
     let connect = Box::new(Exec(Arc::clone(machine)));
-    let Carried { stream, link } = carry(connect, times, Sizes::default(), deadline()).unwrap();
+    let LinkedGuest { stream, link } = carry(connect, times, Sizes::default(), deadline()).unwrap();
     (Client::new(stream), link)
 }
 
@@ -84,7 +84,7 @@ fn payload(number: u32) -> Vec<u8> {
 fn send_many_over_cuts(machine: &Arc<Machine>, sizes: Sizes) -> CarriedLink {
     const COUNT: u32 = 300;
     let connect = Box::new(Exec(Arc::clone(machine)));
-    let Carried { stream, link } = carry(connect, TIMES, sizes, deadline()).unwrap();
+    let LinkedGuest { stream, link } = carry(connect, TIMES, sizes, deadline()).unwrap();
     let mut client = Client::new(stream);
     let log = machine.path("log");
     let append = Request::FileWrite {
@@ -450,7 +450,7 @@ fn local_bytes_are_taken_up_to_a_bound_while_there_is_no_pipe() {
         buffer: 1 << 20,
         ..Sizes::default()
     };
-    let Carried { stream, link } = carry(connect, TIMES, sizes, deadline()).unwrap();
+    let LinkedGuest { stream, link } = carry(connect, TIMES, sizes, deadline()).unwrap();
     let mut client = Client::new(stream);
     machine.is_unreachable.store(true, Ordering::Relaxed);
     machine.cut();

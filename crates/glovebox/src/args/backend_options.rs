@@ -1,7 +1,7 @@
 //! Flags of the options that backends declare. They are known at run time only, so their declaration is by hand.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
-use glovebox_sandbox::Backend;
+use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
+use glovebox_sandbox::{Backend, BackendOption};
 use glovebox_settings::{SandboxFlags, parse_backend};
 
 /// A service whose machines are asked about.
@@ -30,13 +30,13 @@ impl ServiceArgs {
     }
 }
 
-/// Words of options, by the name of the option.
+/// Options that were given, with their values.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BackendOptionArgs(Vec<(&'static str, Vec<String>)>);
+pub(crate) struct BackendOptionArgs(Vec<(&'static BackendOption, String)>);
 
 impl BackendOptionArgs {
     /// The options that were given.
-    pub(crate) fn given(&self) -> &[(&'static str, Vec<String>)] {
+    pub(crate) fn given(&self) -> &[(&'static BackendOption, String)] {
         &self.0
     }
 }
@@ -50,8 +50,8 @@ impl FromArgMatches for BackendOptionArgs {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
         for option in Backend::all_options() {
-            if let Ok(Some(words)) = matches.try_get_many::<String>(option.flag) {
-                self.0.push((option.name, words.cloned().collect()));
+            if let Ok(Some(value)) = matches.try_get_one::<String>(option.flag) {
+                self.0.push((option, value.clone()));
             }
         }
         Ok(())
@@ -61,18 +61,12 @@ impl FromArgMatches for BackendOptionArgs {
 impl Args for BackendOptionArgs {
     fn augment_args(mut command: Command) -> Command {
         for option in Backend::all_options() {
-            let action = if option.is_list {
-                ArgAction::Append
-            } else {
-                ArgAction::Set
-            };
             let check = |text: &str| (option.check)(text).map(|()| text.to_owned());
             command = command.arg(
                 Arg::new(option.flag)
                     .long(option.flag)
                     .value_name(option.value)
                     .help(option.help)
-                    .action(action)
                     .value_parser(check)
                     .help_heading("Sandbox"),
             );

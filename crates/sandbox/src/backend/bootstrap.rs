@@ -18,6 +18,7 @@ use std::path::Path;
 use std::time::Instant;
 
 const SCRIPT: &str = include_str!("bootstrap.sh");
+const FUNCTIONS: &str = include_str!("shell.sh");
 /// Most bytes of noise before an answer.
 const MAX_NOISE_BYTES: usize = 64 << 10;
 
@@ -184,37 +185,42 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 /// The whole text for the shell: one function definition and one call, on whose end the shell
 /// exits. Comments are left out.
 fn script(nonce: &str, place: GuestPlace<'_>) -> Vec<u8> {
-    let mut text = Vec::with_capacity(SCRIPT.len() + 512);
-    text.extend_from_slice(b"{ ");
     let size = GUEST.len().to_string();
     let bytes_of = |path: Option<&Path>| {
         path.map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec())
     };
     let (cwd, guest_dir) = (bytes_of(place.cwd), bytes_of(place.guest_dir));
-    let arch = std::env::consts::ARCH.as_bytes();
-    for (name, value) in [
+    let values: [(&str, &[u8]); 8] = [
         ("n", nonce.as_bytes()),
         ("h", GUEST_SHA256.as_bytes()),
         ("z", size.as_bytes()),
-        ("a", arch),
+        ("a", std::env::consts::ARCH.as_bytes()),
         ("d", &cwd),
         ("m", if place.makes_cwd { b"1" } else { b"" }),
         ("k", &guest_dir),
         ("s", place.command.as_bytes()),
-    ] {
+    ];
+    let mut text = b"{ ".to_vec();
+    text.extend(shell_script(&values, SCRIPT));
+    text.extend_from_slice(b"exit 1; }\n");
+    text
+}
+
+/// Makes a script for a POSIX shell on another machine: values by name, then the functions of `shell.sh` (`say`,
+/// `fail`, `sum`, `find_tool`, `usable`, `check_machine`), then `body`. Comments are left out.
+pub fn shell_script(values: &[(&str, &[u8])], body: &str) -> Vec<u8> {
+    let mut text = Vec::with_capacity(FUNCTIONS.len() + body.len() + 512);
+    for (name, value) in values {
         text.extend_from_slice(name.as_bytes());
         text.push(b'=');
         text.extend_from_slice(&quote(value));
         text.push(b'\n');
     }
-    for line in SCRIPT
-        .lines()
-        .filter(|line| !line.trim_start().starts_with('#') && !line.is_empty())
-    {
+    let is_code = |line: &&str| !line.trim_start().starts_with('#') && !line.is_empty();
+    for line in FUNCTIONS.lines().chain(body.lines()).filter(is_code) {
         text.extend_from_slice(line.as_bytes());
         text.push(b'\n');
     }
-    text.extend_from_slice(b"exit 1; }\n");
     text
 }
 

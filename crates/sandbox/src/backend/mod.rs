@@ -10,7 +10,7 @@ mod host;
 mod native;
 mod words;
 
-pub use bootstrap::{GuestPlace, bring_guest, quote};
+pub use bootstrap::{GuestPlace, bring_guest, quote, shell_script};
 pub use native::Layering;
 pub(crate) use native::{kill_left_group, sweep, sweep_base};
 

@@ -26,7 +26,7 @@ macro_rules! carried {
 }
 
 /// The static guest.
-pub(crate) static GUEST: CarriedProgram = carried!("glovebox-guest", "GUEST");
+pub static GUEST: CarriedProgram = carried!("glovebox-guest", "GUEST");
 /// The static program that runs scripts (`crates/js`), to be put into a sandbox that wants it.
 pub static SCRIPTS: CarriedProgram = carried!("glovebox-js", "SCRIPTS");
 

@@ -9,8 +9,7 @@
 mod carried;
 pub(crate) mod kept;
 
-pub(crate) use carried::GUEST;
-pub use carried::{CarriedProgram, SCRIPTS};
+pub use carried::{CarriedProgram, GUEST, SCRIPTS};
 
 use crate::fault;
 use glovebox_jail::memory_program;
@@ -26,13 +25,6 @@ use std::path::{Path, PathBuf};
 pub const GUEST_HASH: &str = GUEST.blake3();
 /// SHA-256 of the embedded guest, in hex: what remote machines can compute.
 pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
-/// The embedded guest, unpacked: for a machine that has no copy yet.
-///
-/// # Errors
-/// A fault if this program was changed.
-pub fn unpack_guest() -> Result<Vec<u8>, Fault> {
-    GUEST.unpack()
-}
 /// Name of the memory file, and so of the guest in process lists.
 const NAME: &CStr = c"glovebox-guest";
 

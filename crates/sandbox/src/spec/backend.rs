@@ -45,8 +45,6 @@ pub struct BackendOption {
     pub help: &'static str,
     /// The same for the reference, in Markdown.
     pub meaning: &'static str,
-    /// Whether it takes several values.
-    pub is_list: bool,
     /// Whether its value is a path of this machine.
     pub is_path: bool,
     /// Refuses what is no value, in one sentence.
@@ -63,8 +61,7 @@ pub struct CredentialSource {
 }
 
 /// What a backend can do.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug)]
 pub struct Capabilities {
     /// Machine on which commands run.
     pub place: Place,
@@ -93,8 +90,7 @@ pub struct Capabilities {
 }
 
 /// Machine on which commands run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// This machine.
     Here,
@@ -103,8 +99,7 @@ pub enum Place {
 }
 
 /// Holder of the walls around commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Walls {
     /// The kernel of this machine, told by Glovebox.
     Ours,
@@ -115,8 +110,7 @@ pub enum Walls {
 }
 
 /// Place of a sandbox's files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Files {
     /// Layers on this machine, over the project.
     Layers,
@@ -127,8 +121,7 @@ pub enum Files {
 }
 
 /// Sandboxes that a session may make of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubSandboxes {
     /// With at most what the session has.
     Narrowed,
@@ -139,8 +132,7 @@ pub enum SubSandboxes {
 }
 
 /// What a start costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartCost {
     /// Time of this machine's processors.
     Processor,

@@ -70,6 +70,8 @@ mod tests {
             (" \n", CredentialError::Empty),
             ("two words", CredentialError::Characters),
             ("line\nbreak", CredentialError::Characters),
+            ("", CredentialError::Empty),
+            ("\u{e9}", CredentialError::Characters),
         ] {
             assert_eq!(Credential::new(text), Err(error), "{text:?}");
         }

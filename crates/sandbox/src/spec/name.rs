@@ -93,7 +93,7 @@ impl Name {
 }
 
 /// Sixteen random hexadecimal digits, for names nobody reads.
-pub(crate) fn random_hex() -> String {
+pub fn random_hex() -> String {
     format!("{:016x}", u64::from_ne_bytes(random_bytes()))
 }
 

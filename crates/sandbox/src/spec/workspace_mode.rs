@@ -1,10 +1,7 @@
 //! Ways of a sandbox to the project.
 
-use serde::Serialize;
-
 /// Way of a sandbox to the project.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkspaceMode {
     /// It reads the project and writes to a layer of its own.
     Overlay,

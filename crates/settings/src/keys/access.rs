@@ -2,6 +2,7 @@
 
 use crate::raw::{PathContext, RawValue};
 use crate::{Origin, Settings, SourcedValue};
+use glovebox_sandbox::BackendOption;
 use std::fmt;
 
 /// The way from what is written to one setting and back.
@@ -11,6 +12,15 @@ pub(super) struct Access {
     pub(super) set: fn(&mut Settings, &RawValue, PathContext<'_>, &Origin) -> Result<(), String>,
     /// The values as text, each with its origin.
     pub(super) show: fn(&Settings) -> Vec<(String, &Origin)>,
+}
+
+/// The way to a key's value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum KeyAccess {
+    /// By a field of the settings.
+    Field(Access),
+    /// By the name of a backend's option.
+    Option(&'static BackendOption),
 }
 
 impl fmt::Debug for Access {

@@ -1,6 +1,6 @@
 //! Keys of settings that belong to single backends: one for each option that a backend of this program declares.
 
-use super::access::Access;
+use super::access::KeyAccess;
 use super::{DefaultValue, Key};
 use crate::project_rule::ProjectRule::UserOnly;
 use crate::raw::RawValue;
@@ -16,49 +16,47 @@ pub(super) fn keys() -> &'static [Key] {
 }
 
 fn key(option: &'static BackendOption) -> Key {
-    let mut key = Key::new(option.name, option.meaning, UserOnly, UNUSED)
+    let access = KeyAccess::Option(option);
+    Key::with_access(option.name, option.meaning, UserOnly, access)
         .variable(option.variable)
         .flags(slice::from_ref(&option.flag))
-        .default(DefaultValue::Words("none"));
-    key.option = Some(option);
-    key
+        .default(DefaultValue::Words("none"))
 }
 
-/// Values of options go by the name of the option.
-const UNUSED: Access = Access {
-    set: |_, _, _, _| Err("it belongs to a backend".to_owned()),
-    show: |_| Vec::new(),
-};
-
 impl Settings {
-    /// Gives an option the words that were written.
+    /// Gives an option the value that was written.
     pub(super) fn set_option(
         &mut self,
         option: &'static BackendOption,
         raw: &RawValue,
         origin: &Origin,
     ) -> Result<(), String> {
-        let words: Vec<String> = match raw {
-            RawValue::Many(words) if option.is_list => words.clone(),
-            raw => vec![raw.one()?.to_owned()],
-        };
-        for word in &words {
-            (option.check)(word)?;
-        }
-        let value = SourcedValue {
-            value: words,
-            origin: origin.clone(),
-        };
-        self.backend_options.insert(option.name, value);
+        let value = raw.one()?.to_owned();
+        (option.check)(&value)?;
+        self.lay_option(option, value, origin);
         Ok(())
     }
 
-    /// The words of an option, each with its origin.
-    pub(super) fn shown_option(&self, option: &BackendOption) -> Vec<(String, &Origin)> {
-        let Some(found) = self.backend_options.get(option.name) else {
-            return Vec::new();
+    /// Gives an option a value that was checked.
+    pub(crate) fn lay_option(
+        &mut self,
+        option: &'static BackendOption,
+        value: String,
+        origin: &Origin,
+    ) {
+        let value = SourcedValue {
+            value,
+            origin: origin.clone(),
         };
-        let words = found.value.iter();
-        words.map(|word| (word.clone(), &found.origin)).collect()
+        self.backend_options.insert(option.name, value);
+    }
+
+    /// The value of an option with its origin; none where it was not given.
+    pub(super) fn shown_option(&self, option: &BackendOption) -> Vec<(String, &Origin)> {
+        let found = self.backend_options.get(option.name);
+        found
+            .map(|found| (found.value.clone(), &found.origin))
+            .into_iter()
+            .collect()
     }
 }

@@ -22,8 +22,7 @@ mod tools;
 use super::project_rule::ProjectRule;
 use super::raw::{PathContext, RawValue};
 use super::{Origin, Settings};
-use access::Access;
-use glovebox_sandbox::BackendOption;
+use access::{Access, KeyAccess};
 use glovebox_sandbox::jail::spec::LimitKind;
 pub use limits::{limit_flag, limit_keys};
 
@@ -59,9 +58,7 @@ pub struct Key {
     pub limit: Option<LimitKind>,
     /// What it needs in a project's own file.
     pub project: ProjectRule,
-    /// The backend's setting that it is, when it is one.
-    option: Option<&'static BackendOption>,
-    access: Access,
+    access: KeyAccess,
 }
 
 impl Key {
@@ -72,6 +69,15 @@ impl Key {
         project: ProjectRule,
         access: Access,
     ) -> Self {
+        Self::with_access(name, meaning, project, KeyAccess::Field(access))
+    }
+
+    const fn with_access(
+        name: &'static str,
+        meaning: &'static str,
+        project: ProjectRule,
+        access: KeyAccess,
+    ) -> Self {
         Self {
             name,
             variable: None,
@@ -81,7 +87,6 @@ impl Key {
             is_for_phases: false,
             limit: None,
             project,
-            option: None,
             access,
         }
     }
@@ -113,9 +118,9 @@ impl Key {
 
     /// The values of this key as text, each with its origin; lists may have none or many.
     pub fn shown<'a>(&self, settings: &'a Settings) -> Vec<(String, &'a Origin)> {
-        match self.option {
-            Some(option) => settings.shown_option(option),
-            None => (self.access.show)(settings),
+        match &self.access {
+            KeyAccess::Field(field) => (field.show)(settings),
+            KeyAccess::Option(option) => settings.shown_option(option),
         }
     }
 }
@@ -154,9 +159,9 @@ impl Settings {
         origin: &Origin,
     ) -> Result<(), String> {
         let key = find(key).ok_or_else(|| format!("`{key}` is not a key"))?;
-        match key.option {
-            Some(option) => self.set_option(option, raw, origin),
-            None => (key.access.set)(self, raw, place, origin),
+        match &key.access {
+            KeyAccess::Field(field) => (field.set)(self, raw, place, origin),
+            KeyAccess::Option(option) => self.set_option(option, raw, origin),
         }
     }
 
