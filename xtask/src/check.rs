@@ -1,5 +1,6 @@
-//! `cargo xtask check`: formatting, lints, licences and advisories.
+//! `cargo xtask check`: formatting, lints, the table of requirements, licences and advisories.
 
+use crate::requirements;
 use crate::step::{self, cargo, has_program, is_ci, output, root, say, target_dir};
 use anyhow::{Context as _, Result, bail};
 use std::fs;
@@ -40,6 +41,8 @@ pub(crate) fn run() -> Result<()> {
     } else {
         missing("clippy", "lints")?;
     }
+    say("==> requirements");
+    requirements::check()?;
     let Some(deny) = deny() else {
         return missing("cargo-deny", "licences, bans, sources and advisories");
     };

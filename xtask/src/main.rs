@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask test`, `check`, `bench`, `fuzz`, `dist`, `web`.
+//! Developer commands: `cargo xtask test`, `check`, `bench`, `fuzz`, `dist`, `web`, `requirements`.
 //!
 //! Each is a list of steps. A step is announced, runs an ordinary command, and when it fails the
 //! command line to repeat it alone is printed and nothing after it runs.
@@ -14,6 +14,7 @@ mod licences;
 mod musl;
 mod packages;
 mod projects;
+mod requirements;
 mod step;
 mod test;
 mod web;
@@ -33,7 +34,7 @@ struct Cli {
 enum Task {
     /// Install what the tests need, build, and run all of them; as root also as an ordinary user
     Test(test::TestArgs),
-    /// Formatting, lints, licences and advisories
+    /// Formatting, lints, the table of requirements, licences and advisories
     Check,
     /// Measure against plain spawn, bubblewrap and crun, and store the result
     Bench(bench::BenchArgs),
@@ -43,6 +44,8 @@ enum Task {
     Dist(dist::DistArgs),
     /// Check and build the web interface, whose built files are committed; or try it in a browser
     Web(web::WebArgs),
+    /// Write the page of the requirements and the tests that show them
+    Requirements,
 }
 
 fn main() -> ExitCode {
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::Web(args) => web::run(&args),
+        Task::Requirements => requirements::write(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
