@@ -3,6 +3,7 @@
 
 use crate::workspace::told;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 use testkit::{Person, has_program, skip};
 
@@ -132,5 +133,92 @@ fn programs_count_the_processors_they_may_use() {
         assert_eq!(count("--cpus 1"), "1\n");
         assert_eq!(count("--cpus 0.5"), "1\n");
         assert_eq!(count("--cpus none").as_bytes(), outside);
+    });
+}
+
+#[test]
+fn terminal_with_a_description_in_the_home_is_known_inside() {
+    if !["infocmp", "tic", "tput"].into_iter().all(has_program) {
+        skip!("needs infocmp, tic and tput");
+    }
+    Person::each(|person| {
+        let known = Command::new("infocmp").arg("xterm").output().unwrap();
+        let known = String::from_utf8(known.stdout).unwrap();
+        let own = known.replacen("xterm|", "own-terminal|", 1);
+        let source = person.write("home/own.terminfo", own);
+        let compiled = person
+            .program("tic")
+            .args(["-x", "-o"])
+            .args([&person.place().root().join("home/.terminfo"), &source])
+            .status()
+            .unwrap();
+        assert!(compiled.success());
+        let colours = |term: &str| {
+            person
+                .line("--quiet run --no-toolchains -- tput colors")
+                .env("TERM", term)
+                .run()
+        };
+        assert_eq!(colours("own-terminal").expect_code(0).out(), "8\n");
+        // The twin: one that nobody describes.
+        assert_ne!(colours("no-terminal").code, 0);
+    });
+}
+
+#[test]
+fn active_environment_outside_of_the_project_is_there() {
+    if !has_program("python3") {
+        skip!("needs python3");
+    }
+    Person::each(|person| {
+        let env = person.place().root().join("home/environment");
+        let made = person
+            .program("python3")
+            .args(["-m", "venv", "--without-pip"])
+            .arg(&env)
+            .status()
+            .unwrap();
+        assert!(made.success());
+        person.write("home/environment/bin/own-program", "#!/bin/sh\necho own\n");
+        let program = env.join("bin/own-program");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:/usr/bin:/bin", env.join("bin").display());
+        let ran = |activates: bool| {
+            let script = "own-program; python3 -c 'import sys; print(sys.prefix)'";
+            let run = person.script("--quiet run", script);
+            let run = if activates {
+                run.env("VIRTUAL_ENV", &env)
+            } else {
+                run
+            };
+            run.env("PATH", &path).run().expect_code(0).out()
+        };
+        assert_eq!(ran(true), format!("own\n{}\n", env.display()));
+        // The twin: a directory in PATH alone shows nothing.
+        assert!(!ran(false).contains("own"));
+    });
+}
+
+#[test]
+fn link_that_leads_out_of_the_project_is_told_once_with_its_target() {
+    Person::each(|person| {
+        person.write("library/index.js", "module.exports = 5\n");
+        person.write("project/node_modules/other/index.js", "");
+        let target = person.place().root().join("library");
+        symlink(&target, person.project().join("node_modules/library")).unwrap();
+        let ran = person.line("run --no-toolchains -- true").run();
+        let ran = ran.expect_code(0);
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: a link leads out of the project and nowhere inside: node_modules/library (to [ROOT]/library); `--grant [ROOT]/library` shows it");
+        let again = person.line("run --no-toolchains -- true").run();
+        assert_eq!(told(person, &again.expect_code(0)), "");
+        let grant = format!("run --no-toolchains --grant {} --", target.display());
+        let shown = person
+            .line(&format!("{grant} cat node_modules/library/index.js"))
+            .run()
+            .expect_code(0);
+        assert_eq!(
+            (shown.out().as_str(), told(person, &shown).as_str()),
+            ("module.exports = 5\n", "")
+        );
     });
 }

@@ -75,6 +75,7 @@ pub fn resolve_spec(
     let mut toolchains = Vec::new();
     let mut hidden = HiddenPaths::default();
     let mut notes = Vec::new();
+    let mut variables = Vec::new();
     let mut cwd = None;
     let mut cache_project = None;
     let start_dir = host.start_dir(project);
@@ -122,6 +123,12 @@ pub fn resolve_spec(
                         .iter()
                         .flat_map(|toolchain| toolchain.grants.iter().cloned()),
                 );
+                let environments = host::find_environments(host, project, |path| {
+                    host::place_inside(&shown(&jail), path).is_some()
+                });
+                jail.grants.extend(environments.grants);
+                variables.extend(environments.env);
+                notes.extend(environments.notes);
             }
             let keeps_caches =
                 settings.cache.value && jail.workspace.is_some() && jail.layers == Layers::Disk;
@@ -142,6 +149,7 @@ pub fn resolve_spec(
             let passed = host::passed_inside(host, &shown(&jail));
             jail.env = host::base_environment(path, &jail.home);
             jail.env.extend(passed.env);
+            jail.env.extend(variables);
             if jail.net.is_own() {
                 jail.env.extend(host::retry_limits(host));
                 if jail.net == Net::Egress {
@@ -149,9 +157,14 @@ pub fn resolve_spec(
                 }
             }
             jail.grants.extend(passed.grants);
+            let terminal = host::find_terminal(host, &jail.rootfs, &jail.home);
+            jail.grants.extend(terminal);
             // A cache shows what a grant at its place would show, and can be written to.
             jail.grants.retain(|grant| !is_a_cache(&jail.caches, grant));
             notes.extend(passed.notes);
+            notes.extend(host::tell_links(host, project, &hidden.links, |path| {
+                host::place_inside(&shown(&jail), path).is_some()
+            }));
             jail.env.extend(
                 toolchains
                     .iter()

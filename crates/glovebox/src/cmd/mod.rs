@@ -48,12 +48,12 @@ pub(crate) mod serve;
 mod service;
 pub(crate) mod sessions;
 mod several;
-mod shown_grants;
 pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod stop;
 pub(crate) mod supervise;
 pub(crate) mod token;
+mod told_once;
 pub(crate) mod tools;
 pub(crate) mod trust;
 pub(crate) mod why;
@@ -174,6 +174,14 @@ impl Cx {
         Ok(registry)
     }
 
+    /// Whether a text at the start of a sandbox is to be told: it is new for the project, or all is asked for.
+    fn is_new(&self, settings: &Settings, project: &Path, topic: &str, told: &str) -> bool {
+        let is_new = self.state_dir(settings).map_or(true, |state_dir| {
+            told_once::is_new(&state_dir, project, topic, told)
+        });
+        is_new || self.talk.is_verbose
+    }
+
     /// The registry, for commands that are about sandboxes and not about a project.
     pub(crate) fn user_registry(&self) -> Result<Registry, CommandError> {
         self.registry(&self.settings(None)?)
@@ -201,10 +209,7 @@ impl Cx {
                 "readable inside: {}; --no-toolchains hides them",
                 shown.join(", ")
             );
-            let is_new = self.state_dir(settings).map_or(true, |state_dir| {
-                shown_grants::is_new(&state_dir, project, &line)
-            });
-            if is_new || self.talk.is_verbose {
+            if self.is_new(settings, project, "readable", &line) {
                 self.talk.note(line);
             }
         }
@@ -222,9 +227,18 @@ impl Cx {
         if let Some(line) = hidden_note::at_start(&wanted.hidden) {
             self.talk.note(line);
         }
-        for Note { what, remedy } in &wanted.notes {
-            let line = format!("{what}; {}", crate::render::in_flags(remedy));
-            self.talk.note(crate::render::escape_text(&line));
+        let notes: Vec<String> = wanted
+            .notes
+            .iter()
+            .map(|Note { what, remedy }| format!("{what}; {}", crate::render::in_flags(remedy)))
+            .collect();
+        if !notes.is_empty()
+            && !self.talk.is_quiet
+            && self.is_new(settings, project, "notes", &notes.join("\n"))
+        {
+            for line in notes {
+                self.talk.note(crate::render::escape_text(&line));
+            }
         }
         if wanted.spec.jail.workspace_access == WorkspaceAccess::Live {
             self.talk.warning(

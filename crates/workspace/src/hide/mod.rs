@@ -84,6 +84,9 @@ pub struct HiddenPaths {
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
     /// Directories with a `.git` that is not hidden.
     pub repositories: Vec<PathBuf>,
+    /// Symbolic links near the top that are not hidden, wherever they lead: in the first three levels, and at the top
+    /// of `node_modules`.
+    pub links: Vec<PathBuf>,
 }
 
 impl HiddenPaths {
@@ -106,6 +109,7 @@ pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<HiddenPaths, Fau
         hidden,
         readable,
         repositories,
+        links,
     } = scan.run()?;
     let is_tracked_of_interest = !readable.is_empty()
         || hidden
@@ -167,9 +171,12 @@ pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<HiddenPaths, Fau
     let repositories = repositories
         .filter(|dir| !is_hidden(&dir.join(".git")))
         .collect();
+    let links = links.into_iter().map(path_of);
+    let links = links.filter(|link| !is_hidden(link)).collect();
     Ok(HiddenPaths {
         paths,
         repositories,
+        links,
         replaced: replaced
             .into_iter()
             .map(|(path, text)| (path_of(path), text))
@@ -433,12 +440,42 @@ mod tests {
     }
 
     #[test]
+    fn links_are_noted_near_the_top_and_among_packages() {
+        let project = project(&[
+            "a/b/c/file",
+            "node_modules/@scope/own/file",
+            "node_modules/own/deep/file",
+            "target/file",
+        ]);
+        for link in [
+            "a/b/link",
+            "a/b/c/deep",
+            "node_modules/linked",
+            "node_modules/@scope/linked",
+            "node_modules/own/deep/link",
+            "target/link",
+        ] {
+            std::os::unix::fs::symlink("/", project.path().join(link)).unwrap();
+        }
+        let mut found = find_hidden(project.path(), &HideRules::default()).unwrap();
+        found.links.sort();
+        let noted = [
+            "a/b/link",
+            "node_modules/@scope/linked",
+            "node_modules/linked",
+        ];
+        assert_eq!(found.links, noted.map(PathBuf::from));
+    }
+
+    #[test]
     fn links_are_not_followed() {
         let project = project(&["file"]);
         let outside = self::project(&[".env"]);
         std::os::unix::fs::symlink(outside.path(), project.path().join("link")).unwrap();
         std::os::unix::fs::symlink("link/.env", project.path().join(".netrc")).unwrap();
         assert_eq!(hidden(project.path(), &[], &[]), [".netrc"]);
+        let found = find_hidden(project.path(), &HideRules::default()).unwrap();
+        assert_eq!(found.links, [Path::new("link")]);
         // An ignore file that leads elsewhere is refused, not ignored.
         std::os::unix::fs::symlink("/etc/passwd", project.path().join(IGNORE_FILE)).unwrap();
         find_hidden(project.path(), &HideRules::default()).unwrap_err();

@@ -29,6 +29,12 @@ const ALONE_DIRS: usize = 32;
 const MAX_READABLE: usize = 50_000;
 /// Most repositories within a project whose tracked files are known.
 const MAX_REPOSITORIES: usize = 256;
+/// How deep links are noted that may lead out of the project.
+const LINK_DEPTH: usize = 3;
+/// Most links that are noted.
+const MAX_LINKS: usize = 1000;
+/// Directory of packages, of which the links at its top are noted: package managers put links to other directories there.
+const PACKAGES: &[u8] = b"node_modules";
 
 /// A path that is hidden.
 #[derive(Debug)]
@@ -46,6 +52,8 @@ pub(super) struct ScanResult {
     pub(super) readable: Vec<Vec<u8>>,
     /// Directories with a `.git`.
     pub(super) repositories: Vec<Vec<u8>>,
+    /// Symbolic links near the top, wherever they lead.
+    pub(super) links: Vec<Vec<u8>>,
 }
 
 /// Directories that wait, and what was found.
@@ -112,10 +120,9 @@ impl Scan {
             return Err(fault);
         }
         let mut found = std::mem::take(&mut queue.found);
-        let depth = |path: &Vec<u8>| path.split(|byte| *byte == b'/').count();
-        found
-            .readable
-            .sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.cmp(b)));
+        let by_depth = |a: &Vec<u8>, b: &Vec<u8>| depth(a).cmp(&depth(b)).then_with(|| a.cmp(b));
+        found.readable.sort_by(by_depth);
+        found.links.sort_by(by_depth);
         Ok(found)
     }
 
@@ -219,6 +226,12 @@ impl Scan {
                 }
                 Some(reason) => listed.found.hide(child, reason, is_dir),
                 None if is_dir && !is_one_of(name, SKIPPED) => listed.dirs.push(child.to_vec()),
+                None if is_dir && name == PACKAGES && depth(child) <= LINK_DEPTH => {
+                    self.links_of_packages(child, &mut listed.found.links)?;
+                }
+                None if kind == FileType::Symlink && depth(child) <= LINK_DEPTH => {
+                    listed.found.links.push(child.to_vec());
+                }
                 None if kind == FileType::RegularFile
                     && may_hold_secret(name)
                     && !self.includes(child, false) =>
@@ -229,6 +242,28 @@ impl Scan {
             }
             Ok(())
         })
+    }
+
+    /// Lists the links at the top of a directory of packages, and those of its scopes (`@scope/name`).
+    fn links_of_packages(&self, path: &[u8], links: &mut Vec<Vec<u8>>) -> Result<(), Fault> {
+        let mut scopes = Vec::new();
+        self.each(path, |name, child, kind| {
+            match kind {
+                FileType::Symlink => links.push(child.to_vec()),
+                FileType::Directory if name.starts_with(b"@") => scopes.push(child.to_vec()),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        for scope in scopes {
+            self.each(&scope, |_, child, kind| {
+                if kind == FileType::Symlink {
+                    links.push(child.to_vec());
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Lists what is hidden below a directory; whether anything below it is shown.
@@ -352,7 +387,14 @@ impl ScanResult {
         let room = MAX_REPOSITORIES.saturating_sub(self.repositories.len());
         self.repositories
             .extend(other.repositories.into_iter().take(room));
+        let room = MAX_LINKS.saturating_sub(self.links.len());
+        self.links.extend(other.links.into_iter().take(room));
     }
+}
+
+/// Number of names in a relative path.
+fn depth(path: &[u8]) -> usize {
+    path.split(|byte| *byte == b'/').count()
 }
 
 /// The fault for a project of which far too much would be hidden.

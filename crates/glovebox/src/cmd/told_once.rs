@@ -1,8 +1,8 @@
-//! Which toolchains a project's sandboxes were last said to see, so that the same line is said once.
+//! What was last told at the start of a project's sandboxes, so that the same text is told once.
 //!
-//! In: the project and the line about it. Out: whether that line is new for the project. A file of digests in the
-//! state directory remembers, one line per project, the last used one at the end; when it cannot be read or
-//! written the line is said again.
+//! In: the project, a topic, and the text about it. Out: whether that text is new. A file of digests in the
+//! state directory remembers, one line per project and topic, the last used one at the end; when it cannot be read or
+//! written the text is told again.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
@@ -12,20 +12,21 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// Name of the file in the state directory.
-const FILE: &str = "shown-grants";
-/// Projects that are remembered; the longest unused is forgotten first.
-const MAX_PROJECTS: usize = 512;
+const FILE: &str = "told-once";
+/// Texts that are remembered; the longest unused is forgotten first.
+const MAX_TEXTS: usize = 1024;
 /// Digits of a digest that are kept.
 const DIGITS: usize = 32;
 
-/// Whether `line` differs from what was last said for `project`; from now on it is what was said.
-pub(super) fn is_new(state_dir: &Path, project: &Path, line: &str) -> bool {
-    let key = digest(project.as_os_str().as_bytes());
-    let value = digest(line.as_bytes());
+/// Whether `told` differs from what was last told of a topic for `project`; from now on it is what was told.
+pub(super) fn is_new(state_dir: &Path, project: &Path, topic: &str, told: &str) -> bool {
+    // No path has a NUL byte.
+    let key = digest(&[project.as_os_str().as_bytes(), b"\0", topic.as_bytes()].concat());
+    let value = digest(told.as_bytes());
     let path = state_dir.join(FILE);
     let mut text = String::new();
     if let Ok(file) = File::open(&path) {
-        let max_bytes = (MAX_PROJECTS * (2 * DIGITS + 2)) as u64;
+        let max_bytes = (MAX_TEXTS * (2 * DIGITS + 2)) as u64;
         // Something that is no text was written by something else.
         let _ = file.take(max_bytes).read_to_string(&mut text);
     }
@@ -40,7 +41,7 @@ pub(super) fn is_new(state_dir: &Path, project: &Path, line: &str) -> bool {
     if let Some(at) = at {
         known.remove(at);
     }
-    let first = (known.len() + 1).saturating_sub(MAX_PROJECTS);
+    let first = (known.len() + 1).saturating_sub(MAX_TEXTS);
     known.push((key.as_str(), value.as_str()));
     let mut fresh = String::new();
     for (project, line) in &known[first..] {
@@ -78,30 +79,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_new_once_per_project_and_change() {
+    fn text_is_new_once_per_project_topic_and_change() {
         let state = tempfile::tempdir().unwrap();
         let state = state.path().join("made/when/needed");
         let (one, two) = (Path::new("/one"), Path::new("/two"));
-        assert!(is_new(&state, one, "go"));
-        assert!(!is_new(&state, one, "go"));
-        assert!(is_new(&state, two, "go"));
-        assert!(is_new(&state, one, "go, cargo"));
-        assert!(is_new(&state, one, "go"));
-        assert!(!is_new(&state, two, "go"));
+        assert!(is_new(&state, one, "seen", "go"));
+        assert!(!is_new(&state, one, "seen", "go"));
+        assert!(is_new(&state, two, "seen", "go"));
+        assert!(is_new(&state, one, "notes", "go"));
+        assert!(is_new(&state, one, "seen", "go, cargo"));
+        assert!(is_new(&state, one, "seen", "go"));
+        assert!(!is_new(&state, two, "seen", "go"));
         fs::write(state.join(FILE), [0xff, b'\n']).unwrap();
-        assert!(is_new(&state, one, "go"));
+        assert!(is_new(&state, one, "seen", "go"));
         assert_eq!(fs::read_dir(&state).unwrap().count(), 1);
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let state = tempfile::tempdir().unwrap();
-        for number in 0..MAX_PROJECTS + 2 {
-            assert!(is_new(state.path(), Path::new(&number.to_string()), "go"));
+        for number in 0..MAX_TEXTS + 2 {
+            assert!(is_new(
+                state.path(),
+                Path::new(&number.to_string()),
+                "seen",
+                "go"
+            ));
         }
         let text = fs::read_to_string(state.path().join(FILE)).unwrap();
-        assert_eq!(text.lines().count(), MAX_PROJECTS);
-        assert!(is_new(state.path(), Path::new("0"), "go"));
-        assert!(!is_new(state.path(), Path::new("500"), "go"));
+        assert_eq!(text.lines().count(), MAX_TEXTS);
+        assert!(is_new(state.path(), Path::new("0"), "seen", "go"));
+        assert!(!is_new(state.path(), Path::new("1000"), "seen", "go"));
     }
 }
