@@ -95,6 +95,10 @@ pub enum SecretReason {
     Untrusted,
     /// The answer was compressed, so nothing could be taken out of it.
     Encoded,
+    /// Its placeholder stood in the address of a request, where no value is filled in.
+    Address,
+    /// Its placeholder stood in the body of a request that was not let in.
+    Body,
 }
 
 impl SecretReason {
@@ -106,6 +110,8 @@ impl SecretReason {
             Self::Distrusted => "distrusted-inside",
             Self::Untrusted => "untrusted-host",
             Self::Encoded => "compressed-answer",
+            Self::Address => "in-address",
+            Self::Body => "in-body",
         }
     }
 }
@@ -488,6 +494,14 @@ fn secret_clause(secret: &str, host: &str, port: u16, reason: SecretReason, aske
             "{place} answered in a compressed form that was not asked for, and it could not be looked through for \
              the secret `{secret}`"
         ),
+        SecretReason::Address => format!(
+            "the placeholder of the secret `{secret}` stood in the address of a request to {place} and was sent as it \
+             is"
+        ),
+        SecretReason::Body => format!(
+            "the placeholder of the secret `{secret}` stood in the body of a request to {place} and was sent as it \
+             is; the host did not let the request in"
+        ),
     }
 }
 
@@ -507,6 +521,9 @@ fn secret_remedy(host: &str, reason: SecretReason) -> Remedy {
                 .into()
         }
         SecretReason::Encoded => "ask the host for an answer that is not compressed".into(),
+        SecretReason::Address | SecretReason::Body => {
+            "send it in a header: values are filled in there only".into()
+        }
     }
 }
 

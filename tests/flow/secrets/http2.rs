@@ -9,16 +9,16 @@ use std::process::{Child, Stdio};
 use testkit::{Glovebox, Person, Process, skip};
 
 /// A server of HTTP/2 in a process of its own; it ends with this.
-struct Http2 {
+pub(super) struct Http2 {
     child: Child,
-    port: u16,
+    pub(super) port: u16,
 }
 
 impl Http2 {
-    fn start(person: &Person) -> Self {
+    pub(super) fn start(person: &Person) -> Self {
         let (certificate, key) = AUTHORITY.server_pems();
         // `/bytes/N` is answered with so many bytes, `/head/N` with a header of so many, `/seen` with the number of
-        // requests that have arrived, `/reset` and `/gone` with no answer, and everything else with its headers.
+        // requests that have arrived, `/keyed` with 401, `/reset` and `/gone` with no answer, and everything else with its headers.
         let script = "const http2 = require('http2'); let pems = '', seen = 0;\n\
              process.stdin.on('data', d => pems += d).on('end', () => {\n\
                const [cert, key] = pems.split('\\0');\n\
@@ -30,6 +30,7 @@ impl Http2 {
                  seen++;\n\
                  if (what == 'reset') return stream.close(http2.constants.NGHTTP2_REFUSED_STREAM);\n\
                  if (what == 'gone') return stream.session.destroy();\n\
+                 if (what == 'keyed') return stream.resume().on('end', () => { stream.respond({ ':status': 401 }); stream.end() });\n\
                  if (what == 'bytes') { stream.respond({}); return stream.end(Buffer.alloc(+size)) }\n\
                  if (what == 'head') { stream.respond({ 'x-head': 'h'.repeat(+size) }); return stream.end() }\n\
                  stream.respond({ ':status': 200, 'x-told': headers.authorization }, { waitForTrailers: true });\n\
@@ -60,7 +61,7 @@ impl Http2 {
     }
 
     /// A call of glovebox with a way to this server, and a secret for it so that TLS ends at the proxy.
-    fn call(&self, place: &Place<'_>, words: &[&str], rest: &[&str]) -> Glovebox {
+    pub(super) fn call(&self, place: &Place<'_>, words: &[&str], rest: &[&str]) -> Glovebox {
         let port = self.port;
         let allow = format!("api.test:{port}=127.0.0.1");
         let secret = format!("API_TOKEN=env:MY_TOKEN@api.test:{port}");

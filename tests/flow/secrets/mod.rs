@@ -3,6 +3,7 @@
 //! The servers are the tests' own, behind TLS with an authority that the user's `SSL_CERT_FILE` names. They say back
 //! what they were told.
 
+mod elsewhere;
 mod http2;
 mod mistakes;
 mod server;

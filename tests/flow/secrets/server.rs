@@ -177,6 +177,11 @@ fn serve(stream: &mut (impl Read + Write), seen: &Mutex<Vec<String>>, secret: &s
             }
             return None;
         }
+        // Nobody is let in.
+        "/keyed" => {
+            let answer = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+            stream.write_all(answer.as_bytes()).ok()?;
+        }
         "/gzip-on-the-way" => {
             let answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n3\r\n\x1f\x08x\r\n0\r\n\r\n";
             stream.write_all(answer.as_bytes()).ok()?;

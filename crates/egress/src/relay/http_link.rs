@@ -8,6 +8,7 @@ use crate::memory::{
 };
 use crate::outward::target::Target;
 use crate::outward::tls_client::TlsClient;
+use crate::secrets::searched_body::SearchedBody;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
@@ -30,9 +31,9 @@ pub(crate) enum UpstreamTransport {
 #[derive(Debug)]
 enum Sender {
     /// One request after the other.
-    Http1(http1::SendRequest<Incoming>),
+    Http1(http1::SendRequest<SearchedBody>),
     /// Many at once.
-    Http2(http2::SendRequest<Incoming>),
+    Http2(http2::SendRequest<SearchedBody>),
 }
 
 /// The connection to a server, when there is one.
@@ -70,7 +71,7 @@ impl Link {
     pub(crate) async fn send(
         &self,
         target: &Target,
-        request: Request<Incoming>,
+        request: Request<SearchedBody>,
     ) -> io::Result<Response<Incoming>> {
         let mut place = self.sender.lock().await;
         let kept = match place.take() {

@@ -2,7 +2,8 @@
 //! one idea of where it ends, and each must name the host that the connection is for.
 //!
 //! Where the host has secrets and TLS protects what is sent, placeholders become values on the way out, and values
-//! become placeholders on the way back. Anywhere else a request with a placeholder is refused.
+//! become placeholders on the way back. Anywhere else a request with a placeholder in a header is refused. One with a
+//! placeholder in its address or body is passed on as it is, and that is told.
 
 use crate::memory::{
     HTTP1_BYTES, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW, HTTP2_STREAMS,
@@ -16,6 +17,7 @@ use crate::relay::negotiation::{ask_for_plain_answer, is_encoded, refuse_hidden_
 use crate::secrets::interceptor::Interceptor;
 use crate::secrets::scrub::Scrubber;
 use crate::secrets::scrubbed_body::{ScrubbedBody, scrub_headers};
+use crate::secrets::searched_body::{PlaceholderSearch, SearchedBody};
 use crate::secrets::swap::FilledSecrets;
 use crate::state::ProxyState;
 use bytes::Bytes;
@@ -179,14 +181,23 @@ impl Relay {
             );
             return plain(StatusCode::FORBIDDEN, &text);
         }
+        let address = request.uri().path_and_query().cloned();
         let answer = match (&self.interceptor, self.state.interceptor()) {
             (Some(interceptor), _) => self.intercept(request, is_http2, interceptor).await,
             (None, Some(interceptor)) => match interceptor.vault().find(request.headers()) {
                 Some(secret) => Ok(self.misplaced(secret.as_str(), SecretReason::Plain)),
-                None => self.pass_on(request, is_http2).await.map(as_it_is),
+                None => self.pass_on(request, is_http2, None).await.map(as_it_is),
             },
-            (None, None) => self.pass_on(request, is_http2).await.map(as_it_is),
+            (None, None) => self.pass_on(request, is_http2, None).await.map(as_it_is),
         };
+        // Addresses land in logs, so no value is filled in there.
+        if let (Some(address), Some(interceptor)) = (address, self.state.interceptor()) {
+            let secrets = interceptor.vault().secrets_in(address.as_str().as_bytes());
+            for secret in secrets {
+                let (name, reason) = (secret.as_str(), SecretReason::Address);
+                self.state.refuse_secret(name, target, reason, now_ns());
+            }
+        }
         answer.unwrap_or_else(|error| {
             let text = format!("{} cannot be reached: {error}", target.host);
             plain(StatusCode::BAD_GATEWAY, &text)
@@ -205,9 +216,23 @@ impl Relay {
             Ok(filled) => filled,
             Err(secret) => return Ok(self.misplaced(secret.as_str(), SecretReason::OtherHost)),
         };
+        // What is compressed cannot be looked through.
+        let search = (!filled.has_value && !is_encoded(request.headers()))
+            .then(|| PlaceholderSearch::new(vault));
+        let found = search.as_ref().map(PlaceholderSearch::found);
         ask_for_plain_answer(request.headers_mut());
         let is_head = request.method() == Method::HEAD;
-        let answer = self.pass_on(request, is_http2).await?;
+        let answer = self.pass_on(request, is_http2, search).await?;
+        // A body may quote the environment, so it matters only where the host asked for a secret.
+        let is_kept_out = matches!(
+            answer.status(),
+            StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+        );
+        if is_kept_out && let Some(secret) = found.as_ref().and_then(|found| found.get()) {
+            let name = secret.as_str();
+            self.state
+                .refuse_secret(name, target, SecretReason::Body, now_ns());
+        }
         let is_encoded = is_encoded(answer.headers());
         if is_encoded && filled.has_value {
             let secret = vault.secret_for(&target.host, target.port);
@@ -250,10 +275,12 @@ impl Relay {
         &self,
         mut request: Request<Incoming>,
         is_http2: bool,
+        search: Option<PlaceholderSearch>,
     ) -> io::Result<Response<Incoming>> {
         *request.uri_mut() = self.place_of(&request, is_http2)?;
         if is_http2 {
             request.headers_mut().remove(HOST);
+            let request = request.map(|body| SearchedBody::new(body, search));
             return self.link.send(&self.target, request).await;
         }
         *request.version_mut() = Version::HTTP_11;
@@ -270,6 +297,7 @@ impl Relay {
             request.headers_mut().insert(HOST, host);
         }
         let inside = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
+        let request = request.map(|body| SearchedBody::new(body, search));
         let mut answer = self.link.send(&self.target, request).await?;
         if let Some(inside) = inside.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS)
         {

@@ -5,5 +5,6 @@ pub(crate) mod interceptor;
 pub(crate) mod java_truststore;
 pub(crate) mod scrub;
 pub(crate) mod scrubbed_body;
+pub(crate) mod searched_body;
 pub(crate) mod secret;
 pub(crate) mod swap;

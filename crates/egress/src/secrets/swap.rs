@@ -80,12 +80,19 @@ impl Vault {
     /// The first secret whose placeholder stands in one of these headers.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<&SecretName> {
         headers.iter().find_map(|(name, value)| {
-            let found = self.secret_in(value.as_bytes()).or_else(|| {
+            self.secret_in(value.as_bytes()).or_else(|| {
                 let credentials = basic_credentials(value).filter(|_| name == AUTHORIZATION)?;
                 self.secret_in(&credentials)
-            });
-            found.map(|secret| &secret.declared.name)
+            })
         })
+    }
+
+    /// Every secret whose placeholder stands in this text.
+    pub(crate) fn secrets_in(&self, text: &[u8]) -> impl Iterator<Item = &SecretName> {
+        let is_in =
+            |secret: &&HeldSecret| memmem::find(text, secret.placeholder.as_bytes()).is_some();
+        let found = self.secrets.iter().filter(is_in);
+        found.map(|secret| &secret.declared.name)
     }
 
     /// Puts values in the place of placeholders.
@@ -136,11 +143,9 @@ impl Vault {
         Scrubber::masking(&self.patterns)
     }
 
-    fn secret_in(&self, text: &[u8]) -> Option<&HeldSecret> {
+    fn secret_in(&self, text: &[u8]) -> Option<&SecretName> {
         memmem::find(text, PLACEHOLDER.as_bytes())?;
-        let is_in =
-            |secret: &&HeldSecret| memmem::find(text, secret.placeholder.as_bytes()).is_some();
-        self.secrets.iter().find(is_in)
+        self.secrets_in(text).next()
     }
 
     fn fill(

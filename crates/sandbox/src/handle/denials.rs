@@ -10,7 +10,9 @@ use crate::state::sandbox_dir::read_spec;
 use crate::{Sandbox, SandboxSpec};
 use glovebox_jail::project_quota;
 use glovebox_jail::spec::{Spec, WORKSPACE};
-use glovebox_proto::{Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, visible};
+use glovebox_proto::{
+    Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, SecretReason, visible,
+};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -31,10 +33,13 @@ const QUOTA_EXCEEDED: &[u8] = b"disk quota exceeded";
 const USED_UP_BYTES: u64 = 64 << 10;
 
 impl Sandbox {
-    /// Which walls of this sandbox a command met, if it has failed: facts, the most certain first.
+    /// Which walls of this sandbox a command met, if it has failed: facts, the most certain first. Of one that
+    /// succeeded, only which placeholders it sent where no value is filled in: programs succeed with such an answer.
     pub fn denials(&self, report: &ExitReport) -> Vec<Denial> {
         if report.exit == Exit::Code(0) && !report.timed_out {
-            return Vec::new();
+            let mut denials = report.seen_denials();
+            denials.retain(is_placeholder_sent);
+            return denials;
         }
         // A sandbox that is being removed has no spec any more; what the guest saw stays true.
         let spec = read_spec(self.dir()).ok();
@@ -96,6 +101,17 @@ impl Sandbox {
         // TRUST: the guest may send more than was asked for.
         Some(bytes.take(TAIL_BYTES as usize).collect())
     }
+}
+
+/// True for a placeholder that left the sandbox as it is.
+const fn is_placeholder_sent(denial: &Denial) -> bool {
+    matches!(
+        denial,
+        Denial::Secret {
+            reason: SecretReason::Address | SecretReason::Body,
+            ..
+        }
+    )
 }
 
 /// Limits that were seen to act.
