@@ -13,6 +13,7 @@ mod clients;
 mod endings;
 mod hostile;
 mod hosts;
+mod odd_messages;
 mod pipe;
 mod site;
 mod suite;

@@ -22,21 +22,26 @@ impl Pipe {
         Self::open_as(person, args, &json!({}))
     }
 
-    /// As [`Self::open`], as a client that can do this.
-    pub(crate) fn open_as(person: &Person, args: &str, capabilities: &Value) -> Self {
+    /// Starts `glovebox mcp ARGS`, to which nothing has been said yet.
+    pub(crate) fn start(person: &Person, args: &str) -> Self {
         let mut call = person.line(&format!("mcp {args}"));
         call.command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = call.command.spawn().unwrap();
-        let mut pipe = Self {
+        Self {
             input: child.stdin.take(),
             output: BufReader::new(child.stdout.take().unwrap()),
             child,
             next: 0,
             instructions: String::new(),
-        };
+        }
+    }
+
+    /// As [`Self::open`], as a client that can do this.
+    pub(crate) fn open_as(person: &Person, args: &str, capabilities: &Value) -> Self {
+        let mut pipe = Self::start(person, args);
         let mut introduction = introduction();
         introduction["capabilities"] = capabilities.clone();
         let answer = pipe.ask("initialize", &introduction);

@@ -34,6 +34,18 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
+impl Answer {
+    /// The message that it carries, as JSON or in a stream.
+    pub(crate) fn message(&self) -> Value {
+        let begin = self.body.find("{\"").unwrap_or(0);
+        let mut messages = serde_json::Deserializer::from_str(&self.body[begin..]).into_iter();
+        messages
+            .next()
+            .and_then(Result::ok)
+            .unwrap_or_else(|| panic!("no message: {self:?}"))
+    }
+}
+
 impl Site {
     pub(crate) fn open(person: &Person, args: &str) -> Self {
         Self::open_with(person, args, Some(TOKEN))
@@ -119,10 +131,14 @@ impl Site {
 
     /// Posts a message and reads the answer up to the message it carries.
     pub(crate) fn post(&self, message: &Value, but: &[(&str, &str)]) -> Answer {
-        let body = message.to_string();
+        self.post_bytes(message.to_string().as_bytes(), but)
+    }
+
+    /// Posts these bytes.
+    pub(crate) fn post_bytes(&self, body: &[u8], but: &[(&str, &str)]) -> Answer {
         let mut stream = self.connect();
         let head = self.head("POST", body.len(), but);
-        stream.write_all((head + &body).as_bytes()).unwrap();
+        stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
         read(stream)
     }
 

@@ -32,6 +32,7 @@ mod file_kind;
 mod frame;
 mod hello;
 mod id;
+pub mod json;
 pub mod limits;
 mod lines;
 mod remedy;

@@ -4,19 +4,21 @@
 //! waited for goes on; a session ends when its client deletes it, or says nothing for a while.
 
 use super::SessionFactory;
+use super::accept::accepts;
 use super::handler::{ClientPresence, McpHandler};
-use super::lines::refuse_discovery;
 use super::pool::{Closing, SessionPool};
+use crate::message::{ClientMessage, read_client};
 use bytes::Bytes;
 use glovebox_proto::Fault;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use rmcp::service::{RoleServer, TxJsonRpcMessage};
+use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, JsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Serialize;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
@@ -35,6 +37,10 @@ const MAX_BODIES: usize = 16;
 const BODY_WAIT: Duration = Duration::from_secs(30);
 /// How long a session may take to introduce itself.
 const INTRODUCTION_WAIT: Duration = Duration::from_secs(30);
+
+/// The two forms of an answer: one message, or a stream of them.
+const JSON: &str = "application/json";
+const EVENT_STREAM: &str = "text/event-stream";
 
 /// What the endpoint answers: a message, or a stream of them.
 pub type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
@@ -134,16 +140,36 @@ impl HttpService {
         let is_delete = request.method() == Method::DELETE;
         let presence = CancellationToken::new();
         let (mut parts, body) = request.into_parts();
-        let body = match self.read(body).await {
+        let mut body = match self.read(body).await {
             Ok(body) => body,
             Err(answer) => return answer,
         };
-        if parts.method == Method::POST
-            && let Some((error, id)) = refuse_discovery(&body)
-        {
-            let message = TxJsonRpcMessage::<RoleServer>::error(error, Some(id));
-            return say_json(StatusCode::NOT_FOUND, &message);
+        let mut id = None;
+        if parts.method == Method::POST {
+            match read_client(&body) {
+                ClientMessage::Decoded(message, json) => {
+                    if let JsonRpcMessage::Request(request) = *message {
+                        id = Some(request.id);
+                    }
+                    body = Bytes::from(json.to_string());
+                }
+                ClientMessage::Refused(answers) => return refuse(answers),
+            }
         }
+        let takes_stream = accepts(&parts.headers, EVENT_STREAM);
+        let is_acceptable = match parts.method {
+            Method::POST => takes_stream && accepts(&parts.headers, JSON),
+            Method::GET => takes_stream,
+            _ => true,
+        };
+        if !is_acceptable {
+            let text = format!("answers are {JSON} and {EVENT_STREAM}: accept both");
+            let error = JsonRpcError::new(id, ErrorData::invalid_request(text, None));
+            return say_json(StatusCode::NOT_ACCEPTABLE, &error);
+        }
+        // The SDK knows neither ranges nor a request without the header.
+        let both = HeaderValue::from_static("application/json, text/event-stream");
+        parts.headers.insert(ACCEPT, both);
         parts.extensions.insert(ClientPresence(presence.clone()));
         let mut answer = self
             .mcp
@@ -230,8 +256,25 @@ pub(super) fn say(status: StatusCode, text: &'static str) -> HttpAnswer {
     answer
 }
 
+/// Answers a message that is not understood.
+fn refuse(mut answers: Vec<JsonRpcError>) -> HttpAnswer {
+    let status = match answers.first() {
+        None => StatusCode::ACCEPTED,
+        Some(answer) if answer.error.code == ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        Some(_) => StatusCode::BAD_REQUEST,
+    };
+    match (answers.len(), answers.pop()) {
+        (1, Some(answer)) => say_json(status, &answer),
+        (_, None) => say(status, ""),
+        (_, Some(last)) => {
+            answers.push(last);
+            say_json(status, &answers)
+        }
+    }
+}
+
 /// Answers with `message` as JSON.
-fn say_json(status: StatusCode, message: &TxJsonRpcMessage<RoleServer>) -> HttpAnswer {
+fn say_json(status: StatusCode, message: &impl Serialize) -> HttpAnswer {
     let mut answer = say(status, "");
     match serde_json::to_vec(message) {
         Ok(text) => *answer.body_mut() = BoxBody::new(Full::new(Bytes::from(text))),
@@ -239,7 +282,7 @@ fn say_json(status: StatusCode, message: &TxJsonRpcMessage<RoleServer>) -> HttpA
     }
     answer
         .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        .insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     answer
 }
 

@@ -1,68 +1,34 @@
-//! Standard input as messages: what is no message gets an answer, where the SDK says nothing.
+//! Standard input as messages, a line each.
 
-use rmcp::model::{ErrorCode, ErrorData, RequestId};
-use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
-use rmcp::transport::Transport;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
-use tokio::io::{
-    AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader, DuplexStream, duplex,
-};
+use crate::message::{ClientMessage, read_client};
+use crate::transport::{Incoming, MAX_WAITING, ReadTransport};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage};
+use rmcp::service::{RoleServer, TxJsonRpcMessage};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::mpsc;
 
 /// Longest message of the client, in bytes.
-pub(super) const MAX_MESSAGE_BYTES: usize = 8 << 20;
-/// Bytes on their way to the SDK.
-const ON_THE_WAY_BYTES: usize = 64 << 10;
-/// Answers that wait to be sent before nothing more is read.
-const MAX_ANSWERS: usize = 16;
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
-/// An error to send, and the id of the request that it answers, where that could be read.
-pub(super) type Complaint = (ErrorData, Option<RequestId>);
-
-/// Method by which clients of versions without sessions ask for the server's abilities.
-const DISCOVER: &str = "server/discover";
-
-/// Refuses `message` if it is a request `server/discover`; returns the error and the request's id.
-///
-/// The SDK answers it in a way that makes clients give up instead of going on with `initialize`.
-pub(super) fn refuse_discovery(message: &[u8]) -> Option<(ErrorData, RequestId)> {
-    #[derive(Deserialize)]
-    struct Head {
-        id: Value,
-        method: String,
-    }
-    let head: Head = serde_json::from_slice(message).ok()?;
-    if head.method != DISCOVER {
-        return None;
-    }
-    let id = serde_json::from_value(head.id).ok()?;
-    Some((
-        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, head.method, None),
-        id,
-    ))
-}
-
-/// Passes on the lines of `input` that are JSON; the others are answered by what comes second.
-pub(super) fn messages(
+/// Reads messages from `input` and writes those of the server to `output`.
+pub(super) fn transport<W: AsyncWrite + Send + Unpin + 'static>(
     input: impl AsyncRead + Send + Unpin + 'static,
-) -> (DuplexStream, mpsc::Receiver<Complaint>) {
-    let (near, far) = duplex(ON_THE_WAY_BYTES);
-    let (complain, complaints) = mpsc::channel(MAX_ANSWERS);
-    // It ends with the input, or when nobody listens any more.
-    tokio::spawn(pass_on(BufReader::new(input), near, complain));
-    (far, complaints)
+    output: W,
+) -> ReadTransport<RoleServer, W> {
+    let (send, incoming) = mpsc::channel(MAX_WAITING);
+    // It ends with the input, or when nothing listens any more.
+    tokio::spawn(read_lines(BufReader::new(input), send));
+    ReadTransport::new(incoming, output)
 }
 
 // TRUST: a line is of any length, and anything may be in it.
-async fn pass_on(
+async fn read_lines(
     mut input: BufReader<impl AsyncRead + Unpin>,
-    mut output: DuplexStream,
-    complain: mpsc::Sender<Complaint>,
+    send: mpsc::Sender<Incoming<RoleServer>>,
 ) -> Option<()> {
     let mut line = Vec::new();
     let mut is_too_long = false;
+    let mut is_introduced = false;
     loop {
         let read = input
             .fill_buf()
@@ -83,64 +49,33 @@ async fn pass_on(
         }
         if is_too_long {
             let most = MAX_MESSAGE_BYTES >> 20;
-            let message = format!("a message has at most {most} MiB");
-            complain
-                .send((ErrorData::invalid_request(message, None), None))
-                .await
-                .ok()?;
-        } else if line.iter().all(u8::is_ascii_whitespace) {
-            // Nothing was said.
-        } else if let Err(error) = serde_json::from_slice::<IgnoredAny>(&line) {
-            let message = format!("the message is not JSON: {error}");
-            complain
-                .send((ErrorData::parse_error(message, None), None))
-                .await
-                .ok()?;
-        } else if let Some((error, id)) = refuse_discovery(&line) {
-            complain.send((error, Some(id))).await.ok()?;
-        } else {
-            output.write_all(&line).await.ok()?;
+            let error =
+                ErrorData::invalid_request(format!("a message has at most {most} MiB"), None);
+            let answer = TxJsonRpcMessage::<RoleServer>::error(error, None);
+            send.send(Incoming::Refused(Box::new(answer))).await.ok()?;
+        } else if !line.iter().all(u8::is_ascii_whitespace) {
+            match read_client(&line) {
+                ClientMessage::Decoded(message, _) => {
+                    is_introduced |= is_introduction(&message);
+                    // Anything but a request ends the SDK's part before it.
+                    if is_introduced || matches!(*message, JsonRpcMessage::Request(_)) {
+                        send.send(Incoming::Message(message)).await.ok()?;
+                    }
+                }
+                ClientMessage::Refused(answers) => {
+                    for answer in answers {
+                        let answer = JsonRpcMessage::Error(answer);
+                        send.send(Incoming::Refused(Box::new(answer))).await.ok()?;
+                    }
+                }
+            }
         }
         line.clear();
         is_too_long = false;
     }
 }
 
-/// A transport that also sends those answers.
-pub(super) struct Answering<T> {
-    inner: T,
-    complaints: mpsc::Receiver<Complaint>,
-}
-
-impl<T> Answering<T> {
-    pub(super) const fn new(inner: T, complaints: mpsc::Receiver<Complaint>) -> Self {
-        Self { inner, complaints }
-    }
-}
-
-impl<T: Transport<RoleServer>> Transport<RoleServer> for Answering<T> {
-    type Error = T::Error;
-
-    fn send(
-        &mut self,
-        item: TxJsonRpcMessage<RoleServer>,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.inner.send(item)
-    }
-
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        loop {
-            tokio::select! {
-                received = self.inner.receive() => return received,
-                Some((error, id)) = self.complaints.recv() => {
-                    // Receiving may be given up at any await, and the answer must not be lost with it.
-                    tokio::spawn(self.inner.send(TxJsonRpcMessage::<RoleServer>::error(error, id)));
-                }
-            }
-        }
-    }
-
-    async fn close(&mut self) -> Result<(), Self::Error> {
-        self.inner.close().await
-    }
+fn is_introduction(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, JsonRpcMessage::Request(request)
+        if matches!(request.request, ClientRequest::InitializeRequest(_)))
 }

@@ -11,6 +11,7 @@
 //! The protocol is that of the official SDK (`rmcp`). Versions without sessions are not offered: a sandbox
 //! belongs to a session.
 
+mod accept;
 mod ask;
 mod connections;
 mod endpoint;

@@ -2,11 +2,10 @@
 
 use super::SessionFactory;
 use super::handler::McpHandler;
-use super::lines::{self, Answering};
+use super::lines;
 use super::pool::SessionPool;
 use glovebox_proto::{Code, Fault};
 use rmcp::service::{ServerInitializeError, serve_server_with_ct};
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +28,7 @@ pub fn serve(factory: Arc<dyn SessionFactory>) -> Result<(), Fault> {
         let asked = until_asked_to_end()?;
         let handler = McpHandler::new(Arc::clone(&pool), gone.clone());
         let (input, output) = stdio();
-        let (input, complaints) = lines::messages(input);
-        let transport =
-            AsyncRwTransport::new(input, output).with_max_line_length(lines::MAX_MESSAGE_BYTES);
-        let transport = Answering::new(transport, complaints);
+        let transport = lines::transport(input, output);
         let serving = async {
             let running = serve_server_with_ct(handler, transport, gone.clone()).await;
             match running {

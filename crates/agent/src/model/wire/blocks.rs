@@ -1,9 +1,10 @@
 //! The blocks of an answer in the making, in the order in which they began.
 
 use super::WireFormat;
-use super::piece::{self, Fragment, Text};
+use super::piece::{Fragment, Text};
 use crate::model::Delta;
 use crate::{MessagePart, ToolCall};
+use glovebox_proto::json::mend;
 use serde_json::{Map, Value};
 
 /// One block.
@@ -194,7 +195,7 @@ fn parse_arguments(text: String) -> Value {
     let parse = |text: &str| -> Option<Value> {
         serde_json::from_str(text)
             .ok()
-            .or_else(|| serde_json::from_str(&piece::mend(text)?).ok())
+            .or_else(|| serde_json::from_str(&mend(text)?).ok())
     };
     if text.trim().is_empty() {
         return Value::Object(Map::new());

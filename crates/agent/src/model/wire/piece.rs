@@ -6,12 +6,11 @@
 
 use super::unreadable;
 use crate::model::ModelError;
+use glovebox_proto::json::{FIRST_HALF, FIRST_LOW_HALF, replace_lone_halves};
 use serde_json::Value;
 
 /// The 2,048 halves stand for themselves in the last 2,048 code points, which are private.
 const FIRST_MARK: u32 = 0x10_F800;
-const FIRST_HALF: u32 = 0xD800;
-const FIRST_LOW_HALF: u32 = 0xDC00;
 const HALVES: u32 = 0x800;
 
 /// One event's JSON.
@@ -203,73 +202,19 @@ fn without_halves(mut bytes: Vec<u8>) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// JSON with each lone half as U+FFFD: for text that ends here.
-pub(super) fn mend(json: &str) -> Option<String> {
-    replace_halves(json, |_| Some(char::REPLACEMENT_CHARACTER))
-}
-
 /// JSON with each lone half as a mark; `None` if there is none, or a mark stands there already.
 fn mark_halves(json: &str) -> Option<String> {
     if json.chars().any(|c| half_of(c).is_some()) {
         return None;
     }
-    replace_halves(json, |half| char::from_u32(half - FIRST_HALF + FIRST_MARK))
+    let mark = |half: u32| char::from_u32(half - FIRST_HALF + FIRST_MARK);
+    // A whole pair that is one of the marks could be taken for a half.
+    replace_lone_halves(json, |pair| u32::from(pair) < FIRST_MARK, mark)
 }
 
 fn half_of(c: char) -> Option<u32> {
     let at = u32::from(c).checked_sub(FIRST_MARK)?;
     (at < HALVES).then_some(FIRST_HALF + at)
-}
-
-/// Replaces the escapes of lone halves. `None` if there is none, or a whole pair is one of the marks.
-fn replace_halves(json: &str, mark: impl Fn(u32) -> Option<char>) -> Option<String> {
-    let mut out = String::with_capacity(json.len());
-    let mut copied = 0;
-    let mut at = 0;
-    let mut has_any = false;
-    let bytes = json.as_bytes();
-    while at < bytes.len() {
-        if bytes[at] != b'\\' {
-            at += 1;
-            continue;
-        }
-        // A backslash that escapes another one escapes nothing that follows.
-        let Some(code) = escaped_unit(bytes, at) else {
-            at += 2;
-            continue;
-        };
-        if !(FIRST_HALF..FIRST_HALF + HALVES).contains(&code) {
-            at += 6;
-            continue;
-        }
-        let next = escaped_unit(bytes, at + 6);
-        if code < FIRST_LOW_HALF
-            && let Some(low) = next.filter(|low| (FIRST_LOW_HALF..0xE000).contains(low))
-        {
-            let whole = 0x1_0000 + ((code - FIRST_HALF) << 10) + (low - FIRST_LOW_HALF);
-            if whole >= FIRST_MARK {
-                return None;
-            }
-            at += 12;
-            continue;
-        }
-        out.push_str(&json[copied..at]);
-        out.push(mark(code)?);
-        at += 6;
-        copied = at;
-        has_any = true;
-    }
-    out.push_str(json.get(copied..)?);
-    has_any.then_some(out)
-}
-
-/// The code unit that `\uXXXX` at `at` stands for.
-fn escaped_unit(bytes: &[u8], at: usize) -> Option<u32> {
-    let escape = bytes.get(at..at + 6)?;
-    let digits = escape.strip_prefix(b"\\u")?;
-    digits.iter().try_fold(0, |code, &digit| {
-        Some(code << 4 | char::from(digit).to_digit(16)?)
-    })
 }
 
 #[cfg(test)]
@@ -306,14 +251,6 @@ mod tests {
         // What could be taken for a mark beside a half is not guessed at.
         assert!(Piece::parse("\"\u{10F8FF}\\ud83d\"").is_err());
         assert!(Piece::parse("\"\\udbff\\udfff\\ud83d\"").is_err());
-    }
-
-    #[test]
-    fn mend_replaces_lone_halves_only() {
-        let json = r#"{"a":"\ud83d","b":"\ud83d\ude00","c":"\\ud83d"}"#;
-        let mended = mend(json).unwrap();
-        assert_eq!(mended, json.replacen("\\ud83d", "\u{FFFD}", 1));
-        assert_eq!(mend(r#"{"a":"\u00e4"}"#), None);
     }
 
     #[test]

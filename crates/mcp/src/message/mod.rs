@@ -1,0 +1,138 @@
+//! Messages of JSON-RPC as the other side writes them, read before the SDK sees them.
+//!
+//! The SDK drops what it cannot decode, or ends the connection over it. Here such a message is mended where its
+//! meaning is clear, and is otherwise answered under its id: neither side waits for an answer that never comes.
+
+mod from_client;
+
+pub use from_client::{ClientMessage, read_client};
+
+use glovebox_proto::json::mend;
+use rmcp::model::{ErrorCode, RequestId};
+use serde::Deserialize as _;
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// Byte order mark; JSON may have one before it (RFC 8259, 8.1).
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+const VERSION: &str = "2.0";
+
+/// Bytes that are no JSON.
+#[derive(Debug)]
+struct UnreadableMessage {
+    why: String,
+    head: Head,
+}
+
+/// The part of a message that says what it belongs to, as far as it could be read.
+#[derive(Debug, Default)]
+struct Head {
+    id: Option<RequestId>,
+    is_answer: bool,
+}
+
+/// Reads JSON. Lone halves of UTF-16 pairs become U+FFFD.
+fn parse(bytes: &[u8]) -> Result<Value, UnreadableMessage> {
+    let bytes = bytes.strip_prefix(BOM).unwrap_or(bytes);
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Err(UnreadableMessage {
+            why: "it is not UTF-8".to_owned(),
+            head: read_head(&String::from_utf8_lossy(bytes)),
+        });
+    };
+    parse_text(text).map_err(|error| UnreadableMessage {
+        why: error.to_string(),
+        head: read_head(text),
+    })
+}
+
+fn parse_text(text: &str) -> serde_json::Result<Value> {
+    serde_json::from_str(text).or_else(|error| match mend(text) {
+        Some(mended) => serde_json::from_str(&mended),
+        None => Err(error),
+    })
+}
+
+/// Reads a message as far as it goes. Values are passed over, so those that are too deep or too large do not matter.
+fn read_head(text: &str) -> Head {
+    struct HeadVisitor<'a>(&'a mut Head);
+
+    impl<'de> Visitor<'de> for HeadVisitor<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a message")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<String>()? {
+                // Noted before the value is read, which may be what breaks off.
+                self.0.is_answer |= matches!(key.as_str(), "result" | "error");
+                if key == "id" {
+                    self.0.id = map.next_value()?;
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(())
+        }
+    }
+
+    let mut head = Head::default();
+    let mut reader = serde_json::Deserializer::from_str(text);
+    // It ends where the message breaks off, and what came before is known.
+    let _ = reader.deserialize_map(HeadVisitor(&mut head));
+    head
+}
+
+/// The id of a message; `None` if there is none, or one that no request has.
+fn id_of(message: &Map<String, Value>) -> Option<RequestId> {
+    RequestId::deserialize(message.get("id")?).ok()
+}
+
+/// True for an answer to a request of ours.
+fn is_answer(message: &Map<String, Value>) -> bool {
+    !message.contains_key("method")
+        && (message.contains_key("result") || message.contains_key("error"))
+}
+
+/// Leaves of an introduction what `is_known` accepts of its capabilities one by one, and of the program's
+/// description, the field `info`, its name and version.
+fn mend_introduction(
+    introduction: &mut Map<String, Value>,
+    info: &str,
+    is_known: impl Fn(&Value) -> bool,
+) {
+    let capabilities = match introduction.remove("capabilities") {
+        Some(Value::Object(capabilities)) => capabilities,
+        _ => Map::new(),
+    };
+    let known = capabilities
+        .into_iter()
+        .filter(|(name, value)| is_known(&json!({ name: value })));
+    let known: Map<String, Value> = known.collect();
+    introduction.insert("capabilities".to_owned(), known.into());
+    let program = introduction.remove(info).unwrap_or_default();
+    let text = |field: &str| program[field].as_str().unwrap_or_default().to_owned();
+    let program = json!({ "name": text("name"), "version": text("version") });
+    introduction.insert(info.to_owned(), program);
+}
+
+/// Makes the error of an answer one that the SDK reads: a number and a text.
+fn mend_error(error: &mut Value) {
+    let code = error["code"]
+        .as_i64()
+        .and_then(|code| i32::try_from(code).ok())
+        .unwrap_or(ErrorCode::INTERNAL_ERROR.0);
+    let message = match (&error["message"], &*error) {
+        (Value::String(text), _) | (Value::Null, Value::String(text)) => text.clone(),
+        (Value::Null, _) => String::new(),
+        (other, _) => other.to_string(),
+    };
+    let data = error.get_mut("data").map(Value::take);
+    *error = json!({ "code": code, "message": message });
+    if let Some(data) = data {
+        error["data"] = data;
+    }
+}
