@@ -14,6 +14,7 @@ mod own_address;
 mod person;
 mod programs;
 mod ran;
+mod remote_service;
 mod skip;
 mod tar;
 
@@ -26,5 +27,6 @@ pub use own_address::own_address;
 pub use person::{Person, UNPRIVILEGED_ID};
 pub use programs::{installed, libraries, suite};
 pub use ran::{Ran, filters};
+pub use remote_service::{RemoteService, SERVICE_TOKEN};
 pub use skip::{SkipReason, has_layers_in_memory, has_program, is_root, skip_loudly};
 pub use tar::TarBuilder;

@@ -4,68 +4,13 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
-use testkit::{ContractServer, Glovebox, Person};
-
-/// A token as a user has it.
-const TOKEN: &str = "planted/0815/token";
-
-/// A service, and a directory with everything that is done in it.
-struct Service {
-    backend: &'static str,
-    variable: &'static str,
-    server: ContractServer,
-    dir: tempfile::TempDir,
-}
-
-impl Service {
-    fn each(mut test: impl FnMut(&mut Self, &Person)) {
-        for (backend, variable) in [("sprites", "SPRITES_TOKEN"), ("aio", "AIO_API_KEY")] {
-            Person::each(|person| test(&mut Self::start(backend, variable), person));
-        }
-    }
-
-    fn start(backend: &'static str, variable: &'static str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let machines = dir.path().join("machines");
-        let key = if backend == "aio" { "--key" } else { "--token" };
-        let arguments = [key, TOKEN, "--dir", machines.to_str().unwrap()];
-        let server = ContractServer::start(backend, &arguments);
-        Self {
-            backend,
-            variable,
-            server,
-            dir,
-        }
-    }
-
-    /// A command line for this service.
-    fn line(&self, person: &Person, command: &str, rest: &str) -> Glovebox {
-        let (backend, url) = (self.backend, self.server.url());
-        let line = format!("{command} --backend {backend} --base-url {url} {rest}");
-        person.line(&line).env(self.variable, TOKEN)
-    }
-
-    /// Names of files below the service's directory.
-    fn holds(&self, name: &str) -> bool {
-        fn walk(dir: &Path, name: &str) -> bool {
-            fs::read_dir(dir).is_ok_and(|entries| {
-                entries.flatten().any(|entry| {
-                    entry.file_name().to_string_lossy().contains(name)
-                        || (entry.file_type().is_ok_and(|kind| kind.is_dir())
-                            && walk(&entry.path(), name))
-                })
-            })
-        }
-        walk(self.dir.path(), name)
-    }
-}
+use testkit::{Person, RemoteService, SERVICE_TOKEN};
 
 #[test]
 fn changes_come_back_and_what_was_made_there_goes() {
-    Service::each(|service, person| {
+    RemoteService::each(|service, person| {
         let binary: Vec<u8> = (0..200_000_u32).map(|n| (n * 7 + n / 251) as u8).collect();
         person.write("project/data", &binary);
         person.write("project/.env", "SECRET=1\n");
@@ -87,7 +32,7 @@ fn changes_come_back_and_what_was_made_there_goes() {
 
 #[test]
 fn what_nobody_decided_about_is_kept_here() {
-    Service::each(|service, person| {
+    RemoteService::each(|service, person| {
         person.write("project/old/a", "a\n");
         person.write("project/old/b", "b\n");
         person.write("project/gone", "gone\n");
@@ -129,7 +74,7 @@ fn what_nobody_decided_about_is_kept_here() {
 
 #[test]
 fn a_named_sandbox_is_used_by_many_commands_and_goes_when_it_is_killed() {
-    Service::each(|service, person| {
+    RemoteService::each(|service, person| {
         person.write("project/a", "1\n");
         let _ = service.line(person, "start", "far").run().expect_code(0);
         let script = "exec far -- sh -c";
@@ -152,7 +97,7 @@ fn a_named_sandbox_is_used_by_many_commands_and_goes_when_it_is_killed() {
 
 #[test]
 fn a_service_that_dies_ends_the_run_as_lost_and_nothing_is_done_here() {
-    Service::each(|service, person| {
+    RemoteService::each(|service, person| {
         person.write("project/a", "1\n");
         let words = ["run", "--reconnect", "3s", "--apply", "auto"];
         let script = "echo begun; echo 2 >>a; sleep 600; echo >done-here";
@@ -161,7 +106,7 @@ fn a_service_that_dies_ends_the_run_as_lost_and_nothing_is_done_here() {
             .args(words)
             .args(["--backend", service.backend, "--base-url"])
             .args([service.server.url(), "--", "sh", "-c", script])
-            .env(service.variable, TOKEN)
+            .env(service.variable, SERVICE_TOKEN)
             .current_dir(person.project())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -178,7 +123,7 @@ fn a_service_that_dies_ends_the_run_as_lost_and_nothing_is_done_here() {
         let told = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(125), "{told}");
         assert!(told.contains("did not come back within 3 s"), "{told}");
-        assert!(told.contains("cannot be collected"), "{told}");
+        assert!(told.contains("is still on that machine"), "{told}");
         assert_eq!(fs::read(person.project().join("a")).unwrap(), b"1\n");
         assert!(!person.project().join("done-here").exists());
         // What was done there is not thrown away.
@@ -187,15 +132,124 @@ fn a_service_that_dies_ends_the_run_as_lost_and_nothing_is_done_here() {
 }
 
 #[test]
+fn a_stopped_sandbox_keeps_its_files_there_and_goes_on_with_them() {
+    RemoteService::each(|service, person| {
+        person.write("project/a", "1\n");
+        let exec = |script: &str, code: u8| {
+            let exec = person.line("exec far -- sh -c").args([script]);
+            let exec = exec.env(service.variable, SERVICE_TOKEN);
+            exec.run().expect_code(code.into())
+        };
+        let line = |line: &str| person.line(line).env(service.variable, SERVICE_TOKEN);
+        let start = service.line(person, "start", "far --reconnect 1s");
+        let _ = start.run().expect_code(0);
+        let _ = exec("echo 2 >>a; echo new >n; sleep 600 & true", 0);
+        let stopped = line("stop far").run().expect_code(0);
+        assert!(stopped.err().contains("is stopped"), "{stopped}");
+        assert!(service.holds("glovebox-far"));
+        // Its changes are seen without a start that somebody asked for, and it is stopped again after that.
+        let diff = line("diff far --stat").run().expect_code(0);
+        assert!(diff.out().contains("2 files changed"), "{diff}");
+        let list = line("list").run().expect_code(0);
+        assert!(list.out().contains("stopped"), "{list}");
+        let start = line("start far").run().expect_code(0);
+        assert!(start.err().contains("with the files it had"), "{start}");
+        assert_eq!(exec("cat a n", 0).out(), "1\n2\nnew\n");
+
+        // As a machine that loses power on this side.
+        let list = line("list --json").run().expect_code(0);
+        let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+        let supervisor = list["data"]["sandboxes"][0]["pid"].to_string();
+        let killed = std::process::Command::new("kill")
+            .args(["-9", &supervisor])
+            .status();
+        assert!(killed.unwrap().success());
+        let is_lost = || line("list").run().out().contains("lost");
+        assert!(testkit::wait_until(Duration::from_secs(30), is_lost));
+        let _ = line("pull far").run().expect_code(0);
+        assert_eq!(fs::read(person.project().join("a")).unwrap(), b"1\n2\n");
+        assert_eq!(fs::read(person.project().join("n")).unwrap(), b"new\n");
+        // Without a token it is neither reached nor forgotten.
+        let refused = person.line("kill far").run().expect_code(3);
+        assert!(!refused.err().is_empty() && service.holds("glovebox-far"));
+        let _ = line("kill far").run().expect_code(0);
+        assert!(!service.holds("glovebox-far"), "its files are left");
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn files_that_are_gone_there_are_no_deletions_here() {
+    RemoteService::each(|service, person| {
+        person.write("project/a", "1\n");
+        let line = |line: &str| person.line(line).env(service.variable, SERVICE_TOKEN);
+        let _ = service.line(person, "start", "far").run().expect_code(0);
+        let _ = line("stop far").run().expect_code(0);
+        service.lose_files("glovebox-far");
+        let pull = line("pull far").run();
+        assert_ne!(pull.code, 0, "{pull}");
+        assert!(person.project().join("a").exists());
+        let _ = line("kill far").run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_named_sandbox_takes_every_command_or_says_why_not() {
+    RemoteService::each(|service, person| {
+        person.write("project/a", "1\n");
+        let _ = service.line(person, "start", "far").run().expect_code(0);
+        let line = |line: &str| person.line(line).env(service.variable, SERVICE_TOKEN);
+        let done = |text: &str| line(text).run().expect_code(0);
+        person.write("project/b", "pushed\n");
+        let _ = done("push far");
+        assert_eq!(done("exec far -- cat b").out(), "pushed\n");
+        person.write("up", "up\n");
+        let up = person.place().root().join("up");
+        let _ = line("cp")
+            .args([up.to_str().unwrap(), "far:up"])
+            .run()
+            .expect_code(0);
+        let back = person.project().join("back");
+        let _ = line("cp far:up")
+            .args([back.to_str().unwrap()])
+            .run()
+            .expect_code(0);
+        assert_eq!(fs::read(&back).unwrap(), b"up\n");
+        let logs = done("logs far 1");
+        assert_eq!(logs.out(), "pushed\n");
+        let info = done("info far --json");
+        let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+        let can = &info["data"]["capabilities"];
+        assert_eq!(
+            (&can["place"], &can["files"]),
+            (&"elsewhere".into(), &"copied".into())
+        );
+        for command in ["checkpoint far", "restore far c1", "fork far near"] {
+            let refused = line(command).run();
+            assert_ne!(refused.code, 0, "{refused}");
+            let told = refused.err();
+            assert!(
+                told.contains("no layers on disk") && told.contains("hint:"),
+                "{told}"
+            );
+        }
+        let _ = done("kill far");
+        assert!(!service.holds("glovebox-far"), "its files are left");
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
 fn tools_work_on_the_copy() {
-    Service::each(|service, person| {
+    RemoteService::each(|service, person| {
         person.write("project/sub/a", "one\n");
         let call = |tool: &str, arguments: &str| {
             person
                 .glovebox(["call", tool, arguments])
                 .env("GLOVEBOX_BACKEND", service.backend)
                 .env("GLOVEBOX_BASE_URL", service.server.url())
-                .env(service.variable, TOKEN)
+                .env(service.variable, SERVICE_TOKEN)
                 .run()
         };
         let read = call("Read", r#"{"path": "sub/a"}"#).expect_code(0);
@@ -220,7 +274,7 @@ fn tools_work_on_the_copy() {
 #[test]
 fn changes_that_were_fetched_before_a_loss_are_kept() {
     let person = Person::myself();
-    let mut service = Service::start("sprites", "SPRITES_TOKEN");
+    let mut service = RemoteService::sprites();
     person.write("project/a", "1\n");
     let words = "run --reconnect 1s --apply auto --backend sprites --base-url";
     let mut running = person
@@ -228,7 +282,7 @@ fn changes_that_were_fetched_before_a_loss_are_kept() {
         .args(words.split_whitespace())
         .args([service.server.url(), "--", "sh", "-c"])
         .arg("echo 2 >>a; echo begun; sleep 600")
-        .env(service.variable, TOKEN)
+        .env(service.variable, SERVICE_TOKEN)
         .current_dir(person.project())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -260,7 +314,7 @@ fn changes_that_were_fetched_before_a_loss_are_kept() {
 #[test]
 fn a_machine_that_was_left_is_listed_and_pruned() {
     Person::each(|person| {
-        let mut service = Service::start("sprites", "SPRITES_TOKEN");
+        let mut service = RemoteService::sprites();
         let words = "run --reconnect 1s --apply auto";
         let script = "echo begun; sleep 600";
         let mut running = person
@@ -268,7 +322,7 @@ fn a_machine_that_was_left_is_listed_and_pruned() {
             .args(words.split_whitespace())
             .args(["--backend", "sprites", "--base-url", service.server.url()])
             .args(["--", "sh", "-c", script])
-            .env(service.variable, TOKEN)
+            .env(service.variable, SERVICE_TOKEN)
             .current_dir(person.project())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -313,7 +367,7 @@ fn a_machine_that_was_left_is_listed_and_pruned() {
 
 #[test]
 fn what_a_service_cannot_do_is_refused_before_anything_is_made() {
-    Service::each(|service, person| {
+    RemoteService::each(|service, person| {
         for (rest, said) in [
             ("--grant /usr", "--grant has no meaning"),
             ("--workspace overlay", "--workspace has no meaning"),
@@ -349,7 +403,7 @@ fn what_a_service_cannot_do_is_refused_before_anything_is_made() {
             .expect_code(125);
         assert!(ran.err().contains("there is no token"), "{ran}");
         let plain = "run --backend sprites --base-url http://sprites.test -- true";
-        let ran = person.line(plain).env("SPRITES_TOKEN", TOKEN).run();
+        let ran = person.line(plain).env("SPRITES_TOKEN", SERVICE_TOKEN).run();
         assert!(ran.expect_code(125).err().contains("plain http"));
     });
 }

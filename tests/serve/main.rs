@@ -39,6 +39,7 @@ mod archives;
 mod bundles;
 mod contract;
 mod criteria;
+mod elsewhere;
 mod environment;
 mod events;
 mod faults;

@@ -104,15 +104,21 @@ impl Server {
     }
 
     pub(crate) fn start_at(person: &Person, addr: &str, args: &str) -> Self {
-        Self::start_command(person, addr, args, &[])
+        Self::start_at_with(person, addr, args, &[])
     }
 
     /// Serves with further variables.
     pub(crate) fn start_with(person: &Person, args: &str, env: &[(&str, String)]) -> Self {
-        Self::start_command(person, "127.0.0.1:0", args, env)
+        Self::start_at_with(person, "127.0.0.1:0", args, env)
     }
 
-    fn start_command(person: &Person, addr: &str, args: &str, env: &[(&str, String)]) -> Self {
+    /// Serves at an address with further variables.
+    pub(crate) fn start_at_with(
+        person: &Person,
+        addr: &str,
+        args: &str,
+        env: &[(&str, String)],
+    ) -> Self {
         let walls = if args.contains("--unsafe-local") || args.contains("--backend") {
             ""
         } else {

@@ -1,6 +1,6 @@
 # Looks for a place for the guest, without a byte of input. In front of it the caller sets
 #   n (nonce), h (SHA-256 of the guest), a (its architecture), d (working directory or empty),
-#   k (where the guest is kept, or empty).
+#   r (1 if that must be there already), k (where the guest is kept, or empty).
 # Answers are lines `GLOVEBOX-<nonce> word detail`: dir DIRECTORY, guest yes|no, home DIRECTORY, fail REASON.
 
 check() {
@@ -18,7 +18,7 @@ check() {
   fi
   w=$(cd "$w" && pwd -P) || fail dir
   if [ -n "$d" ]; then
-    (umask 077; mkdir -p -- "$d") 2>/dev/null
+    [ -n "$r" ] || (umask 077; mkdir -p -- "$d") 2>/dev/null
     cd -- "$d" 2>/dev/null || fail cwd
   fi
   say home "${HOME-}"

@@ -5,6 +5,7 @@ use crate::failure;
 use crate::pipe::{
     EndingKind, PipeEnding, PipeSizes, RemoteCommand, SharedEnding, open, whole_records,
 };
+use crate::probe::CONTACT_WAIT;
 use crate::program::{GuestProgram, Placement};
 use crate::script::{quote, start_script};
 use crate::wire::{Exec, ReadOutput};
@@ -41,6 +42,8 @@ pub struct Connector {
 struct State {
     /// First pipes that were tried.
     attempts: u32,
+    /// When the first of them began.
+    began: Option<Instant>,
     started: Option<StartedGuest>,
     /// End of the last pipe.
     ending: SharedEnding,
@@ -195,7 +198,10 @@ impl Connect for Connector {
                     run_dir.clone(),
                     session.clone(),
                 );
-                let (program, command) = self.block(deadline, start)?;
+                let began = *self.state().began.get_or_insert_with(Instant::now);
+                let (program, command) = self
+                    .block(deadline, start)
+                    .map_err(|failure| given_up(failure, began))?;
                 self.state().started = Some(StartedGuest {
                     session,
                     program,
@@ -267,6 +273,17 @@ impl Connector {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// A failure before any guest was there: a service that is away for a few seconds is taken to be away. One that asks
+/// to wait is waited for.
+fn given_up(failure: ConnectFailure, began: Instant) -> ConnectFailure {
+    match failure {
+        ConnectFailure::Retry { fault, after: None } if began.elapsed() >= CONTACT_WAIT => {
+            ConnectFailure::Final(fault)
+        }
+        failure => failure,
     }
 }
 

@@ -2,15 +2,16 @@
 
 use crate::{ApiKey, BaseUrl, Client, Connector, GuestProgram, PipeSizes, Placement};
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
-use glovebox_carrier::{Sizes, carry, new_run_dir, start_dir};
+use glovebox_carrier::{GuestEnd, Sizes, carry, new_run_dir, start_dir};
 use glovebox_proto::{Code, Fault, Setting};
-use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, unheld_limits};
+use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, ServiceCx, unheld_limits};
 use glovebox_sandbox::jail::spec::{LimitState, Net};
 use glovebox_sandbox::{
     Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, GUEST,
-    GUEST_SHA256, Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    GUEST_SHA256, Name, Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 const KEY_FILE: BackendOption = BackendOption {
@@ -23,6 +24,9 @@ const KEY_FILE: BackendOption = BackendOption {
     is_path: true,
     check: |_| Ok(()),
 };
+
+/// Time to remove a sandbox's directory.
+const REMOVAL_WAIT: Duration = Duration::from_secs(30);
 
 static DECLARATION: Declaration = Declaration {
     name: "aio",
@@ -39,6 +43,7 @@ static DECLARATION: Declaration = Declaration {
         files: Files::Copied,
         has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
+        keeps_files: true,
         can_freeze: false,
         networks: &[],
         can_nest: false,
@@ -90,8 +95,15 @@ impl Driver for Aio {
             .collect()
     }
 
+    fn destroy(&self, cx: &ServiceCx<'_>, name: &Name) -> Result<(), Fault> {
+        let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        let dir = own_dir(cx.spec, name);
+        dir.map_or(Ok(()), |dir| client.remove_dir(&dir, cx.deadline))
+    }
+
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
         let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        let removing = client.clone();
         let sizes = Sizes::default();
         let pipe_sizes = PipeSizes {
             batch: sizes.batch,
@@ -111,7 +123,12 @@ impl Driver for Aio {
             cx.deadline,
         )?;
         // The session of the guest goes with the connector, when the link is closed.
-        guest.into_stream(report(cx), Box::new(|_| Ok(())))
+        let (client, dir) = (removing, own_dir(cx.spec, cx.name));
+        let release = move |end| match (end, &dir) {
+            (GuestEnd::Closed, Some(dir)) => client.remove_dir(dir, Instant::now() + REMOVAL_WAIT),
+            (GuestEnd::Lost, _) | (_, None) => Ok(()),
+        };
+        guest.into_stream(report(cx), Box::new(release))
     }
 }
 
@@ -119,7 +136,15 @@ fn placement(cx: &CreateCx<'_>) -> Placement {
     Placement {
         guest_dir: None,
         cwd: Some(start_dir(cx.spec, cx.name).display().to_string()),
+        // Files of an earlier life that are gone must not look as if all of them had been deleted.
+        needs_cwd: cx.is_resumed,
     }
+}
+
+/// Directory that was made for a sandbox; none where the user named one.
+fn own_dir(spec: &SandboxSpec, name: &Name) -> Option<String> {
+    let is_own = spec.cwd.is_none();
+    is_own.then(|| name.directory_elsewhere())
 }
 
 fn base_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {

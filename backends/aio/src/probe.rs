@@ -3,15 +3,18 @@
 use crate::client::Client;
 use crate::failure::carrier_failed;
 use crate::program::{GuestProgram, Placement};
-use crate::script::{Answers, check_script};
+use crate::script::{Answers, check_script, quote};
 use crate::wire::{Exec, ExecResult, Sandbox, is_running};
 use glovebox_carrier::{ConnectFailure, runtime, show_message};
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::random_hex;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 /// Most time that a script may take there.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Most time until the service has said what it is. One that does not within it is taken to be away.
+pub(crate) const CONTACT_WAIT: Duration = Duration::from_secs(3);
 /// Most bytes of a path there: with what is added it must stay below the kernel's 4096.
 const MAX_PATH_BYTES: usize = 3000;
 /// Most characters of one fact.
@@ -90,20 +93,41 @@ impl Client {
             ("h", guest.sha256()),
             ("a", std::env::consts::ARCH),
             ("d", placement.cwd.as_deref().unwrap_or_default()),
+            ("r", if placement.needs_cwd { "1" } else { "" }),
             ("k", placement.guest_dir.as_deref().unwrap_or_default()),
         ];
         let script = check_script(&values, "check");
         // Both at once: a start waits for round trips.
-        let (described, checked) = tokio::join!(self.describe(), self.run_script(session, &script));
+        let mut described = pin!(tokio::time::timeout(CONTACT_WAIT, self.describe()));
+        let mut checked = pin!(self.run_script(session, &script));
+        let mut early = None;
+        // A service that is away keeps both waiting, and one of them has a short time.
+        let described = tokio::select! {
+            answer = &mut described => answer,
+            result = &mut checked => {
+                early = Some(result);
+                described.await
+            }
+        };
         let facts = match described {
-            Ok(sandbox) => Facts::of(&sandbox),
-            Err(error) if error.is_absent() => {
+            Ok(Ok(sandbox)) => Facts::of(&sandbox),
+            Err(_) => {
+                let what = format!("it did not answer within {} s", CONTACT_WAIT.as_secs());
+                return Err(ConnectFailure::Retry {
+                    fault: carrier_failed(base, &what).retryable(),
+                    after: None,
+                });
+            }
+            Ok(Err(error)) if error.is_absent() => {
                 let what = "there is no AIO Sandbox: it does not know /v1/sandbox";
                 return Err(ConnectFailure::Final(carrier_failed(base, what)));
             }
-            Err(error) => return Err(error.into_failure(base)),
+            Ok(Err(error)) => return Err(error.into_failure(base)),
         };
-        let result = checked?;
+        let result = match early {
+            Some(result) => result?,
+            None => checked.await?,
+        };
         let output = result.stdout.unwrap_or_default();
         let answers = Answers::new(&output, &nonce);
         if let Some((word, detail)) = answers.failure() {
@@ -133,6 +157,34 @@ impl Client {
             guest_dir: dir.to_owned(),
             has_guest: has_guest == "yes",
         })
+    }
+
+    /// Removes a directory of a sandbox. One that is not there is fine.
+    ///
+    /// # Errors
+    /// What keeps the service from removing it.
+    pub(crate) fn remove_dir(&self, dir: &str, deadline: Instant) -> Result<(), Fault> {
+        let client = self.clone();
+        let script = format!("rm -rf -- {}", quote(dir));
+        let removed = runtime::run_until(deadline, async move {
+            let session = format!("glovebox-end-{}", random_hex());
+            let removed = client.run_script(&session, &script).await;
+            // Its answer may be waited for by nothing else: the process may end after this.
+            let _ = client.close(&session).await;
+            removed
+        })?;
+        match removed {
+            Some(Ok(result)) if result.exit_code == Some(0) => Ok(()),
+            Some(Ok(result)) => Err(self.carrier_failed(&format!(
+                "`{}` could not be removed there: {}",
+                show_message(dir.as_bytes()),
+                self.show(&result.stderr.unwrap_or_default())
+            ))),
+            Some(Err(ConnectFailure::Retry { fault, .. } | ConnectFailure::Final(fault))) => {
+                Err(fault)
+            }
+            None => Err(self.timed_out()),
+        }
     }
 
     /// Runs a short script to its end.

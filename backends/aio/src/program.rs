@@ -50,4 +50,6 @@ pub struct Placement {
     /// Working directory of the guest, made if it is missing. None: the one that the service gives
     /// to commands.
     pub cwd: Option<String>,
+    /// Whether that directory must be there already.
+    pub needs_cwd: bool,
 }

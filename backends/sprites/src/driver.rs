@@ -16,8 +16,8 @@ use glovebox_sandbox::backend::{
 use glovebox_sandbox::egress::Rule;
 use glovebox_sandbox::jail::spec::{LimitState, Net};
 use glovebox_sandbox::{
-    Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files, Place,
-    Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files, Name,
+    Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
 use std::fs;
 use std::net::IpAddr;
@@ -74,6 +74,7 @@ static DECLARATION: Declaration = Declaration {
         files: Files::Copied,
         has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
+        keeps_files: true,
         can_freeze: false,
         networks: &[Net::None, Net::Egress, Net::Host],
         can_nest: false,
@@ -168,6 +169,16 @@ impl Driver for Sprites {
             .collect())
     }
 
+    fn destroy(&self, cx: &ServiceCx<'_>, name: &Name) -> Result<(), Fault> {
+        if given_name(cx.spec).is_some() {
+            // The machine is the user's.
+            return Ok(());
+        }
+        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
+        let name = sprite_name(&owner_id(cx.state_dir)?, name.as_str());
+        client.destroy(&name, cx.deadline).map(drop)
+    }
+
     fn remove_held(&self, cx: &ServiceCx<'_>, machine: &HeldMachine) -> Result<(), Fault> {
         let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
         client.destroy(&machine.name, cx.deadline).map(drop)
@@ -195,7 +206,7 @@ fn bring_up(cx: &CreateCx<'_>, machine: &Machine) -> Result<LinkedGuest, Fault> 
     // A first session that breaks may leave a guest in its directory, so the next one takes another.
     let run_dir = Arc::new(Mutex::new(String::new()));
     let shell = |command: fn(&str) -> String, is_first: bool| -> BringUp {
-        let cwd = start_dir(cx.spec, cx.name);
+        let (cwd, is_resumed) = (start_dir(cx.spec, cx.name), cx.is_resumed);
         let run_dir = Arc::clone(&run_dir);
         Box::new(move |reader, writer, deadline| {
             let command = {
@@ -207,7 +218,8 @@ fn bring_up(cx: &CreateCx<'_>, machine: &Machine) -> Result<LinkedGuest, Fault> 
             };
             let place = GuestPlace {
                 cwd: Some(&cwd),
-                makes_cwd: true,
+                // Files of an earlier life that are gone must not look as if all of them had been deleted.
+                makes_cwd: !is_resumed,
                 guest_dir: None,
                 command: &command,
             };
@@ -275,8 +287,18 @@ fn open_machine(client: Client, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fa
         name: &name,
         owner: &owner,
         labels: &labels,
-        is_known: false,
+        is_known: cx.is_resumed,
     };
+    if cx.is_resumed && client.get(&name, cx.deadline)?.is_none() {
+        return Err(Fault::failed(
+            Code::SandboxNotFound,
+            format!(
+                "the Sprite `{name}` is gone, with the files of the sandbox `{}`",
+                cx.name
+            ),
+        )
+        .remedy(format!("`glovebox kill {}` forgets it", cx.name)));
+    }
     let created = client.create_or_get(&wanted, cx.deadline)?;
     let machine = Machine {
         client,

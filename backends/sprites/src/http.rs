@@ -200,10 +200,10 @@ impl Http {
         if let Some(body) = &call.body {
             request = request.json(body);
         }
-        let mut response = request
-            .send()
-            .await
-            .map_err(|error| CallFailure::transport(&call.what, &error.without_url()))?;
+        let mut response = request.send().await.map_err(|error| {
+            let what = format!("{} at {}", call.what, self.base);
+            CallFailure::transport(&what, &error.without_url())
+        })?;
         let status = response.status();
         if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response);

@@ -95,8 +95,9 @@ impl Owner for RemoteOwner {
 
 impl Drop for RemoteOwner {
     fn drop(&mut self) {
-        // Nobody is left to tell; the command that prunes finds what stays.
-        let _ = self.kill();
+        // It was not asked to end: what the service holds may be all there is of the work. The command that prunes finds
+        // what stays.
+        self.link.close();
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod service;
 
-pub use service::resolve_service;
+pub use service::{renew_credential, resolve_service};
 
 use crate::Error;
 use crate::host::{self, GitSettings, Toolchain};

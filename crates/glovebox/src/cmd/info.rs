@@ -5,7 +5,7 @@ use crate::args::InfoArgs;
 use crate::exit::CommandResult;
 use crate::render::{self, escape_text};
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::SandboxState;
+use glovebox_sandbox::{Backend, SandboxState};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -36,7 +36,13 @@ pub(crate) fn run(cx: &Cx, args: &InfoArgs) -> CommandResult {
         .unwrap_or_default();
     if args.json {
         let jobs: Vec<Value> = jobs.iter().map(logs::job_json).collect();
-        let data = json!({ "sandbox": entry, "report": report, "jobs": jobs });
+        let capabilities = Backend::named(&entry.backend).map(Backend::capabilities);
+        let data = json!({
+            "sandbox": entry,
+            "report": report,
+            "capabilities": capabilities,
+            "jobs": jobs,
+        });
         render::print(render::envelope(true, &format!("sandbox `{name}`"), &data))?;
         return Ok(0);
     }

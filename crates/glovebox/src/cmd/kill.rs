@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
 use crate::sync::copied::{self, CopyRemoval};
 use crate::sync::tell_discarded;
-use glovebox_proto::{Code, Fault, JobId, JobState, Reply, Request};
+use glovebox_proto::{Class, Code, Fault, JobId, JobState, Reply, Request};
 use glovebox_sandbox::SandboxState;
 use glovebox_session::sync::discard::{DiscardCount, count_named};
 use serde_json::{Value, json};
@@ -40,13 +40,26 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
     let mut killed: Vec<Value> = Vec::new();
     let mut failure: Option<CommandError> = None;
     for name in names {
-        let remains = copied::clean_named(&registry, &name);
+        let remains = copied::clean_named(&cx.host, &registry, &name);
+        if let CopyRemoval::Unreachable(error) = &remains {
+            let error = CommandError::from(error.clone());
+            if error.fault.class == Class::Refused {
+                // With its entry the user can try again once the service lets them.
+                several::keep_failure(cx, &mut failure, error);
+                continue;
+            }
+            cx.talk.warning(format_args!(
+                "the service may still hold the files of `{name}`: {}; `glovebox prune --backend BACKEND` removes \
+                 what is left there",
+                render::escape_text(&error.fault.message)
+            ));
+        }
         let discarded = count_named(&cx.host, &registry, &name);
         match registry.kill(&name) {
             Ok(what) => {
                 let left = match &remains {
                     CopyRemoval::Left(dir) => Some(dir),
-                    CopyRemoval::None | CopyRemoval::Removed => None,
+                    CopyRemoval::None | CopyRemoval::Removed | CopyRemoval::Unreachable(_) => None,
                 };
                 killed.push(json!({
                     "name": name,

@@ -46,7 +46,8 @@ pub(super) fn park(
     if let Err(error) = copied::fetch_to_layer(&sandbox, &mut *frontend.watch_progress()) {
         cx.talk.error(&CommandError::from(error));
     }
-    let is_copy = copied::CopyOrigin::read(sandbox.dir()).is_some();
+    let is_copy = copied::CopyOrigin::read(sandbox.dir()).is_some()
+        && !sandbox.info().backend.capabilities().keeps_files;
     match sandbox.park(reason, changes.map(|count| count as u64)) {
         Ok((news, finished)) => {
             let first = if is_copy {

@@ -170,6 +170,12 @@ pub(super) fn run_command(
     } else {
         Ok(SettleOutcome::Done)
     };
+    if lost_copy == Some(LostCopy::Left) {
+        if let Some(sandbox) = Arc::into_inner(sandbox) {
+            sandbox.keep("its machine could not be reached")?;
+        }
+        return Ok(code);
+    }
     Ok(match keep {
         Some(name) => leave_kept(cx, &registry, &name, code, settled),
         None => leave(cx, sandbox, code, settled),
@@ -289,6 +295,8 @@ fn exit_code_of(code: u8, settled: SettleOutcome) -> u8 {
 enum LostCopy {
     /// They were fetched some time before.
     Kept,
+    /// They are where the copy is, which can be gone back to.
+    Left,
     /// They are where the copy is.
     Gone,
 }
@@ -315,6 +323,14 @@ fn find_lost_copy(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> Option<Lost
         }
         Ok(None) => {}
         Err(error) => cx.talk.error(&error.into()),
+    }
+    if sandbox.info().backend.capabilities().keeps_files {
+        let name = &sandbox.info().name;
+        cx.talk.warning(format_args!(
+            "what the command changed is still on that machine: `glovebox pull {name}` goes back to it, `glovebox \
+             kill {name}` drops it"
+        ));
+        return Some(LostCopy::Left);
     }
     cx.talk.warning(format_args!(
         "what the command changed cannot be collected any more{place}"

@@ -80,7 +80,7 @@ fn stop(registry: &Registry, name: &Name, grace_ms: u64) -> Result<SandboxState,
         .parent
         .as_ref()
         .is_some_and(|parent| !parent.is_survived);
-    if !spec.has_layers_on_disk() || is_bound {
+    if !spec.keeps_files() || is_bound {
         let fault = Fault::failed(
             Code::Unsupported,
             format!("the files of `{name}` would go with its processes, so it was not stopped"),

@@ -18,17 +18,22 @@ pub(crate) use glovebox_session::sync::{
     project_of_named, source,
 };
 
-use crate::cmd::{Cx, name};
+use crate::cmd::run::supervisor;
+use crate::cmd::{Cx, TerminalFrontend, name};
 use crate::exit::{CommandError, Kind};
 use crate::render::{self, Messages};
 use glovebox_proto::Code;
+use glovebox_sandbox::{Name, Registry, SandboxState};
+use glovebox_session::WorkSession;
 use glovebox_session::sync::discard::DiscardCount;
 use glovebox_session::sync::{collect_named, ignore_rules, outside};
+use glovebox_session::work::WorkContext;
 use glovebox_settings::texts;
 use glovebox_workspace::patch::PatchError;
 use glovebox_workspace::{Filter, IgnoredChanges, RefusedPath, RelPath, Watch};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// There is no sandbox of this name.
 pub(crate) fn no_sandbox(name: &glovebox_sandbox::Name) -> CommandError {
@@ -71,10 +76,37 @@ pub(crate) fn collect(
     asked: &ChangesRequest<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<SandboxChanges, CommandError> {
-    let registry = cx.user_registry()?;
-    collect_named(&registry, &name(asked.name)?, watch, |project| {
+    let registry = Arc::new(cx.user_registry()?);
+    let name = name(asked.name)?;
+    let woken = wake_remote(cx, &registry, &name)?;
+    let collected = collect_named(&registry, &name, watch, |project| {
         filter(cx, project, asked)
-    })
+    });
+    if let Some(work) = woken {
+        work.sandbox().stop("its changes were collected")?;
+    }
+    collected
+}
+
+/// Starts a sandbox that has stopped and whose files are at a service; `None` for any other.
+fn wake_remote(
+    cx: &Cx,
+    registry: &Arc<Registry>,
+    name: &Name,
+) -> Result<Option<WorkSession>, CommandError> {
+    let is_stopped = registry
+        .entry(name)?
+        .is_some_and(|entry| entry.state != SandboxState::Ready);
+    if !is_stopped || !registry.spec(name)?.backend.capabilities().keeps_files {
+        return Ok(None);
+    }
+    let caller = WorkContext {
+        host: &cx.host,
+        registry,
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::new(cx),
+    };
+    Ok(WorkSession::resume(&caller, name)?)
 }
 
 /// Fetches what lies outside the workspace of a named sandbox: a directory with what `asked` takes of it, or one file.

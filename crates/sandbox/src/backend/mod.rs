@@ -51,6 +51,8 @@ pub struct CreateCx<'a> {
     pub caches: Vec<FrozenCache>,
     /// What becomes of what is written to caches.
     pub cache_keeping: CacheKeeping,
+    /// Whether the files of an earlier life are at the service.
+    pub is_resumed: bool,
     /// The leased slot: no other live sandbox of this state directory has it.
     pub slot: u32,
     /// The guest.
@@ -145,7 +147,8 @@ pub trait Owner: Send + Sync + Debug {
     /// Begins to end everything, where that takes a while and can be waited for later.
     fn begin_kill(&self) {}
 
-    /// Ends all processes; what they wrote can still be collected.
+    /// Ends all processes; what they wrote can still be collected, by another life of the sandbox where its files are
+    /// at a service.
     fn halt(&self) -> Result<(), Fault> {
         self.kill()
     }
@@ -276,6 +279,14 @@ pub trait Driver: Debug + Send + Sync {
         Err(no_service(self.backend()))
     }
 
+    /// Removes what the service holds for a sandbox whose guest does not run. Nothing being there is fine.
+    ///
+    /// # Errors
+    /// As [`Self::list_held`].
+    fn destroy(&self, _cx: &ServiceCx<'_>, _name: &Name) -> Result<(), Fault> {
+        Err(no_service(self.backend()))
+    }
+
     /// Removes one of them.
     ///
     /// # Errors
@@ -339,6 +350,11 @@ pub(crate) fn check(spec: &SandboxSpec) -> Result<(), Fault> {
 /// What the service of the spec's backend holds.
 pub(crate) fn list_held(cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
     driver(cx.spec.backend)?.list_held(cx)
+}
+
+/// Removes what the service of the spec's backend holds for a sandbox.
+pub(crate) fn destroy(cx: &ServiceCx<'_>, name: &Name) -> Result<(), Fault> {
+    driver(cx.spec.backend)?.destroy(cx, name)
 }
 
 /// Removes one of them.

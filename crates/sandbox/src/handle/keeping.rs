@@ -85,7 +85,8 @@ impl Sandbox {
         let Some(owned) = self.owned.take() else {
             return Ok(ShutdownReport::default());
         };
-        let in_memory = if owned.sandbox_dir.has_layers() {
+        let is_remote = !owned.sandbox_dir.has_layers() && owned.sandbox_dir.has_remote_files();
+        let in_memory = if is_remote || owned.sandbox_dir.has_layers() {
             None
         } else {
             let owner = self.core.owner.as_ref();
@@ -107,11 +108,13 @@ impl Sandbox {
         } = owned;
         let disorder = disorder(&self.core);
         drop(wall_clock);
-        let killed = self
-            .core
-            .owner
-            .as_ref()
-            .map_or(Ok(()), |owner| owner.kill());
+        let killed = self.core.owner.as_ref().map_or(Ok(()), |owner| {
+            if is_remote {
+                owner.halt()
+            } else {
+                owner.kill()
+            }
+        });
         self.core
             .link
             .lose(Fault::lost(Code::LinkLost, "the sandbox was stopped"));

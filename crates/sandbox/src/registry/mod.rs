@@ -175,10 +175,13 @@ impl Registry {
             cache_keeping: CacheLease::keeping(caches.as_ref()),
             image,
             egress: None,
+            is_resumed: false,
             deadline,
         };
         let core = match backend::bring_up(&cx, begun) {
             Ok((link, owner)) => {
+                // Without it nothing is kept when the sandbox ends, which is said then.
+                let _ = sandbox_dir.note_remote_files(spec);
                 status.process = owner.process();
                 Arc::new(SandboxCore::owned(link, owner, begin.elapsed()))
             }

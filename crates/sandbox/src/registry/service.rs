@@ -28,6 +28,14 @@ impl Registry {
         backend::remove_held(&self.service_cx(spec, &known), machine)
     }
 
+    /// Removes what the service of the spec's backend holds for a sandbox that does not run.
+    ///
+    /// # Errors
+    /// What keeps the service from removing it: it is still there then.
+    pub fn destroy_remote(&self, spec: &SandboxSpec, name: &Name) -> Result<(), Fault> {
+        backend::destroy(&self.service_cx(spec, &[]), name)
+    }
+
     fn known_names(&self) -> Result<Vec<Name>, Fault> {
         Ok(self.list()?.into_iter().map(|entry| entry.name).collect())
     }

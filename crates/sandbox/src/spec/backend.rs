@@ -61,7 +61,7 @@ pub struct CredentialSource {
 }
 
 /// What a backend can do.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Capabilities {
     /// Machine on which commands run.
     pub place: Place,
@@ -73,6 +73,8 @@ pub struct Capabilities {
     pub has_own_dir: bool,
     /// Ways to the project; the first is the default.
     pub workspace_modes: &'static [WorkspaceMode],
+    /// Whether the files of a sandbox stay where they are, not on this machine, when its guest ends.
+    pub keeps_files: bool,
     /// Whether all processes can be held still.
     pub can_freeze: bool,
     /// Networks that can be asked for; none where the network is as it is found. The first is the default.
@@ -90,7 +92,8 @@ pub struct Capabilities {
 }
 
 /// Machine on which commands run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// This machine.
     Here,
@@ -99,7 +102,8 @@ pub enum Place {
 }
 
 /// Holder of the walls around commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Walls {
     /// The kernel of this machine, told by Glovebox.
     Ours,
@@ -110,7 +114,8 @@ pub enum Walls {
 }
 
 /// Place of a sandbox's files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Files {
     /// Layers on this machine, over the project.
     Layers,
@@ -121,7 +126,8 @@ pub enum Files {
 }
 
 /// Sandboxes that a session may make of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SubSandboxes {
     /// With at most what the session has.
     Narrowed,
@@ -132,7 +138,8 @@ pub enum SubSandboxes {
 }
 
 /// What a start costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StartCost {
     /// Time of this machine's processors.
     Processor,
@@ -163,6 +170,7 @@ static NATIVE: Declaration = Declaration {
         files: Files::Layers,
         has_own_dir: false,
         workspace_modes: ALL_MODES,
+        keeps_files: false,
         can_freeze: true,
         networks: &[Net::None, Net::Egress, Net::Host],
         can_nest: true,
@@ -185,6 +193,7 @@ static HOST: Declaration = Declaration {
         files: Files::InPlace,
         has_own_dir: false,
         workspace_modes: &[WorkspaceMode::Live, WorkspaceMode::None],
+        keeps_files: false,
         can_freeze: false,
         networks: &[],
         can_nest: false,
@@ -207,6 +216,7 @@ static COMMAND: Declaration = Declaration {
         files: Files::Copied,
         has_own_dir: false,
         workspace_modes: &[WorkspaceMode::None, WorkspaceMode::Copy],
+        keeps_files: false,
         can_freeze: false,
         networks: &[],
         can_nest: false,

@@ -120,6 +120,11 @@ impl SandboxSpec {
         self.backend.has_layers() && self.jail.layers == Layers::Disk
     }
 
+    /// Whether its files stay when it stops, on this machine or on that of a service.
+    pub fn keeps_files(&self) -> bool {
+        self.has_layers_on_disk() || self.backend.capabilities().keeps_files
+    }
+
     /// Whether it ends with the one on whose behalf it was made.
     pub(crate) fn is_bound(&self) -> bool {
         self.parent

@@ -1,7 +1,10 @@
 //! Ways of a sandbox to the project.
 
+use serde::Serialize;
+
 /// Way of a sandbox to the project.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WorkspaceMode {
     /// It reads the project and writes to a layer of its own.
     Overlay,

@@ -226,6 +226,21 @@ impl SandboxDir {
         removed
     }
 
+    /// Notes that a service holds files of this sandbox, if the backend is such a one.
+    pub(crate) fn note_remote_files(&self, spec: &SandboxSpec) -> Result<(), Fault> {
+        if !spec.backend.capabilities().keeps_files {
+            return Ok(());
+        }
+        let path = self.path.join(REMOTE_FILES);
+        std::fs::write(&path, b"").map_err(|error| fault::io("write", &path, error))
+    }
+
+    /// Whether a service holds files of this sandbox.
+    pub(crate) fn has_remote_files(&self) -> bool {
+        self.path.join(REMOTE_FILES).exists()
+            && read_spec(&self.path).is_ok_and(|spec| spec.backend.capabilities().keeps_files)
+    }
+
     /// Whether it holds layers on disk, that is, work that may be worth keeping.
     pub(crate) fn has_layers(&self) -> bool {
         let is_on_disk = read_spec(&self.path).is_ok_and(|spec| spec.has_layers_on_disk());
@@ -234,11 +249,14 @@ impl SandboxDir {
     }
 }
 
-/// Whether a dead owner's sandbox is worth keeping: it is supervised, has layers, and does not end with
+/// Note in a sandbox's directory that a service holds files of it.
+const REMOTE_FILES: &str = "remote-files";
+
+/// Whether a dead owner's sandbox is worth keeping: it is supervised, has layers or files at a service, and does not end with
 /// another one.
 pub(crate) fn is_kept(sandbox_dir: &SandboxDir) -> bool {
     read_status(&sandbox_dir.path).is_ok_and(|status| status.is_supervised)
-        && sandbox_dir.has_layers()
+        && (sandbox_dir.has_layers() || sandbox_dir.has_remote_files())
         && !read_spec(&sandbox_dir.path).is_ok_and(|spec| spec.is_bound())
 }
 

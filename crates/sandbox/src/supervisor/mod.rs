@@ -60,7 +60,7 @@ pub fn supervise(
     let [lock, slot] = handover::take_over(&starter, Instant::now() + HANDOVER_WAIT)?;
     let sandbox_dir = SandboxDir::adopt(&layout, name, lock)?;
     // A sandbox that lives again was kept for its files; they outlast a start that fails.
-    let is_resumed = sandbox_dir.has_layers();
+    let is_resumed = sandbox_dir.has_layers() || sandbox_dir.has_remote_files();
     let up = come_up(&layout, &sandbox_dir, &starter);
     let mut life = match up {
         Ok(life) => life,
@@ -194,9 +194,11 @@ fn raise(
         cache_keeping: CacheLease::keeping(caches),
         image: &image,
         egress,
+        is_resumed: sandbox_dir.has_remote_files(),
         deadline: begin + Duration::from_millis(spec.start_ms),
     };
     let (link, owner) = backend::bring_up(&cx, begun)?;
+    sandbox_dir.note_remote_files(spec)?;
     drop(image);
     let core = SandboxCore::owned(link, owner, begin.elapsed());
     let report = core.report();
@@ -305,7 +307,14 @@ fn clean_up(
     // Not being there is what is wanted.
     let _ = std::fs::remove_file(sandbox_dir.path.join("socket"));
     let _ = std::fs::remove_file(sandbox_dir.path.join(control::CONTROL));
-    if let Err(fault) = owner.kill() {
+    // Files at a service go only when that was wanted: after a loss or a stop they may be all there is of the work.
+    let is_wanted = matches!(end, EndReason::Shutdown | EndReason::CommandPending);
+    let ended = if sandbox_dir.has_remote_files() && !is_wanted {
+        owner.halt()
+    } else {
+        owner.kill()
+    };
+    if let Err(fault) = ended {
         // Its files and its ids stay its own until the kernel says that nothing of it is left.
         status.state = SandboxState::Lost;
         status.reason = Some(fault.message.clone());

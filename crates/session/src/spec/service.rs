@@ -3,10 +3,10 @@
 use super::backend;
 use crate::Error;
 use crate::secrets;
-use glovebox_sandbox::{Backend, Credential, SandboxSpec};
+use glovebox_sandbox::{Backend, Credential, CredentialSource, SandboxSpec};
 use glovebox_settings::{Settings, Surroundings};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Makes a spec that no sandbox is started with: what is needed to ask the service of the backend about its machines.
 ///
@@ -54,17 +54,39 @@ pub(super) fn credential(
     let Some(source) = backend.credential() else {
         return Ok(None);
     };
+    let found = settings.backend_options.get(source.file_option);
+    let file = found.map(|found| host.absolute(Path::new(&found.value)));
+    find_credential(source, file.as_deref(), host)
+}
+
+/// Gives a spec that was read from its file the key or token of its backend, which no file holds.
+///
+/// # Errors
+/// A source that cannot be read.
+pub fn renew_credential(spec: &mut SandboxSpec, host: &Surroundings) -> Result<(), Error> {
+    if let Some(source) = spec.backend.credential() {
+        let file = spec.option(source.file_option).first();
+        let file = file.map(PathBuf::from);
+        spec.credential = find_credential(source, file.as_deref(), host)?;
+    }
+    Ok(())
+}
+
+fn find_credential(
+    source: &CredentialSource,
+    file: Option<&Path>,
+    host: &Surroundings,
+) -> Result<Option<Credential>, Error> {
     for variable in source.variables {
         if let Some(text) = host.var(variable) {
             let place = format!("the variable {variable}");
             return read_credential(text.as_encoded_bytes(), &place).map(Some);
         }
     }
-    let Some(found) = settings.backend_options.get(source.file_option) else {
+    let Some(path) = file else {
         return Ok(None);
     };
-    let path = host.absolute(Path::new(&found.value));
-    let text = secrets::read_file(&path)
+    let text = secrets::read_file(path)
         .map_err(|error| Error::io(format!("read {}", path.display()), &error))?;
     read_credential(&text, &format!("the file {}", path.display())).map(Some)
 }

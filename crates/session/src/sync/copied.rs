@@ -5,11 +5,11 @@
 
 use super::SandboxChanges;
 use crate::Error;
-use crate::spec::hide_rules;
+use crate::spec::{hide_rules, renew_credential};
 use glovebox_proto::{Code, Fault, JobState, Request, WriteMode};
 use glovebox_sandbox::jail::spec::{WORKSPACE, json_path};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxState};
-use glovebox_settings::Settings;
+use glovebox_settings::{Settings, Surroundings};
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
 use glovebox_workspace::copy::{
@@ -178,7 +178,7 @@ pub fn clean(sandbox: &Sandbox) {
 }
 
 /// What became of the copy of a sandbox that is about to end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum CopyRemoval {
     /// There was none, or none that does not end with the sandbox.
     None,
@@ -186,13 +186,15 @@ pub enum CopyRemoval {
     Removed,
     /// It is where it was, on the other side: its directory there.
     Left(String),
+    /// The service that has it did not remove it.
+    Unreachable(Error),
 }
 
 /// How long removing a copy may take.
 const CLEAN_WAIT: Duration = Duration::from_mins(1);
 
 /// Removes the copy of a named sandbox that is about to be killed, with what might still write to it.
-pub fn clean_named(registry: &Registry, name: &Name) -> CopyRemoval {
+pub fn clean_named(host: &Surroundings, registry: &Registry, name: &Name) -> CopyRemoval {
     let Ok(Some(entry)) = registry.entry(name) else {
         return CopyRemoval::None;
     };
@@ -203,6 +205,17 @@ pub fn clean_named(registry: &Registry, name: &Name) -> CopyRemoval {
         return CopyRemoval::None;
     }
     let left = CopyRemoval::Left(name.directory_elsewhere());
+    if entry.state != SandboxState::Ready
+        && let Ok(mut spec) = registry.spec(name)
+        && spec.backend.capabilities().keeps_files
+    {
+        let destroyed = renew_credential(&mut spec, host)
+            .and_then(|()| Ok(registry.destroy_remote(&spec, name)?));
+        return match destroyed {
+            Ok(()) => CopyRemoval::Removed,
+            Err(error) => CopyRemoval::Unreachable(error),
+        };
+    }
     if entry.state != SandboxState::Ready || !entry.is_supervised {
         return left;
     }

@@ -202,6 +202,7 @@ impl WorkSession {
         let mut spec = caller.registry.spec(name)?;
         if entry.state != SandboxState::Ready {
             secrets::read(&mut spec.secrets, caller.host)?;
+            spec::renew_credential(&mut spec, caller.host)?;
             caller.registry.start(&spec, name, caller.supervisor)?;
         }
         let has_layers = spec.has_layers_on_disk();

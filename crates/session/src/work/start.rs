@@ -3,13 +3,15 @@
 use super::{WorkContext, difference, resolve};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
+use crate::secrets;
+use crate::spec::renew_credential;
 use crate::sync::copied;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::WorkspaceMode;
 use glovebox_sandbox::{
     Name, Registry, RegistryEntry, Sandbox, SandboxSpec, SandboxState, StartOutcome, Supervisor,
 };
-use glovebox_settings::Settings;
+use glovebox_settings::{Origin, Settings};
 use std::cmp::Reverse;
 use std::path::Path;
 
@@ -53,6 +55,9 @@ pub fn start_named(
     name: &Name,
 ) -> Result<(RegistryEntry, StartOutcome), Error> {
     let registry = caller.registry;
+    if let Some(started) = start_remote_again(caller, settings, name)? {
+        return Ok(started);
+    }
     let resolved = resolve(caller, settings, project)?;
     caller.frontend.notify(&Notice::Starting {
         resolved: &resolved,
@@ -80,6 +85,51 @@ pub fn start_named(
         notify_started(caller.frontend, &sandbox, settings);
     }
     Ok((entry, started))
+}
+
+/// Starts a stopped sandbox again whose files are at a service: where they are, whatever the settings say now. `None`
+/// for any other.
+fn start_remote_again(
+    caller: &WorkContext<'_>,
+    settings: &Settings,
+    name: &Name,
+) -> Result<Option<(RegistryEntry, StartOutcome)>, Error> {
+    let registry = caller.registry;
+    let is_ended = |entry: &RegistryEntry| {
+        let states = [
+            SandboxState::Stopped,
+            SandboxState::Parked,
+            SandboxState::Lost,
+        ];
+        states.contains(&entry.state)
+    };
+    if !registry.entry(name)?.is_some_and(|entry| is_ended(&entry)) {
+        return Ok(None);
+    }
+    let mut spec = registry.spec(name)?;
+    if !spec.backend.capabilities().keeps_files {
+        return Ok(None);
+    }
+    let backend = &settings.backend;
+    if backend.value != spec.backend && matches!(backend.origin, Origin::Flag(_)) {
+        let fault = Fault::refused(
+            Code::Conflict,
+            format!(
+                "the files of `{name}` are at the backend `{}`",
+                spec.backend
+            ),
+        );
+        return Err(fault
+            .remedy(format!("`glovebox start {name}` goes on with them"))
+            .into());
+    }
+    secrets::read(&mut spec.secrets, caller.host)?;
+    renew_credential(&mut spec, caller.host)?;
+    let started = registry.start(&spec, name, caller.supervisor)?;
+    if let Ok(sandbox) = registry.connect(name) {
+        notify_started(caller.frontend, &sandbox, settings);
+    }
+    Ok(Some(started))
 }
 
 /// Starts the newest stopped sandbox again whose name begins with `prefix`, with these very settings; `None` where

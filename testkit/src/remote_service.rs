@@ -1,0 +1,100 @@
+//! A service that sandboxes run on, with everything that is done in it below one directory.
+
+use crate::contract::ContractServer;
+use crate::home::Glovebox;
+use crate::person::Person;
+use std::fs;
+use std::path::Path;
+
+/// A token as a user has it.
+pub const SERVICE_TOKEN: &str = "planted/0815/token";
+
+/// A running service of a backend. Dropping it ends the service and removes its files.
+#[derive(Debug)]
+pub struct RemoteService {
+    /// Word for `--backend`.
+    pub backend: &'static str,
+    /// Variable with the token.
+    pub variable: &'static str,
+    /// The server.
+    pub server: ContractServer,
+    dir: tempfile::TempDir,
+}
+
+impl RemoteService {
+    /// Runs a test with each service, as whoever runs the tests and as an ordinary user.
+    pub fn each(mut test: impl FnMut(&mut Self, &Person)) {
+        for start in [Self::sprites, Self::aio] {
+            Person::each(|person| test(&mut start(), person));
+        }
+    }
+
+    /// Sprites.
+    pub fn sprites() -> Self {
+        Self::start("sprites", "SPRITES_TOKEN", "--token")
+    }
+
+    /// AIO Sandbox.
+    pub fn aio() -> Self {
+        Self::start("aio", "AIO_API_KEY", "--key")
+    }
+
+    #[expect(clippy::expect_used, reason = "a test cannot go on without")]
+    fn start(backend: &'static str, variable: &'static str, key: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let machines = dir.path().join("machines");
+        let machines = machines.to_str().expect("a path of text");
+        let server = ContractServer::start(backend, &[key, SERVICE_TOKEN, "--dir", machines]);
+        Self {
+            backend,
+            variable,
+            server,
+            dir,
+        }
+    }
+
+    /// Flags that lead to this service.
+    pub fn flags(&self) -> String {
+        let (backend, url) = (self.backend, self.server.url());
+        format!("--backend {backend} --base-url {url}")
+    }
+
+    /// A command line for this service.
+    pub fn line(&self, person: &Person, command: &str, rest: &str) -> Glovebox {
+        let line = format!("{command} {} {rest}", self.flags());
+        person.line(&line).env(self.variable, SERVICE_TOKEN)
+    }
+
+    /// Removes every directory of the service that has this name, as somebody else who uses it may.
+    ///
+    /// # Panics
+    /// When one cannot be removed.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without")]
+    pub fn lose_files(&self, name: &str) {
+        let mut pending = vec![self.dir.path().to_owned()];
+        while let Some(dir) = pending.pop() {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                if entry.file_name() == name {
+                    fs::remove_dir_all(entry.path()).expect("a directory that goes");
+                } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    pending.push(entry.path());
+                }
+            }
+        }
+    }
+
+    /// Whether some file of the service has this in its name.
+    pub fn holds(&self, name: &str) -> bool {
+        holds(self.dir.path(), name)
+    }
+}
+
+fn holds(dir: &Path, name: &str) -> bool {
+    fs::read_dir(dir).is_ok_and(|entries| {
+        entries.flatten().any(|entry| {
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            entry.file_name().to_string_lossy().contains(name)
+                || (is_dir && holds(&entry.path(), name))
+        })
+    })
+}
