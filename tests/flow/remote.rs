@@ -1,6 +1,7 @@
 //! Work in somebody else's machine, by the backends `sprites` and `aio`, against servers with the services' contracts that
 //! run commands for real.
 
+use super::workspace::on_the_host;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -268,6 +269,45 @@ fn tools_work_on_the_copy() {
         let _ = person.line(&format!("kill {name}")).run().expect_code(0);
         assert!(!service.holds("glovebox-call"), "a directory is left");
         person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn commits_made_elsewhere_come_back() {
+    RemoteService::each(|service, person| {
+        let host = |script: &str| on_the_host(person, &person.project(), script);
+        let make = "git init -q -b main && git config user.name T && git config user.email t@example.org && \
+                    echo 1 >a && git add a && git commit -qm one && echo before >>a && git stash -q";
+        host(make);
+        let script = "echo 2 >>a; git commit -qam inside; git checkout -qb other; echo 3 >>a; git commit -qam more; \
+                      git checkout -q -; echo 4 >>a; git stash -q; echo 5 >new";
+        let ran = service.line(person, "run", "-- sh -c").args([script]);
+        let ran = ran.run().expect_code(0);
+        assert!(ran.err().contains("1 branch (other) and 1 stash"), "{ran}");
+        assert!(!service.holds("glovebox-run"), "the copy is still there");
+        let list = person.line("list --json").run().expect_code(0);
+        let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+        let name = list["data"]["sandboxes"][0]["name"].as_str().unwrap();
+        let pull = person.line(&format!("pull {name} --commits --all"));
+        let _ = pull.run().expect_code(0);
+        let show = |revision: &str| host(&format!("git show {revision}"));
+        let branch = format!("sandbox/{name}");
+        assert_eq!(show(&format!("{branch}:a")), "1\n2\n");
+        assert_eq!(show(&format!("{branch}@other:a")), "1\n2\n3\n");
+        assert_eq!(show(&format!("{branch}@stash-0:a")), "1\n2\n4\n");
+        // The user's own stash is no work of the sandbox.
+        let branches = host("git branch --list 'sandbox/*'");
+        assert_eq!(branches.lines().count(), 3, "{branches}");
+        assert_eq!(host("git stash list").lines().count(), 1);
+        let _ = person.line(&format!("kill {name}")).run().expect_code(0);
+
+        let script = "echo 6 >b; git add b; git commit -qm last";
+        let ran = service.line(person, "run", "--apply auto -- sh -c");
+        let ran = ran.args([script]).run().expect_code(0);
+        assert!(ran.err().contains("1 commit on the new branch"), "{ran}");
+        assert_eq!(fs::read(person.project().join("b")).unwrap(), b"6\n");
+        let list = person.line("list").run().expect_code(0);
+        assert!(list.err().contains("there are no sandboxes"), "{list}");
     });
 }
 

@@ -7,8 +7,8 @@ use crate::exit::CommandError;
 use crate::render::{self, plural};
 use crate::sync;
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::Sandbox;
-use glovebox_session::sync::git_commits;
+use glovebox_sandbox::{Sandbox, SandboxState};
+use glovebox_session::sync::git_commits::{self, BranchResult};
 use glovebox_session::work::WorkContext;
 use glovebox_session::{Error, WorkSession};
 use glovebox_workspace::branch::TakenCommits;
@@ -52,6 +52,17 @@ pub(super) fn pull(
             "pull files with --from and --to",
         ));
     };
+    if let Some(entry) = registry.entry(&name)?
+        && entry.state != SandboxState::Ready
+    {
+        let first = match branch {
+            "" => format!("sandbox/{name}"),
+            branch => branch.to_owned(),
+        };
+        if let Some(taken) = git_commits::take_fetched(&entry.dir, &project, &first, args.all)? {
+            return tell_fetched(cx, args, taken, data);
+        }
+    }
     let caller = WorkContext {
         host: &cx.host,
         registry: &registry,
@@ -91,14 +102,41 @@ fn pull_one(
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
     let taken = git_commits::take(sandbox, project, branch)?;
-    let Value::Object(fields) = fields_of(&taken) else {
+    tell_one(cx, args, &taken, data)
+}
+
+/// Tells what of the commits of a copy that has gone was taken.
+fn tell_fetched(
+    cx: &Cx,
+    args: &PullArgs,
+    taken: Vec<BranchResult>,
+    data: &mut Map<String, Value>,
+) -> Result<String, CommandError> {
+    if args.all {
+        return tell_all(cx, args, taken, data);
+    }
+    match taken.into_iter().next() {
+        Some((_, taken)) => tell_one(cx, args, &taken?, data),
+        // Other branches alone have commits.
+        None => tell_all(cx, args, Vec::new(), data),
+    }
+}
+
+fn tell_one(
+    cx: &Cx,
+    args: &PullArgs,
+    taken: &TakenCommits,
+    data: &mut Map<String, Value>,
+) -> Result<String, CommandError> {
+    let branch = &taken.branch;
+    let Value::Object(fields) = fields_of(taken) else {
         return Err(Fault::failed(Code::Internal, "the result is no object").into());
     };
     data.extend(fields);
-    let message = message_of(&taken);
+    let message = message_of(taken);
     if !args.json {
         cx.talk.note(&message);
-        sync::git::tell_unwritten(cx.talk, &taken);
+        sync::git::tell_unwritten(cx.talk, taken);
         if taken.commits > 0 {
             cx.talk.note(format_args!(
                 "`git log -p HEAD..{branch}` shows them, `git merge {branch}` takes them; what is not \
@@ -117,9 +155,18 @@ fn pull_all(
     project: &Path,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
+    tell_all(cx, args, git_commits::take_all(sandbox, project)?, data)
+}
+
+fn tell_all(
+    cx: &Cx,
+    args: &PullArgs,
+    results: Vec<BranchResult>,
+    data: &mut Map<String, Value>,
+) -> Result<String, CommandError> {
     let mut taken = Vec::new();
     let mut failed = Vec::new();
-    for (branch, result) in git_commits::take_all(sandbox, project)? {
+    for (branch, result) in results {
         match result {
             Ok(done) => {
                 if !args.json && done.commits > 0 {

@@ -3,7 +3,7 @@
 //! What a later push and every collection start from lies beside the sandbox's other files: the
 //! manifest of the last push, the index of the project, and a note of where it came from.
 
-use super::SandboxChanges;
+use super::{SandboxChanges, copied_git};
 use crate::Error;
 use crate::spec::{hide_rules, renew_credential};
 use glovebox_proto::{Code, Fault, JobState, Request, WriteMode};
@@ -12,6 +12,7 @@ use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxState};
 use glovebox_settings::{Settings, Surroundings};
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
+use glovebox_workspace::branch::HostRepository;
 use glovebox_workspace::copy::{
     self, CopyInputs, Packing, PushOptions, PushRecords, PushTotals, SandboxRoot,
 };
@@ -38,6 +39,8 @@ pub struct CopyOrigin {
     #[serde(with = "json_path::list")]
     hidden: Vec<PathBuf>,
     pushed_unix_ns: u128,
+    /// Commits that the references and stashes of the project's repository led to.
+    pub(super) git: Vec<String>,
 }
 
 impl CopyOrigin {
@@ -115,6 +118,7 @@ pub fn push(
         pushed_unix_ns: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |time| time.as_nanos()),
+        git: known_commits(project),
     };
     let names: HashSet<RelPath> = origin
         .hidden
@@ -154,6 +158,15 @@ pub fn push(
     let (index, pushed_at) = (dir.join("base"), origin.pushed_unix_ns);
     let _ = base::keep(project, &index, pushed_at, &origin.hidden, &|| false);
     Ok(pushed)
+}
+
+/// Returns the commits that references and stashes of a project's repository lead to; none without one.
+fn known_commits(project: &Path) -> Vec<String> {
+    let Ok(host) = HostRepository::open(project, Path::new(super::GIT)) else {
+        return Vec::new();
+    };
+    let tips = host.known_tips().unwrap_or_default();
+    tips.into_iter().chain(host.stashes()).collect()
 }
 
 fn make_root(sandbox: &Sandbox, root: &[u8]) -> Result<(), Fault> {
@@ -242,7 +255,7 @@ pub fn clean_named(host: &Surroundings, registry: &Registry, name: &Name) -> Cop
     }
 }
 
-/// Fetches the changes of a copy elsewhere and lays them down on this machine, so that they can be parked when the
+/// Fetches the changes and commits of a copy elsewhere and lays them down on this machine, so that they can be parked when the
 /// sandbox ends. A sandbox without a copy elsewhere is left alone.
 ///
 /// # Errors
@@ -256,6 +269,7 @@ pub fn fetch_to_layer(sandbox: &Sandbox, watch: &mut Watch<'_>) -> Result<(), Er
         return Ok(());
     };
     let changes = collect(sandbox, origin.clone(), &Filter::default(), watch)?;
+    copied_git::fetch(sandbox, &origin)?;
     let layer = make_layer(sandbox, &origin)?;
     write_layer(&changes.collected, &layer)?;
     clean(sandbox);

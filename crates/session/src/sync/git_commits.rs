@@ -4,6 +4,7 @@
 //! [`HostRepository::take_commits`]; nothing else of its repository is looked at.
 
 use super::GIT;
+use super::copied_git::{CopiedCommit, FetchedCommits};
 use super::git_inside::SandboxGit;
 use super::git_state::OwnRepository;
 use crate::Error;
@@ -95,8 +96,37 @@ pub fn take_all(sandbox: &Sandbox, project: &Path) -> Result<Vec<BranchResult>, 
     Ok(results)
 }
 
+/// Takes the commits of a copy that were fetched into the directory of its sandbox before it went: those that were
+/// checked out to `branch`, or with `is_all` also other branches and stashes, as [`take_all`]. `None` where none were.
+///
+/// # Errors
+/// As [`take_all`].
+pub fn take_fetched(
+    dir: &Path,
+    project: &Path,
+    branch: &str,
+    is_all: bool,
+) -> Result<Option<Vec<BranchResult>>, Error> {
+    let Some(fetched) = FetchedCommits::find(dir) else {
+        return Ok(None);
+    };
+    let host = HostRepository::open(project, Path::new(GIT)).map_err(apply)?;
+    let wanted = fetched.list.iter();
+    let wanted = wanted.filter(|one| is_all || one.suffix.is_empty());
+    let take = |one: &CopiedCommit| {
+        let branch = format!("{branch}{}", one.suffix);
+        let offer = fetched.offer(one);
+        let taken = offer.and_then(|offer| {
+            let branches = std::slice::from_ref(&branch);
+            host.take_commits(&offer, branches, None).map_err(apply)
+        });
+        (branch, taken)
+    };
+    Ok(Some(wanted.map(take).collect()))
+}
+
 /// The end of the name of a branch that stands for one inside. No branch inside takes the place of another thing.
-fn suffix(branch: &str) -> String {
+pub(super) fn suffix(branch: &str) -> String {
     let is_taken = branch == "held"
         || branch.bytes().all(|byte| byte.is_ascii_digit())
         || ["stash-", "branch-", "{"]

@@ -4,7 +4,7 @@
 //! asked.
 
 use super::git_inside::SandboxGit;
-use super::{GIT, copied};
+use super::{GIT, copied, copied_git};
 use crate::{Error, GitWork};
 use glovebox_proto::Fault;
 use glovebox_sandbox::{Sandbox, WorkspaceLayers};
@@ -46,6 +46,9 @@ impl OwnRepository {
 
 /// Returns true if the sandbox has a repository of its own in place of the project's.
 pub(super) fn has_own_repository(sandbox: &Sandbox) -> bool {
+    if let Some(origin) = copied::CopyOrigin::read(sandbox.dir()) {
+        return !origin.git.is_empty();
+    }
     OwnRepository::of(sandbox).is_ok_and(|own| own.is_some())
 }
 
@@ -54,6 +57,9 @@ pub(super) fn has_own_repository(sandbox: &Sandbox) -> bool {
 /// # Errors
 /// When git inside does not answer: then there may be work that nobody can name.
 pub fn find_git_work(sandbox: &Sandbox) -> Result<GitWork, Error> {
+    if let Some(origin) = copied::CopyOrigin::read(sandbox.dir()) {
+        return copied_git::find_work(sandbox, &origin);
+    }
     // Without layers that can be looked at there is no repository of its own.
     let Ok(Some(own)) = OwnRepository::of(sandbox) else {
         return Ok(GitWork::default());

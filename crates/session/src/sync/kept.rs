@@ -2,10 +2,11 @@
 //! is lost.
 
 use super::copied::{self, CopyOrigin};
+use super::copied_git;
 use crate::Error;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::{Filter, write_layer};
+use glovebox_workspace::{Filter, RefusalReason, write_layer};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::ops::ControlFlow;
@@ -99,7 +100,7 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
             ControlFlow::Continue(())
         }
     };
-    let changes = copied::collect(sandbox, origin, &Filter::default(), &mut watch)?;
+    let changes = copied::collect(sandbox, origin.clone(), &Filter::default(), &mut watch)?;
     let new = dir.join(NEW);
     remove(&new)?;
     DirBuilder::new()
@@ -107,6 +108,11 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
         .create(&new)
         .map_err(|error| failed("make", &new, &error))?;
     write_layer(&changes.collected, &new)?;
+    // Before the files take their place: files without the commits that they came from would look whole.
+    let mut refused = changes.collected.set.refused.iter();
+    if refused.any(|path| path.reason == RefusalReason::Git) {
+        copied_git::fetch(sandbox, &origin)?;
+    }
     let (kept, old) = (dir.join(KEPT), dir.join(OLD));
     remove(&old)?;
     if kept.exists() {

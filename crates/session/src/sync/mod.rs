@@ -8,6 +8,7 @@ mod below;
 pub mod changes_json;
 mod commit;
 pub mod copied;
+mod copied_git;
 pub mod discard;
 pub mod git_commits;
 mod git_inside;

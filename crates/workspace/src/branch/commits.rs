@@ -110,6 +110,15 @@ impl<'a> HostRepository<'a> {
         Ok(tips)
     }
 
+    /// Commits of the repository's stashes, as the log of their reference has them; none where it cannot be read.
+    pub fn stashes(&self) -> Vec<String> {
+        let log = self.repository.common_dir.join("logs/refs/stash");
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let names = text.lines().filter_map(|line| line.split(' ').nth(1));
+        let names = names.filter(|name| is_object_name(name));
+        names.take(MAX_TIPS).map(str::to_owned).collect()
+    }
+
     /// Makes a branch of what is offered, or moves it forward: the first of `branches` that has no other commits. With `origin`, commits that would take back
     /// what the sandbox never wrote are refused.
     ///

@@ -1,0 +1,184 @@
+//! Git work in a copy elsewhere: found there, and fetched before the copy goes, so that it is taken from here later.
+
+use super::GIT;
+use super::copied::CopyOrigin;
+use super::git_inside::SandboxGit;
+use crate::{Error, GitWork};
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Sandbox;
+use glovebox_workspace::branch::{HostRepository, OfferedCommit};
+use glovebox_workspace::{Stage, SyncError};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// Most branches and stashes that are looked at.
+const MAX_REVISIONS: usize = 1000;
+/// Directory in that of the sandbox that holds fetched commits, and one in the making.
+const FETCHED: &str = "commits";
+const NEW: &str = "commits.new";
+const LIST: &str = "list.json";
+
+/// A commit of a copy that nothing on this machine leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CopiedCommit {
+    /// End of the name of its branch here: empty for what is checked out.
+    pub(super) suffix: String,
+    /// Name of the commit.
+    pub(super) commit: String,
+}
+
+/// Git work of a copy.
+#[derive(Debug, Default)]
+struct CopiedWork {
+    work: GitWork,
+    commits: Vec<CopiedCommit>,
+    /// Commits of this machine that are there too.
+    known: Vec<String>,
+}
+
+/// Finds the git work of a copy that its project does not have.
+///
+/// # Errors
+/// When git there does not answer: then there may be work that cannot be named.
+pub(super) fn find_work(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<GitWork, Error> {
+    Ok(find(sandbox, origin)?.work)
+}
+
+fn find(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<CopiedWork, Error> {
+    // Without a repository on this machine there is none that commits could come back to.
+    let Ok(host) = HostRepository::open(&origin.project, Path::new(GIT)) else {
+        return Ok(CopiedWork::default());
+    };
+    let mut began = origin.git.clone();
+    began.extend(host.known_tips().unwrap_or_default());
+    began.extend(host.stashes());
+    began.sort_unstable();
+    began.dedup();
+    let inside = SandboxGit::new(sandbox);
+    let known = match inside.known(&began) {
+        // Where there is no git, nothing was committed.
+        Err(fault) if fault.code == Code::CommandNotFound => return Ok(CopiedWork::default()),
+        known => known?,
+    };
+    let mut found = CopiedWork {
+        known,
+        ..CopiedWork::default()
+    };
+    found.work.branch = inside.branch()?;
+    let head = inside.commit("HEAD")?;
+    if let Some(head) = &head {
+        found.work.commits = inside.count(head, &found.known)?;
+        if found.work.commits > 0 {
+            found.commits.push(CopiedCommit {
+                suffix: String::new(),
+                commit: head.clone(),
+            });
+        }
+    }
+    let beyond_head: Vec<String> = found.known.iter().cloned().chain(head).collect();
+    for reference in inside.references()?.into_iter().take(MAX_REVISIONS) {
+        let Some(branch) = reference.name.strip_prefix("refs/heads/") else {
+            continue;
+        };
+        if beyond_head.contains(&reference.object)
+            || inside.count(&reference.object, &beyond_head)? == 0
+        {
+            continue;
+        }
+        found.work.branches.push(branch.to_owned());
+        found.commits.push(CopiedCommit {
+            suffix: format!("@{}", super::git_commits::suffix(branch)),
+            commit: reference.object,
+        });
+    }
+    let stashes = inside.stashes()?.into_iter().take(MAX_REVISIONS);
+    for (number, stash) in stashes.enumerate() {
+        if !began.contains(&stash) {
+            found.work.stashes += 1;
+            found.commits.push(CopiedCommit {
+                suffix: format!("@stash-{number}"),
+                commit: stash,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Fetches the git work of a copy into the directory of its sandbox. Returns what was fetched.
+///
+/// # Errors
+/// When git there does not answer, or the objects cannot be written.
+pub(super) fn fetch(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<GitWork, Error> {
+    let found = find(sandbox, origin)?;
+    if found.commits.is_empty() {
+        return Ok(found.work);
+    }
+    let (new, kept) = (sandbox.dir().join(NEW), sandbox.dir().join(FETCHED));
+    remove(&new)?;
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&new)
+        .map_err(|error| failed(&new, &error))?;
+    let inside = SandboxGit::new(sandbox);
+    for one in &found.commits {
+        let offer = inside.offer(&one.commit, &found.known)?;
+        let place = new.join(&one.commit);
+        fs::write(&place, offer.pack).map_err(|error| failed(&place, &error))?;
+    }
+    let list = new.join(LIST);
+    let text = serde_json::to_vec(&found.commits).map_err(io::Error::from);
+    text.and_then(|text| fs::write(&list, text))
+        .map_err(|error| failed(&list, &error))?;
+    remove(&kept)?;
+    fs::rename(&new, &kept).map_err(|error| failed(&kept, &error))?;
+    Ok(found.work)
+}
+
+/// Commits that were fetched into the directory of a sandbox before its copy went.
+#[derive(Debug)]
+pub(super) struct FetchedCommits {
+    dir: PathBuf,
+    pub(super) list: Vec<CopiedCommit>,
+}
+
+impl FetchedCommits {
+    /// Finds them; `None` where none were fetched.
+    pub(super) fn find(sandbox_dir: &Path) -> Option<Self> {
+        let dir = sandbox_dir.join(FETCHED);
+        let list = serde_json::from_slice(&fs::read(dir.join(LIST)).ok()?).ok()?;
+        Some(Self { dir, list })
+    }
+
+    /// Reads one with its objects.
+    pub(super) fn offer(&self, one: &CopiedCommit) -> Result<OfferedCommit, Error> {
+        let place = self.dir.join(&one.commit);
+        let pack = fs::read(&place).map_err(|error| {
+            let fault = Fault::failed(
+                Code::Io,
+                format!("cannot read {}: {error}", place.display()),
+            );
+            Error::from(SyncError::pull(Stage::Transfer, fault))
+        })?;
+        Ok(OfferedCommit {
+            commit: one.commit.clone(),
+            pack,
+        })
+    }
+}
+
+fn remove(place: &Path) -> Result<(), Fault> {
+    match fs::remove_dir_all(place) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(place, &error)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(place: &Path, error: &io::Error) -> Fault {
+    Fault::failed(
+        Code::Io,
+        format!("cannot keep commits in {}: {error}", place.display()),
+    )
+}
