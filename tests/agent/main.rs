@@ -9,6 +9,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod approvals;
 mod costs;
 mod endings;
 mod honesty;

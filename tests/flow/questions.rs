@@ -227,3 +227,32 @@ fn wait_for_end(terminal: Terminal) -> String {
     assert_eq!(terminal.end(), 0);
     screen.lock().unwrap().clone()
 }
+
+#[test]
+fn characters_that_hide_are_signs_with_a_warning_and_scripts_stay_readable() {
+    let person = Person::myself();
+    person.write("project/run.sh", "make\n");
+    person.write("project/twin.txt", "a\n");
+    let work = "printf 'rm build \\033]8;;x\\007\\342\\200\\256\\n' > run.sh; \
+                printf '\\327\\251\\327\\234\\327\\225\\327\\235\\tx\\n' > twin.txt";
+    let mut terminal = Terminal::run(&person, &["run", "--apply", "ask", "--", "sh", "-c", work]);
+    terminal.see("apply to ");
+    let listed = terminal.text();
+    assert!(
+        listed.contains("run.sh: 3 hidden characters: ESC, BEL, RLO"),
+        "{listed}"
+    );
+    assert!(!listed.contains("twin.txt: "), "{listed}");
+    terminal.type_keys("d\n");
+    terminal.see_times("apply to ", 2);
+    let shown = terminal.text();
+    assert!(
+        shown.contains("rm build \u{1b}[7m\\x1b\u{1b}[27m]8;;x\u{1b}[7m\\x07\u{1b}[27m"),
+        "{shown}"
+    );
+    assert!(!shown.contains('\u{202e}'), "{shown}");
+    assert!(shown.contains("\u{5e9}\u{5dc}\u{5d5}\u{5dd}\tx"), "{shown}");
+    terminal.type_keys("n\n");
+    assert_eq!(terminal.end(), 0);
+    person.assert_nothing_left();
+}

@@ -119,15 +119,41 @@ fn whatever_is_no_yes_is_a_no_and_a_call_given_up_takes_its_question_along() {
     assert_eq!(told["method"], "notifications/cancelled", "{told}");
     assert_eq!(told["params"]["requestId"], question, "{told}");
 
-    // What is shown is bounded, and reads as what it is.
-    let long = format!("touch no #\u{202e}\u{1b}{}", "x".repeat(100_000));
+    // All of it is shown, and reads as what it is, below a warning.
+    let long = format!("touch no #\u{202e}\u{1b}{}; evil", "x".repeat(40_000));
     let (call, question, message) = ask(&mut pipe, "Bash", &json!({ "command": long }));
-    assert!(message.len() < 6000, "{}", message.len());
     assert!(
-        message.contains("\\u{202e}") && message.contains("more characters are not shown"),
+        message.starts_with("Warning: 2 hidden characters: RLO, ESC.\n"),
+        "{message}"
+    );
+    assert!(
+        message.contains("#\\u{202e}\\u001bx") && message.contains("x; evil\""),
         "{message}"
     );
     assert!(!message.contains(['\u{202e}', '\u{1b}']));
+    pipe.say(&json!({ "jsonrpc": "2.0", "id": question, "result": { "action": "decline" } }));
+    assert!(answer(&mut pipe, call).1);
+
+    // What cannot be shown whole is not asked about.
+    let long = format!("touch no #{}", "x".repeat(70_000));
+    let call = pipe.send(
+        "tools/call",
+        &json!({ "name": "Bash", "arguments": { "command": long } }),
+    );
+    let (text, is_error) = answer(&mut pipe, call);
+    assert!(
+        is_error && text.contains("longer than the 64 KiB"),
+        "{text}"
+    );
+
+    // A text that needs its joiners raises no warning.
+    let twin =
+        json!({ "command": "touch no # \u{5e9}\u{5dc}\u{5d5}\u{5dd}\t\u{1f468}\u{200d}\u{1f469}" });
+    let (call, question, message) = ask(&mut pipe, "Bash", &twin);
+    assert!(
+        message.starts_with("Bash is to be called") && message.contains("\u{1f468}\u{200d}"),
+        "{message}"
+    );
     pipe.say(&json!({ "jsonrpc": "2.0", "id": question, "result": { "action": "decline" } }));
     assert!(answer(&mut pipe, call).1);
 

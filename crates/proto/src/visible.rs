@@ -4,11 +4,20 @@
 //! bidirectional overrides can make a path read as another; invisible characters can carry words that
 //! only a machine reads. All of them are shown, none acted upon.
 
+mod scan;
+mod table;
+
+pub use scan::HiddenCharacters;
+
+use scan::{Piece, scan};
 use std::fmt::Write;
+use table::SignClass;
 
 /// Bytes as one line: line ends and tabs are shown as well, and what is not UTF-8 byte by byte.
 pub fn line(bytes: &[u8]) -> String {
-    show(bytes, |_| false)
+    let mut safe = String::with_capacity(bytes.len());
+    push(&mut safe, bytes, false);
+    safe
 }
 
 /// [`line`] of what is known to be text.
@@ -32,41 +41,47 @@ pub fn push_lines(safe: &mut String, bytes: &[u8]) {
     });
     match std::str::from_utf8(bytes) {
         Ok(text) if is_plain => safe.push_str(text),
-        _ => push(safe, bytes, |c| matches!(c, '\n' | '\t')),
+        _ => push(safe, bytes, true),
     }
 }
 
-fn show(bytes: &[u8], stays: impl Fn(char) -> bool) -> String {
-    let mut safe = String::with_capacity(bytes.len());
-    push(&mut safe, bytes, stays);
-    safe
+/// Shows one line, given without its line feed, to a person who decides about it: blanks that are not the space are
+/// signs too, and tabs stay. With `is_marked` signs are in reverse video, so that a typed `\x1b` is told apart.
+pub fn review_line(bytes: &[u8], is_marked: bool) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    let (begin, end) = if is_marked {
+        ("\u{1b}[7m", "\u{1b}[27m")
+    } else {
+        ("", "")
+    };
+    scan(bytes, true, |piece| match piece {
+        Piece::Plain(text) => shown.push_str(text),
+        Piece::Char(c @ '\t', _) => shown.push(c),
+        Piece::Char(c, None) if !c.is_control() => shown.push(c),
+        Piece::Char(c, _) => {
+            shown.push_str(begin);
+            push_escaped(&mut shown, c);
+            shown.push_str(end);
+        }
+        Piece::Byte(byte) => {
+            let _ = write!(shown, "{begin}\\x{byte:02x}{end}");
+        }
+    });
+    shown
 }
 
-fn push(safe: &mut String, bytes: &[u8], stays: impl Fn(char) -> bool) {
-    for chunk in bytes.utf8_chunks() {
-        let mut rest = chunk.valid();
-        while let Some(c) = rest.chars().next() {
-            // Most text is plain: whole runs of it are taken at once.
-            let plain = rest
-                .bytes()
-                .position(|byte| !(b' '..=b'~').contains(&byte))
-                .unwrap_or(rest.len());
-            if plain > 0 {
-                safe.push_str(&rest[..plain]);
-                rest = &rest[plain..];
-                continue;
-            }
-            rest = &rest[c.len_utf8()..];
-            if stays(c) {
-                safe.push(c);
-            } else if !(c == '\r' && stays('\n') && rest.starts_with('\n')) {
-                push_escaped(safe, c);
-            }
-        }
-        for byte in chunk.invalid() {
+fn push(safe: &mut String, bytes: &[u8], is_text: bool) {
+    scan(bytes, false, |piece| match piece {
+        Piece::Plain(text) => safe.push_str(text),
+        Piece::Char(c @ ('\n' | '\t'), _) if is_text => safe.push(c),
+        Piece::Char('\r', None) if is_text => {}
+        Piece::Char(c, Some(SignClass::Note)) => safe.push(c),
+        Piece::Char(c, None) if !c.is_control() => safe.push(c),
+        Piece::Char(c, _) => push_escaped(safe, c),
+        Piece::Byte(byte) => {
             let _ = write!(safe, "\\x{byte:02x}");
         }
-    }
+    });
 }
 
 fn push_escaped(safe: &mut String, c: char) {
@@ -76,19 +91,8 @@ fn push_escaped(safe: &mut String, c: char) {
         '\t' => write!(safe, "\\t"),
         '\r' => write!(safe, "\\r"),
         c if c.is_ascii_control() => write!(safe, "\\x{:02x}", c as u32),
-        c if c.is_control() || is_invisible(c) => write!(safe, "\\u{{{:x}}}", c as u32),
-        c => write!(safe, "{c}"),
+        c => write!(safe, "\\u{{{:x}}}", c as u32),
     };
-}
-
-/// Marks that change the order or the look of their neighbours, or have no look of their own (Unicode
-/// bidirectional algorithm, default ignorable characters, line and paragraph separators, tags).
-const fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
-        | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
 #[cfg(test)]
@@ -112,6 +116,66 @@ mod tests {
     }
 
     #[test]
+    fn every_range_of_the_table_is_a_sign_and_counted() {
+        for (first, last, class) in table::RANGES {
+            for c in [*first, *last].into_iter().filter_map(char::from_u32) {
+                // Behind another sign no selector is in its place.
+                let (text, code) = (format!("\u{202e}{c}b"), u32::from(c));
+                let hidden = HiddenCharacters::of(&text);
+                let count = 1 + usize::from(*class == SignClass::Warn);
+                assert!(
+                    hidden.to_string().starts_with(&format!("{count} hidden")),
+                    "{code:x}"
+                );
+                assert!(!review_line(text.as_bytes(), false).contains(c), "{code:x}");
+            }
+        }
+        let text = "rm -rf build \u{1b}]8;;x\u{7}\u{202e}\u{202e}";
+        assert_eq!(
+            HiddenCharacters::of(text).to_string(),
+            "4 hidden characters: ESC, BEL, RLO"
+        );
+        let pile = format!("o{}", "\u{301}".repeat(300));
+        assert_eq!(
+            HiddenCharacters::of(&pile).to_string(),
+            "292 hidden characters: U+0301"
+        );
+        let mut bytes = HiddenCharacters::default();
+        bytes.add_line(b"caf\xe9\r");
+        assert_eq!(bytes.to_string(), "1 hidden character: 0xE9");
+        assert_eq!(
+            HiddenCharacters::of("rm x\rls\r\n").to_string(),
+            "1 hidden character: CR"
+        );
+    }
+
+    #[test]
+    fn scripts_and_emoji_that_need_joiners_and_selectors_stay_as_they_are() {
+        for text in [
+            "\u{645}\u{6cc}\u{200c}\u{62e}\u{648}\u{627}\u{647}\u{645}",
+            "\u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467}",
+            "\u{1f3f3}\u{fe0f}\u{200d}\u{1f308}",
+            "\u{2764}\u{fe0f}",
+            "\u{845b}\u{e0100}",
+            "\u{5e9}\u{5c1}\u{5b8}\u{5dc}\u{5d5}\u{5b9}\u{5dd}",
+            "tab\there",
+        ] {
+            assert!(HiddenCharacters::of(text).is_empty(), "{text}");
+            assert_eq!(review_line(text.as_bytes(), true), text);
+            assert_eq!(lines(text.as_bytes()), text);
+        }
+        let blank = "Bonjour\u{a0}!";
+        assert!(HiddenCharacters::of(blank).is_empty());
+        assert_eq!(line_of_text(blank), blank);
+        assert_eq!(
+            review_line(blank.as_bytes(), true),
+            "Bonjour\u{1b}[7m\\u{a0}\u{1b}[27m!"
+        );
+        // What a person typed looks the same as a sign only without reverse video.
+        assert_eq!(review_line(b"\\x1b", true), "\\x1b");
+    }
+
+    #[test]
     fn lines_stay_lines() {
         assert_eq!(lines(b"a\tb\r\nc\rd\n\x1b"), "a\tb\nc\\rd\n\\x1b");
     }
@@ -120,10 +184,14 @@ mod tests {
         #[test]
         fn what_is_shown_only_shows(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in ".{0,100}") {
             for bytes in [&bytes[..], text.as_bytes()] {
-                let is_safe = |c: char| !c.is_control() && !is_invisible(c);
+                let is_safe = |c: char| !c.is_control();
                 let (one, several) = (line(bytes), lines(bytes));
                 prop_assert!(one.chars().all(is_safe));
                 prop_assert!(several.chars().all(|c| is_safe(c) || c == '\n' || c == '\t'));
+                prop_assert!(HiddenCharacters::of(&one).is_empty() && HiddenCharacters::of(&several).is_empty());
+                let reviewed = review_line(bytes, false);
+                prop_assert!(reviewed.chars().all(|c| is_safe(c) || c == '\t'));
+                prop_assert!(HiddenCharacters::of(&reviewed).is_empty());
                 // Showing what is shown changes nothing.
                 prop_assert_eq!(line(one.as_bytes()), one);
             }

@@ -1,4 +1,5 @@
 // Requests to the server this page came from. Every failure is an ApiError that says what was wrong and what to do.
+import { decodeText } from "../model/bytes";
 import type { components, paths } from "./schema";
 
 type Schemas = components["schemas"];
@@ -171,8 +172,8 @@ export interface BoundedText {
   isCut: boolean;
 }
 
-/** Reads the beginning of an answer, and no more of it than `maxBytes`. */
-export async function readBounded(response: Response, maxBytes: number): Promise<BoundedText> {
+/** Reads the beginning of an answer, and no more of it than `maxBytes`. A patch is never binary. */
+export async function readBounded(response: Response, maxBytes: number, isPatch = false): Promise<BoundedText> {
   const reader = response.body?.getReader();
   const chunks: Uint8Array[] = [];
   let length = 0;
@@ -195,8 +196,8 @@ export async function readBounded(response: Response, maxBytes: number): Promise
     bytes.set(part, at);
     at += part.length;
   }
-  const isBinary = bytes.subarray(0, 8192).includes(0);
-  return { text: isBinary ? "" : new TextDecoder().decode(bytes), isBinary, isCut };
+  const isBinary = !isPatch && bytes.subarray(0, 8192).includes(0);
+  return { text: isBinary ? "" : decodeText(bytes), isBinary, isCut };
 }
 
 /** The address of a session, or of something below it. */

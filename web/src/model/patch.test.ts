@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { readName, readPatch, sideBySide } from "./patch";
+import { readHunks, readName, readPatch, searchedTexts, sideBySide } from "./patch";
 
 const PATCH = `diff --git a/src/a b.txt b/src/a b.txt
 index 1..2 100644
@@ -82,4 +82,22 @@ describe("readPatch", () => {
 it("reads names as git quotes them", () => {
   expect(readName("plain")).toBe("plain");
   expect(readName('"a\\tb\\"c\\\\ü"')).toBe('a\tb"c\\ü');
+});
+
+describe("line ends and marks", () => {
+  it("are signs only where the two sides differ, and hide nothing at the beginning of a file", () => {
+    const same = readHunks(["@@ -1,2 +1,2 @@", " \ufeffa\r", "-b\r", "+c\r"]).hunks;
+    expect(same[0]?.lines.map((line) => [line.text, line.hasCarriageReturn])).toEqual([
+      ["\ufeffa", undefined],
+      ["b", undefined],
+      ["c", undefined],
+    ]);
+    expect(searchedTexts(same)).toEqual(["a", "b", "c"]);
+    const mixed = readHunks(["@@ -5 +5 @@", "-b\r", "+\ufeffb"]).hunks;
+    expect(mixed[0]?.lines.map((line) => [line.text, line.hasCarriageReturn])).toEqual([
+      ["b", true],
+      ["\ufeffb", undefined],
+    ]);
+    expect(searchedTexts(mixed)).toEqual(["b", "\ufeffb"]);
+  });
 });

@@ -6,6 +6,8 @@ export interface DiffLine {
   /** Line numbers before and after. */
   before: number | null;
   after: number | null;
+  /** True if the line ends as on Windows, and other lines of the change do not. */
+  hasCarriageReturn?: boolean;
 }
 
 export interface Hunk {
@@ -100,9 +102,32 @@ export function readHunks(lines: readonly string[], from = 0): { hunks: Hunk[]; 
       }
       at += 1;
     }
+    takeLineEnds(hunk.lines);
     hunks.push(hunk);
   }
   return { hunks, next: at };
+}
+
+/** Takes the carriage returns of line ends out of the texts, and marks them where the two sides differ in them. */
+function takeLineEnds(lines: DiffLine[]): void {
+  const changed = lines.filter((line) => line.kind !== "same");
+  const count = changed.filter((line) => line.text.endsWith("\r")).length;
+  const isMixed = count > 0 && count < changed.length;
+  for (const line of lines) {
+    if (!line.text.endsWith("\r")) continue;
+    line.text = line.text.slice(0, -1);
+    if (isMixed && line.kind !== "same") line.hasCarriageReturn = true;
+  }
+}
+
+/** The texts of hunks that are searched for hidden characters. A byte order mark at the beginning of a file is none. */
+export function searchedTexts(hunks: readonly Hunk[]): string[] {
+  return hunks.flatMap((hunk) =>
+    hunk.lines.map((line) => {
+      const isFirst = line.before === 1 || line.after === 1;
+      return isFirst && line.text.startsWith("\ufeff") ? line.text.slice(1) : line.text;
+    }),
+  );
 }
 
 export function readPatch(patch: string): FileDiff[] {

@@ -9,7 +9,7 @@ describe("cleanText", () => {
   it("shows what else would act or hide", () => {
     expect(cleanText("a\u001bc\u0000\u0008b")).toBe("a<ESC>c<NUL><BS>b");
     expect(cleanText("user\u202etxt.exe")).toBe("user<RLO>txt.exe");
-    expect(cleanText("\u009b31m")).toBe("<U+009B>31m");
+    expect(cleanText("\u009b31m")).toBe("<CSI>31m");
   });
 
   it("loses no line that a carriage return would write over", () => {

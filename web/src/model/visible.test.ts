@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { decodeText } from "./bytes";
 import { describeHidden, showSigns } from "./visible";
+import { WARN } from "./visible-table";
 
 const at = (code: number) => String.fromCodePoint(code);
 
@@ -10,15 +12,11 @@ describe("signs", () => {
   });
 
   it("stand for every range that hides, acts or reorders, at both its ends", () => {
-    const ranges = [
-      [0x00, 0x08], [0x0b, 0x1f], [0x7f, 0x9f], [0xad, 0xad], [0x34f, 0x34f], [0x61c, 0x61c], [0x115f, 0x1160], [0x17b4, 0x17b5],
-      [0x180b, 0x180f], [0x200b, 0x200f], [0x2028, 0x202e], [0x2060, 0x206f], [0x2800, 0x2800], [0x3164, 0x3164], [0xfeff, 0xfeff],
-      [0xffa0, 0xffa0], [0xfff0, 0xfffb], [0xfdd0, 0xfdef], [0x1bca0, 0x1bca3], [0x1d173, 0x1d17a], [0xe0000, 0xe0fff], [0x10fffe, 0x10ffff],
-    ];
-    for (const [first = 0, last = 0] of ranges) {
+    for (const [first, last] of WARN) {
       for (const code of [first, last]) {
-        expect(describeHidden([`a${at(code)}b`]), code.toString(16)).toMatch(/^1 hidden character: /);
-        expect(showSigns(`a${at(code)}b`)).not.toContain(at(code));
+        // Behind another sign no selector is in its place.
+        expect(describeHidden([`${at(0x202e)}${at(code)}b`]), code.toString(16)).toMatch(/^2 hidden characters: /);
+        expect(showSigns(`${at(0x202e)}${at(code)}b`)).not.toContain(at(code));
       }
     }
     expect(describeHidden([`a${at(0xfe0f)}${at(0xfe0f)}b`])).toBe("1 hidden character: U+FE0F");
@@ -33,6 +31,18 @@ describe("signs", () => {
 
   it("are for a carriage return that writes over a line", () => {
     expect(showSigns("rm -rf /\rls\r\nnext")).toBe("rm -rf /<CR>ls\r\nnext");
+  });
+
+  it("are for marks that pile up, and not for those of a script", () => {
+    expect(describeHidden([`o${at(0x301).repeat(300)}`])).toBe("292 hidden characters: U+0301");
+    expect(describeHidden([`o${`${at(0x301).repeat(8)}${at(0xfe0f)}`.repeat(2)}`])).toMatch(/^8 hidden characters/);
+    expect(describeHidden(["שָׁלוֹם", "ế"])).toBeNull();
+  });
+
+  it("are for bytes that are not UTF-8", () => {
+    const text = decodeText(new Uint8Array([0x63, 0xe9, 0x0a, 0xef, 0xbb, 0xbf, 0xc3, 0xa4, 0xf0, 0x9f]));
+    expect(showSigns(text)).toBe("c<0xE9>\n<BOM>ä<0xF0><0x9F>");
+    expect(describeHidden([text])).toBe("4 hidden characters: 0xE9, BOM, 0xF0, 0x9F");
   });
 
   it("say how many and which", () => {

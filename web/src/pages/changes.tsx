@@ -14,7 +14,7 @@ import {
   sessionUrl,
 } from "../api/client";
 import { useAction, useIsWide, usePolled } from "../model/hooks";
-import { type FileDiff, readPatch } from "../model/patch";
+import { type FileDiff, readPatch, searchedTexts } from "../model/patch";
 import { isActive } from "../model/stream";
 import { cleanText } from "../model/text";
 import { describeHidden } from "../model/visible";
@@ -45,7 +45,7 @@ async function load(path: string, signal: AbortSignal): Promise<Loaded> {
     const answer = await send(path, { signal });
     // A proxy that compresses makes a weak tag of it.
     const digest = answer.headers.get("etag")?.replace(/^W\//, "").replaceAll('"', "");
-    const patch = await readBounded(answer, MAX_PATCH_BYTES);
+    const patch = await readBounded(answer, MAX_PATCH_BYTES, true);
     // An agent at work may have changed files between the two answers.
     const isOneMoment = digest === list.digest;
     if (isOneMoment || reads === MAX_READS) return { list, files: readPatch(patch.text), isCut: patch.isCut, isOneMoment };
@@ -223,7 +223,7 @@ interface FileCardProps {
 function FileCard({ change, diff, stat, isChosen, isSplit, isCut, onChoose }: FileCardProps) {
   const path = cleanText(change.path);
   const hidden = useMemo(
-    () => describeHidden([change.path, change.source ?? "", ...(diff?.hunks ?? []).flatMap((hunk) => hunk.lines.map((line) => line.text))]),
+    () => describeHidden([change.path, change.source ?? "", ...searchedTexts(diff?.hunks ?? [])]),
     [change, diff],
   );
   const kind = KINDS[change.kind];

@@ -1,6 +1,6 @@
 // A diff of one file: both sides beside each other where there is room, else one below the other.
 import { useMemo, useState } from "react";
-import { type DiffLine, type Hunk, sideBySide } from "../model/patch";
+import { type DiffLine, type Hunk, searchedTexts, sideBySide } from "../model/patch";
 import { HiddenBanner, Shown } from "./shown";
 
 /** Lines of one file that are shown before a click. */
@@ -26,7 +26,7 @@ function bound(hunks: readonly Hunk[], max: number): { hunks: Hunk[]; total: num
 export function DiffView({ hunks, isSplit, label }: { hunks: readonly Hunk[]; isSplit: boolean; label: string }) {
   const [max, setMax] = useState(FIRST_LINES);
   const { hunks: shown, total } = useMemo(() => bound(hunks, max), [hunks, max]);
-  const texts = useMemo(() => hunks.flatMap((hunk) => hunk.lines.map((line) => line.text)), [hunks]);
+  const texts = useMemo(() => searchedTexts(hunks), [hunks]);
   return (
     <div role="group" aria-label={label} tabIndex={0} className="overflow-x-auto font-mono text-sm">
       <HiddenBanner texts={texts} />
@@ -88,6 +88,11 @@ function TextCell({ line }: { line: DiffLine | null }) {
     <td className={`px-2 align-top wrap-anywhere whitespace-pre-wrap ${LINE_STYLE[line.kind]}`}>
       <span className="select-none">{MARK[line.kind]} </span>
       <Shown text={line.text} max={MAX_LINE_CHARS} />
+      {line.hasCarriageReturn ? (
+        <span className="sign" title="U+000D CR, the line end of Windows">
+          CR
+        </span>
+      ) : null}
     </td>
   );
 }

@@ -2,8 +2,9 @@
 
 use super::Cx;
 use crate::exit::CommandError;
-use crate::render::{escape_text, say};
+use crate::render::{escape_text, say, say_warning};
 use crate::sync::question;
+use glovebox_proto::visible::{HiddenCharacters, review_line};
 use glovebox_session::host::now_unix_ms;
 use glovebox_settings::trust::TrustStore;
 use glovebox_settings::{Consent, Demand, ProjectFile, Settings};
@@ -75,8 +76,15 @@ impl Cx {
                 _ => "",
             }
         ));
+        let mut hidden = HiddenCharacters::of(&file.path.display().to_string());
         for demand in &demands {
-            say(format_args!("    {}", escape_text(&demand.line(true))));
+            let line = demand.line(true);
+            hidden.add(line.as_bytes());
+            let shown = review_line(line.as_bytes(), self.talk.has_screen_color());
+            say(format_args!("    {shown}"));
+        }
+        if !hidden.is_empty() {
+            say_warning(hidden);
         }
         if !question::agree_before_start("trust this file as it is now? [y]es, [n]o") {
             return Ok(false);

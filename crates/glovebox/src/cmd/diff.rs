@@ -8,7 +8,7 @@ use crate::streams::Signals;
 use crate::sync::apply::{self, ChangesView};
 use crate::sync::{self, ChangesRequest, SandboxChanges};
 use glovebox_proto::{Code, Fault};
-use glovebox_workspace::patch::{self, FileStat, PatchError, Totals};
+use glovebox_workspace::patch::{self, FileStat, PatchError, Style, Totals};
 use glovebox_workspace::{ChangeKind, RelPath};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -73,6 +73,9 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
         Ok(pager.finish()?)
     });
     written.map_err(|error| sync::patch_error(error, "standard output"))?;
+    if matches!(style, Style::Screen { .. }) {
+        sync::tell_hidden(cx.talk, &collected)?;
+    }
     apply::tell_patch(cx.talk, &outcome);
     sync::tell_refused(cx.talk, &collected.set.refused);
     if paths.is_empty() {

@@ -174,6 +174,7 @@ fn agree(
         return Ok(ReviewAnswer::Yes);
     }
     apply::tell(cx.talk, outcome, false);
+    sync::tell_hidden(cx.talk, &review.view()?)?;
     loop {
         let text = format!(
             "apply {} to {}? [y]es, [n]o, [d]iff, [s]elect",

@@ -77,7 +77,7 @@ impl Messages {
     /// One line that matters even in a hurry; not with `--quiet`.
     pub(crate) fn warning(self, line: impl Display) {
         if !self.is_quiet {
-            say(format_args!("{} {line}", self.label("warning:", "33")));
+            say(format_args!("{} {line}", self.warning_label()));
         }
     }
 
@@ -126,8 +126,12 @@ impl Messages {
     pub(crate) const fn screen_style(self) -> Style {
         Style::Screen {
             has_color: self.has_screen_color(),
-            escape,
         }
+    }
+
+    /// Word before a warning.
+    pub(crate) fn warning_label(self) -> String {
+        self.label("warning:", "33")
     }
 
     fn label(self, word: &str, color: &str) -> String {
@@ -144,6 +148,11 @@ pub(crate) fn say(line: impl Display) {
     // One write per line, so that lines of concurrent processes do not mix.
     let text = format!("{line}\n");
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Writes a warning that belongs to a question, whatever else is quiet.
+pub(crate) fn say_warning(line: impl Display) {
+    say(format_args!("glovebox: warning: {line}"));
 }
 
 /// Gives a failure to a reader of JSON as the answer on standard output, where the same words on standard error would

@@ -160,6 +160,7 @@ fn agree(
     }
     list_changes(cx.talk, &review.taken.collected.set);
     apply::tell(cx.talk, review.outcome, false);
+    super::screen::tell_hidden(cx.talk, &review.view()?)?;
     let text = format!(
         "apply to {}? [y]es, [n]o, [d]iff, [s]elect{}",
         cx.short(to),

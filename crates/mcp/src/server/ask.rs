@@ -3,14 +3,14 @@
 //! A call waits for its answer on a thread of its own; the question is put by the task that speaks the
 //! protocol. One question of a call at a time. Whatever is not a clear yes is a no.
 
-use glovebox_proto::visible;
+use glovebox_proto::visible::{self, HiddenCharacters};
 use glovebox_tools::policy::{Ask, PermitAnswer, PermitQuestion};
 use rmcp::model::{
     ClientResult, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, Request,
     ServerRequest,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RoleServer, ServiceError};
-use std::fmt::Write as _;
+use serde_json::Value;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 const ASK_WAIT: Duration = Duration::from_mins(10);
 /// How often a call that waits for an answer looks whether it was given up.
 const LOOK: Duration = Duration::from_millis(50);
-/// Characters of arguments that are shown.
-const MAX_SHOWN_CHARS: usize = 4000;
+/// Longest arguments that are asked about. They are shown whole or not at all: clients have no button for the rest.
+const MAX_SHOWN_BYTES: usize = 64 << 10;
 /// The one thing an answer may hold.
 const FIELD: &str = "allow";
 
@@ -63,12 +63,18 @@ impl Ask for Asker {
         };
         let gone =
             || PermitAnswer::Deny("the call was given up before there was an answer".to_owned());
+        let Some(message) = write_message(question) else {
+            let kib = MAX_SHOWN_BYTES >> 10;
+            return PermitAnswer::Deny(format!(
+                "the arguments are longer than the {kib} KiB that a user can be shown; make smaller calls"
+            ));
+        };
         let given_up = CancellationToken::new();
         // However this ends, the question ends with it.
         let _end = given_up.clone().drop_guard();
         let (answer, answered) = sync_channel(1);
         let query = PendingQuestion {
-            message: words(question),
+            message,
             answer,
             given_up,
         };
@@ -85,23 +91,42 @@ impl Ask for Asker {
     }
 }
 
-/// What the user reads.
-// TRUST: a model chose the arguments: they are shown as far as there is room, with every character that
-// could make them read as something else made visible.
-fn words(question: &PermitQuestion<'_>) -> String {
+/// Returns the text that the user reads, or `None` if the call is too long to be shown whole.
+// TRUST: a model chose the arguments: all of them are shown, with every character that could make them
+// read as something else made visible.
+fn write_message(question: &PermitQuestion<'_>) -> Option<String> {
     let arguments = visible::line_of_text(&question.arguments.to_string());
-    let mut shown: String = arguments.chars().take(MAX_SHOWN_CHARS).collect();
-    if shown.len() < arguments.len() {
-        let left = arguments.chars().count() - MAX_SHOWN_CHARS;
-        // Writing into a string cannot fail.
-        let _ = write!(shown, " [... {left} more characters are not shown]");
+    if arguments.len() > MAX_SHOWN_BYTES {
+        return None;
     }
-    format!(
-        "{} is to be called with {shown}\n\nThe rule `{}` ({}) asks about that. May this call be made?",
+    let mut hidden = HiddenCharacters::default();
+    count_hidden(question.arguments, &mut hidden);
+    let warning = if hidden.is_empty() {
+        String::new()
+    } else {
+        format!("Warning: {hidden}.\n\n")
+    };
+    Some(format!(
+        "{warning}{} is to be called with {arguments}\n\nThe rule `{}` ({}) asks about that. May this call be made?",
         question.tool,
         visible::line_of_text(&question.verdict.rule),
         visible::line_of_text(&question.verdict.source),
-    )
+    ))
+}
+
+/// Counts the characters of arguments that hide or act. In JSON text some of them are escaped already.
+fn count_hidden(value: &Value, hidden: &mut HiddenCharacters) {
+    match value {
+        Value::String(text) => hidden.add(text.as_bytes()),
+        Value::Array(items) => items.iter().for_each(|item| count_hidden(item, hidden)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                hidden.add(name.as_bytes());
+                count_hidden(value, hidden);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Puts a question to the client, until it is answered or nobody waits for it any more.
@@ -192,7 +217,7 @@ mod tests {
     use rmcp::model::{CancelledNotificationParam, ClientCapabilities, ClientConfig, ErrorData};
     use rmcp::service::{NotificationContext, RequestContext};
     use rmcp::{ClientHandler, RoleClient, ServerHandler, ServiceExt as _};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn result(action: ElicitationAction, content: Option<Value>) -> PermitAnswer {
         let mut result = ElicitResult::new(action);

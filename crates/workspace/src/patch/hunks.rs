@@ -163,6 +163,11 @@ impl<'a> TextComparison<'a> {
                 Some(text) => (text, true),
                 None => (text, false),
             };
+            // A byte order mark at the beginning of a file hides nothing.
+            let text = match text.strip_prefix("\u{feff}".as_bytes()) {
+                Some(text) if index == 0 && matches!(style, Style::Search) => text,
+                _ => text,
+            };
             let mut line = Vec::with_capacity(text.len() + 1);
             line.push(mark);
             line.extend_from_slice(text);

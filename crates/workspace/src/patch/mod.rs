@@ -9,17 +9,19 @@
 
 mod binary;
 mod content;
+mod hidden;
 mod hunks;
 pub(crate) mod name;
 mod part;
 mod select;
 mod stat;
 
+pub use hidden::{HiddenReport, HiddenSearch, find_hidden};
 pub use select::{Hunks, Selection, write_change};
 pub use stat::{FileStat, Totals, stat, write_stat};
 
 use crate::CollectedChanges;
-use glovebox_proto::Fault;
+use glovebox_proto::{Fault, visible};
 use std::io::{self, Write};
 
 /// Who reads the text.
@@ -31,9 +33,9 @@ pub enum Style {
     Screen {
         /// Whether additions and deletions are also told by colour.
         has_color: bool,
-        /// Makes foreign bytes safe to show, as one line.
-        escape: fn(&[u8]) -> String,
     },
+    /// The search for characters that hide: lines as they are, without the content of binary files.
+    Search,
 }
 
 /// Why no patch was written.
@@ -76,15 +78,24 @@ impl Style {
                 out.write_all(line)?;
                 out.write_all(b"\n")
             }
-            Self::Screen { has_color, escape } => {
+            Self::Search => {
+                let is_content = matches!(kind, Line::Same | Line::Removed | Line::Added);
+                // The mark is no neighbour of what stands at the beginning of a line.
+                out.write_all(if is_content { &line[1..] } else { line })?;
+                out.write_all(b"\n")
+            }
+            Self::Screen { has_color } => {
                 // TRUST: names and content were chosen in the sandbox.
                 let text = match kind {
-                    Line::Header | Line::Range => escape(line),
-                    // A tab moves the cursor to the right, which is what it is for in content.
+                    Line::Header | Line::Range => visible::line(line),
                     Line::Same | Line::Removed | Line::Added => {
-                        let parts: Vec<String> =
-                            line.split(|byte| *byte == b'\t').map(escape).collect();
-                        parts.join("\t")
+                        let (mark, content) = line.split_at(1);
+                        // An unchanged line end of Windows is no news.
+                        let content = match content.strip_suffix(b"\r") {
+                            Some(content) if kind == Line::Same => content,
+                            _ => content,
+                        };
+                        visible::line(mark) + &visible::review_line(content, has_color)
                     }
                 };
                 match kind.color().filter(|_| has_color) {

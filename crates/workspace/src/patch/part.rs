@@ -167,7 +167,7 @@ impl<'a> Part<'a> {
         before: &Content,
         after: &Content,
     ) -> Result<(), PatchError> {
-        if matches!(style, Style::Screen { .. }) {
+        if !matches!(style, Style::Exact) {
             let text = format!("Binary content: {} -> {} bytes", before.size, after.size);
             return Ok(style.line(out, Line::Range, text.as_bytes())?);
         }

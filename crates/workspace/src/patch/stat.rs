@@ -100,7 +100,8 @@ pub fn write_stat(stats: &[FileStat], style: Style, out: &mut dyn Write) -> Resu
             |bytes| String::from_utf8_lossy(&super::name::quote("", bytes)).into_owned(),
             false,
         ),
-        Style::Screen { has_color, escape } => (escape, has_color),
+        Style::Screen { has_color } => (glovebox_proto::visible::line, has_color),
+        Style::Search => (glovebox_proto::visible::line, false),
     };
     let names: Vec<String> = stats
         .iter()

@@ -307,10 +307,7 @@ fn nothing_acts_on_a_screen_and_colour_only_repeats_what_is_said() {
     let after = tree(&[(b"x", file(b"\x1b[2Jnew\n")), (b"b", file(b"\0\0"))]);
     let collected = collected(&before, &after, &[]);
     let show = |has_color| {
-        let style = Style::Screen {
-            has_color,
-            escape: |bytes| String::from_utf8_lossy(bytes).replace('\x1b', "\\x1b"),
-        };
+        let style = Style::Screen { has_color };
         let mut out = Vec::new();
         write(&collected, style, &mut out).unwrap();
         write_stat(&stat(&collected).unwrap(), style, &mut out).unwrap();
@@ -325,11 +322,53 @@ fn nothing_acts_on_a_screen_and_colour_only_repeats_what_is_said() {
     );
     let coloured = show(true);
     let mut stripped = coloured.clone();
-    for code in ["0", "1", "31", "32", "36"] {
+    for code in ["0", "1", "7", "27", "31", "32", "36"] {
         stripped = stripped.replace(&format!("\u{1b}[{code}m"), "");
     }
     assert_ne!(coloured, plain);
     assert_eq!(stripped, plain);
+    assert!(coloured.contains("\u{1b}[7m\\x1b\u{1b}[27m[2Jnew"));
+}
+
+#[test]
+fn characters_that_hide_are_found_by_file_and_line_ends_and_scripts_are_none() {
+    let names: [(&[u8], &[u8], &[u8]); 6] = [
+        (b"bytes", b"a\n", b"caf\xe9\n"),
+        (b"crlf", b"a\r\nb\r\n", b"\xef\xbb\xbfa\r\nc\r\n"),
+        (b"late-mark", b"a\nb\n", b"a\n\xef\xbb\xbfb\n"),
+        (b"lone-cr", b"a\n", b"rm x\rls\n"),
+        (b"rlo", b"a\n", "x = 1 \u{202e}\u{1b}]8;;y\n".as_bytes()),
+        (
+            b"twin",
+            b"a\n",
+            "\u{5e9}\u{5dc}\u{5d5}\u{5dd}\t\u{2764}\u{fe0f}\u{a0}!\n".as_bytes(),
+        ),
+    ];
+    let before: Vec<_> = names
+        .iter()
+        .map(|(name, before, _)| (*name, file(before)))
+        .collect();
+    let after: Vec<_> = names
+        .iter()
+        .map(|(name, _, after)| (*name, file(after)))
+        .collect();
+    let collected = collected(&tree(&before), &tree(&after), &[]);
+    let report = find_hidden(&collected).unwrap();
+    assert!(!report.is_partial);
+    let found: Vec<String> = report
+        .files
+        .iter()
+        .map(|(path, found)| format!("{path}: {found}"))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "bytes: 1 hidden character: 0xE9",
+            "late-mark: 1 hidden character: BOM",
+            "lone-cr: 1 hidden character: CR",
+            "rlo: 2 hidden characters: RLO, ESC",
+        ]
+    );
 }
 
 /// Names that git accepts: no component of its own, nothing Windows would mistake for one.

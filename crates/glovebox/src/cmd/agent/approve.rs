@@ -1,6 +1,7 @@
 //! The user's word: on each change, where the tools work on the user's own files, on what a rule asks
 //! about, and on hosts that a command was refused. One question at a time, however many calls wait for an answer.
 
+use super::shown_call::ShownCall;
 use super::view::placed;
 use crate::render::{escape_text, say};
 use crate::streams::Signals;
@@ -13,9 +14,6 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// More of a call than anybody reads before saying yes.
-const MAX_LINES: usize = 60;
-
 /// Asks at the terminal.
 #[derive(Debug)]
 pub(crate) struct TerminalApproval {
@@ -23,16 +21,24 @@ pub(crate) struct TerminalApproval {
     secrets: Secrets,
     /// Servers whose tools may be called.
     servers: Vec<ToolServer>,
+    /// True if signs are shown in reverse video.
+    has_marks: bool,
     /// The tools that may change things in this run without another question. Held while asking.
     always: Mutex<BTreeSet<String>>,
 }
 
 impl TerminalApproval {
-    pub(crate) fn new(signals: &Signals, secrets: &Secrets, servers: Vec<ToolServer>) -> Self {
+    pub(crate) fn new(
+        signals: &Signals,
+        secrets: &Secrets,
+        servers: Vec<ToolServer>,
+        has_marks: bool,
+    ) -> Self {
         Self {
             signals: signals.clone(),
             secrets: secrets.clone(),
             servers,
+            has_marks,
             always: Mutex::default(),
         }
     }
@@ -48,37 +54,22 @@ impl TerminalApproval {
         placed(servers.find(|known| Some(known.name.as_str()) == server))
     }
 
-    fn answer(&self, tool: &str) -> Option<char> {
-        let text = format!("allow? [y]es, [a]lways {tool} in this run, [n]o");
-        question::ask(&text, &['y', 'a', 'n'], &self.signals)
-    }
-
-    /// The whole call, so that what is agreed to is what happens.
-    fn shown(&self, arguments: &Value) -> Vec<String> {
-        let Value::Object(fields) = arguments else {
-            return vec![escape_text(&arguments.to_string())];
-        };
-        let mut lines = Vec::new();
-        for (name, value) in fields {
-            let text = match value {
-                Value::String(text) => self.secrets.clean(text.clone()),
-                other => other.to_string(),
-            };
-            for (index, line) in text.lines().enumerate() {
-                let label = if index == 0 {
-                    format!("{name}: ")
-                } else {
-                    "  ".to_owned()
-                };
-                lines.push(format!("{}{}", escape_text(&label), escape_text(line)));
+    /// Shows a call's arguments, and asks about them.
+    fn answer(&self, tool: &str, arguments: &Value) -> Option<char> {
+        let call = ShownCall::new(arguments, |text| self.secrets.clean(text));
+        let is_whole = call.show_beginning(self.has_marks);
+        call.warn();
+        let view = if is_whole { "" } else { ", [v]iew all" };
+        let text = format!("allow? [y]es, [a]lways {tool} in this run, [n]o{view}");
+        loop {
+            match question::ask(&text, &['y', 'a', 'n', 'v'], &self.signals) {
+                Some('v') => {
+                    call.show_all(self.has_marks);
+                    call.warn();
+                }
+                answer => return answer,
             }
         }
-        if lines.len() > MAX_LINES {
-            let more = lines.len() - MAX_LINES;
-            lines.truncate(MAX_LINES);
-            lines.push(format!("... {more} more lines"));
-        }
-        lines
     }
 }
 
@@ -92,10 +83,7 @@ impl TerminalApproval {
         let tool = escape_text(name);
         let place = self.place_of(name);
         say(format_args!("glovebox: {tool}{place}{by} wants to:"));
-        for line in self.shown(arguments) {
-            say(format_args!("    {line}"));
-        }
-        match self.answer(&tool) {
+        match self.answer(&tool, arguments) {
             Some('y') => Approval::Yes,
             Some('a') => {
                 always.insert(name.to_owned());
@@ -158,7 +146,7 @@ impl Ask for TerminalApproval {
             escape_text(&summary),
             escape_text(&asked.verdict.rule)
         ));
-        match self.answer(asked.tool) {
+        match self.answer(asked.tool, asked.arguments) {
             Some('y') => PermitAnswer::Once,
             Some('a') => PermitAnswer::Tool,
             Some(_) => PermitAnswer::Deny("the user said no".to_owned()),

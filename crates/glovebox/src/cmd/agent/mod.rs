@@ -12,6 +12,7 @@ mod approve;
 mod dry_run;
 mod ending;
 mod settle;
+mod shown_call;
 mod terminal;
 mod view;
 mod workflow;

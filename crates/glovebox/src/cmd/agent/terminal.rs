@@ -59,6 +59,7 @@ impl AgentFrontend for AgentTerminal<'_> {
             self.signals,
             secrets,
             servers,
+            self.cx.talk.has_screen_color(),
         )))
     }
 

@@ -1,0 +1,80 @@
+//! Search for characters that hide in what a person is shown of changes.
+
+use super::{PatchError, Style, write_change};
+use crate::{CollectedChanges, RelPath};
+use glovebox_proto::visible::HiddenCharacters;
+use std::io::{self, Write};
+
+/// Bytes of a patch that are searched before a question.
+const MAX_SEARCHED_BYTES: u64 = 64 << 20;
+
+/// Files of a change set with hidden characters in their names or changed texts.
+#[derive(Debug, Default)]
+pub struct HiddenReport {
+    /// The files, in the order of the changes.
+    pub files: Vec<(RelPath, HiddenCharacters)>,
+    /// True if the patch is too long to be searched whole.
+    pub is_partial: bool,
+}
+
+/// Searches a change set, in its first 64 MiB.
+///
+/// # Errors
+/// [`PatchError`] when a version cannot be read.
+pub fn find_hidden(collected: &CollectedChanges) -> Result<HiddenReport, PatchError> {
+    let mut report = HiddenReport::default();
+    let mut searched = 0;
+    for change in &collected.set.changes {
+        if searched > MAX_SEARCHED_BYTES {
+            report.is_partial = true;
+            break;
+        }
+        let mut search = HiddenSearch::default();
+        search.found.add(change.path.as_bytes());
+        write_change(collected, change, Style::Search, &mut search)?;
+        searched += search.bytes;
+        let found = search.finish();
+        if !found.is_empty() {
+            report.files.push((change.path.clone(), found));
+        }
+    }
+    Ok(report)
+}
+
+/// A writer that searches the lines of [`Style::Search`].
+#[derive(Debug, Default)]
+pub struct HiddenSearch {
+    found: HiddenCharacters,
+    /// The last line, which has not ended yet.
+    pending: Vec<u8>,
+    bytes: u64,
+}
+
+impl HiddenSearch {
+    /// Returns the characters found.
+    pub fn finish(mut self) -> HiddenCharacters {
+        self.found.add(&self.pending);
+        self.found
+    }
+}
+
+impl Write for HiddenSearch {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes += bytes.len() as u64;
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            match part.strip_suffix(b"\n") {
+                Some(end) => {
+                    self.pending.extend_from_slice(end);
+                    self.found.add_line(&self.pending);
+                    self.pending.clear();
+                }
+                None => self.pending.extend_from_slice(part),
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
