@@ -352,6 +352,60 @@ fn changes_that_were_fetched_before_a_loss_are_kept() {
 }
 
 #[test]
+fn what_an_agent_changed_before_its_machine_was_lost_is_kept() {
+    let person = Person::myself();
+    let mut service = RemoteService::aio();
+    person.write("project/a", "1\n");
+    let command = "echo 2 >>a; sleep 600";
+    let arguments = serde_json::json!({ "command": command, "timeout_ms": 600_000 });
+    let call =
+        serde_json::json!({ "kind": "call", "id": "c1", "name": "Bash", "arguments": arguments });
+    let answer = serde_json::json!({ "type": "answered", "turn": 1, "parts": [call] });
+    let model = person.write("model", answer.to_string());
+    let mut running = person
+        .program(person.binary())
+        .args(["agent", "--sandbox=aio", "--reconnect", "1s", "--base-url"])
+        .args([service.server.url(), "--apply", "auto", "--model"])
+        .args([format!("replay:{}", model.display()).as_str(), "work"])
+        .env(service.variable, SERVICE_TOKEN)
+        .current_dir(person.project())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let sandboxes = person.place().state().join("sandboxes");
+    let is_fetched = || {
+        fs::read_dir(&sandboxes).is_ok_and(|dirs| {
+            dirs.flatten()
+                .any(|dir| dir.path().join("synced/a").is_file())
+        })
+    };
+    let is_kept = testkit::wait_until(Duration::from_mins(2), is_fetched);
+    if !is_kept {
+        running.kill().unwrap();
+    }
+    service.server.kill();
+    let ended = running.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert!(is_kept, "{told}");
+    assert_eq!(fs::read(person.project().join("a")).unwrap(), b"1\n");
+    let line = |line: &str| person.line(line).env(service.variable, SERVICE_TOKEN);
+    let list = line("list --json").run().expect_code(0);
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    let name = list["data"]["sandboxes"][0]["name"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(!name.is_empty(), "{told}");
+    let pull = line(&format!("pull {name}")).run().expect_code(0);
+    assert!(pull.err().contains("cannot be reached"), "{pull}");
+    assert_eq!(fs::read(person.project().join("a")).unwrap(), b"1\n2\n");
+    let kill = line(&format!("kill {name}")).run().expect_code(0);
+    assert!(kill.err().contains("may still hold"), "{kill}");
+    person.assert_nothing_left();
+}
+
+#[test]
 fn a_machine_that_was_left_is_listed_and_pruned() {
     Person::each(|person| {
         let mut service = RemoteService::sprites();

@@ -24,11 +24,11 @@ use crate::cmd::run::supervisor;
 use crate::cmd::{Cx, TerminalFrontend, name};
 use crate::exit::{CommandError, Kind};
 use crate::render::{self, Messages};
-use glovebox_proto::Code;
+use glovebox_proto::{Class, Code};
 use glovebox_sandbox::{Name, Registry, SandboxState};
 use glovebox_session::WorkSession;
 use glovebox_session::sync::discard::DiscardCount;
-use glovebox_session::sync::{collect_named, ignore_rules, outside};
+use glovebox_session::sync::{collect_named, ignore_rules, kept, outside};
 use glovebox_session::work::WorkContext;
 use glovebox_settings::texts;
 use glovebox_workspace::patch::PatchError;
@@ -80,7 +80,12 @@ pub(crate) fn collect(
 ) -> Result<SandboxChanges, CommandError> {
     let registry = Arc::new(cx.user_registry()?);
     let name = name(asked.name)?;
-    let woken = wake_remote(cx, &registry, &name)?;
+    let woken = match wake_remote(cx, &registry, &name) {
+        Err(error) if error.fault.class != Class::Refused => {
+            return collect_fetched(cx, &registry, &name, asked, watch)?.ok_or(error);
+        }
+        woken => woken?,
+    };
     let collected = collect_named(&registry, &name, watch, |project| {
         filter(cx, project, asked)
     });
@@ -109,6 +114,29 @@ fn wake_remote(
         frontend: &TerminalFrontend::new(cx),
     };
     Ok(WorkSession::resume(&caller, name)?)
+}
+
+/// Collects the changes of a sandbox that cannot be reached as they were fetched last, and says so.
+fn collect_fetched(
+    cx: &Cx,
+    registry: &Registry,
+    name: &Name,
+    asked: &ChangesRequest<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Option<SandboxChanges>, CommandError> {
+    let Some(entry) = registry.entry(name)? else {
+        return Ok(None);
+    };
+    let project = project_of_named(registry, name)?;
+    let filter = filter(cx, project.as_deref(), asked)?;
+    let Some((changes, fetched)) = kept::collect_last(&entry.dir, &filter, watch)? else {
+        return Ok(None);
+    };
+    let age = fetched.elapsed().unwrap_or_default().as_secs();
+    cx.talk.warning(format_args!(
+        "the machine of `{name}` cannot be reached; these are its changes as they were fetched {age} s ago"
+    ));
+    Ok(Some(changes))
 }
 
 /// Fetches what lies outside the workspace of a named sandbox: a directory with what `asked` takes of it, or one file.

@@ -13,11 +13,12 @@ use glovebox_settings::{Settings, Surroundings};
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
 use glovebox_workspace::branch::HostRepository;
+use glovebox_workspace::collect::{LayerPaths, from_layers};
 use glovebox_workspace::copy::{
     self, CopyInputs, Packing, PushOptions, PushRecords, PushTotals, SandboxRoot,
 };
 use glovebox_workspace::{
-    Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden, write_layer,
+    CollectedChanges, Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden, write_layer,
 };
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -294,6 +295,38 @@ pub(super) fn forget(dir: &Path) -> Result<(), Fault> {
     })
 }
 
+/// Collects what changed in a copy from a layer with what was fetched of it.
+pub(super) fn from_fetched(
+    dir: &Path,
+    layer: PathBuf,
+    origin: CopyOrigin,
+    filter: &Filter,
+    watch: &mut Watch<'_>,
+) -> Result<SandboxChanges, Error> {
+    let source = LayerPaths {
+        project: Some(&origin.project),
+        layers: &[layer],
+        hidden: &origin.hidden,
+    };
+    let collected = from_layers(&source, filter, &Quota::default(), watch)?;
+    Ok(changes_of(dir, origin, collected))
+}
+
+fn changes_of(dir: &Path, origin: CopyOrigin, collected: CollectedChanges) -> SandboxChanges {
+    SandboxChanges {
+        collected,
+        base: Some(BaseFile {
+            index: dir.join("base"),
+            pushed_unix_ns: origin.pushed_unix_ns,
+            git: PathBuf::from(super::GIT),
+        }),
+        project: Some(origin.project),
+        is_whole: true,
+        // It was held while its files were fetched; they are kept apart now.
+        _frozen: None,
+    }
+}
+
 /// Collects what changed in a copy.
 pub fn collect(
     sandbox: &Sandbox,
@@ -315,16 +348,5 @@ pub fn collect(
         spool_dir: dir,
     };
     let collected = copy::collect(&place, &source, filter, &Quota::default(), watch)?;
-    Ok(SandboxChanges {
-        collected,
-        base: Some(BaseFile {
-            index: dir.join("base"),
-            pushed_unix_ns: origin.pushed_unix_ns,
-            git: PathBuf::from(super::GIT),
-        }),
-        project: Some(origin.project),
-        is_whole: true,
-        // It was held while its files were fetched; they are kept apart now.
-        _frozen: None,
-    })
+    Ok(changes_of(dir, origin, collected))
 }

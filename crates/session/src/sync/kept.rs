@@ -1,17 +1,18 @@
 //! Changes of a copy elsewhere, fetched now and then while a command works in it: what remains of them when its machine
 //! is lost.
 
+use super::SandboxChanges;
 use super::copied::{self, CopyOrigin};
 use super::copied_git;
 use crate::Error;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::{Filter, RefusalReason, write_layer};
-use std::fs::{self, DirBuilder};
+use glovebox_workspace::{Filter, RefusalReason, Watch, write_layer};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -22,12 +23,15 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const KEPT: &str = "synced";
 const NEW: &str = "synced.new";
 const OLD: &str = "synced.old";
+const LOCK: &str = "synced.lock";
 
 /// Fetches the changes of a copy until it is dropped.
 #[derive(Debug)]
 pub struct KeptChanges {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
+    /// Held, so that one process at a time fetches the changes of a sandbox.
+    _lock: File,
 }
 
 #[derive(Debug, Default)]
@@ -37,12 +41,15 @@ struct Stop {
 }
 
 impl KeptChanges {
-    /// Begins, for a sandbox of this process that has a copy on a machine which may be lost. `None` for others.
+    /// Begins, for a sandbox that has a copy on a machine which may be lost and whose changes nobody fetches yet. `None`
+    /// for others.
     pub fn begin(sandbox: &Arc<Sandbox>) -> Option<Self> {
         if !sandbox.info().backend.capabilities().can_resume {
             return None;
         }
         CopyOrigin::read(sandbox.dir())?;
+        let lock = File::create(sandbox.dir().join(LOCK)).ok()?;
+        lock.try_lock().ok()?;
         let stop = Arc::new(Stop::default());
         let (sandbox, shared) = (Arc::clone(sandbox), Arc::clone(&stop));
         let work = move || {
@@ -58,6 +65,7 @@ impl KeptChanges {
         Some(Self {
             stop,
             thread: Some(thread),
+            _lock: lock,
         })
     }
 }
@@ -129,22 +137,49 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
 /// What could not be written.
 pub fn keep_last(sandbox: &Sandbox) -> Result<Option<SystemTime>, Error> {
     let dir = sandbox.dir().to_owned();
-    let kept = [KEPT, OLD].map(|name| dir.join(name));
-    let Some(kept) = kept.into_iter().find(|place| place.is_dir()) else {
+    let Some(kept) = find_last(&dir) else {
         return Ok(None);
     };
     let Some(origin) = CopyOrigin::read(&dir) else {
         return Ok(None);
     };
-    let fetched = kept
-        .metadata()
-        .and_then(|meta| meta.modified())
-        .map_err(|error| failed("inspect", &kept, &error))?;
+    let fetched = age_of(&kept)?;
     let layer = copied::make_layer(sandbox, &origin)?;
     // An empty directory gives way.
     rename(&kept, &layer)?;
     copied::forget(&dir)?;
     Ok(Some(fetched))
+}
+
+/// Returns the directory with the last fetch that is whole.
+fn find_last(dir: &Path) -> Option<PathBuf> {
+    let kept = [KEPT, OLD].map(|name| dir.join(name));
+    kept.into_iter().find(|place| place.is_dir())
+}
+
+/// Returns when a fetch was made.
+fn age_of(kept: &Path) -> Result<SystemTime, Fault> {
+    let meta = kept.metadata();
+    meta.and_then(|meta| meta.modified())
+        .map_err(|error| failed("inspect", kept, &error))
+}
+
+/// Collects the changes of a copy that cannot be reached as they were fetched last, and says when that was. `None`
+/// where none were.
+///
+/// # Errors
+/// What keeps them from being read.
+pub fn collect_last(
+    dir: &Path,
+    filter: &Filter,
+    watch: &mut Watch<'_>,
+) -> Result<Option<(SandboxChanges, SystemTime)>, Error> {
+    let (Some(kept), Some(origin)) = (find_last(dir), CopyOrigin::read(dir)) else {
+        return Ok(None);
+    };
+    let fetched = age_of(&kept)?;
+    let changes = copied::from_fetched(dir, kept, origin, filter, watch)?;
+    Ok(Some((changes, fetched)))
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), Fault> {

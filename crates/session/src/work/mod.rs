@@ -24,6 +24,7 @@ use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use crate::secrets;
 use crate::spec::{self, ResolvedSpec};
+use crate::sync::kept::KeptChanges;
 use glovebox_agent::Placement;
 use glovebox_proto::Fault;
 use glovebox_sandbox::jail::spec::LimitKind;
@@ -89,6 +90,8 @@ pub struct WorkSession {
     /// What can be made beside the sandbox; there is nothing beside the project itself.
     children: Option<Arc<ChildSandboxes>>,
     kind: Kind,
+    /// Fetches the changes of a copy now and then, for the case that its machine is lost.
+    kept: Option<KeptChanges>,
 }
 
 /// Whose the sandbox is.
@@ -159,13 +162,14 @@ impl WorkSession {
             NewName::Random(prefix) | NewName::Reused(prefix) => Name::random(prefix),
         };
         let sandbox = start_new(caller.registry, &resolved.spec, &name, caller.supervisor)?;
-        let session = Self::on(caller, sandbox, kind);
+        let mut session = Self::on(caller, sandbox, kind);
         notify_started(caller.frontend, &session.sandbox, &settings);
         let pushed = push_project(caller.frontend, &session.sandbox, &settings, project);
         if let Err(error) = pushed {
             session.end(caller.frontend);
             return Err(error);
         }
+        session.kept = KeptChanges::begin(&session.sandbox);
         Ok(session)
     }
 
@@ -208,7 +212,9 @@ impl WorkSession {
         let has_layers = spec.has_layers_on_disk();
         let sandbox = caller.registry.connect(name)?;
         let kind = Kind::Supervised { has_layers };
-        Ok(Some(Self::on(caller, sandbox, kind)))
+        let mut session = Self::on(caller, sandbox, kind);
+        session.kept = KeptChanges::begin(&session.sandbox);
+        Ok(Some(session))
     }
 
     /// Stops its sandbox and starts it again as `settings` want it, with the files as they are. Without a sandbox of
@@ -232,13 +238,16 @@ impl WorkSession {
         if before == resolved.spec {
             return Ok(self);
         }
+        drop(self.kept);
         self.sandbox
             .stop("it is started again with other settings")?;
         drop(self.sandbox);
         self.registry
             .start(&resolved.spec, &name, &self.supervisor)?;
+        let sandbox = Arc::new(self.registry.connect(&name)?);
         let session = Self {
-            sandbox: Arc::new(self.registry.connect(&name)?),
+            kept: KeptChanges::begin(&sandbox),
+            sandbox,
             ..self
         };
         notify_started(caller.frontend, &session.sandbox, settings);
@@ -261,6 +270,7 @@ impl WorkSession {
             supervisor,
             children,
             kind,
+            kept: None,
         }
     }
 
@@ -358,6 +368,7 @@ impl WorkSession {
     }
 
     fn remove(self) -> Result<(), Fault> {
+        drop(self.kept);
         crate::sync::copied::clean(&self.sandbox);
         let name = self.sandbox.info().name.clone();
         drop(self.sandbox);
