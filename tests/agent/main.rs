@@ -15,6 +15,7 @@ mod endings;
 mod honesty;
 mod hosts;
 mod interrupts;
+mod odd_servers;
 mod room;
 mod scripts;
 mod secrets;

@@ -1,4 +1,6 @@
-//! What a server answers to a call, as far as a model is told of it.
+//! The answer of a server to a call, as far as a model is told of it.
+//!
+//! It is read field by field: what does not fit the protocol costs its own block, and no other.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,36 +8,29 @@ use glovebox_agent::{Image, ToolOutput};
 use glovebox_proto::visible;
 use glovebox_tools::cut::{CutBias, CutSource, cut};
 use glovebox_tools::picture;
-use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
 use std::fmt::Write as _;
-
-pub(super) type Answer = CallToolResponse;
 
 /// Pictures of one answer.
 const MAX_PICTURES: usize = 4;
+/// Blocks of one answer.
+const MAX_BLOCKS: usize = 10_000;
 
 /// The answer in at most `room` bytes of text, and what was left out of it.
-pub(super) fn output(answer: Answer, room: usize) -> ToolOutput {
-    let result = match answer {
-        CallToolResponse::Complete(result) => result,
-        _ => CallToolResult::error(vec![ContentBlock::text(
-            "[the server wants something that it is not given here, such as an answer of the user]",
-        )]),
-    };
-    let is_error = result.is_error == Some(true);
-    let mut text = String::new();
+///
+/// # Errors
+/// The field because of which nothing of it is understood.
+pub(super) fn output(answer: &Value, room: usize) -> Result<ToolOutput, &'static str> {
     let mut images = Vec::new();
-    if result.content.is_empty()
-        && let Some(data) = &result.structured_content
-    {
-        text = data.to_string();
-    }
-    for block in result.content {
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        add(&mut text, &mut images, block);
-    }
+    let mut is_error = matches!(&answer["isError"], Value::Bool(true))
+        || answer["isError"].as_str() == Some("true");
+    let text = if answer["resultType"] == "input_required" {
+        is_error = true;
+        "[the server wants something that it is not given here, such as an answer of the user]"
+            .to_owned()
+    } else {
+        read_content(answer, &mut images)?
+    };
     // TRUST: whatever the server says is cut once and made safe to show.
     let source = CutSource {
         head: text.as_bytes(),
@@ -59,46 +54,76 @@ pub(super) fn output(answer: Answer, room: usize) -> ToolOutput {
         let left_out = told.left_out.into();
         output.facts.insert("left_out_bytes".to_owned(), left_out);
     }
-    output
+    Ok(output)
 }
 
-fn add(text: &mut String, images: &mut Vec<Image>, block: ContentBlock) {
+fn read_content(answer: &Value, images: &mut Vec<Image>) -> Result<String, &'static str> {
+    let structured = &answer["structuredContent"];
+    let mut text = String::new();
+    match &answer["content"] {
+        Value::Array(blocks) if blocks.is_empty() && !structured.is_null() => {
+            text = structured.to_string();
+        }
+        Value::Array(blocks) => {
+            for block in blocks.iter().take(MAX_BLOCKS) {
+                if !text.is_empty() && !text.ends_with('\n') {
+                    text.push('\n');
+                }
+                add(&mut text, images, block);
+            }
+        }
+        block @ (Value::Object(_) | Value::String(_)) => add(&mut text, images, block),
+        Value::Null if !structured.is_null() => text = structured.to_string(),
+        // A failure may say no more than that.
+        Value::Null if answer.get("isError").is_some() => {}
+        _ if answer.is_object() => return Err("content"),
+        _ => return Err("result"),
+    }
+    Ok(text)
+}
+
+fn add(text: &mut String, images: &mut Vec<Image>, block: &Value) {
+    let field = |name: &str| visible::line_of_text(block[name].as_str().unwrap_or_default());
+    let kind = block["type"].as_str().unwrap_or_default();
     // Writing into a string cannot fail.
-    let _ = match block {
-        ContentBlock::Text(said) => {
-            text.push_str(&said.text);
+    let _ = match (kind, block) {
+        (_, Value::String(said)) => {
+            text.push_str(said);
             Ok(())
         }
-        ContentBlock::Image(image) => match shown(&image.data) {
+        ("image", _) => match block["data"].as_str().and_then(shown) {
             Some(image) if images.len() < MAX_PICTURES => {
                 images.push(image);
                 write!(text, "[picture {}]", images.len())
             }
             _ => write!(text, "[a picture that cannot be shown]"),
         },
-        ContentBlock::Resource(resource) => match resource.resource {
-            ResourceContents::TextResourceContents {
-                uri, text: said, ..
-            } => {
-                write!(text, "[{}]\n{said}", visible::line_of_text(&uri))
-            }
-            ResourceContents::BlobResourceContents { uri, blob, .. } => write!(
-                text,
-                "[{}: {} bytes in base64, left out]",
-                visible::line_of_text(&uri),
-                blob.len()
-            ),
-            _ => Ok(()),
+        ("audio", _) => write!(text, "[a recording, left out]"),
+        ("resource", _) => add_resource(text, &block["resource"]),
+        ("resource_link", _) => match field("name") {
+            name if name.is_empty() => write!(text, "[{}]", field("uri")),
+            name => write!(text, "[{name}: {}]", field("uri")),
         },
-        ContentBlock::ResourceLink(link) => write!(
-            text,
-            "[{}: {}]",
-            visible::line_of_text(&link.name),
-            visible::line_of_text(&link.uri)
-        ),
-        ContentBlock::Audio(_) => write!(text, "[a recording, left out]"),
-        _ => write!(text, "[something that cannot be shown]"),
+        // Also of a kind that is not known here.
+        _ if block["text"].is_string() => {
+            text.push_str(block["text"].as_str().unwrap_or_default());
+            Ok(())
+        }
+        ("text", _) if !block["text"].is_null() => write!(text, "{}", block["text"]),
+        ("", _) => write!(text, "[something that cannot be shown]"),
+        _ => write!(text, "[a `{}` that cannot be shown]", field("type")),
     };
+}
+
+fn add_resource(text: &mut String, resource: &Value) -> std::fmt::Result {
+    let uri = visible::line_of_text(resource["uri"].as_str().unwrap_or("a resource"));
+    match (&resource["text"], &resource["blob"]) {
+        (Value::String(said), _) => write!(text, "[{uri}]\n{said}"),
+        (_, Value::String(blob)) => {
+            write!(text, "[{uri}: {} bytes in base64, left out]", blob.len())
+        }
+        _ => write!(text, "[{uri}, which cannot be shown]"),
+    }
 }
 
 // TRUST: a picture that is none makes providers refuse the whole conversation.
@@ -116,17 +141,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(result: CallToolResult, room: usize) -> ToolOutput {
-        output(CallToolResponse::Complete(result), room)
-    }
-
     #[test]
     fn texts_are_cut_once_and_shown_safely() {
         let long = format!("first\n{}last", "line \u{1b}[2J\n".repeat(100_000));
-        let told = told(
-            CallToolResult::success(vec![ContentBlock::text(long)]),
-            1000,
-        );
+        let answer = json!({ "content": [{ "type": "text", "text": long }] });
+        let told = output(&answer, 1000).unwrap();
         assert!(told.text.len() < 1200, "{}", told.text.len());
         assert!(told.text.starts_with("first\n") && told.text.ends_with("last"));
         assert!(!told.text.contains('\u{1b}'));
@@ -137,14 +156,15 @@ mod tests {
     fn pictures_are_handed_on_only_if_they_are_some() {
         let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\0\0\0\0\x80");
         let huge = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\xff\x01\0\0\0\0\x80");
+        let image = |data: &str| json!({ "type": "image", "data": data, "mimeType": "text/html" });
         let mut blocks = vec![
-            ContentBlock::image(png.clone(), "text/html"),
-            ContentBlock::image(huge, "image/png"),
-            ContentBlock::image("no base64", "image/png"),
-            ContentBlock::image(STANDARD.encode("<svg/>"), "image/svg+xml"),
+            image(&png),
+            image(&huge),
+            image("no base64"),
+            image(&STANDARD.encode("<svg/>")),
         ];
-        blocks.extend((0..9).map(|_| ContentBlock::image(png.clone(), "image/png")));
-        let told = told(CallToolResult::success(blocks), 10_000);
+        blocks.extend((0..9).map(|_| image(&png)));
+        let told = output(&json!({ "content": blocks }), 10_000).unwrap();
         assert_eq!(told.images.len(), MAX_PICTURES);
         assert!(told.images.iter().all(|image| image.mime == "image/png"));
         assert!(
@@ -154,10 +174,82 @@ mod tests {
     }
 
     #[test]
-    fn structured_answers_without_text_are_told_as_json() {
-        let mut result = CallToolResult::success(Vec::new());
-        result.structured_content = Some(json!({ "n": 1 }));
-        assert_eq!(told(result, 100).text, r#"{"n":1}"#);
-        assert!(told(CallToolResult::error(Vec::new()), 100).is_error);
+    fn answer_that_is_not_to_the_letter_is_read_block_by_block() {
+        let text = json!({ "type": "text", "text": "row 7", "annotations": { "audience": ["system"], "priority": "high" } });
+        for (answer, told) in [
+            (json!({ "content": [text] }), "row 7"),
+            (json!({ "content": text }), "row 7"),
+            (json!({ "content": "row 7" }), "row 7"),
+            (
+                json!({ "content": ["row 7", 5, null] }),
+                "row 7\n[something that cannot be shown]\n[something that cannot be shown]",
+            ),
+            (
+                json!({ "content": [text], "tools": [], "messages": 5, "_meta": 1 }),
+                "row 7",
+            ),
+            (
+                json!({ "content": [text, { "type": "video", "data": "AAAA" }] }),
+                "row 7\n[a `video` that cannot be shown]",
+            ),
+            (
+                json!({ "content": [{ "type": "note", "text": "row 8" }] }),
+                "row 8",
+            ),
+            (json!({ "content": [{ "text": "row 9" }] }), "row 9"),
+            (
+                json!({ "content": [{ "type": "text", "text": { "n": 1 } }] }),
+                r#"{"n":1}"#,
+            ),
+            (
+                json!({ "content": [{ "type": "text" }] }),
+                "[a `text` that cannot be shown]",
+            ),
+            (
+                json!({ "content": [text, { "type": "resource_link", "uri": "ui://1" }] }),
+                "row 7\n[ui://1]",
+            ),
+            (
+                json!({ "content": [{ "type": "resource_link", "uri": "ui://1", "name": "v", "icons": [{ "sizes": 5 }] }] }),
+                "[v: ui://1]",
+            ),
+            (
+                json!({ "content": [{ "type": "resource", "resource": { "uri": "a://b", "text": "c" } }] }),
+                "[a://b]\nc",
+            ),
+            (
+                json!({ "content": [{ "type": "resource", "resource": 5 }] }),
+                "[a resource, which cannot be shown]",
+            ),
+            (
+                json!({ "content": [{ "type": "image", "data": 5 }] }),
+                "[a picture that cannot be shown]",
+            ),
+            (json!({ "structuredContent": { "n": 1 } }), r#"{"n":1}"#),
+            (
+                json!({ "content": [], "structuredContent": { "n": 1 } }),
+                r#"{"n":1}"#,
+            ),
+            (json!({ "content": [] }), ""),
+        ] {
+            assert_eq!(output(&answer, 1000).unwrap().text, told, "{answer}");
+        }
+        for (answer, field) in [
+            (json!({ "content": 5 }), "content"),
+            (json!({ "tools": [] }), "content"),
+            (json!({}), "content"),
+            (json!([text]), "result"),
+            (json!(null), "result"),
+        ] {
+            assert_eq!(output(&answer, 1000).unwrap_err(), field, "{answer}");
+        }
+        for answer in [
+            json!({ "isError": "true" }),
+            json!({ "content": [], "isError": true }),
+        ] {
+            assert!(output(&answer, 100).unwrap().is_error, "{answer}");
+        }
+        let waits = output(&json!({ "resultType": "input_required" }), 1000).unwrap();
+        assert!(waits.is_error && waits.text.contains("wants something"));
     }
 }

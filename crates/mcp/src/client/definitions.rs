@@ -4,10 +4,10 @@
 //! in them acts on a terminal, and what does not fit is left out and counted.
 
 use super::ServerSpec;
+use super::link::quote;
 use glovebox_agent::ToolDefinition;
 use glovebox_proto::visible;
 use glovebox_tools::policy::served_name;
-use rmcp::model::Tool;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -22,6 +22,44 @@ const MAX_TOTAL_BYTES: usize = 256 << 10;
 /// Levels of a schema.
 const MAX_DEPTH: usize = 24;
 
+/// Broken tools that are named one by one.
+const MAX_NAMED: usize = 8;
+
+/// A tool as its server lists it.
+#[derive(Debug)]
+struct ListedTool {
+    name: String,
+    description: String,
+    schema: Map<String, Value>,
+    is_read_only: bool,
+}
+
+impl ListedTool {
+    /// Reads a tool of a list.
+    ///
+    /// # Errors
+    /// The field that is broken.
+    fn read(tool: &Value) -> Result<Self, &'static str> {
+        let name = tool["name"].as_str().ok_or("name")?;
+        let schema = match &tool["inputSchema"] {
+            Value::Object(schema) => schema.clone(),
+            Value::Null => Map::new(),
+            _ => return Err("inputSchema"),
+        };
+        let description = match &tool["description"] {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            _ => return Err("description"),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            description,
+            schema,
+            is_read_only: tool["annotations"]["readOnlyHint"] == true,
+        })
+    }
+}
+
 /// A tool that is offered.
 #[derive(Debug)]
 pub(super) struct OfferedTool {
@@ -30,19 +68,35 @@ pub(super) struct OfferedTool {
     pub(super) definition: ToolDefinition,
 }
 
-/// Those that are wanted and fit, sorted by name, and a sentence on those that do not.
-pub(super) fn take(spec: &ServerSpec, listed: Vec<Tool>) -> (Vec<OfferedTool>, Vec<String>) {
+/// Takes the tools that are wanted and fit, sorted by name, and says which do not.
+pub(super) fn take(spec: &ServerSpec, listed: &[Value]) -> (Vec<OfferedTool>, Vec<String>) {
     let is_wanted = |name: &str| {
         let mut wanted = spec.tools.iter().flatten();
         spec.tools.is_none() || wanted.any(|wanted| wanted == name)
     };
-    let mut listed: Vec<Tool> = listed
-        .into_iter()
-        .filter(|tool| is_wanted(&tool.name))
-        .collect();
+    let (mut tools, mut notes, mut broken) = (Vec::new(), Vec::new(), 0);
+    for (index, tool) in listed.iter().enumerate() {
+        match ListedTool::read(tool) {
+            Ok(tool) if is_wanted(&tool.name) => tools.push(tool),
+            Err(field) if tool["name"].as_str().is_none_or(is_wanted) => {
+                broken += 1;
+                if broken <= MAX_NAMED {
+                    notes.push(broken_tool(spec, index, tool, field));
+                }
+            }
+            _ => {}
+        }
+    }
+    if broken > MAX_NAMED {
+        notes.push(format!(
+            "{} more tools of the MCP server `{}` are left out: their definitions are not understood",
+            broken - MAX_NAMED,
+            spec.name
+        ));
+    }
+    let mut listed = tools;
     // What the model is told must not depend on the order of today.
     listed.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut notes = Vec::new();
     let missing: Vec<&str> = spec
         .tools
         .iter()
@@ -66,7 +120,7 @@ pub(super) fn take(spec: &ServerSpec, listed: Vec<Tool>) -> (Vec<OfferedTool>, V
         match fitting {
             Some(definition) if taken.insert(definition.name.clone()) => {
                 offered.push(OfferedTool {
-                    name: tool.name.into_owned(),
+                    name: tool.name,
                     definition,
                 });
             }
@@ -83,19 +137,32 @@ pub(super) fn take(spec: &ServerSpec, listed: Vec<Tool>) -> (Vec<OfferedTool>, V
     (offered, notes)
 }
 
-fn definition(spec: &ServerSpec, tool: &Tool) -> Option<ToolDefinition> {
+/// The sentence about a tool that is not understood.
+fn broken_tool(spec: &ServerSpec, index: usize, tool: &Value, field: &str) -> String {
+    let name = match tool["name"].as_str() {
+        Some(name) => format!("the tool `{}`", quote(name)),
+        None => format!("tool number {}", index + 1),
+    };
+    format!(
+        "{name} of the MCP server `{}` is left out: its `{field}` is not understood",
+        spec.name
+    )
+}
+
+fn definition(spec: &ServerSpec, tool: &ListedTool) -> Option<ToolDefinition> {
     // Dots and slashes are allowed there, and nowhere else.
     let name = served_name(&spec.name, &tool.name.replace(['.', '/'], "_"))?;
-    let said = tool.description.as_deref().unwrap_or_default();
-    let said: String = said.chars().take(MAX_DESCRIPTION_CHARS).collect();
-    let schema = schema(&tool.input_schema)?;
-    let hints = tool.annotations.as_ref();
-    let is_read_only = hints.and_then(|hints| hints.read_only_hint) == Some(true);
+    let said: String = tool
+        .description
+        .chars()
+        .take(MAX_DESCRIPTION_CHARS)
+        .collect();
+    let schema = schema(&tool.schema)?;
     Some(ToolDefinition {
         name,
         description: visible::lines(said.trim().as_bytes()),
         schema,
-        is_read_only: spec.is_trusted && is_read_only,
+        is_read_only: spec.is_trusted && tool.is_read_only,
         server: Some(spec.label()),
     })
 }
@@ -137,9 +204,7 @@ mod tests {
     use super::super::{HttpEndpoint, ServerTransport};
     use super::*;
     use glovebox_agent::ServerPlace;
-    use rmcp::model::ToolAnnotations;
     use serde_json::json;
-    use std::sync::Arc;
     use std::time::Duration;
 
     fn spec() -> ServerSpec {
@@ -155,12 +220,14 @@ mod tests {
         }
     }
 
-    fn tool(name: &str, description: &str, schema: Value) -> Tool {
-        let Value::Object(schema) = schema else {
-            panic!("not an object");
-        };
-        Tool::new(name.to_owned(), description.to_owned(), Arc::new(schema))
-            .with_annotations(ToolAnnotations::new().read_only(true))
+    fn tool(name: &str, description: &str, schema: Value) -> Value {
+        let mut tool = json!({
+            "name": name,
+            "description": description,
+            "annotations": { "readOnlyHint": true },
+        });
+        tool["inputSchema"] = schema;
+        tool
     }
 
     #[test]
@@ -185,7 +252,7 @@ mod tests {
             tool("array", "", json!({ "type": "array" })),
             tool("long", &"y".repeat(100_000), json!({ "type": "object" })),
         ];
-        let (offered, notes) = take(&spec(), listed);
+        let (offered, notes) = take(&spec(), &listed);
         let names: Vec<&str> = offered
             .iter()
             .map(|tool| tool.definition.name.as_str())
@@ -206,13 +273,13 @@ mod tests {
 
     #[test]
     fn number_and_size_are_bounded() {
-        let many = |count: usize, text: &str| {
+        let many = |count: usize, text: &str| -> Vec<Value> {
             (0..count)
                 .map(|index| tool(&format!("t{index:04}"), text, json!({})))
                 .collect()
         };
-        assert_eq!(take(&spec(), many(500, "")).0.len(), MAX_TOOLS);
-        let (offered, notes) = take(&spec(), many(100, &"x".repeat(4000)));
+        assert_eq!(take(&spec(), &many(500, "")).0.len(), MAX_TOOLS);
+        let (offered, notes) = take(&spec(), &many(100, &"x".repeat(4000)));
         assert!(
             offered.len() > 50 && offered.len() < 70,
             "{}",
@@ -230,9 +297,43 @@ mod tests {
             ..spec()
         };
         let listed = vec![tool("b", "", json!({})), tool("a", "", json!({}))];
-        let (offered, notes) = take(&spec, listed);
+        let (offered, notes) = take(&spec, &listed);
         assert_eq!(offered.len(), 1);
         assert!(offered[0].definition.is_read_only);
         assert_eq!(notes, ["the MCP server `hub` has no tool gone"]);
+    }
+
+    #[test]
+    fn broken_tool_is_left_out_alone_and_named() {
+        let mut listed = vec![
+            tool("good", "", json!({})),
+            tool("list", "", json!([])),
+            json!({ "name": 5, "inputSchema": {} }),
+            json!({ "name": "bare", "annotations": 7, "icons": "x" }),
+            json!({ "name": "esc\u{1b}", "description": 1 }),
+            json!("tool"),
+        ];
+        let (offered, notes) = take(&spec(), &listed);
+        let names: Vec<&str> = offered.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, ["bare", "good"]);
+        assert_eq!(
+            notes,
+            [
+                "the tool `list` of the MCP server `hub` is left out: its `inputSchema` is not understood",
+                "tool number 3 of the MCP server `hub` is left out: its `name` is not understood",
+                "the tool `esc\\x1b` of the MCP server `hub` is left out: its `description` is not understood",
+                "tool number 6 of the MCP server `hub` is left out: its `name` is not understood",
+            ]
+        );
+        listed.extend((0..20).map(|_| json!({})));
+        let (_, notes) = take(&spec(), &listed);
+        assert_eq!(notes.len(), MAX_NAMED + 1);
+        assert!(notes[MAX_NAMED].starts_with("16 more tools"), "{notes:?}");
+        // A broken one that is not wanted is nobody's concern.
+        let wanted = ServerSpec {
+            tools: Some(vec!["good".to_owned()]),
+            ..spec()
+        };
+        assert_eq!(take(&wanted, &listed[..2]).1, Vec::<String>::new());
     }
 }

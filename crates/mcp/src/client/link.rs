@@ -1,17 +1,26 @@
 //! One connection to a server: a program's standard input and output, or HTTP, spoken to by the SDK.
 
-use super::overrun::{BoundedRequests, Lines, Overrun};
-use super::{MAX_MESSAGE_BYTES, ServerSpec, ServerTransport, remote};
+use super::overrun::{BoundedRequests, Overrun, read_lines};
+use super::{ServerSpec, ServerTransport, remote};
+use crate::message::result_value;
+use crate::transport::{MAX_WAITING, ReadTransport};
 use glovebox_proto::{Code, Fault, visible};
-use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, Tool};
-use rmcp::service::{Peer, RoleClient, RunningService, ServiceError, serve_client};
-use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::model::{
+    CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, Implementation,
+    ListToolsRequest, PaginatedRequestParams, RequestId, ServerResult,
+};
+use rmcp::service::{
+    ClientInitializeError, Peer, PeerRequestOptions, RoleClient, RunningService, ServiceError,
+    serve_client,
+};
+use serde_json::Value;
 use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::thread;
 use tokio::io::DuplexStream;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio_util::io::SyncIoBridge;
 
 /// Pages of tools that are asked for.
@@ -22,6 +31,9 @@ const MAX_LISTED: usize = 512;
 const MAX_QUOTED_CHARS: usize = 400;
 /// Between program and protocol.
 const BUFFER_BYTES: usize = 64 << 10;
+/// Reading a message takes a level of calls for each of JSON, 128 at most.
+const READER_STACK_BYTES: usize = 2 << 20;
+const WRITER_STACK_BYTES: usize = 256 << 10;
 /// Closing a connection.
 const CLOSE: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -91,9 +103,7 @@ impl Link {
                     fault
                 })?;
                 let mut life = ends.life;
-                let (read, write) = carry(ends.input, ends.output, &overrun)?;
-                let transport = AsyncRwTransport::new_client(read, write)
-                    .with_max_line_length(MAX_MESSAGE_BYTES);
+                let transport = carry(ends.input, ends.output, &overrun)?;
                 let transport = BoundedRequests::new(transport, &overrun);
                 let served = tokio::time::timeout(spec.timeout, serve_client(client, transport));
                 match served.await {
@@ -103,7 +113,7 @@ impl Link {
                         overrun,
                     }),
                     Ok(Err(error)) => {
-                        let words = said(&error.to_string(), &mut *life, &overrun);
+                        let words = said(&introduction_failure(&error), &mut *life, &overrun);
                         end(life).await;
                         Err(spec.broken("does not start", &words))
                     }
@@ -123,7 +133,8 @@ impl Link {
                         overrun,
                     }),
                     Ok(Err(error)) => {
-                        Err(spec.broken("is not to be had", &address.hide(&error.to_string())))
+                        let words = address.hide(&introduction_failure(&error));
+                        Err(spec.broken("is not to be had", &words))
                     }
                     Err(_) => Err(spec.too_late("was connected to")),
                 }
@@ -139,15 +150,21 @@ impl Link {
         self.service.peer().clone()
     }
 
-    /// The tools it has, as many as anybody looks at.
-    pub(super) async fn tools(&self) -> Result<Vec<Tool>, ServiceError> {
+    /// Lists the server's tools, at most [`MAX_LISTED`], as the server writes them.
+    pub(super) async fn tools(&self) -> Result<Vec<Value>, ServiceError> {
         let mut tools = Vec::new();
         let mut next = None;
         for _ in 0..MAX_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(next);
-            let listed = self.service.peer().list_tools(Some(page)).await?;
-            tools.extend(listed.tools);
-            next = listed.next_cursor;
+            let request = ListToolsRequest::with_param(page);
+            let request = ClientRequest::ListToolsRequest(request);
+            let listed = self.service.peer().send_request(request).await?;
+            let mut listed = result_value(listed).unwrap_or_default();
+            let Some(Value::Array(page)) = listed.get_mut("tools").map(Value::take) else {
+                return Err(ServiceError::UnexpectedResponse);
+            };
+            tools.extend(page);
+            next = listed["nextCursor"].as_str().map(str::to_owned);
             if next.is_none() || tools.len() > MAX_LISTED {
                 break;
             }
@@ -159,8 +176,8 @@ impl Link {
     /// What went wrong, with the program's last words.
     pub(super) fn failed(&mut self, spec: &ServerSpec, what: &str, error: &ServiceError) -> Fault {
         let error = match &spec.way {
-            ServerTransport::Http(address) => address.hide(&error.to_string()),
-            ServerTransport::Program(_) => error.to_string(),
+            ServerTransport::Http(address) => address.hide(&failure(error)),
+            ServerTransport::Program(_) => failure(error),
         };
         match (&mut self.life, self.overrun.told()) {
             (_, Some(overrun)) => spec.broken(what, overrun),
@@ -176,6 +193,82 @@ impl Link {
             end(life).await;
         }
     }
+}
+
+/// Sends a request and waits for its result. The server is told when the waiting ends before.
+pub(super) async fn request(
+    peer: &Peer<RoleClient>,
+    request: ClientRequest,
+) -> Result<ServerResult, ServiceError> {
+    let options = PeerRequestOptions::no_options();
+    let handle = peer.send_cancellable_request(request, options).await?;
+    let mut abandoned = AbandonedRequest {
+        peer: peer.clone(),
+        id: Some(handle.id.clone()),
+    };
+    let result = handle.await_response().await;
+    abandoned.id = None;
+    result
+}
+
+/// A request without an answer yet. Dropping it tells the server that nothing waits for one.
+struct AbandonedRequest {
+    peer: Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Drop for AbandonedRequest {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), Handle::try_current()) else {
+            return;
+        };
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            let cancelled = CancelledNotificationParam::new(Some(id), None);
+            // A server that is gone needs not be told.
+            let _ = peer.notify_cancelled(cancelled).await;
+        });
+    }
+}
+
+/// A failure of a connection, in words without those of libraries.
+fn failure(error: &ServiceError) -> String {
+    match error {
+        ServiceError::McpError(error) => error.message.to_string(),
+        ServiceError::TransportSend(error) => {
+            format!("a message cannot be sent: {}", deepest(&*error.error))
+        }
+        ServiceError::TransportClosed => "the connection has ended".to_owned(),
+        ServiceError::UnexpectedResponse => "`tools` of its answer is not understood".to_owned(),
+        ServiceError::Timeout { .. } => "it does not answer".to_owned(),
+        ServiceError::Cancelled { .. } => "the request was given up".to_owned(),
+        _ => "the connection has failed".to_owned(),
+    }
+}
+
+/// The same of an introduction.
+fn introduction_failure(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::JsonRpcError(error) => error.message.to_string(),
+        ClientInitializeError::TransportError { error, .. } => {
+            format!("a message cannot be sent: {}", deepest(&*error.error))
+        }
+        ClientInitializeError::ConnectionClosed(_) => "the connection has ended".to_owned(),
+        ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
+            "it speaks no version of the protocol that is known here".to_owned()
+        }
+        ClientInitializeError::Cancelled => "the introduction was given up".to_owned(),
+        _ => "its answer to `initialize` is not understood".to_owned(),
+    }
+}
+
+/// The cause at the bottom: those above repeat it in the words of libraries.
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
 }
 
 async fn end(life: Box<dyn ProcessLife>) {
@@ -203,33 +296,34 @@ pub(super) fn quote(text: &str) -> String {
     }
 }
 
-/// Carries bytes between a program and the protocol, on two threads that end with either.
+/// Carries messages between a program and the protocol, on two threads that end with either.
 fn carry(
     input: Box<dyn Write + Send>,
     output: Box<dyn Read + Send>,
     overrun: &Overrun,
-) -> Result<(DuplexStream, DuplexStream), Fault> {
-    let handle = Handle::current();
-    let (read, fill) = tokio::io::duplex(BUFFER_BYTES);
+) -> Result<ReadTransport<RoleClient, DuplexStream>, Fault> {
+    let (messages, incoming) = mpsc::channel(MAX_WAITING);
     let (write, drain) = tokio::io::duplex(BUFFER_BYTES);
-    let mut fill = SyncIoBridge::new_with_handle(fill, handle.clone());
-    let mut drain = SyncIoBridge::new_with_handle(drain, handle);
-    let mut output = Lines::new(output, overrun);
+    let mut drain = SyncIoBridge::new_with_handle(drain, Handle::current());
+    let overrun = overrun.clone();
     let mut input = input;
-    spawn("mcp-output", move || {
-        let _ = io::copy(&mut output, &mut fill);
-        let _ = fill.shutdown();
+    spawn("mcp-output", READER_STACK_BYTES, move || {
+        read_lines(output, &messages, &overrun);
     })?;
-    spawn("mcp-input", move || {
+    spawn("mcp-input", WRITER_STACK_BYTES, move || {
         let _ = io::copy(&mut drain, &mut input);
     })?;
-    Ok((read, write))
+    Ok(ReadTransport::new(incoming, write))
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+fn spawn(
+    name: &str,
+    stack_bytes: usize,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), Fault> {
     let spawned = thread::Builder::new()
         .name(name.to_owned())
-        .stack_size(256 << 10)
+        .stack_size(stack_bytes)
         .spawn(work);
     spawned.map(drop).map_err(|error| {
         Fault::failed(Code::Busy, format!("no thread for an MCP server: {error}")).retryable()

@@ -14,6 +14,7 @@
 
 mod answer;
 mod definitions;
+mod http;
 mod link;
 mod overrun;
 mod remote;
@@ -21,12 +22,14 @@ mod remote;
 pub use link::{Launch, ProcessLife, ServerProcess};
 pub use remote::{HttpEndpoint, check_url};
 
+use crate::message::{UNREAD, result_value};
 use definitions::OfferedTool;
 use glovebox_agent::{ServerPlace, ToolDefinition, ToolOutput, ToolServer, Tools};
 use glovebox_proto::{Code, Fault};
 use glovebox_tools::policy::{CallId, Permit, PermitRequest};
+use http::{NO_EFFECT, UNKNOWN_EFFECT};
 use link::Link;
-use rmcp::model::{CallToolRequestParams, ErrorCode};
+use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, ErrorData};
 use rmcp::service::ServiceError;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -290,7 +293,8 @@ impl Tools for Servers {
                 () = until(cancel) => Err(cancelled()),
             }
         })?;
-        let mut output = answer::output(answer, server.spec.output_bytes);
+        let output = answer::output(&answer, server.spec.output_bytes);
+        let mut output = output.map_err(|field| server.spec.not_understood(field))?;
         let label = server.label();
         output.facts.insert("server".to_owned(), label.name.into());
         let place = label.place.as_str();
@@ -312,7 +316,7 @@ impl Server {
             Ok(Err(error)) => return Err(link.failed(&spec, "did not tell its tools", &error)),
             Err(_) => return Err(spec.too_late("was asked for its tools")),
         };
-        let (tools, left_out) = definitions::take(&spec, listed);
+        let (tools, left_out) = definitions::take(&spec, &listed);
         let server = Self {
             tools,
             link: Mutex::new(Some(link)),
@@ -325,7 +329,7 @@ impl Server {
         self.spec.label()
     }
 
-    async fn call(&self, params: CallToolRequestParams) -> Result<answer::Answer, Fault> {
+    async fn call(&self, params: CallToolRequestParams) -> Result<Value, Fault> {
         let spec = &self.spec;
         let peer = {
             let mut held = self.link.lock().await;
@@ -338,25 +342,17 @@ impl Server {
                 none => none.insert(Link::open(spec).await?).peer(),
             }
         };
-        let called = tokio::time::timeout(spec.timeout, peer.call_tool_once(params)).await;
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let called = tokio::time::timeout(spec.timeout, link::request(&peer, request)).await;
         match called {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(ServiceError::McpError(error))) => Err(Fault::failed(
-                match error.code {
-                    ErrorCode::INVALID_PARAMS => Code::InvalidArgument,
-                    ErrorCode::METHOD_NOT_FOUND => Code::NotFound,
-                    _ => Code::Unavailable,
-                },
-                format!(
-                    "the MCP server `{}` refused the call: {}",
-                    spec.name,
-                    link::quote(&error.message)
-                ),
-            )),
+            Ok(Ok(result)) => result_value(result).ok_or_else(|| spec.not_understood("result")),
+            // The server is there, and the next call goes to it.
+            Ok(Err(ServiceError::McpError(error))) => Err(spec.refused(&error)),
+            Ok(Err(ServiceError::UnexpectedResponse)) => Err(spec.not_understood("result")),
             Ok(Err(error)) => {
                 let link = self.link.lock().await.take();
                 let Some(mut link) = link else {
-                    return Err(spec.broken("is gone", &error.to_string()));
+                    return Err(spec.broken("is gone", "its connection has ended"));
                 };
                 let fault = link.failed(spec, "was lost during this call", &error);
                 link.close().await;
@@ -375,6 +371,54 @@ impl ServerSpec {
         ToolServer {
             name: self.name.clone(),
             place: self.place,
+        }
+    }
+
+    /// A call that was made, and whose answer is not one.
+    fn not_understood(&self, field: &str) -> Fault {
+        let message = format!(
+            "the MCP server `{}` made the call, and `{field}` of its answer is not understood",
+            self.name
+        );
+        Fault::failed(Code::Protocol, message)
+            .remedy("look what the call did before you make it again")
+    }
+
+    /// An error that answers a call.
+    // TRUST: it quotes the server.
+    fn refused(&self, error: &ErrorData) -> Fault {
+        let words = match &self.way {
+            ServerTransport::Http(address) => address.hide(&error.message),
+            ServerTransport::Program(_) => error.message.to_string(),
+        };
+        match error.code {
+            NO_EFFECT => self
+                .broken("did not take the call", &words)
+                .remedy("the call had no effect"),
+            UNKNOWN_EFFECT => self.broken("failed during this call", &words).remedy(
+                "whether the call had an effect is not known: look before you make it again",
+            ),
+            UNREAD => {
+                let message = format!(
+                    "the MCP server `{}` made the call, and its answer cannot be read: {}",
+                    self.name,
+                    link::quote(&words)
+                );
+                Fault::failed(Code::Protocol, message)
+                    .remedy("look what the call did before you make it again")
+            }
+            code => Fault::failed(
+                match code {
+                    ErrorCode::INVALID_PARAMS => Code::InvalidArgument,
+                    ErrorCode::METHOD_NOT_FOUND => Code::NotFound,
+                    _ => Code::Unavailable,
+                },
+                format!(
+                    "the MCP server `{}` refused the call: {}",
+                    self.name,
+                    link::quote(&words)
+                ),
+            ),
         }
     }
 

@@ -1,15 +1,17 @@
 //! Where a server says more than anybody has to hear: its connection ends, and what it did is known.
 //!
-//! TRUST: the SDK passes an endless line over while a call waits for nothing, and makes a task of every
-//! request of the server, answered or not.
+//! TRUST: the SDK makes a task of every request of the server, answered or not.
 
 use super::MAX_MESSAGE_BYTES;
+use crate::message::read_server;
+use crate::transport::Incoming;
 use rmcp::model::JsonRpcMessage;
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use std::io::{self, Read};
+use std::io::{BufRead as _, BufReader, Read};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 
 /// Requests of a server in [`PERIOD`]. All that is honest are pings.
 const MAX_REQUESTS: u32 = 100;
@@ -29,38 +31,33 @@ impl Overrun {
     }
 }
 
-/// Ends where a line is longer than any message may be.
-pub(super) struct Lines<R> {
-    inner: R,
-    line_bytes: usize,
-    overrun: Overrun,
-}
-
-impl<R> Lines<R> {
-    pub(super) fn new(inner: R, overrun: &Overrun) -> Self {
-        Self {
-            inner,
-            line_bytes: 0,
-            overrun: overrun.clone(),
+/// Reads messages, a line each, until the output ends, a line is longer than any message may be, or nothing takes
+/// the messages any more.
+pub(super) fn read_lines(
+    output: impl Read,
+    messages: &mpsc::Sender<Incoming<RoleClient>>,
+    overrun: &Overrun,
+) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let most = MAX_MESSAGE_BYTES as u64 + 1;
+        match output.by_ref().take(most).read_until(b'\n', &mut line) {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => return,
         }
-    }
-}
-
-impl<R: Read> Read for Lines<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        let bytes = &buffer[..count];
-        self.line_bytes = match bytes.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => count - at - 1,
-            None => self.line_bytes + count,
-        };
-        if self.line_bytes > MAX_MESSAGE_BYTES {
+        if line.len() > MAX_MESSAGE_BYTES {
             let most = MAX_MESSAGE_BYTES >> 20;
-            let what = format!("it said more than {most} MiB in one message");
-            self.overrun.tell(what);
-            return Ok(0);
+            overrun.tell(format!("it said more than {most} MiB in one message"));
+            return;
         }
-        Ok(count)
+        for message in read_server(&line) {
+            let message = Incoming::Message(Box::new(message));
+            if messages.blocking_send(message).is_err() {
+                return;
+            }
+        }
     }
 }
 

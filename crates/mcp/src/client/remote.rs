@@ -1,6 +1,7 @@
 //! A server over streamable HTTP.
 
 use super::MAX_MESSAGE_BYTES;
+use super::http::HttpClient;
 use glovebox_proto::{Code, Fault};
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -82,7 +83,7 @@ fn is_here(url: &str) -> bool {
 
 pub(super) fn transport(
     address: &HttpEndpoint,
-) -> Result<StreamableHttpClientTransport<reqwest::Client>, Fault> {
+) -> Result<StreamableHttpClientTransport<HttpClient>, Fault> {
     let client = glovebox_agent::http_client(&address.url).map_err(|error| {
         Fault::failed(
             Code::Unavailable,
@@ -92,7 +93,10 @@ pub(super) fn transport(
     let config = StreamableHttpClientTransportConfig::with_uri(address.url.as_str())
         .custom_headers(address.headers.clone())
         .max_sse_event_size(MAX_MESSAGE_BYTES);
-    Ok(StreamableHttpClientTransport::with_client(client, config))
+    Ok(StreamableHttpClientTransport::with_client(
+        HttpClient::new(client),
+        config,
+    ))
 }
 
 #[cfg(test)]

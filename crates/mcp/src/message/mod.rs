@@ -4,8 +4,11 @@
 //! meaning is clear, and is otherwise answered under its id: neither side waits for an answer that never comes.
 
 mod from_client;
+mod from_server;
 
 pub use from_client::{ClientMessage, read_client};
+pub use from_server::read_server;
+pub(crate) use from_server::{UNREAD, result_value};
 
 use glovebox_proto::json::mend;
 use rmcp::model::{ErrorCode, RequestId};
