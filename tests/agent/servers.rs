@@ -446,7 +446,7 @@ fn a_server_over_http_is_used_and_its_token_is_nowhere() {
     assert!(results[0].contains(&own_namespace()), "{results:?}");
     insta::assert_snapshot!(results[1], @"
     [failed: not-found] there is no tool `desk__write`
-    [hint] the tools are Bash, Job, Read, Write, Edit, Delete, Move, List, Glob, Grep, Code, RunJS, Spawn, Sandboxes, SandboxExec, SandboxKill, desk__flood, desk__look
+    [hint] the tools are Bash, Job, Read, Write, Edit, Delete, Move, List, Glob, Grep, Code, RunJS, desk__flood, desk__look
     ");
     assert!(results[2].len() < 40_000 && results[2].ends_with("last"));
     let told = ran.said("MCP server", person.place().root());

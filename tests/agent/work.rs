@@ -202,7 +202,7 @@ fn wrong_calls_are_told_and_do_not_end_the_work() {
     let results = last_results(&server);
     insta::assert_snapshot!(results[..3].join("\n"), @"
     [failed: not-found] there is no tool `Telepathy`
-    [hint] the tools are Bash, Job, Read, Write, Edit, Delete, Move, List, Glob, Grep, Code, RunJS, Spawn, Sandboxes, SandboxExec, SandboxKill
+    [hint] the tools are Bash, Job, Read, Write, Edit, Delete, Move, List, Glob, Grep, Code, RunJS
     [failed: invalid-argument] the arguments of Read are not a JSON object
     [hint] make the call again, with all of its arguments as one JSON object
     [failed: invalid-argument] the arguments of Read do not fit: unknown field `colour`, expected one of `file`, `file_path`, `filename`, `path`, `offset`, `limit`

@@ -99,17 +99,17 @@ fn whatever_is_no_yes_is_a_no_and_a_call_given_up_takes_its_question_along() {
     });
     insta::assert_snapshot!(filters(&refused.join("\n"), person.place().root()), @r"
     Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
-    do it another way
+    do not work around it: stop, or ask the user
     Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
-    do it another way
+    do not work around it: stop, or ask the user
     Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
-    do it another way
+    do not work around it: stop, or ask the user
     Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
-    do it another way
+    do not work around it: stop, or ask the user
     Bash was asked about by the rule `ask Bash(touch *)` and denied: the client's answer is neither yes nor no
-    do it another way
+    do not work around it: stop, or ask the user
     Bash was asked about by the rule `ask Bash(touch *)` and denied: the client could not ask its user: Mcp error: -32603: \x1b[2Jno screen
-    do it another way
+    do not work around it: stop, or ask the user
     ");
 
     // Given up while it waits: the question goes with it, and the next call is served.

@@ -301,7 +301,7 @@ fn a_call_that_a_rule_asks_about_waits_for_the_users_word() {
     assert!(told[0].contains("first"), "{told:?}");
     insta::assert_snapshot!(told[1], @"
     [refused: policy-refused] Bash was asked about by the rule `ask Bash` and denied: not that
-    [hint] do it another way
+    [hint] do not work around it: stop, or ask the user
     ");
     // Without anybody to ask it is refused at once.
     let id = admin.submit(&json!({ "task": "nobody" }));

@@ -55,4 +55,6 @@ pub use prompt::{
 pub use replay::{Divergence, RecordedModel, ReplayComparison, compare, read_recording};
 pub use secret::{Secret, Secrets};
 pub use stop::StopSignal;
-pub use tools::{ServerPlace, ToolDefinition, ToolOutput, ToolServer, Toolbox, Tools};
+pub use tools::{
+    ServerPlace, ToolDefinition, ToolOutput, ToolServer, Toolbox, Tools, unknown_tool,
+};

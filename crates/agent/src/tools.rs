@@ -177,12 +177,7 @@ impl Tools for Toolbox {
             .iter()
             .find_map(|source| Some((source, source.own_name(name)?)));
         let Some((source, name)) = found else {
-            let tools = self.definitions();
-            let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-            return Err(
-                Fault::failed(Code::NotFound, format!("there is no tool `{name}`"))
-                    .remedy(format!("the tools are {}", names.join(", "))),
-            );
+            return Err(unknown_tool(name, &self.definitions()));
         };
         source.call(&name, arguments, cancel)
     }
@@ -190,6 +185,13 @@ impl Tools for Toolbox {
     fn live_output(&self) -> Option<String> {
         self.sources.iter().find_map(Tools::live_output)
     }
+}
+
+/// The failure of a call of a tool that none of these is.
+pub fn unknown_tool(name: &str, tools: &[ToolDefinition]) -> Fault {
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    Fault::failed(Code::NotFound, format!("there is no tool `{name}`"))
+        .remedy(format!("the tools are {}", names.join(", ")))
 }
 
 impl Tools for ToolSession {

@@ -1,6 +1,6 @@
 //! Kinds of work: a phase is a toolset by its name, and an instruction for the model.
 
-use glovebox_agent::{ToolDefinition, ToolOutput, Tools};
+use glovebox_agent::{ToolDefinition, ToolOutput, Tools, unknown_tool};
 use glovebox_proto::{Code, Fault, Remedy, Setting};
 use glovebox_tools::policy::Policy;
 use serde_json::Value;
@@ -64,6 +64,10 @@ impl<T: Tools> Tools for ToolsetFilter<T> {
     }
 
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
+        // Only the tools of the request are named: the model was given no others.
+        if self.tools.own_name(name).is_none() {
+            return Err(unknown_tool(name, &self.definitions()));
+        }
         // Aliases lead to the same tool, so the tool is asked and not its name. Whether the toolset has
         // it is decided where all calls are permitted.
         if let Some(is_read_only) = self.tools.is_read_only(name)

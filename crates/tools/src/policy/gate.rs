@@ -166,7 +166,8 @@ impl PolicyGate {
                         "{tool} was asked about by the rule `{}` and denied: {reason}",
                         verdict.rule
                     ),
-                    "do it another way",
+                    // A model that is invited to get round a no does so.
+                    "do not work around it: stop, or ask the user",
                 );
                 (Some(format!("denied: {reason}")), Err(fault))
             }
