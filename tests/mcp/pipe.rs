@@ -94,14 +94,16 @@ impl Pipe {
         }
     }
 
-    /// Calls a tool; its text.
+    /// Calls a tool; its text, without the line of the first result about the sandbox.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> String {
         let answer = self.ask(
             "tools/call",
             &json!({ "name": tool, "arguments": arguments }),
         );
         let text = answer["result"]["content"][0]["text"].as_str();
-        text.unwrap_or_else(|| panic!("{answer}")).to_owned()
+        let text = text.unwrap_or_else(|| panic!("{answer}"));
+        let notice = text.find("[this is the sandbox ").unwrap_or(text.len());
+        text[..notice].to_owned()
     }
 
     /// Closes the server's input, as a client does that is done.

@@ -156,7 +156,7 @@ fn the_next_client_goes_on_where_the_last_one_stopped() {
         let write = json!({ "path": "work", "content": "done\n" });
         let answer = first.ask(
             "tools/call",
-            &json!({ "name": "Write", "arguments": write }),
+            &json!({ "name": "Write", "arguments": write, "_meta": { "glovebox/facts": true } }),
         );
         let result = &answer["result"];
         assert_eq!(
@@ -164,7 +164,8 @@ fn the_next_client_goes_on_where_the_last_one_stopped() {
             name(&first),
             "{answer}"
         );
-        let notice = result["content"][1]["text"].as_str().unwrap();
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let notice = text.lines().last().unwrap();
         insta::assert_snapshot!(notice.replace(&name(&first), "[NAME]"), @"[this is the sandbox [NAME]; the user takes over what is changed in it with `glovebox pull [NAME]`]");
         // One that is in use is nobody else's.
         let mut beside = Pipe::open(person, "");

@@ -28,10 +28,15 @@ use tokio_util::sync::CancellationToken;
 const MAX_CALLS: usize = 32;
 /// How often a client that wants to know hears that its call goes on.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// Where a result has its facts, in `_meta`.
+/// Where a call asks for facts, and its result has them, in `_meta`.
 const FACTS: &str = "glovebox/facts";
 /// Where a result has the name of the sandbox, in `_meta`.
 const SANDBOX: &str = "glovebox/sandbox";
+
+/// Tools that hosts show their model from the start, and not behind a search for tools.
+const ALWAYS_LOADED: [&str; 7] = ["Bash", "Job", "Read", "Write", "Edit", "Glob", "Grep"];
+/// The mark of those, in `_meta` of their definitions.
+const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 
 /// The connection a request came over; cancelled when it ends. Among the extensions of a request.
 #[derive(Debug, Clone)]
@@ -207,20 +212,33 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        // What a tool or a rule says no to is for the model to read, so it is a result and no error of
-        // the protocol.
+        let wants_facts = context.meta.0.0.get(FACTS) == Some(&Value::Bool(true));
         let session = match self.lease.session().await {
             Ok(session) => session,
-            Err(fault) => return Ok(refusal(&fault).into()),
+            Err(fault) => {
+                let mut result = refuse(&fault, None);
+                if wants_facts {
+                    result.meta = Some(MetaObject(Map::from_iter([(
+                        FACTS.to_owned(),
+                        facts(&fault),
+                    )])));
+                }
+                return Ok(result.into());
+            }
         };
         let called = self.call(request, &context, &session).await;
-        let mut result = called.map_or_else(|fault| refusal(&fault), answer);
-        let meta = result.meta.get_or_insert_default();
-        meta.0.insert(SANDBOX.to_owned(), session.name().into());
-        if !self.has_notice.swap(true, Ordering::Relaxed)
-            && let Some(notice) = session.notice()
-        {
-            result.content.push(ContentBlock::text(notice));
+        let notice = (!self.has_notice.swap(true, Ordering::Relaxed))
+            .then(|| session.notice())
+            .flatten();
+        let (mut result, facts) = match called {
+            Ok(outcome) => answer(outcome, notice.as_deref()),
+            Err(fault) => (refuse(&fault, notice.as_deref()), facts(&fault)),
+        };
+        // Some hosts show it to their model, beside a text that is shorter.
+        if wants_facts {
+            let meta = [(FACTS, facts), (SANDBOX, session.name().into())];
+            let meta = meta.map(|(name, value)| (name.to_owned(), value));
+            result.meta = Some(MetaObject(meta.into_iter().collect()));
         }
         Ok(result.into())
     }
@@ -283,40 +301,47 @@ fn tool(definition: &Definition, description: String) -> Tool {
         .idempotent(definition.is_idempotent)
         // Everything stays in the sandbox; what a program reaches is the sandbox's to say.
         .open_world(definition.runs_programs);
-    Tool::new(definition.name, description, Arc::new(schema)).with_annotations(hints)
-}
-
-fn answer(outcome: ToolOutcome) -> CallToolResult {
-    let mut content = vec![ContentBlock::text(outcome.text)];
-    content.extend(
-        outcome
-            .images
-            .iter()
-            .map(|image| ContentBlock::image(STANDARD.encode(&image.bytes), image.mime)),
-    );
-    let mut result = if outcome.is_error {
-        CallToolResult::error(content)
-    } else {
-        CallToolResult::success(content)
-    };
-    result.meta = Some(with_facts(Value::Object(outcome.facts)));
-    result
-}
-
-fn refusal(fault: &Fault) -> CallToolResult {
-    let mut text = fault.message.clone();
-    if let Some(remedy) = &fault.remedy {
-        text = format!("{text}\n{remedy}");
+    let mut tool =
+        Tool::new(definition.name, description, Arc::new(schema)).with_annotations(hints);
+    if ALWAYS_LOADED.contains(&definition.name) {
+        let mark = Map::from_iter([(ALWAYS_LOAD.to_owned(), true.into())]);
+        tool.meta = Some(MetaObject(mark));
     }
-    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
-    result.meta = Some(with_facts(facts(fault)));
-    result
+    tool
 }
 
-/// Facts for the program of the client. They are no structured content: hosts hand a model only that
-/// when there is some, and the text, which is meant for the model, is then lost.
-fn with_facts(facts: Value) -> MetaObject {
-    MetaObject(Map::from_iter([(FACTS.to_owned(), facts)]))
+/// The result of a call that was made, and its facts for the client's program. A command that failed is an ordinary
+/// result with its exit code: hosts end a run, or hide the text, after tool errors.
+fn answer(outcome: ToolOutcome, notice: Option<&str>) -> (CallToolResult, Value) {
+    let images = outcome.images.iter();
+    let mut content: Vec<_> = images
+        .map(|image| ContentBlock::image(STANDARD.encode(&image.bytes), image.mime))
+        .collect();
+    content.push(text(outcome.text, notice));
+    let result = CallToolResult::success(content);
+    // The facts are no structured content: hosts hand a model only that when there is some.
+    (result, Value::Object(outcome.facts))
+}
+
+/// The result of a call that was not made. A tool's or a rule's no is for the model to read, so it is no error of the
+/// protocol.
+fn refuse(fault: &Fault, notice: Option<&str>) -> CallToolResult {
+    let mut words = fault.message.clone();
+    if let Some(remedy) = &fault.remedy {
+        words = format!("{words}\n{remedy}");
+    }
+    CallToolResult::error(vec![text(words, notice)])
+}
+
+/// One block: there are hosts that show one alone.
+fn text(mut text: String, notice: Option<&str>) -> ContentBlock {
+    if let Some(notice) = notice {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(notice);
+    }
+    ContentBlock::text(text)
 }
 
 fn facts(fault: &Fault) -> Value {
