@@ -45,9 +45,9 @@ pub use limits::RunLimits;
 pub use log::{Log, LogPosition, SessionInfo, SessionLock, SessionState, make_private_database};
 pub use model::{
     AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, ProviderAccess,
-    RemoteModel, RetryPolicy, decode_stream, detect, http_client, window_of_server,
+    RemoteModel, RetryPolicy, decode_stream, detect_provider, http_client, window_of_server,
 };
-pub use price::{KnownModel, Price, Tariff, known_model};
+pub use price::{KnownModel, Price, Tariff, default_model, known_model};
 pub use prompt::{
     Date, NetworkReach, Placement, Program, PromptFacts, Questions, SystemFacts, changed,
     plain_fact, system_prompt,

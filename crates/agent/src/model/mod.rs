@@ -10,7 +10,7 @@ mod retry;
 mod window;
 mod wire;
 
-pub use name::{ModelName, Provider, ProviderAccess, detect};
+pub use name::{ModelName, Provider, ProviderAccess, detect_provider};
 pub use remote::{RemoteModel, http_client};
 pub use retry::RetryPolicy;
 pub use window::window_of_server;

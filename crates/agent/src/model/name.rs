@@ -74,16 +74,6 @@ impl Provider {
             _ => "v1",
         }
     }
-
-    /// What is used when only a key is known.
-    const fn default_model(self) -> &'static str {
-        match self {
-            Self::Anthropic => "claude-sonnet-4-6",
-            Self::OpenAi | Self::OpenAiResponses => "gpt-5",
-            Self::Gemini => "gemini-2.5-pro",
-            Self::Ollama => "qwen3",
-        }
-    }
 }
 
 /// `PROVIDER/NAME`. The name may contain slashes of its own.
@@ -205,21 +195,17 @@ fn base_url(provider: Provider, text: &str) -> Result<String, String> {
     Ok(base)
 }
 
-/// The model that keys and addresses in the environment speak for, the first in the order of
+/// Returns the provider whose key or address is in the environment, the first in the order of
 /// [`Provider::ALL`].
-pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Option<ModelName> {
+pub fn detect_provider(variable: impl Fn(&str) -> Option<String>) -> Option<Provider> {
     let is_set = |name: &str| variable(name).is_some_and(|value| !value.trim().is_empty());
-    let found = Provider::ALL
+    Provider::ALL
         .into_iter()
         .filter(|provider| *provider != Provider::OpenAiResponses)
         .find(|provider| {
             provider.key_variables().iter().any(|name| is_set(name))
                 || is_set(provider.base_variable())
-        })?;
-    Some(ModelName {
-        provider: found,
-        name: found.default_model().to_owned(),
-    })
+        })
 }
 
 #[cfg(test)]
@@ -274,16 +260,14 @@ mod tests {
             move |name: &str| names.contains(&name).then(|| "http://x".to_owned())
         };
         assert_eq!(
-            detect(with(&["GOOGLE_API_KEY"])).unwrap().provider,
-            Provider::Gemini
+            detect_provider(with(&["GOOGLE_API_KEY"])),
+            Some(Provider::Gemini)
         );
         assert_eq!(
-            detect(with(&["OPENAI_BASE_URL", "GEMINI_API_KEY"]))
-                .unwrap()
-                .provider,
-            Provider::OpenAi
+            detect_provider(with(&["OPENAI_BASE_URL", "GEMINI_API_KEY"])),
+            Some(Provider::OpenAi)
         );
-        assert!(detect(with(&[])).is_none());
+        assert_eq!(detect_provider(with(&[])), None);
         let access = ProviderAccess::find(Provider::OpenAi, with(&["OPENAI_BASE_URL"])).unwrap();
         assert!(access.key.is_none() && access.is_custom);
         assert!(ProviderAccess::find(Provider::Anthropic, with(&[])).is_ok());

@@ -138,6 +138,43 @@ pub fn known_model(name: &ModelName) -> Option<KnownModel> {
     })
 }
 
+/// Returns the model of a provider of which only a key is known: the newest of its kind in the table. A preview
+/// counts only where there is nothing else.
+pub fn default_model(provider: Provider) -> Option<ModelName> {
+    let (table, prefix, suffix) = match provider {
+        Provider::Anthropic => ("anthropic/", "claude-sonnet-", ""),
+        Provider::OpenAi | Provider::OpenAiResponses => ("openai/", "gpt-", ""),
+        Provider::Gemini => ("gemini/", "gemini-", "-pro"),
+        Provider::Ollama => {
+            let name = "qwen3".to_owned();
+            return Some(ModelName { provider, name });
+        }
+    };
+    let names = || {
+        TABLE
+            .models
+            .keys()
+            .filter_map(|name| name.strip_prefix(table))
+    };
+    let newest = |suffix: &str| {
+        let versioned = names().filter_map(|name| {
+            let version = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+            Some((version_numbers(version)?, name))
+        });
+        versioned.max().map(|(_, name)| name.to_owned())
+    };
+    let name = newest(suffix).or_else(|| newest(&format!("{suffix}-preview")))?;
+    Some(ModelName { provider, name })
+}
+
+/// The numbers of a version such as `4-6` or `5.6`; `None` for anything else, such as a date.
+fn version_numbers(version: &str) -> Option<Vec<u8>> {
+    let numbers = version.split(['.', '-']);
+    numbers
+        .map(|number| (number.len() <= 2).then(|| number.parse().ok()).flatten())
+        .collect()
+}
+
 /// A name without `-20251001` or `-2025-10-01` at its end.
 fn undated(name: &str) -> &str {
     let is_date = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -211,11 +248,6 @@ mod tests {
                 );
             }
         }
-        // What is used when only a key is known has a price.
-        for key in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"] {
-            let name = crate::detect(|name| (name == key).then(|| "x".to_owned())).unwrap();
-            assert!(super::known_model(&name).is_some(), "{name}");
-        }
     }
 
     #[test]
@@ -263,5 +295,27 @@ mod tests {
         };
         assert!((of(200_000) - 0.25).abs() < 1e-9, "{}", of(200_000));
         assert!((of(200_001) - 0.500_002_5).abs() < 1e-9, "{}", of(200_001));
+    }
+
+    #[test]
+    fn default_model_is_the_newest_of_its_kind() {
+        let default = |provider| default_model(provider).unwrap();
+        for (provider, prefix, suffix) in [
+            (Provider::Anthropic, "anthropic/claude-sonnet-", ""),
+            (Provider::OpenAi, "openai/gpt-", ""),
+            (Provider::Gemini, "gemini/gemini-", "-pro"),
+        ] {
+            let name = default(provider).to_string();
+            let version =
+                |name: &str| version_numbers(name.strip_prefix(prefix)?.strip_suffix(suffix)?);
+            let newest = TABLE.models.keys().filter_map(|name| version(name)).max();
+            assert_eq!(version(&name), newest, "{name}");
+            assert!(known_model(&default(provider)).is_some(), "{name}");
+        }
+        assert_eq!(default(Provider::Ollama).to_string(), "ollama/qwen3");
+        assert_eq!(version_numbers("4-6"), Some(vec![4, 6]));
+        assert!(version_numbers("5.10") > version_numbers("5.6"));
+        assert_eq!(version_numbers("5-2025-08-07"), None);
+        assert_eq!(version_numbers("6-astra"), None);
     }
 }

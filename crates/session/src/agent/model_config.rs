@@ -3,7 +3,7 @@
 use crate::Error;
 use glovebox_agent::{
     ContextBudget, Event, KnownModel, Model, ModelName, Provider, ProviderAccess, RecordedModel,
-    RemoteModel, RetryPolicy, Secret, Secrets, Tariff, detect, known_model, read_recording,
+    RemoteModel, RetryPolicy, Secret, Secrets, Tariff, default_model, detect_provider, known_model, read_recording,
     window_of_server,
 };
 use glovebox_proto::visible::line_of_text as escape_text;
@@ -124,7 +124,7 @@ pub fn find_model(
     };
     let name = match asked {
         Some(text) => ModelName::parse(text).map_err(usage)?,
-        None => detect(variable).ok_or_else(|| {
+        None => detect_provider(variable).and_then(default_model).ok_or_else(|| {
             Error::usage(
                 "there is no model: none is named, and there is no key in the environment",
                 Remedy::advice([
