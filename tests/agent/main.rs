@@ -11,6 +11,7 @@
 
 mod approvals;
 mod costs;
+mod dialects;
 mod endings;
 mod honesty;
 mod hosts;
