@@ -155,6 +155,7 @@ pub(crate) fn attaching_follows_and_feeds(fixture: &Fixture) {
             .open(Request::JobAttach {
                 job,
                 offset: Some(0),
+                sends_events: false,
             })
             .unwrap();
         assert!(matches!(first.recv(), Incoming::Data { .. }));
@@ -172,6 +173,7 @@ pub(crate) fn attaching_follows_and_feeds(fixture: &Fixture) {
         .open(Request::JobAttach {
             job,
             offset: Some(0),
+            sends_events: false,
         })
         .unwrap();
     let input = second.input();
@@ -216,7 +218,11 @@ pub(crate) fn unknown_jobs_are_named(fixture: &Fixture) {
             whole_tree: true,
         },
         Request::JobKill { job, grace_ms: 0 },
-        Request::JobAttach { job, offset: None },
+        Request::JobAttach {
+            job,
+            offset: None,
+            sends_events: false,
+        },
         Request::JobResize {
             job,
             size: glovebox_proto::WindowSize { rows: 1, cols: 1 },

@@ -42,6 +42,7 @@ mod here;
 mod hidden;
 mod ignored;
 mod interrupted;
+mod job_control;
 mod limits;
 mod machine;
 mod mistakes;

@@ -38,6 +38,8 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("node", "nodejs", "real projects"),
     ("npm", "npm", "real projects"),
     ("make", "make", "real projects"),
+    ("less", "less", "pagers beside a pipe"),
+    ("vim", "vim", "editors that are put aside"),
     ("gcc", "gcc", "real projects"),
     ("bzip2", "bzip2", "real projects"),
     ("git", "git", "real projects, searches beside it"),

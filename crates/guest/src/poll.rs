@@ -20,7 +20,15 @@ pub(crate) enum Token {
     Output(JobId, usize),
     Input(JobId),
     Tunnel(RequestId),
+    /// Input of an extra stream of a job, by its index.
+    ExtraInput(JobId, usize),
+    /// Output of an extra stream of a job.
+    ExtraOutput(JobId, usize),
 }
+
+/// Kinds of the two tokens of extra streams, to which the index of the stream is added.
+const EXTRA_INPUT: u64 = 0x100;
+const EXTRA_OUTPUT: u64 = 0x200;
 
 impl Token {
     fn word(self) -> EventData {
@@ -35,6 +43,8 @@ impl Token {
             Self::Output(job, stream) => (7 + stream as u64, job.0),
             Self::Resolver => (9, 0),
             Self::Tunnel(request) => (10, request.0),
+            Self::ExtraInput(job, index) => (EXTRA_INPUT + index as u64, job.0),
+            Self::ExtraOutput(job, index) => (EXTRA_OUTPUT + index as u64, job.0),
         };
         EventData::new_u64(kind << 32 | u64::from(id))
     }
@@ -56,6 +66,10 @@ impl Token {
             stream @ 7..=8 => Self::Output(job, (stream - 7) as usize),
             9 => Self::Resolver,
             10 => Self::Tunnel(RequestId(word as u32)),
+            kind @ EXTRA_INPUT..EXTRA_OUTPUT => {
+                Self::ExtraInput(job, (kind - EXTRA_INPUT) as usize)
+            }
+            kind @ EXTRA_OUTPUT..0x300 => Self::ExtraOutput(job, (kind - EXTRA_OUTPUT) as usize),
             _ => return None,
         })
     }
@@ -86,7 +100,7 @@ impl Poll {
     /// Registers a stream of a job or a tunnel; it reports once per change.
     pub(crate) fn watch_stream(&self, fd: &OwnedFd, token: Token) -> Result<(), Errno> {
         let interest = match token {
-            Token::Input(_) => EventFlags::OUT,
+            Token::Input(_) | Token::ExtraInput(..) => EventFlags::OUT,
             Token::Tunnel(_) => EventFlags::IN | EventFlags::OUT,
             _ => EventFlags::IN,
         };

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 /// An unanswered request.
 #[derive(Debug)]
 pub(crate) enum PendingRequest {
-    /// `Exec` and `JobAttach`: they receive output and may send input.
+    /// `Exec`, `JobAttach` and `JobStream`: they receive output and may send input.
     Job(JobId),
     /// Waits for a job, at most until the timer.
     Waiting(JobId, Option<Set>),

@@ -17,6 +17,7 @@ mod member;
 mod strings;
 
 pub use crate::identity::Separation;
+pub use crate::sys::warden::ControllingTerminal;
 pub use census::{Census, TreeKill};
 pub use launch::{Launch, SpawnError};
 pub use member::{GuestMark, Member};
@@ -82,8 +83,17 @@ impl From<warden::Outcome> for CommandEnd {
 pub struct StartedCommand {
     /// Names the command in all further calls; ancestor of everything the command starts.
     pub warden: Pid,
-    /// The command itself, leader of its own session and process group.
+    /// The command itself, leader of its own process group in the warden's session.
     pub command: Pid,
+}
+
+/// News of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandNews {
+    /// It has ended.
+    Ended(CommandEnd),
+    /// This signal has stopped it. It may have been continued since.
+    Stopped(i32),
 }
 
 /// A child that has been waited for.
@@ -155,7 +165,7 @@ impl Wardens {
         self
     }
 
-    /// Readable when a command has ended; then [`Wardens::ended`] tells which.
+    /// Readable when a command has ended or was stopped; then [`Wardens::next_news`] tells which.
     pub fn ring(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
@@ -174,7 +184,7 @@ impl Wardens {
     /// Without them that command merely takes longer to start, so a failure is none.
     pub fn make_ready(&mut self) {
         if self.ready.is_none()
-            && let Ok(warden) = self.fresh()
+            && let Ok(warden) = self.fresh(None)
         {
             self.ready = Some(warden.pid());
             self.live.insert(warden.pid(), warden);
@@ -205,7 +215,10 @@ impl Wardens {
         self.ready.is_some()
     }
 
-    fn fresh(&mut self) -> Result<warden::Warden, SpawnError> {
+    fn fresh(
+        &mut self,
+        terminal: Option<ControllingTerminal<'_>>,
+    ) -> Result<warden::Warden, SpawnError> {
         let Some(bell) = &self.bell else {
             return Err(SpawnError::Other(Errno::BADF));
         };
@@ -215,6 +228,7 @@ impl Wardens {
         };
         let terms = warden::Confinement {
             landlock: self.ruleset.as_ref().map(AsFd::as_fd),
+            terminal,
             separation: self.separation,
             is_nested: self.is_nested,
             processors: self.processors,
@@ -248,11 +262,16 @@ impl Wardens {
             program: launch.program,
             cwd: launch.cwd,
             stdio,
-            has_terminal: launch.has_controlling_terminal,
+
             limits: &limits,
             umask: launch.umask,
         };
-        let waiting = self.ready.take().and_then(|pid| self.live.remove(&pid));
+        // What waits has no terminal, and cannot get one any more.
+        let ready = match launch.terminal {
+            None => self.ready.take(),
+            Some(_) => None,
+        };
+        let waiting = ready.and_then(|pid| self.live.remove(&pid));
         if let Some(warden) = waiting {
             match warden::give(warden, &order) {
                 // A command before it may have killed whatever it found; this one has not begun.
@@ -260,7 +279,7 @@ impl Wardens {
                 result => return self.book(result),
             }
         }
-        let warden = self.fresh()?;
+        let warden = self.fresh(launch.terminal)?;
         self.book(warden::give(warden, &order))
     }
 
@@ -291,8 +310,8 @@ impl Wardens {
         }
     }
 
-    /// The next command that has ended, if any.
-    pub fn ended(&mut self) -> Option<(Pid, CommandEnd)> {
+    /// The next command that has ended or was stopped, by its warden.
+    pub fn next_news(&mut self) -> Option<(Pid, CommandNews)> {
         loop {
             let mut message = [0_u8; 4];
             // Messages are written whole and are shorter than PIPE_BUF (pipe(7)).
@@ -302,10 +321,12 @@ impl Wardens {
             // TRUST: any process with our user id could not write here (the pipe has no name and
             // is not inherited); the pid is still only a hint, and the slot decides.
             let pid = Pid::from_raw(i32::from_ne_bytes(message));
-            if let Some(pid) = pid
-                && let Some(end) = self.end_of(pid)
-            {
-                return Some((pid, end));
+            let Some(pid) = pid else { continue };
+            if let Some(end) = self.end_of(pid) {
+                return Some((pid, CommandNews::Ended(end)));
+            }
+            if let Some(signal) = self.live.get(&pid).and_then(warden::Warden::take_stop) {
+                return Some((pid, CommandNews::Stopped(signal)));
             }
         }
     }
@@ -430,6 +451,20 @@ pub fn send_signal(pid: Pid, number: i32) -> Result<(), Errno> {
 /// No such group, not allowed to, or no such signal.
 pub fn send_group_signal(group: Pid, number: i32) -> Result<(), Errno> {
     warden::send(group, true, number)
+}
+
+/// Stops this process by the default action of `signal`, although it may handle that, and returns when it goes on; at
+/// once where the kernel stops nothing, as in an orphaned process group. With `is_group` the whole process group is
+/// stopped, and the first thread must call.
+///
+/// # Errors
+/// No such signal.
+pub fn stop_caller(signal: Signal, is_group: bool) -> Result<(), Errno> {
+    if is_group {
+        warden::stop_group_of_caller(signal.as_raw())
+    } else {
+        warden::stop_caller(signal.as_raw())
+    }
 }
 
 /// Sets all signal dispositions to default and blocks all signals in the calling thread and those

@@ -8,7 +8,7 @@
 
 use glovebox_jail::landlock::{Policy, Ruleset};
 use glovebox_jail::process::{
-    self, Census, CommandEnd, EndStatus, Launch, ReapedChild, Separation, SpawnError,
+    self, Census, CommandEnd, CommandNews, EndStatus, Launch, ReapedChild, Separation, SpawnError,
     StartedCommand, Strings, TreeKill, Wardens,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -54,7 +54,7 @@ fn spawn_with(
         program: None,
         cwd,
         stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
-        has_controlling_terminal: false,
+        terminal: None,
         limits,
         umask: None,
     })
@@ -156,8 +156,9 @@ fn ends_are_told(wardens: &mut Wardens) {
     let end = await_end(wardens, started);
     assert_eq!(end.status, EndStatus::Code(42));
     assert!(end.is_empty && end.max_rss_kib > 0 && end.ended_ns > 0);
-    assert_eq!(wardens.ended(), Some((started.warden, end)));
-    assert_eq!(wardens.ended(), None);
+    let ended = CommandNews::Ended(end);
+    assert_eq!(wardens.next_news(), Some((started.warden, ended)));
+    assert_eq!(wardens.next_news(), None);
     assert!(!await_gone(wardens, started.warden));
 
     let started = sh(wardens, "kill -9 $$");
@@ -554,7 +555,7 @@ fn speed(wardens: &mut Wardens, is_prepared: bool) {
             )];
             rustix::event::poll(&mut poll, None).unwrap();
             if wardens
-                .ended()
+                .next_news()
                 .is_some_and(|(warden, _)| warden == started.warden)
             {
                 break;

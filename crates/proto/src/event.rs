@@ -1,4 +1,4 @@
-//! News of a job that runs, on [`crate::Channel::Content`] of the request that started it.
+//! News of a job that runs, on [`crate::Channel::Content`] of the request that started or follows it.
 
 use crate::{JobId, WireError};
 
@@ -7,6 +7,7 @@ pub const EVENT_BYTES: usize = 9;
 
 const BEGAN: u8 = 1;
 const INPUT_TAKEN: u8 = 2;
+const STOPPED: u8 = 3;
 
 /// News of a job, where [`crate::Exec::sends_events`] asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,9 @@ pub enum Event {
     Began(JobId),
     /// Bytes of lent input that were read so far.
     InputTaken(u64),
+    /// This signal has stopped the command: SIGTSTP and SIGSTOP until it is continued by SIGCONT; SIGTTIN and SIGTTOU
+    /// because it wants its terminal, whose foreground it has when it is continued.
+    Stopped(i32),
 }
 
 impl Event {
@@ -23,6 +27,7 @@ impl Event {
         let (kind, number) = match self {
             Self::Began(JobId(id)) => (BEGAN, u64::from(id)),
             Self::InputTaken(total) => (INPUT_TAKEN, total),
+            Self::Stopped(signal) => (STOPPED, u64::from(signal.unsigned_abs())),
         };
         let mut bytes = [0; EVENT_BYTES];
         bytes[0] = kind;
@@ -41,6 +46,11 @@ impl Event {
                 .map(|id| Self::Began(JobId(id)))
                 .map_err(|_| bad(format!("job {number}"))),
             INPUT_TAKEN => Ok(Self::InputTaken(number)),
+            STOPPED => i32::try_from(number)
+                .ok()
+                .filter(|signal| (1..=64).contains(signal))
+                .map(Self::Stopped)
+                .ok_or_else(|| bad(format!("signal {number}"))),
             other => Err(bad(format!("kind {other}"))),
         }
     }
@@ -74,7 +84,11 @@ mod tests {
 
     #[test]
     fn decoder_returns_encoded_events_for_any_split() {
-        let events = [Event::Began(JobId(7)), Event::InputTaken(u64::MAX)];
+        let events = [
+            Event::Began(JobId(7)),
+            Event::InputTaken(u64::MAX),
+            Event::Stopped(20),
+        ];
         let bytes = events.map(Event::encode).concat();
         for split in 0..=bytes.len() {
             let mut decoder = EventDecoder::default();
@@ -87,6 +101,8 @@ mod tests {
     #[test]
     fn decoder_refuses_unknown_events() {
         assert!(EventDecoder::default().decode(&[9; EVENT_BYTES]).is_err());
+        let signal = [STOPPED, 65, 0, 0, 0, 0, 0, 0, 0];
+        assert!(EventDecoder::default().decode(&signal).is_err());
         let job = [BEGAN, 0, 0, 0, 0, 1, 0, 0, 0];
         assert!(EventDecoder::default().decode(&job).is_err());
     }

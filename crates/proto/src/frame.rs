@@ -61,9 +61,11 @@ impl FrameKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Channel {
-    /// Towards the guest: standard input of a job, or the content of a file being written.
+    /// Towards the guest: standard input of a job, bytes for an [`crate::ExtraStream`], or the content of a file being
+    /// written.
     Input = 0,
-    /// From the guest: standard output of a job, or everything a pseudo-terminal shows.
+    /// From the guest: standard output of a job, or everything a pseudo-terminal shows; bytes of an
+    /// [`crate::ExtraStream`].
     Stdout = 1,
     /// From the guest: standard error of a job.
     Stderr = 2,

@@ -59,7 +59,8 @@ pub use reply::{
     MAX_PORTS_LISTED, OldContent, Reply, Stat, log_gap,
 };
 pub use request::{
-    Background, EnvVar, Exec, LogCaps, Request, Stdin, WindowSize, WriteMode, WritePrecondition,
+    Background, EnvVar, Exec, ExtraStream, LogCaps, Request, Stdin, TerminalUse, WindowSize,
+    WriteMode, WritePrecondition,
 };
 pub use search::{
     Case, EditReport, FileHits, FoundFile, Glob, GlobReport, Grep, GrepMode, GrepReport,

@@ -62,6 +62,8 @@ pub enum Request {
         job: JobId,
         /// First log byte wanted; `None` starts with what comes next.
         offset: Option<u64>,
+        /// Sends [`crate::Event::Stopped`] on [`crate::Channel::Content`].
+        sends_events: bool,
     },
     /// New size of a job's terminal. Answers [`crate::Reply::Done`].
     JobResize {
@@ -193,6 +195,23 @@ pub enum Request {
     },
     /// Which ports servers of the sandbox listen on. Answers [`crate::Reply::Ports`].
     Ports,
+    /// Carries a stream of a job besides the standard ones: `Data` on [`crate::Channel::Input`] goes to it, what it
+    /// brings comes on [`crate::Channel::Stdout`]. What the job writes to it is kept until this request comes, which may
+    /// be after the job's end. Answers [`crate::Reply::Done`] when the job has ended and all was sent.
+    JobStream {
+        /// The job.
+        job: JobId,
+        /// The stream. Each is carried by one request at a time.
+        stream: ExtraStream,
+    },
+}
+
+/// A stream of a job besides the three standard ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExtraStream {
+    /// The terminal, where some standard stream is another: its keys, and its screen unless standard output or
+    /// standard error is the terminal.
+    Terminal,
 }
 
 /// A command to run.
@@ -209,8 +228,10 @@ pub struct Exec {
     pub clear_env: bool,
     /// Where standard input comes from.
     pub stdin: Stdin,
-    /// Give the job a terminal of this size; standard output and error are then one stream.
+    /// Give the job a terminal of this size, its controlling one.
     pub pty: Option<WindowSize>,
+    /// What of the job is in that terminal. Without effect where there is none.
+    pub terminal_use: TerminalUse,
     /// Ends the job when it passes: SIGTERM, grace, SIGKILL of everything it started.
     pub timeout_ms: Option<u64>,
     /// Milliseconds between SIGTERM and SIGKILL.
@@ -232,6 +253,25 @@ pub struct Exec {
     pub merge: bool,
     /// Sends [`crate::Event`]s on [`crate::Channel::Content`].
     pub sends_events: bool,
+}
+
+/// What of a job is in its terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalUse {
+    /// Standard input, output and error: true for each that is the terminal. Output and error are then one stream,
+    /// sent as standard output.
+    pub streams: [bool; 3],
+    /// True if the command is in the terminal's foreground from the start. Otherwise it is put there when it is stopped
+    /// for reading or changing it, which [`crate::Event::Stopped`] tells.
+    pub is_foreground: bool,
+}
+
+impl TerminalUse {
+    /// The terminal is the command's alone.
+    pub const WHOLE: Self = Self {
+        streams: [true; 3],
+        is_foreground: true,
+    };
 }
 
 /// How much output a job's log keeps: its beginning and its end in memory, more in a bounded file.
@@ -417,6 +457,7 @@ impl Exec {
             clear_env: false,
             stdin: Stdin::Null,
             pty: None,
+            terminal_use: TerminalUse::WHOLE,
             timeout_ms: None,
             grace_ms: 2000,
             stream_output: true,

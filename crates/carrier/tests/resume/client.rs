@@ -2,7 +2,7 @@
 
 use glovebox_proto::{
     Background, Capability, Decoder, Exec, Fault, FrameKind, Header, Hello, LogCaps, Reply,
-    Request, RequestId, Role, Stdin, encode, encode_header,
+    Request, RequestId, Role, Stdin, TerminalUse, encode, encode_header,
 };
 use serde_bytes::ByteBuf;
 use std::io::{ErrorKind, Read, Write};
@@ -136,6 +136,7 @@ fn exec(script: &str, detach: bool) -> Request {
         clear_env: false,
         stdin: Stdin::Null,
         pty: None,
+        terminal_use: TerminalUse::WHOLE,
         timeout_ms: None,
         grace_ms: 100,
         stream_output: false,

@@ -33,7 +33,7 @@ pub(crate) struct RunArgs {
     /// Start the command in this directory inside [default: where you are, below /workspace]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Give the command a terminal, which it gets by itself when standard input, output and error are terminals
+    /// Make all three streams a terminal; without it each that is a terminal here is one inside
     #[arg(short, long)]
     pub tty: bool,
     /// Give the command no terminal, only streams
@@ -132,7 +132,7 @@ pub(crate) struct ExecArgs {
     /// Pass standard input on
     #[arg(short = 'i', long)]
     pub stdin: bool,
-    /// Give the command a terminal, which it gets by itself when standard input, output and error are terminals
+    /// Make all three streams a terminal; without it each that is a terminal here is one inside
     #[arg(short, long, conflicts_with = "json")]
     pub tty: bool,
     /// Give the command no terminal, only streams

@@ -42,7 +42,7 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
             )
         }
     };
-    let signals = Signals::take_over()?;
+    let signals = Signals::take_over_with_stop()?;
     let raw = if has_pty {
         Some(RawMode::enter()?)
     } else {
@@ -57,13 +57,17 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
         });
     }
     let (input, on_signal) = if has_pty {
-        (InputFrom::StdinWithDetach, OnSignal::PassOn)
+        (InputFrom::KeysWithDetach, OnSignal::PassOn)
     } else {
         (InputFrom::Nothing, OnSignal::Leave)
     };
-    let request = Request::JobAttach { job, offset };
+    let request = Request::JobAttach {
+        job,
+        offset,
+        sends_events: has_pty,
+    };
     let ended = if has_pty {
-        let mut sink = Passthrough::on_terminal();
+        let mut sink = Passthrough::on_terminal(Some(false));
         carry(&sandbox, request, input, on_signal, &signals, &mut sink)
     } else {
         // A look at a log, as `logs --follow`.

@@ -7,7 +7,8 @@ use crate::args::ExecArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::streams::{
-    self, Capture, InputFrom, JsonLines, OnSignal, OutputSink, Signals, StreamsEnd, carry,
+    self, Capture, InputFrom, JsonLines, OnSignal, OutputSink, Signals, StreamsEnd, TerminalPlan,
+    carry,
 };
 use crate::sync::copied;
 use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, Request, Stdin};
@@ -24,24 +25,11 @@ pub(super) const MAX_CAPTURED_BYTES: usize = 4 << 20;
 /// Runs the command.
 pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
     if !args.json {
-        let (sandbox, mut exec) = prepare(cx, args)?;
-        exec.merge = streams::is_output_one_place();
+        let (sandbox, exec) = prepare(cx, args)?;
         let signals = Signals::take_over_all()?;
         let timeout_ms = exec.timeout_ms;
-        let is_tty = args.tty || (!args.no_tty && streams::is_interactive());
-        let ended = if args.stdin || is_tty {
-            stand_in(&sandbox, exec, is_tty, &signals)?
-        } else {
-            let mut sink = streams::Passthrough::default();
-            carry(
-                &sandbox,
-                Request::Exec(exec),
-                InputFrom::Nothing,
-                OnSignal::PassOn,
-                &signals,
-                &mut sink,
-            )?
-        };
+        let terminal = TerminalPlan::resolve(args.tty, args.no_tty);
+        let ended = stand_in(&sandbox, exec, terminal, args.stdin, &signals)?;
         return match ended {
             StreamsEnd::Exited(report) => {
                 let walls = met_walls(cx, &sandbox, &report, timeout_ms);

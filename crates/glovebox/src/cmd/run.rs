@@ -8,10 +8,12 @@ use super::{Cx, TerminalFrontend, command_words, exit_code};
 use crate::args::{Apply, RunArgs};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
 use crate::render;
-use crate::streams::{self, InputFrom, OnSignal, Passthrough, RawMode, Signals, StreamsEnd, carry};
+use crate::streams::{
+    self, InputFrom, OnSignal, Passthrough, RawMode, Signals, StreamsEnd, TerminalPlan, carry,
+};
 use crate::sync::settle::{self, ApplyWhen, SettleOptions, SettleOutcome};
 use crate::sync::{BaseIndex, copied};
-use glovebox_proto::{Exec, Request, Stdin, limits::MAX_TIMEOUT_MS};
+use glovebox_proto::{Exec, Request, Stdin, TerminalUse, limits::MAX_TIMEOUT_MS};
 use glovebox_sandbox::{Name, Registry, Report, Sandbox, Supervisor};
 use glovebox_session::host::below;
 use glovebox_session::spec::{self, ResolvedSpec};
@@ -116,8 +118,8 @@ pub(super) fn run_command(
     let ended = if let Some(captured) = &mut captured {
         captured.carry(&sandbox, exec, &signals)
     } else {
-        let is_tty = args.tty || (!args.no_tty && streams::is_interactive());
-        stand_in(&sandbox, exec, is_tty, &signals)
+        let terminal = TerminalPlan::resolve(args.tty, args.no_tty);
+        stand_in(&sandbox, exec, terminal, true, &signals)
     };
     // Whatever was not written down by now is done without.
     drop(index);
@@ -338,29 +340,48 @@ fn find_lost_copy(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> Option<Lost
     Some(LostCopy::Gone)
 }
 
-/// Runs `exec` with our own streams as the command's.
+/// Runs `exec` with our own streams as the command's; standard input only if it is to read that.
 pub(super) fn stand_in(
     sandbox: &Arc<Sandbox>,
     mut exec: Exec,
-    is_tty: bool,
+    terminal: TerminalPlan,
+    has_stdin: bool,
     signals: &Signals,
 ) -> Result<StreamsEnd, CommandError> {
     exec.merge = streams::is_output_one_place();
-    let mut sink = if is_tty {
-        Passthrough::on_terminal()
-    } else {
-        Passthrough::default()
+    let has_stdin = match terminal {
+        TerminalPlan::Whole | TerminalPlan::Beside([true, ..]) => false,
+        TerminalPlan::Beside(_) | TerminalPlan::Without => has_stdin && !streams::is_null_device(),
     };
-    let (input, raw) = if is_tty {
-        exec.pty = Some(streams::terminal_size());
+    let mut input = InputFrom::Nothing;
+    if has_stdin {
         exec.stdin = Stdin::Stream;
-        (InputFrom::Stdin, Some(RawMode::enter()?))
-    } else if streams::is_null_device() {
-        (InputFrom::Nothing, None)
-    } else {
-        exec.stdin = Stdin::Stream;
-        (InputFrom::Stdin, None)
-    };
+        input = InputFrom::Stdin;
+    }
+    let mut sink = Passthrough::default();
+    let mut raw = None;
+    match terminal {
+        TerminalPlan::Without => {}
+        TerminalPlan::Whole => {
+            exec.pty = Some(streams::terminal_size());
+            exec.stdin = Stdin::Stream;
+            input = InputFrom::Keys;
+            sink = Passthrough::on_terminal(Some(false));
+            raw = Some(RawMode::enter()?);
+        }
+        TerminalPlan::Beside(terminals) => {
+            exec.pty = Some(streams::terminal_size());
+            exec.terminal_use = TerminalUse {
+                streams: terminals,
+                is_foreground: false,
+            };
+            sink = Passthrough::on_terminal(match terminals {
+                [_, true, _] => Some(false),
+                [_, _, true] => Some(true),
+                _ => None,
+            });
+        }
+    }
     let ended = carry(
         sandbox,
         Request::Exec(exec),

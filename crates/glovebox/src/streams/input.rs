@@ -1,5 +1,6 @@
-//! Standard input on its way to a command.
+//! Standard input or keys on their way to a command.
 
+use super::terminal;
 use crate::exit::CommandError;
 use glovebox_sandbox::Input;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -39,15 +40,19 @@ impl Drop for Pump {
     }
 }
 
-/// Starts passing standard input on, in a thread that ends with its input, on a terminal with the
+/// Starts passing on what `source` brings, in a thread that ends with its input, on a terminal with the
 /// [`Pump`], or with the process.
 ///
 /// # Errors
 /// When no thread can be started.
-pub(super) fn pass(input: Input, has_detach: bool) -> Result<Pump, CommandError> {
+pub(super) fn pass(
+    input: Input,
+    source: BorrowedFd<'static>,
+    has_detach: bool,
+) -> Result<Pump, CommandError> {
     let asked = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&asked);
-    let over = if rustix::termios::isatty(rustix::stdio::stdin()) {
+    let over = if rustix::termios::isatty(source) {
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Some(Arc::new(made.map_err(|errno| {
             CommandError::io("watch the terminal", &errno.into())
@@ -61,7 +66,7 @@ pub(super) fn pass(input: Input, has_detach: bool) -> Result<Pump, CommandError>
         .stack_size(64 << 10)
         .spawn(move || {
             // An error means that the command or its sandbox has ended: whoever waits for that says so.
-            let _ = copy(&input, has_detach.then_some(&flag), stop.as_deref());
+            let _ = copy(&input, source, has_detach.then_some(&flag), stop.as_deref());
         })
         .map_err(|error| CommandError::io("start a thread", &error))?;
     Ok(Pump { asked, over })
@@ -69,10 +74,10 @@ pub(super) fn pass(input: Input, has_detach: bool) -> Result<Pump, CommandError>
 
 fn copy(
     input: &Input,
+    stdin: BorrowedFd<'_>,
     detach: Option<&Arc<AtomicBool>>,
     over: Option<&OwnedFd>,
 ) -> Result<(), glovebox_proto::Fault> {
-    let stdin = rustix::stdio::stdin();
     let mut buffer = vec![0u8; 32 << 10];
     loop {
         if let Some(over) = over
@@ -123,10 +128,16 @@ fn wait_for_keys(terminal: BorrowedFd<'_>, over: &OwnedFd) -> bool {
 /// A background process that reads its terminal is stopped by the kernel (SIGTTIN). A command that
 /// never reads should not be stopped for our curiosity, so we wait until the terminal is ours.
 fn wait_for_foreground(terminal: BorrowedFd<'_>) {
+    let mut has_waited = false;
     while let Ok(owner) = rustix::termios::tcgetpgrp(terminal)
         && owner != rustix::process::getpgrp()
     {
+        has_waited = true;
         std::thread::sleep(FOREGROUND_CHECK);
+    }
+    if has_waited {
+        // A shell that brings a running job to the foreground sends no signal.
+        terminal::renew();
     }
 }
 

@@ -1,7 +1,8 @@
 //! Carrying one command's streams between this process and a sandbox.
 //!
 //! In: an open sandbox, a request, and what to do with input and output. Out: how it ended. Three
-//! threads: this one receives and writes, one reads standard input, one turns signals into requests.
+//! threads: this one receives and writes, one reads standard input or keys, one turns signals into requests;
+//! a fourth shows a terminal that no standard stream is.
 //! Each blocks on its own side only, and the credit of the wire bounds what is in flight, so neither
 //! a flood nor a slow reader grows memory.
 
@@ -9,6 +10,7 @@ mod input;
 mod lent_input;
 mod output;
 mod screen;
+mod shared_terminal;
 mod signals;
 mod terminal;
 mod terminal_modes;
@@ -19,15 +21,18 @@ pub(crate) use screen::Screen;
 use signals::RunningCommand;
 pub(crate) use signals::{OnSignal, Signals, StopWatch};
 pub(crate) use terminal::{
-    RawMode, is_interactive, restore as restore_terminal, size as terminal_size,
+    RawMode, TerminalPlan, restore as restore_terminal, size as terminal_size,
 };
 
 use crate::exit::{CommandError, Kind};
 use glovebox_proto::{
     Channel, Code, Event, EventDecoder, ExitReport, Fault, JobId, Reply, Request, Stdin,
+    TerminalUse,
 };
 use glovebox_sandbox::{Incoming, Sandbox};
 use lent_input::{LentInput, LentSource};
+use shared_terminal::SharedTerminal;
+use signal_hook::consts::{SIGTTIN, SIGTTOU};
 use std::sync::Arc;
 
 /// Where a command's input comes from.
@@ -37,8 +42,10 @@ pub(crate) enum InputFrom {
     Nothing,
     /// Our own standard input.
     Stdin,
-    /// Our own standard input, where Ctrl-\ means to leave.
-    StdinWithDetach,
+    /// The keys of the terminal.
+    Keys,
+    /// The same, where Ctrl-\ means to leave.
+    KeysWithDetach,
 }
 
 /// How a session ended.
@@ -64,10 +71,11 @@ pub(crate) fn carry(
     sink: &mut dyn OutputSink,
 ) -> Result<StreamsEnd, CommandError> {
     let (job, has_terminal) = about_job(&request);
+    let has_shared_terminal = matches!(&request, Request::Exec(exec) if exec.pty.is_some() && exec.terminal_use != TerminalUse::WHOLE);
     let mut source = None;
     if let Request::Exec(exec) = &mut request {
         exec.sends_events = true;
-        if input_from == InputFrom::Stdin && exec.pty.is_none() {
+        if input_from == InputFrom::Stdin {
             source = LentSource::of_stdin();
         }
         if let Some(source) = &source {
@@ -89,8 +97,16 @@ pub(crate) fn carry(
             lent = Some(LentInput::lend(source, input)?);
             None
         }
-        (None, InputFrom::Stdin) => Some(input::pass(input, false)?),
-        (None, InputFrom::StdinWithDetach) => Some(input::pass(input, true)?),
+        (None, InputFrom::Stdin) => Some(input::pass(input, rustix::stdio::stdin(), false)?),
+        (None, InputFrom::Keys) => Some(input::pass(input, terminal::device(), false)?),
+        (None, InputFrom::KeysWithDetach) => Some(input::pass(input, terminal::device(), true)?),
+    };
+    let mut running = CarriedCommand {
+        sandbox,
+        signals,
+        lent,
+        has_shared_terminal,
+        terminal: None,
     };
     let mut events = EventDecoder::default();
     let ended = loop {
@@ -104,7 +120,11 @@ pub(crate) fn carry(
                     .decode(&bytes)
                     .map_err(|error| Fault::lost(Code::Protocol, error.to_string()));
                 match news {
-                    Ok(news) => take_events(&news, signals, lent.as_ref()),
+                    Ok(news) => {
+                        if let Err(error) = running.take_events(&news) {
+                            break Err(error);
+                        }
+                    }
                     Err(fault) => break Err(fault.into()),
                 }
             }
@@ -144,8 +164,8 @@ pub(crate) fn carry(
     };
     drop(pump);
     signals.end();
-    if let (Some(lent), Ok(StreamsEnd::Exited(report))) = (lent, &ended) {
-        lent.settle(report.input_taken);
+    if let Ok(StreamsEnd::Exited(report)) = &ended {
+        running.end(report);
     }
     match ended {
         Err(error) if error.kind == Kind::Interrupted => Err(CommandError::interrupted()),
@@ -162,16 +182,50 @@ fn about_job(request: &Request) -> (Option<JobId>, bool) {
     }
 }
 
-/// Passes news of a command to what waits for it.
-fn take_events(events: &[Event], signals: &Signals, lent: Option<&LentInput>) {
-    for event in events {
-        match event {
-            Event::Began(job) => signals.note_job(*job),
-            Event::InputTaken(total) => {
-                if let Some(lent) = lent {
-                    lent.note_taken(*total);
+/// A command whose streams are carried, and what waits for news of it.
+struct CarriedCommand<'a> {
+    sandbox: &'a Arc<Sandbox>,
+    signals: &'a Signals,
+    lent: Option<LentInput>,
+    has_shared_terminal: bool,
+    terminal: Option<SharedTerminal>,
+}
+
+impl CarriedCommand<'_> {
+    /// Passes news of a command to what waits for it.
+    fn take_events(&mut self, events: &[Event]) -> Result<(), CommandError> {
+        for event in events {
+            match *event {
+                Event::Began(job) => {
+                    if self.has_shared_terminal && self.terminal.is_none() {
+                        self.terminal = Some(SharedTerminal::begin(self.sandbox, job)?);
+                    }
+                    self.signals.note_job(job);
                 }
+                Event::InputTaken(total) => {
+                    if let Some(lent) = &self.lent {
+                        lent.note_taken(total);
+                    }
+                }
+                Event::Stopped(SIGTTIN | SIGTTOU) => {
+                    if let Some(terminal) = &mut self.terminal {
+                        terminal.hand_over()?;
+                    }
+                    self.signals.continue_command();
+                }
+                Event::Stopped(signal) => self.signals.suspend(signal),
             }
+        }
+        Ok(())
+    }
+
+    /// The command has ended: gives back what it had of this process's streams.
+    fn end(self, report: &ExitReport) {
+        if let Some(terminal) = self.terminal {
+            terminal.end();
+        }
+        if let Some(lent) = self.lent {
+            lent.settle(report.input_taken);
         }
     }
 }

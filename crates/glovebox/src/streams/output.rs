@@ -21,15 +21,17 @@ pub(crate) trait OutputSink {
 #[derive(Debug, Default)]
 pub(crate) struct Passthrough {
     is_stderr_closed: bool,
-    /// Whether what a program changes about our terminal is to be undone when it ends.
-    is_on_terminal: bool,
+    /// The stream that shows the command's terminal, true for standard error. What a program changes about ours is
+    /// undone when it ends.
+    screen: Option<bool>,
 }
 
 impl Passthrough {
-    /// The output of a program that has the terminal to itself.
-    pub(crate) fn on_terminal() -> Self {
+    /// The output of a program that has a terminal, which standard output shows, standard error (true), or neither.
+    pub(crate) fn on_terminal(screen: Option<bool>) -> Self {
+        terminal::begin_observing();
         Self {
-            is_on_terminal: true,
+            screen,
             ..Self::default()
         }
     }
@@ -37,10 +39,10 @@ impl Passthrough {
 
 impl OutputSink for Passthrough {
     fn data(&mut self, is_stderr: bool, bytes: &[u8]) -> io::Result<()> {
+        if self.screen == Some(is_stderr) {
+            terminal::observe(bytes);
+        }
         if !is_stderr {
-            if self.is_on_terminal {
-                terminal::observe(bytes);
-            }
             return write_all(rustix::stdio::stdout(), bytes);
         }
         // A command goes on when nobody reads its complaints.
@@ -52,7 +54,7 @@ impl OutputSink for Passthrough {
 }
 
 /// Writes everything, waiting where a descriptor was left in non-blocking mode by its owner.
-fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(fd, bytes) {
             Ok(written) => bytes = &bytes[written..],

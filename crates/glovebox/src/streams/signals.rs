@@ -6,18 +6,25 @@
 //! being made, the first that asks for the end is remembered and ends us as soon as what is being made can be taken
 //! down again, the second at once.
 //!
+//! SIGTSTP is the command's too: this process stops when the command has been stopped by it, and continues it when it
+//! goes on itself. While no command runs it stops this process.
+//!
 //! A signal that was ignored when we started stays ignored, as `nohup` and a shell's background jobs
 //! expect.
 
 use super::terminal;
 use crate::exit::{CommandError, INTERRUPTED};
 use glovebox_proto::{JobId, Request};
+use glovebox_sandbox::jail::process::stop_caller;
 use glovebox_sandbox::{Input, Sandbox};
+use rustix::process::Signal;
 use signal_hook::consts::{
     SIGABRT, SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGQUIT,
     SIGSEGV, SIGSTOP, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH,
 };
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// What a signal to us means while a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +52,14 @@ const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 
 /// Signals that are not passed on: those that cannot be caught, that tell of our own children, pipes and terminal, or
 /// of a fault of our own, and the two that C libraries keep for themselves.
-const OWN: [i32; 16] = [
-    SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGSEGV, SIGBUS, SIGILL, SIGFPE,
-    SIGTRAP, SIGSYS, SIGABRT, 32, 33,
+const OWN: [i32; 15] = [
+    SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGTTIN, SIGTTOU, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP,
+    SIGSYS, SIGABRT, 32, 33,
 ];
+
+/// How often, and how many times, it is looked whether SIGCONT was heard of.
+const CONT_CHECK: Duration = Duration::from_millis(5);
+const CONT_CHECKS: u32 = 10;
 
 /// Highest signal number.
 const MAX_SIGNAL: i32 = 64;
@@ -107,8 +118,7 @@ impl RunningCommand {
             return;
         };
         if signal == SIGWINCH && self.has_terminal {
-            let size = terminal::size();
-            let _ = self.sandbox.call(Request::JobResize { job, size });
+            self.resize(job);
             return;
         }
         let request = Request::JobSignal {
@@ -120,6 +130,22 @@ impl RunningCommand {
         if self.sandbox.call(request).is_err() && ENDS.contains(&signal) {
             let _ = self.input.cancel();
         }
+    }
+
+    fn resize(&self, job: JobId) {
+        let size = terminal::size();
+        let _ = self.sandbox.call(Request::JobResize { job, size });
+    }
+
+    /// Asks the command to stop. Returns true if it was told.
+    fn stop(&self) -> bool {
+        let stop = |job| Request::JobSignal {
+            job,
+            signal: SIGTSTP,
+            whole_tree: false,
+        };
+        self.job
+            .is_some_and(|job| self.sandbox.call(stop(job)).is_ok())
     }
 
     /// Ends the command for good.
@@ -166,7 +192,11 @@ impl Phase {
 
 /// Signal handling, from its creation to the end of the process.
 #[derive(Debug, Clone)]
-pub(crate) struct Signals(Arc<Mutex<Phase>>);
+pub(crate) struct Signals {
+    phase: Arc<Mutex<Phase>>,
+    /// This process is about to stop with its command, and [`Signals::suspend`] continues that: not SIGCONT's handler.
+    is_suspending: Arc<AtomicBool>,
+}
 
 impl Signals {
     /// Takes over the signals that end or resize.
@@ -175,6 +205,14 @@ impl Signals {
     /// When handlers or the thread cannot be set up.
     pub(crate) fn take_over() -> Result<Self, CommandError> {
         Self::take_over_those(|signal| ENDS.contains(&signal))
+    }
+
+    /// Takes over the signals that end, stop or resize: those of a command that has the terminal.
+    ///
+    /// # Errors
+    /// As [`Self::take_over`].
+    pub(crate) fn take_over_with_stop() -> Result<Self, CommandError> {
+        Self::take_over_those(|signal| ENDS.contains(&signal) || signal == SIGTSTP)
     }
 
     /// Takes over all signals that can be passed on to a command.
@@ -193,7 +231,10 @@ impl Signals {
             signal => is_wanted(signal) && !ignored.has(signal),
         });
         let mut incoming = signal_hook::iterator::Signals::new(heeded).map_err(fail)?;
-        let signals = Self(Arc::new(Mutex::new(Phase::IDLE)));
+        let signals = Self {
+            phase: Arc::new(Mutex::new(Phase::IDLE)),
+            is_suspending: Arc::default(),
+        };
         let thread = signals.clone();
         std::thread::Builder::new()
             .name("signals".to_owned())
@@ -229,6 +270,55 @@ impl Signals {
             for signal in std::mem::take(&mut command.kept).iter() {
                 command.pass_on(signal);
             }
+        }
+    }
+
+    /// Stops this process by the signal that has stopped the command, and continues the command when this process goes
+    /// on. Called by the first thread.
+    pub(super) fn suspend(&self, signal: i32) {
+        terminal::suspend();
+        self.is_suspending.store(true, Ordering::Release);
+        // A key stops all that runs in the foreground; a command that stops itself stops nobody else.
+        let is_key = signal == SIGTSTP && terminal::is_foreground();
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            let _ = stop_caller(signal, is_key);
+        }
+        // The thread of signals has heard of SIGCONT by now, or hears of it in a moment. There is none where nothing
+        // was stopped, as in an orphaned process group.
+        for _ in 0..CONT_CHECKS {
+            if !self.is_suspending.load(Ordering::Acquire) {
+                break;
+            }
+            std::thread::sleep(CONT_CHECK);
+        }
+        self.is_suspending.store(false, Ordering::Release);
+        self.continue_command();
+    }
+
+    /// Continues a stopped command, on a terminal of the size that it has now.
+    pub(super) fn continue_command(&self) {
+        terminal::renew();
+        if let Phase::Running { command, .. } = &mut *self.lock() {
+            if let (true, Some(job)) = (command.has_terminal, command.job) {
+                command.resize(job);
+            }
+            command.pass_on(SIGCONT);
+        }
+    }
+
+    /// SIGTSTP has come: it is the command's, or stops this process where there is none that takes it.
+    fn stop(&self) {
+        let is_passed_on = match &*self.lock() {
+            Phase::Running {
+                command,
+                on_signal: OnSignal::PassOn,
+                ..
+            } => command.stop(),
+            _ => false,
+        };
+        if !is_passed_on {
+            terminal::suspend();
+            let _ = stop_caller(Signal::TSTP, false);
         }
     }
 
@@ -283,10 +373,15 @@ impl Signals {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Phase> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn on_signal(&self, signal: i32) {
+        match signal {
+            SIGTSTP => return self.stop(),
+            SIGCONT if self.is_suspending.swap(false, Ordering::AcqRel) => return,
+            _ => {}
+        }
         let mut phase = self.lock();
         match &mut *phase {
             Phase::Running {
@@ -299,6 +394,8 @@ impl Signals {
                     command.pass_on(signal);
                 }
             }
+            // It tells of this process alone.
+            Phase::Idle { .. } if signal == SIGCONT => terminal::renew(),
             Phase::Idle { kept, .. } if !ENDS.contains(&signal) => kept.insert(signal),
             Phase::Working { .. } if !ENDS.contains(&signal) => {}
             Phase::Working { on_signal, asked } => {

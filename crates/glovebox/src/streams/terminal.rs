@@ -8,31 +8,151 @@ use super::terminal_modes::TerminalModes;
 use crate::exit::CommandError;
 use glovebox_proto::WindowSize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
-use std::io::IsTerminal as _;
-use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Settings of the terminal before it became raw.
-static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
-/// What was changed since, where standard output is a terminal.
+/// The controlling terminal, once it was wanted; `None` if there is none.
+static DEVICE: OnceLock<Option<OwnedFd>> = OnceLock::new();
+/// How raw the terminal is.
+static MODE: Mutex<ModeState> = Mutex::new(ModeState {
+    saved: None,
+    is_wanted: false,
+    is_raw: false,
+});
+/// What was changed since, where the screen is a terminal.
 static CHANGED: Mutex<Option<TerminalModes>> = Mutex::new(None);
 /// How long a terminal that takes nothing may keep us from ending.
 const UNDO_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
 };
+/// Device of `/dev/tty`, by which any process names its controlling terminal.
+const CONTROLLING: (u32, u32) = (5, 0);
 
-/// Whether standard input, output and error are terminals, and this process may use the first.
-pub(crate) fn is_interactive() -> bool {
+/// How raw the terminal is.
+#[derive(Debug)]
+struct ModeState {
+    /// Settings before it became raw.
+    saved: Option<Termios>,
+    /// A command has the terminal.
+    is_wanted: bool,
+    /// It is raw now: wanted, and this process neither suspended nor in the background since.
+    is_raw: bool,
+}
+
+impl ModeState {
+    /// Makes the terminal raw if a command has it. A background process that tries is stopped (tcsetattr(3)), so that
+    /// is left for later there.
+    fn apply(&mut self) -> Result<(), rustix::io::Errno> {
+        if !self.is_wanted || is_background() {
+            return Ok(());
+        }
+        let device = device();
+        if !self.is_raw {
+            self.saved = Some(tcgetattr(device)?);
+        }
+        if let Some(saved) = &self.saved {
+            let mut raw = saved.clone();
+            raw.make_raw();
+            tcsetattr(device, OptionalActions::Drain, &raw)?;
+            self.is_raw = true;
+        }
+        Ok(())
+    }
+
+    /// Puts back the settings from before.
+    fn undo(&mut self) {
+        if let Some(saved) = self.saved.take()
+            && self.is_raw
+            && !is_background()
+        {
+            let _ = tcsetattr(device(), OptionalActions::Drain, &saved);
+        }
+        self.is_raw = false;
+    }
+}
+
+fn lock_mode() -> std::sync::MutexGuard<'static, ModeState> {
+    MODE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The terminal of a command: the controlling one, or standard input where there is none.
+pub(super) fn device() -> BorrowedFd<'static> {
+    let open = || {
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        rustix::fs::open(c"/dev/tty", flags, Mode::empty()).ok()
+    };
+    let device = DEVICE.get_or_init(open).as_ref();
+    device.map_or_else(rustix::stdio::stdin, AsFd::as_fd)
+}
+
+/// True if another process group has the terminal.
+pub(super) fn is_background() -> bool {
+    rustix::termios::tcgetpgrp(device()).is_ok_and(|group| group != rustix::process::getpgrp())
+}
+
+/// True if this process's group has the terminal.
+pub(super) fn is_foreground() -> bool {
+    rustix::termios::tcgetpgrp(device()).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+/// The terminal that a command gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TerminalPlan {
+    /// None.
+    Without,
+    /// One that is all three standard streams, and the command's from the start.
+    Whole,
+    /// The controlling one of this process, with those standard streams of the command that are it here. The command
+    /// has its keys when it first asks for them.
+    Beside([bool; 3]),
+}
+
+impl TerminalPlan {
+    /// The terminal as the streams of this process have it, or as a flag asks.
+    pub(crate) fn resolve(is_forced: bool, is_refused: bool) -> Self {
+        if is_refused {
+            return Self::Without;
+        }
+        let streams = standard_terminals();
+        match streams {
+            _ if is_forced => Self::Whole,
+            [false, false, false] => Self::Without,
+            [true, true, true] if !is_background() => Self::Whole,
+            _ => Self::Beside(streams),
+        }
+    }
+}
+
+/// True for each standard stream that is the controlling terminal.
+fn standard_terminals() -> [bool; 3] {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let own = controlling_terminal(&text);
+    let is_own = |fd: BorrowedFd<'_>| {
+        let Ok(stat) = rustix::fs::fstat(fd) else {
+            return false;
+        };
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        let number = (
+            rustix::fs::major(stat.st_rdev),
+            rustix::fs::minor(stat.st_rdev),
+        );
+        is_device && own.is_some_and(|own| number == own || number == CONTROLLING) && isatty(fd)
+    };
     let stdin = rustix::stdio::stdin();
-    // A background job that changes its terminal is stopped (tcsetattr(3)).
-    let is_in_foreground =
-        || rustix::termios::tcgetpgrp(stdin).is_ok_and(|group| group == rustix::process::getpgrp());
-    std::io::stdin().is_terminal()
-        && std::io::stdout().is_terminal()
-        && std::io::stderr().is_terminal()
-        && is_in_foreground()
+    [stdin, rustix::stdio::stdout(), rustix::stdio::stderr()].map(is_own)
+}
+
+/// Major and minor number of the controlling terminal, from the text of `/proc/self/stat` (proc_pid_stat(5)).
+fn controlling_terminal(stat: &str) -> Option<(u32, u32)> {
+    // tty_nr is field 7; the name of the program, field 2, ends with the last parenthesis.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let number: i32 = fields.split_whitespace().nth(4)?.parse().ok()?;
+    let number = number.cast_unsigned();
+    let minor = number & 0xff | number >> 12 & 0xf_ff00;
+    (number != 0).then_some((number >> 8 & 0xfff, minor))
 }
 
 /// A terminal in raw mode; dropping it restores the terminal.
@@ -40,26 +160,23 @@ pub(crate) fn is_interactive() -> bool {
 pub(crate) struct RawMode(());
 
 impl RawMode {
-    /// Puts the terminal on standard input into raw mode.
+    /// Puts the terminal into raw mode; while this process is in the background, as soon as it is not.
     ///
     /// # Errors
-    /// A usage error when standard input is no terminal.
+    /// A usage error when there is no terminal.
     pub(crate) fn enter() -> Result<Self, CommandError> {
-        let stdin = rustix::stdio::stdin();
-        let saved = tcgetattr(stdin).map_err(|_| {
-            CommandError::usage(
+        let guard = Self(());
+        let mut mode = lock_mode();
+        if tcgetattr(device()).is_err() {
+            return Err(CommandError::usage(
                 "standard input is not a terminal",
                 "run it from a terminal, or leave --tty out",
-            )
-        })?;
-        let mut raw = saved.clone();
-        raw.make_raw();
-        *SAVED.lock().unwrap_or_else(PoisonError::into_inner) = Some(saved);
-        *CHANGED.lock().unwrap_or_else(PoisonError::into_inner) =
-            isatty(rustix::stdio::stdout()).then(TerminalModes::new);
-        let guard = Self(());
-        tcsetattr(stdin, OptionalActions::Drain, &raw)
+            ));
+        }
+        mode.is_wanted = true;
+        mode.apply()
             .map_err(|error| CommandError::io("set the terminal to raw mode", &error.into()))?;
+        drop(mode);
         Ok(guard)
     }
 }
@@ -73,10 +190,25 @@ impl Drop for RawMode {
 /// Gives the terminal back as it was. Harmless when it was never changed.
 pub(crate) fn restore() {
     undo_changes();
-    let saved = SAVED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(saved) = saved {
-        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &saved);
-    }
+    let mut mode = lock_mode();
+    mode.is_wanted = false;
+    mode.undo();
+}
+
+/// Gives the terminal back for as long as this process is stopped. What programs show on it stays, as that of any
+/// stopped program does.
+pub(super) fn suspend() {
+    lock_mode().undo();
+}
+
+/// Makes the terminal raw again after the process was stopped and continued, if a command has it.
+pub(super) fn renew() {
+    let _ = lock_mode().apply();
+}
+
+/// Begins to take note of what programs change about the terminal.
+pub(super) fn begin_observing() {
+    *CHANGED.lock().unwrap_or_else(PoisonError::into_inner) = Some(TerminalModes::new());
 }
 
 /// Takes note of what a program writes to the terminal.
@@ -87,46 +219,52 @@ pub(super) fn observe(bytes: &[u8]) {
 }
 
 /// Undoes what programs changed about the terminal and left like that.
-fn undo_changes() {
+pub(super) fn undo_changes() {
     // A thread that panicked while it held the lock must not wait for itself.
     let Some(changed) = CHANGED.try_lock().ok().and_then(|mut modes| modes.take()) else {
         return;
     };
     let text = changed.undo();
-    let stdout = rustix::stdio::stdout();
+    let screen = device();
     if !text.is_empty()
         && poll(
-            &mut [PollFd::new(&stdout, PollFlags::OUT)],
+            &mut [PollFd::new(&screen, PollFlags::OUT)],
             Some(&UNDO_WAIT),
         ) == Ok(1)
     {
-        let _ = rustix::io::write(stdout, text.as_bytes());
-    }
-}
-
-/// Makes the terminal raw again after the process was stopped and continued.
-pub(super) fn renew() {
-    let saved = SAVED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(saved) = saved.as_ref() {
-        let mut raw = saved.clone();
-        raw.make_raw();
-        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &raw);
+        let _ = rustix::io::write(screen, text.as_bytes());
     }
 }
 
 /// Size of the terminal, or the classical one when it does not know.
 pub(crate) fn size() -> WindowSize {
-    let of = |fd: std::os::fd::BorrowedFd<'_>| {
+    let of = |fd: BorrowedFd<'_>| {
         tcgetwinsize(fd)
             .ok()
             .filter(|size| size.ws_row > 0 && size.ws_col > 0)
     };
-    let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
-    match of(stdin.as_fd()).or_else(|| of(stdout.as_fd())) {
+    match of(device()).or_else(|| of(rustix::stdio::stdout())) {
         Some(size) => WindowSize {
             rows: size.ws_row,
             cols: size.ws_col,
         },
         None => WindowSize { rows: 24, cols: 80 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controlling_terminal_is_read_behind_any_name() {
+        let stat = "12 (a) R 1) S 1 12 12 34817 12 4194304";
+        assert_eq!(controlling_terminal(stat), Some((136, 1)));
+        // Minor numbers above 255 lie apart.
+        let number = 136 << 8 | 0x2c | 0x1 << 20;
+        let stat = format!("12 (sh) S 1 12 12 {number} 12");
+        assert_eq!(controlling_terminal(&stat), Some((136, 0x12c)));
+        assert_eq!(controlling_terminal("12 (sh) S 1 12 12 0 -1"), None);
+        assert_eq!(controlling_terminal(""), None);
     }
 }

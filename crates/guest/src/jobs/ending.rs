@@ -6,7 +6,7 @@ use super::job::{DRAIN_BYTES, JobEnding, STDERR, STDOUT, Waiter};
 use crate::fault;
 use crate::requests::Requests;
 use crate::timers::Timer;
-use glovebox_jail::process::{Census, CommandEnd, ReapedChild, TreeKill};
+use glovebox_jail::process::{Census, CommandEnd, CommandNews, ReapedChild, TreeKill};
 use glovebox_proto::{Background, JobId, Reply, RequestId};
 use rustix::process::{Pid, Signal};
 use std::cell::OnceCell;
@@ -16,11 +16,15 @@ use std::time::{Duration, Instant};
 const MAX_PAUSE_MS: u64 = 50;
 
 impl Jobs {
-    /// Takes in which commands have ended.
+    /// Takes in which commands have ended or were stopped.
     pub(crate) fn note_ends(&mut self, requests: &mut Requests) {
-        while let Some((warden, end)) = self.wardens.ended() {
-            if let Some(&id) = self.by_warden.get(&warden) {
-                self.command_ended(requests, id, end);
+        while let Some((warden, news)) = self.wardens.next_news() {
+            let Some(&id) = self.by_warden.get(&warden) else {
+                continue;
+            };
+            match news {
+                CommandNews::Ended(end) => self.command_ended(requests, id, end),
+                CommandNews::Stopped(signal) => self.command_stopped(requests, id, signal),
             }
         }
     }
@@ -228,6 +232,12 @@ impl Jobs {
                 output.drain = DRAIN_BYTES;
                 output.is_readable = true;
             }
+            for stream in &mut job.extras {
+                stream.begin_drain();
+            }
+        }
+        for stream in &mut job.extras {
+            stream.advance(requests);
         }
         if !job.is_drained() {
             self.pump(requests, id, STDOUT);
@@ -244,6 +254,7 @@ impl Jobs {
         job.is_over = true;
         job.outputs = [None, None];
         job.input = None;
+        job.terminal = None;
         job.log.finish();
         match std::mem::replace(&mut job.ending, JobEnding::No) {
             JobEnding::No | JobEnding::Killing(_, None) => {}
@@ -269,6 +280,10 @@ impl Jobs {
             return;
         };
         let (is_over, total) = (job.is_over, job.log.total());
+        for stream in &mut job.extras {
+            stream.close();
+            stream.advance(requests);
+        }
         let mut answers: Vec<RequestId> = Vec::new();
         let mut given_up = None;
         if let Some(owner) = job.owner.take() {
@@ -300,6 +315,8 @@ impl Jobs {
         });
         job.feeders
             .retain(|feeder| !answers.contains(&feeder.request));
+        job.listeners
+            .retain(|listener| !answers.contains(&listener.request));
         if let Some(owner) = given_up {
             requests.answer(owner, &Err(fault::cancelled()));
         }

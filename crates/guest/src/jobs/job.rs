@@ -4,8 +4,10 @@
 //! (nothing it started is left). A job whose leftovers are killed, or that left none, does the
 //! last two at once.
 
+use super::extra_streams::JobStream;
 use crate::log::Log;
 use crate::network_use::NetworkMark;
+use crate::terminal::Terminal;
 use crate::timers::Set;
 use glovebox_jail::process::{CommandEnd, EndStatus, TreeKill};
 use glovebox_proto::{
@@ -67,10 +69,26 @@ pub(crate) struct LentInput {
 }
 
 impl LentInput {
+    /// Input of which nothing was written yet.
+    pub(crate) const fn new(unread: OwnedFd, is_followed: bool) -> Self {
+        Self {
+            unread,
+            written: 0,
+            told: 0,
+            is_followed,
+        }
+    }
+
     /// Bytes that were read so far.
     pub(crate) fn taken(&self) -> u64 {
         let unread = rustix::io::ioctl_fionread(&self.unread).unwrap_or(0);
         self.written.saturating_sub(unread)
+    }
+
+    /// How much was read, if that is all that has come and the host is to know it and does not.
+    pub(crate) fn news(&self) -> Option<u64> {
+        let taken = self.is_followed.then(|| self.taken())?;
+        (taken == self.written && taken > self.told).then_some(taken)
     }
 }
 
@@ -92,6 +110,13 @@ pub(crate) struct Follower {
     pub(crate) windows: [SendWindow; 2],
     /// Answered when the job is over; otherwise when it has settled.
     pub(crate) until_over: bool,
+}
+
+/// A request that takes events.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) request: RequestId,
+    pub(crate) window: SendWindow,
 }
 
 /// How the end of a job is being brought about.
@@ -141,7 +166,10 @@ pub(crate) struct Job {
     pub(crate) network: Option<NetworkMark>,
     /// Another job ran at some time while it did.
     pub(crate) has_company: bool,
+    /// All three standard streams are its terminal.
     pub(crate) has_pty: bool,
+    /// Standard input is its terminal.
+    pub(crate) is_input_terminal: bool,
     pub(crate) background: Background,
     pub(crate) grace_ms: u64,
 
@@ -155,8 +183,15 @@ pub(crate) struct Job {
     pub(crate) output_bytes: [u64; 2],
     pub(crate) input: Option<Input>,
     pub(crate) lent: Option<LentInput>,
-    /// Room for events, where the owner takes any.
-    pub(crate) events: Option<SendWindow>,
+    /// Its controlling terminal. The end that commands use is open here too, so that `/dev/tty` leads to it although
+    /// no process has it open.
+    pub(crate) terminal: Option<Terminal>,
+    /// Streams besides the three standard ones.
+    pub(crate) extras: Vec<JobStream>,
+    /// Requests that take events.
+    pub(crate) listeners: Vec<Listener>,
+    /// Signal that has stopped the command, which is to be told.
+    pub(crate) stop: Option<i32>,
     pub(crate) log: Log,
     pub(crate) is_draining: bool,
 
@@ -186,6 +221,7 @@ pub(crate) struct JobStart {
     pub(crate) network: Option<NetworkMark>,
     pub(crate) has_company: bool,
     pub(crate) has_pty: bool,
+    pub(crate) is_input_terminal: bool,
     pub(crate) background: Background,
     pub(crate) grace_ms: u64,
     pub(crate) warden: Pid,
@@ -204,6 +240,7 @@ impl Job {
             network: birth.network,
             has_company: birth.has_company,
             has_pty: birth.has_pty,
+            is_input_terminal: birth.is_input_terminal,
             background: birth.background,
             grace_ms: birth.grace_ms,
             warden: birth.warden,
@@ -214,7 +251,10 @@ impl Job {
             output_bytes: [0; 2],
             input: None,
             lent: None,
-            events: None,
+            terminal: None,
+            extras: Vec::new(),
+            listeners: Vec::new(),
+            stop: None,
             log: birth.log,
             is_draining: false,
             owner: None,
@@ -265,7 +305,7 @@ impl Job {
     /// Whether everything the command wrote has been read.
     pub(crate) fn is_drained(&self) -> bool {
         let is_empty = |output: &Output| !output.is_readable || output.drain == 0;
-        self.outputs.iter().flatten().all(is_empty)
+        self.outputs.iter().flatten().all(is_empty) && self.extras.iter().all(JobStream::is_drained)
     }
 
     /// Puts together how it ended. Without word from the warden it was killed together with it.

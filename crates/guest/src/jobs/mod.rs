@@ -9,13 +9,17 @@
 //! streams  output into log and link, input to the command
 //! ending   deadlines, kills, reaping, the report
 //! waiting  requests that wait for a job or read its log
+//! extra_streams  terminal and descriptors beside the standard streams
+//! stops    commands that are stopped, and who is told
 //! denials  which walls a failed command has met
 //! ```
 
 mod denials;
 mod ending;
+mod extra_streams;
 mod job;
 mod start;
+mod stops;
 mod streams;
 mod waiting;
 
@@ -161,6 +165,7 @@ impl Jobs {
         let jobs: Vec<JobId> = self.table.keys().copied().collect();
         for job in jobs {
             self.poll_job(requests, job);
+            self.tell_stop(requests, job);
         }
         // Frames that had arrived already report no event of their own; this makes the next turn
         // come at once.

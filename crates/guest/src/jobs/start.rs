@@ -1,7 +1,10 @@
 //! Starting jobs, and forgetting them when many have finished.
 
 use super::Jobs;
-use super::job::{Feeder, Follower, Input, Job, JobStart, LentInput, Output};
+use super::extra_streams::JobStream;
+use super::job::{
+    Feeder, Follower, Input, Job, JobStart, LentInput, Listener, Output, STDERR, STDOUT,
+};
 use crate::command;
 use crate::fault;
 use crate::files;
@@ -9,12 +12,12 @@ use crate::log::Log;
 use crate::network_use::NetworkUse;
 use crate::poll::{Poll, Token};
 use crate::requests::{PendingRequest, Requests};
-use crate::terminal;
+use crate::terminal::{self, Terminal};
 use crate::timers::Timer;
-use glovebox_jail::process::{self, Launch, SpawnError};
+use glovebox_jail::process::{self, ControllingTerminal, Launch, SpawnError};
 use glovebox_proto::{
-    Channel, Code, EVENT_BYTES, Event, Exec, Exit, ExitReport, Fault, JobId, RecvWindow, Reply,
-    RequestId, SendWindow, Stdin, limits,
+    Channel, Code, EVENT_BYTES, Event, Exec, Exit, ExitReport, ExtraStream, Fault, JobId,
+    RecvWindow, Reply, RequestId, SendWindow, Stdin, TerminalUse, limits,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -40,16 +43,15 @@ const PAIR_AFTER_MS: u64 = 2;
 
 /// The ends of a job's streams.
 struct Streams {
-    /// Given to the command; `None` is /dev/null.
-    stdin: Option<OwnedFd>,
-    stdout: OwnedFd,
-    /// `None` for the same as standard output.
-    stderr: Option<OwnedFd>,
+    /// Standard input, output and error of the command; `None` is /dev/null.
+    given: [Option<OwnedFd>; 3],
     /// Kept.
     input: Option<OwnedFd>,
     /// Another reading end of lent input, which tells how much of it was not read.
     unread: Option<OwnedFd>,
     outputs: [Option<OwnedFd>; 2],
+    extras: Vec<JobStream>,
+    terminal: Option<Terminal>,
 }
 
 /// A pipe whose end for us does not block: the reading one, or the writing one.
@@ -59,50 +61,99 @@ fn pipe(we_read: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
+/// Input that is lent to a command: the end that it reads, the end that is written, and what counts the rest.
+fn lent_pipe(is_followed: bool) -> Result<(OwnedFd, OwnedFd, OwnedFd), Errno> {
+    let (read, write) = pipe(false)?;
+    let unread = rustix::io::fcntl_dupfd_cloexec(&read, 3)?;
+    if is_followed {
+        // With one slot the kernel says that there is room when all was read, and only then.
+        rustix::pipe::fcntl_setpipe_size(&read, rustix::param::page_size())?;
+    }
+    Ok((read, write, unread))
+}
+
+/// Opens the job's terminal. A command that has no other use of one than to ask on it does without where there is
+/// none.
+fn open_terminal(exec: &Exec) -> Result<Option<Terminal>, Errno> {
+    let Some(size) = exec.pty else {
+        return Ok(None);
+    };
+    match terminal::open(size) {
+        Err(_) if !exec.terminal_use.is_foreground => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
 fn open_streams(exec: &Exec) -> Result<Streams, Errno> {
-    if let Some(size) = exec.pty {
-        let terminal = terminal::open(size)?;
-        // Two descriptors, for each is watched for its own direction.
-        let input = rustix::io::fcntl_dupfd_cloexec(&terminal.master, 3)?;
-        return Ok(Streams {
-            stdin: Some(rustix::io::fcntl_dupfd_cloexec(&terminal.slave, 3)?),
-            stdout: terminal.slave,
-            stderr: None,
-            input: Some(input),
-            unread: None,
-            outputs: [Some(terminal.master), None],
-        });
-    }
-    let (stdin, input) = match exec.stdin {
-        Stdin::Null => (None, None),
-        Stdin::Stream | Stdin::Lent { .. } => {
-            let (read, write) = pipe(false)?;
-            (Some(read), Some(write))
-        }
+    let dup = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 3);
+    let terminal = open_terminal(exec)?;
+    let mut streams = Streams {
+        given: [None, None, None],
+        input: None,
+        unread: None,
+        outputs: [None, None],
+        extras: Vec::new(),
+        terminal: None,
     };
-    let mut unread = None;
-    if let (Stdin::Lent { is_followed }, Some(stdin)) = (exec.stdin, &stdin) {
-        unread = Some(rustix::io::fcntl_dupfd_cloexec(stdin, 3)?);
-        if is_followed {
-            // With one slot the kernel says that there is room when all was read, and only then.
-            rustix::pipe::fcntl_setpipe_size(stdin, rustix::param::page_size())?;
+    let mut is_terminal = [false; 3];
+    if let Some(terminal) = &terminal {
+        is_terminal = exec.terminal_use.streams;
+        for (given, is_terminal) in streams.given.iter_mut().zip(is_terminal) {
+            if is_terminal {
+                *given = Some(dup(&terminal.slave)?);
+            }
         }
     }
-    let (out, stdout) = pipe(true)?;
-    let (err, stderr) = if exec.merge {
-        (None, None)
+    if let (Some(terminal), true) = (&terminal, is_terminal[0]) {
+        // A descriptor of its own, for each is watched for its own direction.
+        streams.input = Some(dup(&terminal.master)?);
     } else {
-        let (err, stderr) = pipe(true)?;
-        (Some(err), Some(stderr))
-    };
-    Ok(Streams {
-        stdin,
-        stdout,
-        stderr,
-        input,
-        unread,
-        outputs: [Some(out), err],
-    })
+        match exec.stdin {
+            Stdin::Null => {}
+            Stdin::Stream => {
+                let (read, write) = pipe(false)?;
+                streams.given[0] = Some(read);
+                streams.input = Some(write);
+            }
+            Stdin::Lent { is_followed } => {
+                let (read, write, unread) = lent_pipe(is_followed)?;
+                streams.given[0] = Some(read);
+                streams.input = Some(write);
+                streams.unread = Some(unread);
+            }
+        }
+    }
+    for stream in [STDOUT, STDERR] {
+        if is_terminal[stream + 1] {
+            continue;
+        }
+        if let (STDERR, true, Some(stdout), false) =
+            (stream, exec.merge, &streams.given[1], is_terminal[1])
+        {
+            streams.given[2] = Some(dup(stdout)?);
+            continue;
+        }
+        let (read, write) = pipe(true)?;
+        streams.given[stream + 1] = Some(write);
+        streams.outputs[stream] = Some(read);
+    }
+    if let Some(terminal) = terminal {
+        let mut screen = Some(dup(&terminal.master)?);
+        // In the log, and in order, wherever a standard stream shows it.
+        if let Some(stream) = [STDOUT, STDERR]
+            .into_iter()
+            .find(|stream| is_terminal[stream + 1])
+        {
+            streams.outputs[stream] = screen.take();
+        }
+        if exec.terminal_use != TerminalUse::WHOLE {
+            let keys = Some(dup(&terminal.master)?);
+            let stream = JobStream::new(ExtraStream::Terminal, keys, screen);
+            streams.extras.push(stream);
+        }
+        streams.terminal = Some(terminal);
+    }
+    Ok(streams)
 }
 
 impl Jobs {
@@ -139,22 +190,23 @@ impl Jobs {
         // Before the command can try anything.
         let network = self.network.as_mut().map(NetworkUse::mark);
         let has_company = !self.by_warden.is_empty();
-        let stdout = streams.stdout.as_fd();
+        let dev_null = self.defaults.dev_null.as_fd();
+        let [stdin, stdout, stderr] = &streams.given;
+        let stdio = [stdin, stdout, stderr].map(|fd| fd.as_ref().map_or(dev_null, AsFd::as_fd));
         let started = self.wardens.spawn(&Launch {
             argv: &command.argv,
             env: &command.env,
             candidates: &command.candidates,
             program: program.as_ref().map(|file| file.as_fd()),
             cwd: Some(&command.cwd),
-            stdio: [
-                streams
-                    .stdin
-                    .as_ref()
-                    .map_or(self.defaults.dev_null.as_fd(), AsFd::as_fd),
-                stdout,
-                streams.stderr.as_ref().map_or(stdout, AsFd::as_fd),
-            ],
-            has_controlling_terminal: exec.pty.is_some(),
+            stdio,
+            terminal: streams
+                .terminal
+                .as_ref()
+                .map(|terminal| ControllingTerminal {
+                    fd: terminal.slave.as_fd(),
+                    is_foreground: exec.terminal_use.is_foreground,
+                }),
             limits: &self.defaults.limits,
             umask: exec.umask.map(Mode::from_raw_mode),
         });
@@ -169,8 +221,12 @@ impl Jobs {
             input,
             unread,
             outputs,
+            extras,
+            terminal,
             ..
         } = streams;
+        let has_terminal = terminal.is_some();
+        let terminal_streams = exec.terminal_use.streams;
 
         let id = JobId(self.next_job);
         self.next_job += 1;
@@ -182,7 +238,8 @@ impl Jobs {
             cwd: command.cwd,
             network,
             has_company,
-            has_pty: exec.pty.is_some(),
+            has_pty: has_terminal && terminal_streams == [true; 3],
+            is_input_terminal: has_terminal && terminal_streams[0],
             background: exec.background,
             grace_ms: exec.grace_ms,
             warden: started.warden,
@@ -209,12 +266,13 @@ impl Jobs {
                 is_closing: false,
             }
         });
-        job.lent = unread.map(|unread| LentInput {
-            unread,
-            written: 0,
-            told: 0,
-            is_followed: exec.stdin == Stdin::Lent { is_followed: true },
-        });
+        let is_followed = exec.stdin == Stdin::Lent { is_followed: true };
+        job.lent = unread.map(|unread| LentInput::new(unread, is_followed));
+        job.terminal = terminal;
+        for (index, stream) in extras.iter().enumerate() {
+            stream.watch(poll, id, index);
+        }
+        job.extras = extras;
         job.deadline = exec
             .timeout_ms
             .map(|ms| requests.timers.after_ms(ms, Timer::Deadline(id)));
@@ -223,9 +281,9 @@ impl Jobs {
         } else {
             job.owner = Some(request);
             if exec.sends_events {
-                let mut events = SendWindow::new();
-                events.spend(EVENT_BYTES as u32);
-                job.events = Some(events);
+                let mut window = SendWindow::new();
+                window.spend(EVENT_BYTES as u32);
+                job.listeners.push(Listener { request, window });
                 let began = Event::Began(id).encode();
                 requests.link.data(request, Channel::Content, &began);
             }

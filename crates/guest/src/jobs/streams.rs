@@ -39,6 +39,11 @@ impl Jobs {
     /// Goes on with everything about a job that may have been waiting for credit or room.
     pub(super) fn poll_job(&mut self, requests: &mut Requests, id: JobId) {
         self.catch_up(requests, id);
+        if let Some(job) = self.table.get_mut(&id) {
+            for stream in &mut job.extras {
+                stream.advance(requests);
+            }
+        }
         self.pump(requests, id, STDOUT);
         self.pump(requests, id, STDERR);
         self.after_output(requests, id);
@@ -167,6 +172,9 @@ impl Jobs {
         let Some(job) = self.table.get_mut(&id) else {
             return Ok(());
         };
+        if Self::feed_extra(job, requests, request, bytes)? {
+            return Ok(());
+        }
         let Some(feeder) = job.feeders.iter_mut().find(|one| one.request == request) else {
             return Ok(());
         };
@@ -175,7 +183,7 @@ impl Jobs {
             Some(input) if feeder.is_wanted && !input.is_closing => {
                 input.queue.extend(bytes);
                 input.owed.push_back((request, bytes.len()));
-                if is_last && job.has_pty {
+                if is_last && job.is_input_terminal {
                     // A terminal has no end; its end-of-input character does that at the beginning
                     // of a line, and elsewhere it takes two.
                     let mark = terminal::end_of_input(&input.fd);
@@ -249,17 +257,17 @@ impl Jobs {
 
     /// Tells the owner of lent input that all of it was read, if it was.
     pub(super) fn tell_taken(job: &mut Job, requests: &mut Requests) {
-        if let (Some(lent), Some(owner), Some(events)) = (&mut job.lent, job.owner, &mut job.events)
-            && lent.is_followed
-            && events.room() >= EVENT_BYTES as u32
+        let Some(owner) = job.owner else { return };
+        let mut listeners = job.listeners.iter_mut();
+        if let (Some(lent), Some(listener)) =
+            (&mut job.lent, listeners.find(|one| one.request == owner))
+            && let Some(taken) = lent.news()
+            && listener.window.room() >= EVENT_BYTES as u32
         {
-            let taken = lent.taken();
-            if taken == lent.written && taken > lent.told {
-                lent.told = taken;
-                events.spend(EVENT_BYTES as u32);
-                let event = Event::InputTaken(taken).encode();
-                requests.link.data(owner, Channel::Content, &event);
-            }
+            lent.told = taken;
+            listener.window.spend(EVENT_BYTES as u32);
+            let event = Event::InputTaken(taken).encode();
+            requests.link.data(owner, Channel::Content, &event);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Requests that wait for a job, follow it or act on it.
 
-use super::job::{Feeder, Follower, STDERR, STDOUT, Waiter};
+use super::job::{Feeder, Follower, Listener, STDERR, STDOUT, Waiter};
 use super::{Jobs, ended};
 use crate::fault;
 use crate::requests::{PendingRequest, Requests};
@@ -61,14 +61,14 @@ impl Jobs {
     /// Gives a job's terminal another size.
     pub(crate) fn resize(&self, job: JobId, size: WindowSize) -> Result<(), Fault> {
         let known = self.get(job)?;
-        if !known.has_pty {
+        let Some(terminal) = &known.terminal else {
+            if known.is_over {
+                return Err(ended(job));
+            }
             let message = format!("job {job} has no terminal");
             return Err(Fault::failed(Code::InvalidArgument, message));
-        }
-        let Some(master) = &known.outputs[STDOUT] else {
-            return Err(ended(job));
         };
-        terminal::resize(&master.fd, size)
+        terminal::resize(&terminal.master, size)
             .map_err(|errno| fault::system(errno, "cannot resize the terminal"))
     }
 
@@ -81,13 +81,21 @@ impl Jobs {
         channel: Channel,
         bytes: u32,
     ) -> Result<(), WireError> {
+        if let Some(known) = self.table.get_mut(&job)
+            && Self::credit_extra(known, requests, request, channel, bytes)?
+        {
+            return Ok(());
+        }
         if channel == Channel::Content
             && let Some(known) = self.table.get_mut(&job)
-            && known.owner == Some(request)
-            && let Some(events) = &mut known.events
+            && let Some(listener) = known
+                .listeners
+                .iter_mut()
+                .find(|one| one.request == request)
         {
-            events.credit(bytes)?;
+            listener.window.credit(bytes)?;
             Self::tell_taken(known, requests);
+            self.tell_stop(requests, job);
             return Ok(());
         }
         let stream = match channel {
@@ -120,6 +128,10 @@ impl Jobs {
             .followers
             .retain(|follower| follower.request != request);
         known.feeders.retain(|feeder| feeder.request != request);
+        known
+            .listeners
+            .retain(|listener| listener.request != request);
+        Self::drop_carrier(known, request);
         if known.owner == Some(request) {
             known.is_cancelled = true;
             let grace_ms = known.grace_ms;
@@ -242,8 +254,15 @@ impl Jobs {
         id: RequestId,
         job: JobId,
         offset: Option<u64>,
+        sends_events: bool,
     ) -> Result<(), Fault> {
         let known = self.get_mut(job)?;
+        if sends_events {
+            known.listeners.push(Listener {
+                request: id,
+                window: SendWindow::new(),
+            });
+        }
         let total = known.log.total();
         let cursor = offset.map_or(total, |offset| offset.min(total));
         known.followers.push(Follower {

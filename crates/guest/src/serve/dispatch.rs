@@ -102,7 +102,14 @@ impl EventLoop {
                 self.jobs.signal(job, signal, whole_tree)?;
                 requests.answer(id, &Ok(Reply::Done));
             }
-            Request::JobAttach { job, offset } => self.jobs.attach(requests, id, job, offset)?,
+            Request::JobAttach {
+                job,
+                offset,
+                sends_events,
+            } => self.jobs.attach(requests, id, job, offset, sends_events)?,
+            Request::JobStream { job, stream } => {
+                self.jobs.carry_stream(requests, id, job, stream)?;
+            }
             Request::JobResize { job, size } => {
                 self.jobs.resize(job, size)?;
                 requests.answer(id, &Ok(Reply::Done));

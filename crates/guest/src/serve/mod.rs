@@ -341,6 +341,9 @@ impl EventLoop {
                     self.jobs.output_ready(&mut self.requests, job, stream);
                 }
                 Some(Token::Input(job)) => self.jobs.write_input(&mut self.requests, job),
+                Some(Token::ExtraInput(job, index) | Token::ExtraOutput(job, index)) => {
+                    self.jobs.extra_ready(&mut self.requests, job, index);
+                }
                 Some(Token::Tunnel(request)) => self.tunnel_ready(request),
                 // Sending happens on every turn.
                 Some(Token::LinkOut) | None => {}

@@ -376,9 +376,18 @@ fn attaching_replays_and_follows() {
     let first = guest.ask(&Request::JobAttach {
         job,
         offset: Some(0),
+        sends_events: false,
     });
-    let second = guest.ask(&Request::JobAttach { job, offset: None });
-    let left = guest.ask(&Request::JobAttach { job, offset: None });
+    let second = guest.ask(&Request::JobAttach {
+        job,
+        offset: None,
+        sends_events: false,
+    });
+    let left = guest.ask(&Request::JobAttach {
+        job,
+        offset: None,
+        sends_events: false,
+    });
     guest.cancel(left);
     assert_eq!(guest.answer(left).unwrap_err().code, Code::Cancelled);
     guest.send(first, b"hello\n", false);
@@ -392,6 +401,7 @@ fn attaching_replays_and_follows() {
     let late = guest.ask(&Request::JobAttach {
         job,
         offset: Some(7),
+        sends_events: false,
     });
     assert_eq!(exited(guest.answer(late)).exit, Exit::Code(4));
     assert_eq!(guest.take(late, Channel::Stdout), b"got hello\n");
@@ -417,6 +427,7 @@ fn the_list_says_whose_input_is_open() {
     let feed = guest.ask(&Request::JobAttach {
         job: with,
         offset: None,
+        sends_events: false,
     });
     guest.send(feed, b"x\n", true);
     assert_eq!(open(&mut guest), [terminal]);
@@ -440,6 +451,7 @@ fn a_hanging_follower_does_not_hold_the_owner() {
     let stuck = guest.ask(&Request::JobAttach {
         job,
         offset: Some(0),
+        sends_events: false,
     });
     guest.listen(Duration::from_millis(500));
     // It slows the job down while it runs, like any terminal; ending the job frees everybody else.

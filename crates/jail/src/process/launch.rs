@@ -1,7 +1,7 @@
 //! What to start, and why it could not be.
 
 use super::Strings;
-use crate::sys::warden::{LimitEntry, Stage};
+use crate::sys::warden::{ControllingTerminal, LimitEntry, Stage};
 use rustix::fd::BorrowedFd;
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -24,8 +24,8 @@ pub struct Launch<'a> {
     pub cwd: Option<&'a CStr>,
     /// Standard input, output and error.
     pub stdio: [BorrowedFd<'a>; 3],
-    /// Whether standard input is a terminal that becomes the command's own.
-    pub has_controlling_terminal: bool,
+    /// Terminal that becomes the command's controlling one.
+    pub terminal: Option<ControllingTerminal<'a>>,
     /// Resource limits, soft and hard alike. Only ever lowered: a value above the current hard
     /// limit leaves that in place.
     pub limits: &'a [(Resource, u64)],

@@ -6,7 +6,7 @@
 //! it started is left, double forks and new sessions included. "Everything this command started" is
 //! therefore always "the descendants of this warden".
 //!
-//! The child puts up its walls (session, Landlock) and waits for an [`Order`]; with it, it rearranges
+//! The child puts up its walls (process group, Landlock) and waits for an [`Order`]; with it, it rearranges
 //! its descriptors, gives up what it has of the guest's rights, and becomes the command. So warden and child can be made ready before there is
 //! anything to run ([`ready`]), and a command then costs one wake-up ([`give`]). Nothing of one
 //! command is left to another: a child serves one order, and what reached it while it waited
@@ -35,7 +35,9 @@ pub(in crate::sys) mod raw;
 mod signals;
 mod slot;
 
-pub(crate) use signals::{child_signal_fd, keep_heap_small, reset_and_block, send};
+pub(crate) use signals::{
+    child_signal_fd, keep_heap_small, reset_and_block, send, stop_caller, stop_group_of_caller,
+};
 pub(crate) use slot::Stack;
 
 use crate::identity::Separation;
@@ -118,7 +120,6 @@ pub(crate) struct Order<'a> {
     pub(crate) cwd: Option<&'a CStr>,
     /// Descriptors for 0, 1 and 2, each at least 3.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
-    pub(crate) has_terminal: bool,
     pub(crate) limits: &'a [LimitEntry],
     /// File mode creation mask; `None` for that of the guest.
     pub(crate) umask: Option<Mode>,
@@ -194,7 +195,7 @@ impl Warden {
         self.pid
     }
 
-    /// Pid of the command, which is also its process group and session.
+    /// Pid of the command, which is also its process group.
     pub(crate) fn command(&self) -> Option<Pid> {
         Pid::from_raw(self.slot().command.load(Ordering::Acquire) as i32)
     }
@@ -231,6 +232,12 @@ impl Warden {
         })
     }
 
+    /// Takes the signal that has stopped the command since the last look.
+    pub(crate) fn take_stop(&self) -> Option<i32> {
+        let signal = self.slot().stop.swap(0, Ordering::AcqRel);
+        (signal != 0).then_some(signal)
+    }
+
     /// Books that this warden is gone.
     pub(crate) fn reaped(&mut self, proof: &ReapedProcess) {
         self.is_reaped |= proof.pid == self.pid;
@@ -248,11 +255,23 @@ impl Warden {
     }
 }
 
+/// A terminal for a command.
+#[derive(Debug, Clone, Copy)]
+pub struct ControllingTerminal<'a> {
+    /// The end that commands use. It must stay open for as long as something of the command runs.
+    pub fd: BorrowedFd<'a>,
+    /// True if the command's process group is in its foreground from the start. Otherwise it is put there when it is
+    /// stopped for reading or changing the terminal (SIGTTIN, SIGTTOU).
+    pub is_foreground: bool,
+}
+
 /// What a command is confined by beyond what the guest is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Confinement<'a> {
     /// Landlock ruleset.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
+    /// The terminal of warden and command, in the table of this process, which the warden shares.
+    pub(crate) terminal: Option<ControllingTerminal<'a>>,
     /// What keeps it from steering the guest.
     pub(crate) separation: Separation,
     /// It may make namespaces, so it is marked by its number of filters.
@@ -287,6 +306,12 @@ pub(crate) fn ready(
         guest: rustix::process::getpid().as_raw_pid(),
         bell: bell.as_raw_fd(),
         landlock: confinement.landlock.map_or(-1, |fd| fd.as_raw_fd()),
+        terminal: confinement
+            .terminal
+            .map_or(-1, |terminal| terminal.fd.as_raw_fd()),
+        is_foreground: confinement
+            .terminal
+            .is_some_and(|terminal| terminal.is_foreground),
         separation: confinement.separation,
         is_nested: confinement.is_nested,
         processors: confinement.processors,
@@ -347,7 +372,6 @@ pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal>
         shell_argv: shell_argv.as_mut_ptr(),
         cwd: order.cwd.map_or(core::ptr::null(), CStr::as_ptr),
         stdio: order.stdio.map(|fd| fd.as_raw_fd()),
-        has_terminal: order.has_terminal,
         limits: order.limits.as_ptr(),
         limit_count: order.limits.len(),
         umask: order.umask.map_or(-1, |umask| umask.as_raw_mode() as i32),

@@ -268,6 +268,7 @@ fn patience(request: &Request) -> Option<Duration> {
         Request::JobWait { wait_ms, .. } => wait_ms.and_then(slack),
         Request::JobKill { grace_ms, .. } => slack(*grace_ms),
         Request::JobAttach { .. }
+        | Request::JobStream { .. }
         | Request::FileRead { .. }
         | Request::FileWrite { .. }
         | Request::TreeScan { .. }

@@ -36,7 +36,12 @@ impl StreamSet {
                 has_output: exec.stream_output,
                 has_content: exec.sends_events,
             },
-            Request::JobAttach { .. } => Self {
+            Request::JobAttach { sends_events, .. } => Self {
+                has_input: true,
+                has_output: true,
+                has_content: *sends_events,
+            },
+            Request::JobStream { .. } => Self {
                 has_input: true,
                 has_output: true,
                 ..none

@@ -364,6 +364,7 @@ fn two_full_directions_do_not_block_each_other() {
     let request = Request::JobAttach {
         job: JobId(1),
         offset: None,
+        sends_events: false,
     };
     let id = link.open(&request).unwrap();
     link.send_input(id, &vec![0; WINDOW_BYTES as usize])
@@ -493,6 +494,7 @@ fn single_bytes_cost_no_more_than_whole_frames() {
         .open(&Request::JobAttach {
             job: JobId(1),
             offset: None,
+            sends_events: false,
         })
         .unwrap();
     let other = link.open(&Request::Facts).unwrap();

@@ -244,7 +244,11 @@ pub(super) fn feed(call: &Call<'_>, job: JobId, text: Vec<u8>, is_last: bool) ->
             sent => sent,
         }
     }
-    let request = Request::JobAttach { job, offset: None };
+    let request = Request::JobAttach {
+        job,
+        offset: None,
+        sends_events: false,
+    };
     let stream = call.sandbox().open(request)?;
     if text.len() <= QUICK_INPUT_BYTES {
         return send(&stream, &text, is_last);

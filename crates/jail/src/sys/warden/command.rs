@@ -76,6 +76,14 @@ unsafe fn call(stage: Stage, number: i64, args: [Word; 5]) -> Result<isize, Fail
     }
 }
 
+/// Puts a process group in the foreground of the session's terminal. Returns 0, or a negative errno.
+pub(super) fn put_in_front(terminal: i32, group: i32) -> isize {
+    let request = libc::TIOCSPGRP as Word;
+    let args = [terminal as Word, request, &raw const group as Word, 0, 0];
+    // SAFETY: the kernel reads the id of a process group from a live local.
+    unsafe { raw::syscall(libc::SYS_ioctl, args) }
+}
+
 /// Has this process die with its warden, so that killing wardens sets nothing free.
 fn tie_to(warden: i32) -> Result<(), Failure> {
     let death = [
@@ -98,9 +106,19 @@ fn tie_to(warden: i32) -> Result<(), Failure> {
 
 /// What can be done before it is known what to run.
 fn confine(terms: &WardenSetup, warden: i32) -> Result<(), Failure> {
-    // A session of its own: terminal signals and group kills reach the command and not the guest.
-    // SAFETY: setsid(2) takes nothing.
-    unsafe { call(Stage::Stdio, libc::SYS_setsid, [0; 5])? };
+    // A process group of its own in the warden's session: terminal signals and group kills reach the command alone,
+    // and since its parent is in another group of that session, the kernel lets it be stopped (job control).
+    // SAFETY: setpgid(2) takes integers.
+    unsafe { call(Stage::Stdio, libc::SYS_setpgid, [0; 5])? };
+    if terms.terminal >= 0 && terms.is_foreground {
+        // SIGTTOU is blocked, so that one in the background may do it.
+        // SAFETY: getpid(2) takes nothing.
+        let own = unsafe { raw::syscall(libc::SYS_getpid, [0; 5]) } as i32;
+        let result = put_in_front(terms.terminal, own);
+        if result < 0 {
+            return Err((Stage::Stdio, -result as i32));
+        }
+    }
     tie_to(warden)?;
     if let Some(mask) = &terms.processors {
         let affinity = [0, size_of_val(mask), mask.as_ptr() as Word, 0, 0];
@@ -249,13 +267,6 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
             ];
             call(Stage::Stdio, libc::SYS_dup3, args)?;
         }
-    }
-    if order.has_terminal {
-        call(
-            Stage::Stdio,
-            libc::SYS_ioctl,
-            [0, libc::TIOCSCTTY as Word, 0, 0, 0],
-        )?;
     }
     if !order.cwd.is_null() {
         call(Stage::Cwd, libc::SYS_chdir, [order.cwd as Word, 0, 0, 0, 0])?;

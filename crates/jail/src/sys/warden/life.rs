@@ -32,6 +32,26 @@ fn settle(guest: i32) {
     }
 }
 
+/// Notes that the warden's child could not be made, and why.
+fn fail(slot: &Slot, stage: Stage, result: isize) -> ! {
+    slot.failed_errno.store(-result as i32, Ordering::Relaxed);
+    slot.failed_stage.store(stage as u32, Ordering::Relaxed);
+    slot.inside.store(LEFT, Ordering::Release);
+    raw::wake(&slot.inside);
+    raw::exit(0);
+}
+
+/// Notes that a signal has stopped the command. Returns true if the guest is to be told: it may not have looked at
+/// the last stop yet.
+fn note_stop(slot: &Slot, command: i32, signal: i32) -> bool {
+    // It wants to read or change a terminal in whose background it is. It has it as soon as the guest continues it;
+    // only a process of this session may give it.
+    if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && slot.terms.terminal >= 0 {
+        command::put_in_front(slot.terms.terminal, command);
+    }
+    slot.stop.swap(signal, Ordering::AcqRel) == 0
+}
+
 /// The warden's whole life.
 ///
 /// # Safety
@@ -51,6 +71,21 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
     if unsafe { raw::syscall(libc::SYS_getppid, [0; 5]) } != terms.guest as isize {
         // The guest died before the line above could tie us to it.
         raw::exit(1);
+    }
+    // The command is to be a process group of a session that it does not lead: the group of a leader is orphaned
+    // here, and the kernel stops no orphaned one at Ctrl-Z. Before the child, which is to be in this session.
+    // SAFETY: setsid(2) takes nothing.
+    if unsafe { raw::syscall(libc::SYS_setsid, [0; 5]) } < 0 {
+        raw::exit(1);
+    }
+    if terms.terminal >= 0 {
+        let args = [terms.terminal as Word, libc::TIOCSCTTY as Word, 0, 0, 0];
+        // Before there is a child: one that is there already does not get it.
+        // SAFETY: all arguments are integers.
+        let result = unsafe { raw::syscall(libc::SYS_ioctl, args) };
+        if result < 0 {
+            fail(slot, Stage::Stdio, result);
+        }
     }
     // SAFETY: getpid(2) takes nothing.
     let own_pid = unsafe { raw::syscall(libc::SYS_getpid, [0; 5]) } as i32;
@@ -72,14 +107,8 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
         )
     };
     if result < 0 {
-        slot.failed_errno.store(-result as i32, Ordering::Relaxed);
-        slot.failed_stage
-            .store(Stage::Fork as u32, Ordering::Relaxed);
-        slot.inside.store(LEFT, Ordering::Release);
-        raw::wake(&slot.inside);
-        raw::exit(0);
+        fail(slot, Stage::Fork, result);
     }
-
     if let Separation::UserId(_) = terms.separation {
         settle(terms.guest);
     }
@@ -103,51 +132,7 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
         };
         (pid, status, usage)
     };
-    loop {
-        let (pid, status, usage) = wait(0);
-        if pid == -(libc::ECHILD as isize) {
-            raw::exit(0);
-        }
-        if pid != result || slot.failed_stage.load(Ordering::Acquire) != 0 {
-            continue;
-        }
-        // The command has ended. Say in the same breath whether it left anything behind, so that
-        // the usual case needs no second message.
-        let mut ended = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: the pointer is to a live local of the right type.
-        unsafe {
-            let clock = libc::CLOCK_MONOTONIC as Word;
-            raw::syscall(
-                libc::SYS_clock_gettime,
-                [clock, &raw mut ended as Word, 0, 0, 0],
-            );
-        }
-        let is_empty = loop {
-            let (pid, _, _) = wait(libc::WNOHANG);
-            if pid == 0 {
-                break false;
-            }
-            if pid == -(libc::ECHILD as isize) {
-                break true;
-            }
-        };
-        // SAFETY: nobody reads the cell before `ended` is set, and this is written once.
-        unsafe {
-            *slot.outcome.get() = RawOutcome {
-                status,
-                usage,
-                ended,
-            }
-        };
-        let word = if is_empty {
-            ENDED_EMPTY
-        } else {
-            ENDED_OTHERS_LEFT
-        };
-        slot.ended.store(word, Ordering::Release);
+    let ring = || {
         // SAFETY: write(2) reads four bytes of a live local.
         unsafe {
             let pid = own_pid.to_ne_bytes();
@@ -155,6 +140,60 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
                 libc::SYS_write,
                 [terms.bell as Word, pid.as_ptr() as Word, 4, 0, 0],
             );
+        }
+    };
+    loop {
+        let mut end = None;
+        // Sleeps until there is something, then takes all that there is.
+        let mut options = libc::WUNTRACED;
+        let is_empty = loop {
+            let (pid, status, usage) = wait(options);
+            options |= libc::WNOHANG;
+            if pid == 0 {
+                break false;
+            }
+            if pid == -(libc::ECHILD as isize) {
+                break true;
+            }
+            if pid != result || slot.failed_stage.load(Ordering::Acquire) != 0 {
+                continue;
+            }
+            if libc::WIFSTOPPED(status) {
+                if note_stop(slot, result as i32, libc::WSTOPSIG(status)) {
+                    ring();
+                }
+                continue;
+            }
+            // The command has ended. Whether it left anything behind is said in the same breath, so that the
+            // usual case needs no second message.
+            let mut ended = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: the pointer is to a live local of the right type.
+            unsafe {
+                let clock = libc::CLOCK_MONOTONIC as Word;
+                raw::syscall(
+                    libc::SYS_clock_gettime,
+                    [clock, &raw mut ended as Word, 0, 0, 0],
+                );
+            }
+            end = Some(RawOutcome {
+                status,
+                usage,
+                ended,
+            });
+        };
+        if let Some(end) = end {
+            // SAFETY: nobody reads the cell before `ended` is set, and this is written once.
+            unsafe { *slot.outcome.get() = end };
+            let word = if is_empty {
+                ENDED_EMPTY
+            } else {
+                ENDED_OTHERS_LEFT
+            };
+            slot.ended.store(word, Ordering::Release);
+            ring();
         }
         if is_empty {
             raw::exit(0);

@@ -47,6 +47,37 @@ pub(crate) fn send(target: Pid, is_group: bool, number: i32) -> Result<(), Errno
     if result == 0 { Ok(()) } else { Err(last()) }
 }
 
+/// Stops this process by `number`, one of the signals that stop by default, although it may handle that. Returns when
+/// the process goes on, or at once where the kernel stops nothing, as in an orphaned process group.
+pub(crate) fn stop_caller(number: i32) -> Result<(), Errno> {
+    // To this thread: the signal has been acted upon when the call returns.
+    // SAFETY: raise(3) takes an integer.
+    with_default_action(number, || unsafe { libc::raise(number) })
+}
+
+/// [`stop_caller`] for the whole process group. To be called by the first thread, which the kernel prefers for a
+/// signal to a process: then it has been acted upon when the call returns.
+pub(crate) fn stop_group_of_caller(number: i32) -> Result<(), Errno> {
+    // SAFETY: kill(2) takes two integers; 0 is the caller's process group.
+    with_default_action(number, || unsafe { libc::kill(0, number) })
+}
+
+/// Sends a signal while its action in this process is the default one.
+fn with_default_action(number: i32, send: impl FnOnce() -> i32) -> Result<(), Errno> {
+    // SAFETY: `sigaction` is a C struct for which all zeroes is a value (SIG_DFL, no flags, an empty mask); both
+    // outlive the calls. SIGSTOP, whose action cannot be changed, is refused with EINVAL, which changes nothing.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        let mut before: libc::sigaction = std::mem::zeroed();
+        let is_changed = libc::sigaction(number, &raw const default, &raw mut before) == 0;
+        let result = if send() == 0 { Ok(()) } else { Err(last()) };
+        if is_changed {
+            libc::sigaction(number, &raw const before, std::ptr::null_mut());
+        }
+        result
+    }
+}
+
 /// A descriptor that becomes readable when a child ends.
 ///
 /// Preconditions: SIGCHLD is blocked in every thread.

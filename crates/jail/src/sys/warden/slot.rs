@@ -43,6 +43,10 @@ pub(super) struct WardenSetup {
     pub(super) bell: i32,
     /// Ruleset, or -1.
     pub(super) landlock: i32,
+    /// The terminal that becomes the controlling one of warden and command, or -1; open while the command is there.
+    pub(super) terminal: i32,
+    /// The command is in its foreground from the start.
+    pub(super) is_foreground: bool,
     pub(super) separation: Separation,
     /// The command gets two filters more than the guest has.
     pub(super) is_nested: bool,
@@ -60,7 +64,6 @@ pub(super) struct RawOrder {
     pub(super) shell_argv: *mut *const c_char,
     pub(super) cwd: *const c_char,
     pub(super) stdio: [i32; 3],
-    pub(super) has_terminal: bool,
     pub(super) limits: *const LimitEntry,
     pub(super) limit_count: usize,
     /// File mode creation mask; negative for that of the guest.
@@ -78,7 +81,6 @@ impl RawOrder {
             shell_argv: core::ptr::null_mut(),
             cwd: core::ptr::null(),
             stdio: [-1; 3],
-            has_terminal: false,
             limits: core::ptr::null(),
             limit_count: 0,
             umask: -1,
@@ -102,6 +104,8 @@ pub(super) struct Slot {
     pub(super) inside: AtomicU32,
     pub(super) failed_stage: AtomicU32,
     pub(super) failed_errno: AtomicI32,
+    /// Signal that stopped the command and that the guest has not been told; 0 for none.
+    pub(super) stop: AtomicI32,
     /// [`NOT_ENDED`], [`ENDED_OTHERS_LEFT`] or [`ENDED_EMPTY`]; `outcome` is readable after the
     /// latter two.
     pub(super) ended: AtomicU32,
@@ -120,6 +124,7 @@ impl Slot {
             inside: AtomicU32::new(INSIDE),
             failed_stage: AtomicU32::new(0),
             failed_errno: AtomicI32::new(0),
+            stop: AtomicI32::new(0),
             ended: AtomicU32::new(NOT_ENDED),
             outcome: UnsafeCell::new(RawOutcome {
                 status: 0,

@@ -97,9 +97,11 @@ enum ScriptEnd {
 /// # Errors
 /// `cancelled`, and the loss of the sandbox.
 pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<ScriptReport, Fault> {
-    let stream = call
-        .sandbox()
-        .open(Request::JobAttach { job, offset: None })?;
+    let stream = call.sandbox().open(Request::JobAttach {
+        job,
+        offset: None,
+        sends_events: false,
+    })?;
     let (wish, wishes) = channel();
     let desk = ScriptState {
         call,
