@@ -109,13 +109,15 @@ fn what_a_command_leaves_running_ends_with_it() {
         assert!(Process::mentioning(&marker).is_empty());
 
         let _ = person.line("start box").run().expect_code(0);
-        let _ = person
+        let ran = person
             .script(
                 "exec box",
                 &format!("sleep {marker} >/dev/null 2>&1 & exit 4"),
             )
             .run()
             .expect_code(4);
+        let line = "exec ended 1 process that the command left running in the background; `--keep-background` keeps such";
+        assert!(ran.err().contains(line), "{ran}");
         assert!(wait_until(Duration::from_secs(2), || Process::mentioning(
             &marker
         )

@@ -5,7 +5,7 @@ use super::limit_end::{self, WallNote};
 use super::{Cx, command_words, exit_code, run::stand_in};
 use crate::args::ExecArgs;
 use crate::exit::{CommandError, CommandResult};
-use crate::render;
+use crate::render::{self, plural};
 use crate::streams::{
     self, Capture, InputFrom, JsonLines, OnSignal, OutputSink, Signals, StreamsEnd, TerminalPlan,
     carry,
@@ -34,6 +34,7 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
             StreamsEnd::Exited(report) => {
                 let walls = met_walls(cx, &sandbox, &report, timeout_ms);
                 limit_end::explain(cx.talk, &report, &walls);
+                tell_ended_processes(cx, &report);
                 Ok(exit_code(&report))
             }
             StreamsEnd::Detached => Ok(0),
@@ -47,6 +48,17 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
             render::print(render::failure(&error, &data))?;
             Ok(error.stand_in_code())
         }
+    }
+}
+
+/// Tells of processes that were ended because the command had left them running.
+fn tell_ended_processes(cx: &Cx, report: &ExitReport) {
+    // One that was killed, or ran into its deadline, took everything along by the user's will.
+    if report.killed > 0 && !report.timed_out && matches!(report.exit, Exit::Code(_)) {
+        let processes = plural(report.killed as usize, "process", "processes");
+        cx.talk.note(format_args!(
+            "exec ended {processes} that the command left running in the background; `--keep-background` keeps such"
+        ));
     }
 }
 
