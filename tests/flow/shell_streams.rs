@@ -118,6 +118,43 @@ fn input_that_a_command_does_not_read_is_left() {
 }
 
 #[test]
+fn programs_that_start_commands_start_them_inside() {
+    if !has_program("make") {
+        testkit::skip!("needs make");
+    }
+    Person::each(|person| {
+        person.write(
+            "project/Makefile",
+            "all: one two\none two:\n\t@$(RUN) echo made $@\nfails:\n\t@$(RUN) sh -c 'exit 3'\n",
+        );
+        for name in ["a", "b"] {
+            person.write(&format!("project/found/{name}"), "");
+        }
+        let _ = person.line("start box").run().expect_code(0);
+        for (text_of_script, expected) in [
+            ("make -s RUN=\"$RUN\"", "made one\nmade two\n"),
+            ("make -s RUN=\"$RUN\" -j2 | sort", "made one\nmade two\n"),
+            (
+                "make -s RUN=\"$RUN\" fails 2>/dev/null || echo failed $?",
+                "failed 2\n",
+            ),
+            (
+                "printf '%s\\n' 1 2 3 4 | xargs -P4 -n1 $RUN echo | sort",
+                "1\n2\n3\n4\n",
+            ),
+            (
+                "find found -type f -exec $EXEC basename {} \\; | sort",
+                "a\nb\n",
+            ),
+        ] {
+            compare(person, text_of_script, expected);
+        }
+        let _ = person.line("kill -q box").run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
 fn input_taken_and_left_are_what_was_sent() {
     let person = Person::myself();
     let _ = person.line("start box").run().expect_code(0);
