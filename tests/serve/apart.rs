@@ -2,6 +2,8 @@
 
 use crate::server::{Client, PATIENCE, Server, token};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 use testkit::{Person, wait_until};
 
@@ -379,4 +381,40 @@ fn a_stored_bundle_needs_a_signature_of_its_own_user_and_of_todays_keys() {
         ann.post("/api/tool", &call).expect(status);
         assert_eq!(server.end(), Some(0));
     }
+}
+
+/// A connection that has made one request and stays: the status of the answer.
+fn hold(server: &Server, token: &str) -> (TcpStream, u16) {
+    let mut connection = TcpStream::connect(&server.addr).unwrap();
+    let head = format!(
+        "GET /api/quotas HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
+        server.addr
+    );
+    connection.write_all(head.as_bytes()).unwrap();
+    let mut beginning = [0; 12];
+    connection.read_exact(&mut beginning).unwrap();
+    let status = std::str::from_utf8(&beginning[9..]).unwrap();
+    (connection, status.parse().unwrap())
+}
+
+#[test]
+fn connections_of_one_user_leave_those_of_others() {
+    let person = Person::myself();
+    let server = Server::start(&person, "--model demo");
+    let (of_ann, bob) = (token(&person, "ann"), server.client(&token(&person, "bob")));
+    let mut held: Vec<TcpStream> = Vec::new();
+    for _ in 0..256 {
+        let (connection, status) = hold(&server, &of_ann);
+        // Too many requests in a second are refused, on a connection that has its place.
+        assert!(matches!(status, 200 | 429), "{status}");
+        held.push(connection);
+    }
+    assert_eq!(hold(&server, &of_ann).1, 503);
+    for other in [&bob, &server.admin()] {
+        other.get("/api/quotas").expect(200);
+    }
+    held.truncate(250);
+    assert!(wait_until(PATIENCE, || hold(&server, &of_ann).1 == 200));
+    drop(held);
+    assert_eq!(server.end(), Some(0));
 }

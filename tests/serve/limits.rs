@@ -52,7 +52,7 @@ fn those_who_wait_know_their_place_and_too_many_are_sent_away() {
         Value::Null
     );
     assert_eq!(place(&third), json!(1));
-    admin.delete(&format!("/api/sessions/{first}")).expect(429);
+    admin.delete(&format!("/api/sessions/{first}")).expect(409);
     admin
         .post(&format!("/api/sessions/{first}/cancel"), &json!({}))
         .expect(202);

@@ -46,6 +46,7 @@ mod faults;
 mod lifetime;
 mod limits;
 mod load;
+mod logins;
 mod logs;
 mod mcp;
 mod pool;

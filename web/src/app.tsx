@@ -1,7 +1,7 @@
 // The frame around every page: header, login, the state of the connection, and which page an address means.
 import { Component, lazy, type ReactNode, Suspense, useEffect, useState } from "react";
-import { setLoggedOutHandler } from "./api/client";
-import { useIsOffline } from "./model/hooks";
+import { post, setLoggedOutHandler } from "./api/client";
+import { useAction, useIsOffline } from "./model/hooks";
 import { useServerStatus } from "./model/status";
 import { HealthPage } from "./pages/health";
 import { LoginPage } from "./pages/login";
@@ -39,7 +39,8 @@ export function App() {
               <NavLink href="/api-docs" label="API" isCurrent={path[0] === "api-docs"} />
             </nav>
           )}
-          <div className="ml-auto">
+          <div className="ml-auto flex items-center gap-2">
+            {isLoggedOut ? null : <LogoutButton onLoggedOut={() => setLoggedOut(true)} />}
             <ThemeSwitch />
           </div>
         </div>
@@ -52,6 +53,20 @@ export function App() {
         </Catch>
       </main>
     </div>
+  );
+}
+
+function LogoutButton({ onLoggedOut }: { onLoggedOut: () => void }) {
+  const action = useAction();
+  const logOut = () =>
+    action.run(async () => {
+      await post("/api/logout", {});
+      onLoggedOut();
+    });
+  return (
+    <button type="button" className="button hidden sm:block" disabled={action.isBusy} onClick={logOut} title={action.error?.message}>
+      Log out
+    </button>
   );
 }
 

@@ -1,6 +1,7 @@
 //! What a server is told when it starts.
 
 use crate::metrics::DroppedSpans;
+use crate::origin::AllowedOrigin;
 use crate::preview_domain::PreviewDomain;
 use crate::tls::Tls;
 use glovebox_agent::Placement;
@@ -153,6 +154,10 @@ pub struct ServerConfig {
     pub admin_token: Token,
     /// Names by which the server may be called besides those of its address, with their ports.
     pub allowed_hosts: Vec<String>,
+    /// Origins whose pages may call the API with a token.
+    pub allowed_origins: Vec<AllowedOrigin>,
+    /// True if the administrator's token was made for this run.
+    pub is_admin_token_made: bool,
     /// True if users open hosts of the public internet for their own sessions; else only administrators open hosts.
     pub users_open_public_hosts: bool,
     /// Below which name previews are; without it, below `localhost` at the server's port.

@@ -4,7 +4,7 @@ use crate::api::{self, Logins, McpServices, Previews, Shared};
 use crate::config::{ServerConfig, Token};
 use crate::log::millis;
 use crate::tls::Tls;
-use crate::work::App;
+use crate::work::{App, ConnectionPlace, MAX_CONNECTIONS};
 use axum::{Extension, Router};
 use glovebox_agent::Placement;
 use glovebox_mcp::server::Connections;
@@ -18,8 +18,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-/// Connections of clients at the same time: readers of events stay.
-const MAX_CONNECTIONS: usize = 4096;
 /// Bytes of a request's head, and how long it may take to arrive; so long may a connection rest, too.
 const MAX_HEADER_BYTES: usize = 32 << 10;
 const HEADER_WAIT: Duration = Duration::from_secs(30);
@@ -61,7 +59,7 @@ pub fn serve(
     let probed = app
         .begin_environment()
         .map_err(glovebox_session::Error::into_fault)?;
-    let logins = Arc::new(Logins::new(&app.config, addr));
+    let logins = Arc::new(Logins::open(&app, addr)?);
     let previews = Arc::new(Previews::new(&app.config, addr));
     let login_code = logins.make_code()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -208,7 +206,11 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
         // Without it small answers wait for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
         let place = connections.admit();
-        let router = router.clone().layer(Extension(Arc::clone(&place)));
+        let of_user = Arc::new(ConnectionPlace::default());
+        let router = router
+            .clone()
+            .layer(Extension(Arc::clone(&place)))
+            .layer(Extension(of_user));
         let (tls, closing) = (tls.clone(), closing.clone());
         tokio::spawn(async move {
             let served = async {

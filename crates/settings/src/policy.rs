@@ -18,6 +18,8 @@ pub struct Tools {
     pub(super) networks: Vec<ToolsetNetwork>,
     /// Rules, each with where it was written.
     pub rules: Vec<SourcedValue<Rule>>,
+    /// True if refusals name neither files nor commands of the operator: on a server, whose users have none.
+    pub is_for_users: bool,
 }
 
 impl Default for Tools {
@@ -28,6 +30,7 @@ impl Default for Tools {
             own: Vec::new(),
             networks: Vec::new(),
             rules: Vec::new(),
+            is_for_users: false,
         }
     }
 }
@@ -47,7 +50,7 @@ impl Tools {
     /// As [`Self::toolset`].
     pub fn policy(&self) -> Result<Policy, String> {
         let rules = self.rules.iter().map(|rule| rule.value.clone()).collect();
-        Ok(Policy::new(self.toolset()?.clone(), rules))
+        Ok(Policy::new(self.toolset()?.clone(), rules).for_users(self.is_for_users))
     }
 
     /// Chooses a toolset.

@@ -12,9 +12,9 @@ export interface paths {
             cookie?: never;
         };
         /** Your bundles. */
-        get: operations["list"];
+        get: operations["bundles_list"];
         /** Upload a bundle: a JavaScript or TypeScript file that declares agents and tools. */
-        put: operations["put"];
+        put: operations["bundles_put"];
         post?: never;
         delete?: never;
         options?: never;
@@ -30,11 +30,11 @@ export interface paths {
             cookie?: never;
         };
         /** A bundle with all that was read from it. */
-        get: operations["show"];
+        get: operations["bundles_show"];
         put?: never;
         post?: never;
         /** Forget a bundle. Sessions of its agents stay, and cannot go on. */
-        delete: operations["delete"];
+        delete: operations["bundles_delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -50,7 +50,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Say something in a chat, and read what the agent answers. A reader that leaves stops the agent. */
-        post: operations["send"];
+        post: operations["chat_send"];
         delete?: never;
         options?: never;
         head?: never;
@@ -65,7 +65,7 @@ export interface paths {
             cookie?: never;
         };
         /** Read on in a chat whose agent works. */
-        get: operations["resume"];
+        get: operations["chat_resume"];
         put?: never;
         post?: never;
         delete?: never;
@@ -85,10 +85,10 @@ export interface paths {
          * Facts of the machine and of a new sandbox, from an allow-list. No variable is among them but `HOSTNAME` and `USER` of
          *     the machine.
          */
-        get: operations["show"];
+        get: operations["environment_show"];
         put?: never;
         /** Capture them again. A snapshot of the last ten seconds is answered as it is. */
-        post: operations["refresh"];
+        post: operations["environment_refresh"];
         delete?: never;
         options?: never;
         head?: never;
@@ -105,7 +105,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Run an agent of a bundle, and follow it. The run goes on when the reader leaves; its events can be read again. */
-        post: operations["execute"];
+        post: operations["bundle_runs_execute"];
         delete?: never;
         options?: never;
         head?: never;
@@ -120,7 +120,7 @@ export interface paths {
             cookie?: never;
         };
         /** What you may have at the same time, and how much of it you have. */
-        get: operations["show"];
+        get: operations["quotas_show"];
         put?: never;
         post?: never;
         delete?: never;
@@ -137,10 +137,10 @@ export interface paths {
             cookie?: never;
         };
         /** Your sandboxes, those of sessions among them; all for an administrator. */
-        get: operations["list"];
+        get: operations["sandboxes_list"];
         put?: never;
         /** Start a sandbox. */
-        post: operations["start"];
+        post: operations["sandboxes_start"];
         delete?: never;
         options?: never;
         head?: never;
@@ -158,7 +158,7 @@ export interface paths {
         put?: never;
         post?: never;
         /** End a sandbox, with all that is in it. */
-        delete: operations["kill"];
+        delete: operations["sandboxes_kill"];
         options?: never;
         head?: never;
         patch?: never;
@@ -174,7 +174,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Call one tool. A caller that leaves ends the call. */
-        post: operations["call"];
+        post: operations["sandboxes_call"];
         delete?: never;
         options?: never;
         head?: never;
@@ -189,7 +189,7 @@ export interface paths {
             cookie?: never;
         };
         /** The ports that programs of a sandbox listen on. */
-        get: operations["sandbox_ports"];
+        get: operations["previews_sandbox_ports"];
         put?: never;
         post?: never;
         delete?: never;
@@ -240,7 +240,7 @@ export interface paths {
             cookie?: never;
         };
         /** Your sessions; all of them for an administrator. */
-        get: operations["list"];
+        get: operations["sessions_list"];
         put?: never;
         post?: never;
         delete?: never;
@@ -257,11 +257,11 @@ export interface paths {
             cookie?: never;
         };
         /** One session. */
-        get: operations["show"];
+        get: operations["sessions_show"];
         put?: never;
         post?: never;
         /** Forget a session, with its sandbox and its workspace. */
-        delete: operations["delete"];
+        delete: operations["sessions_delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -277,7 +277,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Take changes over into the project, or into the session's own workspace. */
-        post: operations["apply"];
+        post: operations["changes_apply"];
         delete?: never;
         options?: never;
         head?: never;
@@ -294,7 +294,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Answer a question about a call. */
-        post: operations["approve"];
+        post: operations["sessions_approve"];
         delete?: never;
         options?: never;
         head?: never;
@@ -311,7 +311,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** End what a session does. Its sandbox stays, with its changes. */
-        post: operations["cancel"];
+        post: operations["sessions_cancel"];
         delete?: never;
         options?: never;
         head?: never;
@@ -326,10 +326,10 @@ export interface paths {
             cookie?: never;
         };
         /** The checkpoints of a session. */
-        get: operations["list"];
+        get: operations["checkpoints_list"];
         put?: never;
         /** Keep the files of a session as they are now. */
-        post: operations["make"];
+        post: operations["checkpoints_make"];
         delete?: never;
         options?: never;
         head?: never;
@@ -344,7 +344,7 @@ export interface paths {
             cookie?: never;
         };
         /** One version of a path in conflict, as bytes. */
-        get: operations["conflict"];
+        get: operations["changes_conflict"];
         put?: never;
         post?: never;
         delete?: never;
@@ -361,7 +361,7 @@ export interface paths {
             cookie?: never;
         };
         /** What a session changed, against the files of its project as they are now. */
-        get: operations["diff"];
+        get: operations["changes_diff"];
         put?: never;
         post?: never;
         delete?: never;
@@ -378,7 +378,7 @@ export interface paths {
             cookie?: never;
         };
         /** Follow a session. */
-        get: operations["stream"];
+        get: operations["events_stream"];
         put?: never;
         post?: never;
         delete?: never;
@@ -395,7 +395,7 @@ export interface paths {
             cookie?: never;
         };
         /** The workspace of a session, as a list of its entries. */
-        get: operations["list"];
+        get: operations["files_list"];
         put?: never;
         post?: never;
         delete?: never;
@@ -412,7 +412,7 @@ export interface paths {
             cookie?: never;
         };
         /** A file of the workspace as bytes, or a directory as a list. */
-        get: operations["read"];
+        get: operations["files_read"];
         put?: never;
         post?: never;
         delete?: never;
@@ -431,7 +431,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Begin a session where this one is: with its words and its files. */
-        post: operations["fork"];
+        post: operations["checkpoints_fork"];
         delete?: never;
         options?: never;
         head?: never;
@@ -448,7 +448,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Say something to a session. One that has ended goes on with it. */
-        post: operations["say"];
+        post: operations["sessions_say"];
         delete?: never;
         options?: never;
         head?: never;
@@ -463,7 +463,7 @@ export interface paths {
             cookie?: never;
         };
         /** The ports that programs of a session's sandbox listen on. */
-        get: operations["session_ports"];
+        get: operations["previews_session_ports"];
         put?: never;
         post?: never;
         delete?: never;
@@ -516,7 +516,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Go back to a checkpoint. What was written since is gone. */
-        post: operations["restore"];
+        post: operations["checkpoints_restore"];
         delete?: never;
         options?: never;
         head?: never;
@@ -552,7 +552,7 @@ export interface paths {
             cookie?: never;
         };
         /** All files of a session's workspace as they are now, as a gzipped tar archive. */
-        get: operations["download"];
+        get: operations["workspaces_download"];
         put?: never;
         post?: never;
         delete?: never;
@@ -569,7 +569,7 @@ export interface paths {
             cookie?: never;
         };
         /** Directories that a task may name as its workspace. */
-        get: operations["list"];
+        get: operations["sources_list"];
         put?: never;
         post?: never;
         delete?: never;
@@ -589,7 +589,7 @@ export interface paths {
          * Follow the server: how it stands and what its environment is like. Whoever comes gets the newest of both at once, then
          *     every change.
          */
-        get: operations["events"];
+        get: operations["environment_events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -608,7 +608,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Begin a session with a task, or go on with one. */
-        post: operations["submit"];
+        post: operations["sessions_submit"];
         delete?: never;
         options?: never;
         head?: never;
@@ -623,10 +623,10 @@ export interface paths {
             cookie?: never;
         };
         /** Whether tools of bundles can be called, and within which limits. A call is made to find out. */
-        get: operations["health"];
+        get: operations["bundle_health_health"];
         put?: never;
         /** Call one tool of a bundle. A caller that leaves ends the call. */
-        post: operations["call"];
+        post: operations["bundle_tools_call"];
         delete?: never;
         options?: never;
         head?: never;
@@ -641,7 +641,7 @@ export interface paths {
             cookie?: never;
         };
         /** The tools that can be called here. */
-        get: operations["tools"];
+        get: operations["sandboxes_tools"];
         put?: never;
         post?: never;
         delete?: never;
@@ -658,9 +658,9 @@ export interface paths {
             cookie?: never;
         };
         /** Your uploaded workspaces; all of them for an administrator. */
-        get: operations["list"];
+        get: operations["workspaces_list"];
         /** Upload a workspace: a tar archive, plain or gzipped, as the body. */
-        put: operations["put"];
+        put: operations["workspaces_put"];
         post?: never;
         delete?: never;
         options?: never;
@@ -679,7 +679,7 @@ export interface paths {
         put?: never;
         post?: never;
         /** Remove an uploaded workspace that no session works over. */
-        delete: operations["delete"];
+        delete: operations["workspaces_delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -693,7 +693,7 @@ export interface paths {
             cookie?: never;
         };
         /** Whether the server lives. Needs no token. */
-        get: operations["live"];
+        get: operations["health_live"];
         put?: never;
         post?: never;
         delete?: never;
@@ -710,7 +710,7 @@ export interface paths {
             cookie?: never;
         };
         /** Whether tasks can be done, component by component. Needs no token; nothing of it tells about sessions. */
-        get: operations["ready"];
+        get: operations["health_ready"];
         put?: never;
         post?: never;
         delete?: never;
@@ -727,12 +727,12 @@ export interface paths {
             cookie?: never;
         };
         /** Messages of the server to an MCP client. */
-        get: operations["stream"];
+        get: operations["mcp_stream"];
         put?: never;
         /** Messages of an MCP client: streamable HTTP, with a session of its own and a sandbox. */
-        post: operations["post"];
+        post: operations["mcp_post"];
         /** The end of an MCP client's session. Its sandbox is removed, or kept when something was changed in it. */
-        delete: operations["delete"];
+        delete: operations["mcp_delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -746,7 +746,7 @@ export interface paths {
             cookie?: never;
         };
         /** What was counted, in the OpenMetrics text format. For administrators: it is about everybody. */
-        get: operations["metrics"];
+        get: operations["health_metrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1587,7 +1587,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    list: {
+    bundles_list: {
         parameters: {
             query?: never;
             header?: never;
@@ -1616,11 +1616,11 @@ export interface operations {
             };
         };
     };
-    put: {
+    bundles_put: {
         parameters: {
             query?: {
                 /** @description `javascript` or `typescript`; without it the `Content-Type` says it, and JavaScript is usual. */
-                language?: string | null;
+                language?: string;
             };
             header?: {
                 /** @description Base64 of the Ed25519 signature of the text, where the server asks for one */
@@ -1674,7 +1674,7 @@ export interface operations {
             };
         };
     };
-    show: {
+    bundles_show: {
         parameters: {
             query?: never;
             header?: never;
@@ -1706,7 +1706,7 @@ export interface operations {
             };
         };
     };
-    delete: {
+    bundles_delete: {
         parameters: {
             query?: never;
             header?: never;
@@ -1736,7 +1736,7 @@ export interface operations {
             };
         };
     };
-    send: {
+    chat_send: {
         parameters: {
             query?: never;
             header?: never;
@@ -1787,7 +1787,7 @@ export interface operations {
             };
         };
     };
-    resume: {
+    chat_resume: {
         parameters: {
             query?: never;
             header?: never;
@@ -1826,7 +1826,7 @@ export interface operations {
             };
         };
     };
-    show: {
+    environment_show: {
         parameters: {
             query?: never;
             header?: never;
@@ -1855,7 +1855,7 @@ export interface operations {
             };
         };
     };
-    refresh: {
+    environment_refresh: {
         parameters: {
             query?: never;
             header?: never;
@@ -1884,7 +1884,7 @@ export interface operations {
             };
         };
     };
-    execute: {
+    bundle_runs_execute: {
         parameters: {
             query?: never;
             header?: never;
@@ -1935,7 +1935,7 @@ export interface operations {
             };
         };
     };
-    show: {
+    quotas_show: {
         parameters: {
             query?: never;
             header?: never;
@@ -1964,7 +1964,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    sandboxes_list: {
         parameters: {
             query?: never;
             header?: never;
@@ -1993,7 +1993,7 @@ export interface operations {
             };
         };
     };
-    start: {
+    sandboxes_start: {
         parameters: {
             query?: never;
             header?: never;
@@ -2031,7 +2031,7 @@ export interface operations {
             };
         };
     };
-    kill: {
+    sandboxes_kill: {
         parameters: {
             query?: never;
             header?: never;
@@ -2061,7 +2061,7 @@ export interface operations {
             };
         };
     };
-    call: {
+    sandboxes_call: {
         parameters: {
             query?: never;
             header?: never;
@@ -2106,7 +2106,7 @@ export interface operations {
             };
         };
     };
-    sandbox_ports: {
+    previews_sandbox_ports: {
         parameters: {
             query?: never;
             header?: never;
@@ -2176,15 +2176,16 @@ export interface operations {
     };
     sandbox_terminal: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Columns, 80 without it. */
+                cols?: number;
+                /** @description Lines, 24 without it. */
+                rows?: number;
+            };
             header?: never;
             path: {
                 /** @description Its name */
                 id: string;
-                /** @description Columns, 80 without it. */
-                cols: number;
-                /** @description Lines, 24 without it. */
-                rows: number;
             };
             cookie?: never;
         };
@@ -2217,7 +2218,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    sessions_list: {
         parameters: {
             query?: {
                 /** @description Only those in one of these states, separated by commas. */
@@ -2253,7 +2254,7 @@ export interface operations {
             };
         };
     };
-    show: {
+    sessions_show: {
         parameters: {
             query?: never;
             header?: never;
@@ -2285,7 +2286,7 @@ export interface operations {
             };
         };
     };
-    delete: {
+    sessions_delete: {
         parameters: {
             query?: never;
             header?: never;
@@ -2305,7 +2306,7 @@ export interface operations {
                 content?: never;
             };
             /** @description It works, or waits: cancel it first */
-            429: {
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2324,7 +2325,7 @@ export interface operations {
             };
         };
     };
-    apply: {
+    changes_apply: {
         parameters: {
             query?: never;
             header?: never;
@@ -2360,7 +2361,7 @@ export interface operations {
             };
         };
     };
-    approve: {
+    sessions_approve: {
         parameters: {
             query?: never;
             header?: never;
@@ -2394,7 +2395,7 @@ export interface operations {
             };
         };
     };
-    cancel: {
+    sessions_cancel: {
         parameters: {
             query?: never;
             header?: never;
@@ -2426,7 +2427,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    checkpoints_list: {
         parameters: {
             query?: never;
             header?: never;
@@ -2458,7 +2459,7 @@ export interface operations {
             };
         };
     };
-    make: {
+    checkpoints_make: {
         parameters: {
             query?: never;
             header?: never;
@@ -2494,7 +2495,7 @@ export interface operations {
             };
         };
     };
-    conflict: {
+    changes_conflict: {
         parameters: {
             query: {
                 /** @description `base`, `project` or `sandbox`. */
@@ -2531,15 +2532,16 @@ export interface operations {
             };
         };
     };
-    diff: {
+    changes_diff: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `patch`, or `json` for a list. */
+                format?: "patch" | "json";
+            };
             header?: never;
             path: {
                 /** @description Its name */
                 id: string;
-                /** @description `patch`, or `json` for a list. */
-                format: "patch" | "json";
             };
             cookie?: never;
         };
@@ -2566,9 +2568,12 @@ export interface operations {
             };
         };
     };
-    stream: {
+    events_stream: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The same as `Last-Event-ID`, for those that cannot send headers. */
+                after?: string;
+            };
             header?: {
                 /** @description Go on after this event */
                 "Last-Event-ID"?: string | null;
@@ -2576,8 +2581,6 @@ export interface operations {
             path: {
                 /** @description Its name */
                 id: string;
-                /** @description The same as `Last-Event-ID`, for those that cannot send headers. */
-                after: string | null;
             };
             cookie?: never;
         };
@@ -2610,7 +2613,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    files_list: {
         parameters: {
             query?: never;
             header?: never;
@@ -2642,7 +2645,7 @@ export interface operations {
             };
         };
     };
-    read: {
+    files_read: {
         parameters: {
             query?: never;
             header?: never;
@@ -2677,7 +2680,7 @@ export interface operations {
             };
         };
     };
-    fork: {
+    checkpoints_fork: {
         parameters: {
             query?: never;
             header?: never;
@@ -2713,7 +2716,7 @@ export interface operations {
             };
         };
     };
-    say: {
+    sessions_say: {
         parameters: {
             query?: never;
             header?: never;
@@ -2749,7 +2752,7 @@ export interface operations {
             };
         };
     };
-    session_ports: {
+    previews_session_ports: {
         parameters: {
             query?: never;
             header?: never;
@@ -2849,7 +2852,7 @@ export interface operations {
             };
         };
     };
-    restore: {
+    checkpoints_restore: {
         parameters: {
             query?: never;
             header?: never;
@@ -2896,15 +2899,16 @@ export interface operations {
     };
     session_terminal: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Columns, 80 without it. */
+                cols?: number;
+                /** @description Lines, 24 without it. */
+                rows?: number;
+            };
             header?: never;
             path: {
                 /** @description Its name */
                 id: string;
-                /** @description Columns, 80 without it. */
-                cols: number;
-                /** @description Lines, 24 without it. */
-                rows: number;
             };
             cookie?: never;
         };
@@ -2937,7 +2941,7 @@ export interface operations {
             };
         };
     };
-    download: {
+    workspaces_download: {
         parameters: {
             query?: never;
             header?: never;
@@ -2980,7 +2984,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    sources_list: {
         parameters: {
             query?: never;
             header?: never;
@@ -3009,7 +3013,7 @@ export interface operations {
             };
         };
     };
-    events: {
+    environment_events: {
         parameters: {
             query?: never;
             header?: never;
@@ -3038,7 +3042,7 @@ export interface operations {
             };
         };
     };
-    submit: {
+    sessions_submit: {
         parameters: {
             query?: never;
             header?: {
@@ -3083,7 +3087,7 @@ export interface operations {
             };
         };
     };
-    health: {
+    bundle_health_health: {
         parameters: {
             query?: never;
             header?: never;
@@ -3121,7 +3125,7 @@ export interface operations {
             };
         };
     };
-    call: {
+    bundle_tools_call: {
         parameters: {
             query?: never;
             header?: never;
@@ -3226,7 +3230,7 @@ export interface operations {
             };
         };
     };
-    tools: {
+    sandboxes_tools: {
         parameters: {
             query?: never;
             header?: never;
@@ -3255,7 +3259,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    workspaces_list: {
         parameters: {
             query?: never;
             header?: never;
@@ -3284,7 +3288,7 @@ export interface operations {
             };
         };
     };
-    put: {
+    workspaces_put: {
         parameters: {
             query?: never;
             header?: never;
@@ -3327,7 +3331,7 @@ export interface operations {
             };
         };
     };
-    delete: {
+    workspaces_delete: {
         parameters: {
             query?: never;
             header?: never;
@@ -3366,7 +3370,7 @@ export interface operations {
             };
         };
     };
-    live: {
+    health_live: {
         parameters: {
             query?: never;
             header?: never;
@@ -3386,7 +3390,7 @@ export interface operations {
             };
         };
     };
-    ready: {
+    health_ready: {
         parameters: {
             query?: never;
             header?: never;
@@ -3415,7 +3419,7 @@ export interface operations {
             };
         };
     };
-    stream: {
+    mcp_stream: {
         parameters: {
             query?: never;
             header: {
@@ -3447,7 +3451,7 @@ export interface operations {
             };
         };
     };
-    post: {
+    mcp_post: {
         parameters: {
             query?: never;
             header?: {
@@ -3500,7 +3504,7 @@ export interface operations {
             };
         };
     };
-    delete: {
+    mcp_delete: {
         parameters: {
             query?: never;
             header: {
@@ -3530,7 +3534,7 @@ export interface operations {
             };
         };
     };
-    metrics: {
+    health_metrics: {
         parameters: {
             query?: never;
             header?: never;

@@ -70,7 +70,7 @@ export function follow(id: string, handlers: StreamHandlers): { stop(): void; ag
     timer = undefined;
     try {
       const session = await get<Session>(sessionUrl(id));
-      if (isStopped || source) return;
+      if (isStopped || source || isAsleep) return;
       if (!isActive(session.state) && Number(last.split(".")[0]) >= session.events) {
         handlers.onConnection("ended");
         return;
@@ -79,25 +79,43 @@ export function follow(id: string, handlers: StreamHandlers): { stop(): void; ag
       handlers.onConnection("connecting");
       timer = window.setTimeout(connect, waitMs);
     } catch (error) {
-      if (isStopped) return;
+      if (isStopped || isAsleep) return;
       const isFinal = error instanceof ApiError && [401, 403, 404].includes(error.status);
       handlers.onConnection(isFinal ? "failed" : "offline");
       if (!isFinal) later();
     }
   };
 
+  // A tab that is not looked at leaves its connection to others: a browser has six of them for a server.
+  let isAsleep = false;
+  const onVisibility = () => {
+    if (document.hidden && (source || timer !== undefined)) {
+      isAsleep = true;
+      source?.close();
+      source = null;
+      window.clearTimeout(timer);
+      timer = undefined;
+    } else if (!document.hidden && isAsleep) {
+      isAsleep = false;
+      waitMs = FIRST_WAIT_MS;
+      connect();
+    }
+  };
+  document.addEventListener("visibilitychange", onVisibility);
+
   handlers.onConnection("connecting");
   connect();
   return {
     stop() {
       isStopped = true;
+      document.removeEventListener("visibilitychange", onVisibility);
       source?.close();
       window.clearTimeout(timer);
       window.clearTimeout(flush);
     },
     /** Looks again after the session was given new work, or when the user asks. */
     again() {
-      if (source || isStopped) return;
+      if (source || isStopped || isAsleep) return;
       window.clearTimeout(timer);
       waitMs = FIRST_WAIT_MS;
       handlers.onConnection("connecting");

@@ -3,7 +3,7 @@
 use super::{EngineArg, SandboxArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use glovebox_runner::HostRule;
-use glovebox_server::{PreviewDomain, Scope};
+use glovebox_server::{AllowedOrigin, PreviewDomain, Scope};
 use glovebox_session::bundle::{AllowedModel, BundleKey};
 use glovebox_settings::units::{Cpus, Size, Span};
 use glovebox_settings::{LogFormat, LogLevel, SourceDir};
@@ -71,6 +71,9 @@ pub(crate) struct ServeArgs {
     /// Another name the server may be called by, such as example.com:443
     #[arg(long, value_name = "HOST")]
     pub allow_host: Vec<String>,
+    /// Origin whose pages may call the API with a token, such as `https://app.example.com`
+    #[arg(long, value_name = "URL")]
+    pub allow_origin: Vec<AllowedOrigin>,
     /// Hosts that users open for their own sessions by answering a question: `public` for names and addresses of the
     /// public internet [default: none, the administrator opens hosts]
     #[arg(long, value_name = "REACH")]

@@ -4,6 +4,7 @@
 //! with a cookie must come from a page of this server's own (`Origin`, `Sec-Fetch-Site`): a cookie is sent by whatever
 //! page asks for it.
 
+use super::body::JsonBody;
 use super::chat::OpenChats;
 use super::error::{ApiError, ApiResult};
 use super::interface;
@@ -11,9 +12,9 @@ use super::mcp::McpServices;
 use super::preview::Previews;
 use super::query::CheckedQuery;
 use super::request_id;
-use crate::config::{ServerConfig, Token};
-use crate::store::{ADMIN, Scope, Scopes};
-use crate::work::App;
+use crate::config::Token;
+use crate::store::{ADMIN, LoginRow, Scope, Scopes};
+use crate::work::{App, ConnectionPlace};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -27,13 +28,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tracing::warn;
 
 const COOKIE_NAME: &str = "glovebox";
 /// Over TLS, browsers take a cookie of this name from this very host only: no page of another host below the same
 /// domain, such as a preview, can put one in its place (RFC 6265bis, 4.1.3.2).
 const SECURE_COOKIE_NAME: &str = "__Host-glovebox";
-/// Browsers that are logged in at the same time.
-const MAX_LOGINS: usize = 1024;
+/// Browsers of one user that are logged in at the same time; the oldest makes room.
+const MAX_LOGINS_PER_USER: usize = 16;
 /// How long a login lasts.
 const LOGIN_MS: u64 = 7 * 24 * 3600 * 1000;
 /// How long the printed address logs a browser in.
@@ -77,6 +79,7 @@ impl Principal {
 /// Browsers that have logged in.
 #[derive(Debug)]
 pub(crate) struct Logins {
+    app: Arc<App>,
     admin: blake3::Hash,
     state: Mutex<LoginState>,
     hosts: Vec<String>,
@@ -93,16 +96,100 @@ struct LoginState {
 }
 
 impl Logins {
-    pub(crate) fn new(config: &ServerConfig, addr: SocketAddr) -> Self {
+    /// Reads the logins of earlier runs.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn open(app: &Arc<App>, addr: SocketAddr) -> Result<Self, Fault> {
+        let config = &app.config;
         let mut hosts = usual_hosts(addr);
         let named = config.allowed_hosts.iter();
         hosts.extend(named.map(|host| host.to_ascii_lowercase()));
-        Self {
+        let logins = Self {
+            app: Arc::clone(app),
             admin: config.admin_token.digest(),
             state: Mutex::default(),
             hosts,
             is_secure: config.tls.is_some(),
+        };
+        for row in app.owners.logins(now_unix_ms())? {
+            let is_admin = row.user == ADMIN;
+            // A new token logs the administrator out.
+            if is_admin && row.token != logins.admin_binding() {
+                app.owners.remove_login(&row.digest)?;
+                continue;
+            }
+            let principal = if is_admin {
+                Principal::admin()
+            } else {
+                // Scopes are those of the token, which is looked up with each request.
+                Principal {
+                    name: row.user,
+                    scopes: Scopes::new([]),
+                    token: row.token,
+                }
+            };
+            let mut state = logins.state();
+            state
+                .cookies
+                .insert(row.digest, (principal, row.until_unix_ms));
         }
+        Ok(logins)
+    }
+
+    /// What an administrator's login is bound to: the configured token, or that none is configured.
+    fn admin_binding(&self) -> Option<blake3::Hash> {
+        (!self.app.config.is_admin_token_made).then_some(self.admin)
+    }
+
+    /// Ends the login of a request's cookie, or all of its user. The browser forgets the cookie.
+    fn end(&self, headers: &HeaderMap, user: &str, is_all: bool) -> Result<Response, Fault> {
+        let shown: Vec<blake3::Hash> = cookies(headers, self.cookie_name())
+            .map(|cookie| blake3::hash(cookie.as_bytes()))
+            .collect();
+        let mut state = self.state();
+        let ended: Vec<blake3::Hash> = state
+            .cookies
+            .iter()
+            .filter(|(digest, (principal, _))| {
+                principal.name == user && (is_all || shown.contains(*digest))
+            })
+            .map(|(digest, _)| *digest)
+            .collect();
+        for digest in ended {
+            self.app.owners.remove_login(&digest)?;
+            state.cookies.remove(&digest);
+        }
+        drop(state);
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        let name = self.cookie_name();
+        let text = format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{secure}");
+        let mut response = StatusCode::NO_CONTENT.into_response();
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().insert(SET_COOKIE, value);
+        }
+        Ok(response)
+    }
+
+    fn add(&self, state: &mut LoginState, principal: Principal, now: u64) -> Result<Token, Fault> {
+        let cookie = Token::random()?;
+        let digest = cookie.digest();
+        let until_unix_ms = now + LOGIN_MS;
+        let row = LoginRow {
+            digest,
+            user: principal.name.clone(),
+            token: principal.token.or_else(|| self.admin_binding()),
+            until_unix_ms,
+        };
+        for gone in make_room(&mut state.cookies, &principal.name, now) {
+            let _ = self.app.owners.remove_login(&gone);
+        }
+        // A login that cannot be written (a full disk) lasts until the server ends.
+        if let Err(fault) = self.app.owners.add_login(&row) {
+            warn!(problem = fault.message, "a login is not kept on disk");
+        }
+        state.cookies.insert(digest, (principal, until_unix_ms));
+        Ok(cookie)
     }
 
     /// The names by which the server may be called, with their ports.
@@ -157,13 +244,17 @@ impl Logins {
         if !is_right {
             return None;
         }
-        state.code = None;
-        Some(add_cookie(&mut state, Principal::admin(), now))
+        let cookie = self.add(&mut state, Principal::admin(), now);
+        // A code that let nobody in is good for another try.
+        if cookie.is_ok() {
+            state.code = None;
+        }
+        Some(cookie)
     }
 
     /// A cookie for a user who has shown a token.
     fn admit(&self, principal: Principal) -> Result<Token, Fault> {
-        add_cookie(&mut self.state(), principal, now_unix_ms())
+        self.add(&mut self.state(), principal, now_unix_ms())
     }
 
     fn of_cookie(&self, headers: &HeaderMap) -> Option<Principal> {
@@ -195,15 +286,29 @@ pub(super) fn is_login_cookie(name: &[u8]) -> bool {
         .any(|own| own.as_bytes() == name)
 }
 
-fn add_cookie(state: &mut LoginState, principal: Principal, now: u64) -> Result<Token, Fault> {
-    state.cookies.retain(|_, (_, until)| *until > now);
-    if state.cookies.len() >= MAX_LOGINS {
-        return Err(Fault::failed(Code::Busy, "too many browsers are logged in").retryable());
+/// Forgets logins that are over, and the oldest of a user while one more has no place. Returns those of the user.
+fn make_room(
+    cookies: &mut HashMap<blake3::Hash, (Principal, u64)>,
+    user: &str,
+    now: u64,
+) -> Vec<blake3::Hash> {
+    cookies.retain(|_, (_, until)| *until > now);
+    let own = cookies
+        .iter()
+        .filter(|(_, (principal, _))| principal.name == user);
+    let mut own: Vec<(u64, blake3::Hash)> =
+        own.map(|(digest, (_, until))| (*until, *digest)).collect();
+    own.sort_by_key(|(until, _)| *until);
+    let surplus = (own.len() + 1).saturating_sub(MAX_LOGINS_PER_USER);
+    let gone: Vec<blake3::Hash> = own
+        .into_iter()
+        .take(surplus)
+        .map(|(_, digest)| digest)
+        .collect();
+    for digest in &gone {
+        cookies.remove(digest);
     }
-    let cookie = Token::random()?;
-    let until = now + LOGIN_MS;
-    state.cookies.insert(cookie.digest(), (principal, until));
-    Ok(cookie)
+    gone
 }
 
 /// The names by which a server at this address may be called.
@@ -253,6 +358,13 @@ pub(crate) async fn require_user(
 /// Gives the connection a client's place, and counts the request as one of the user's.
 fn count_in(shared: &Shared, principal: &Principal, request: &Request) -> ApiResult<()> {
     keep_connection(request)?;
+    let is_admin = principal.scopes.has(Scope::Admin);
+    let of_user = request.extensions().get::<Arc<ConnectionPlace>>();
+    let places = &shared.app.connections;
+    if of_user.is_some_and(|of_user| !places.keep(of_user, &principal.name, is_admin)) {
+        let fault = Fault::failed(Code::Busy, "too many of your connections are open").retryable();
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, fault));
+    }
     let taken = shared.app.rate.take(&principal.name, Instant::now());
     taken.map_err(|_| {
         let fault = Fault::failed(Code::Busy, "too many requests in a short time");
@@ -463,6 +575,29 @@ pub(crate) async fn login_by_token(
 ) -> Response {
     match shared.logins.admit(principal) {
         Ok(cookie) => shared.logins.with_cookie(&cookie),
+        Err(fault) => ApiError::from(fault).into_response(),
+    }
+}
+
+/// Which logins end.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogoutRequest {
+    /// All of the user's, not only that of the browser that asks.
+    #[serde(default)]
+    all: bool,
+}
+
+/// `POST /api/logout`: ends the login of this browser, or all of the user's, and the user's logins to previews.
+pub(crate) async fn log_out(
+    State(shared): State<Shared>,
+    axum::Extension(principal): axum::Extension<Principal>,
+    headers: HeaderMap,
+    JsonBody { value: wish, .. }: JsonBody<LogoutRequest>,
+) -> Response {
+    shared.previews.forget_user(&principal.name);
+    match shared.logins.end(&headers, &principal.name, wish.all) {
+        Ok(response) => response,
         Err(fault) => ApiError::from(fault).into_response(),
     }
 }

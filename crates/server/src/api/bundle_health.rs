@@ -70,7 +70,7 @@ pub(crate) struct ToolLimits {
 
 /// Whether tools of bundles can be called, and within which limits. A call is made to find out.
 #[utoipa::path(
-    get, path = "/api/tool", tag = "bundles",
+    get, path = "/api/tool", tag = "bundles", operation_id = "bundle_health_health",
     responses((status = 200, description = "Tools can be called", body = ToolHealth),
         (status = 503, description = "They cannot: `failures` says why", body = ToolHealth),
         (status = "4XX", description = "Refused", body = ErrorBody))

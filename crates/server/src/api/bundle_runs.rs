@@ -55,7 +55,7 @@ pub(crate) struct ExecuteRequest {
 
 /// Run an agent of a bundle, and follow it. The run goes on when the reader leaves; its events can be read again.
 #[utoipa::path(
-    post, path = "/api/execute", tag = "bundles", request_body = ExecuteRequest,
+    post, path = "/api/execute", tag = "bundles", operation_id = "bundle_runs_execute", request_body = ExecuteRequest,
     responses(
         (status = 200, description = "First `session` (`session_id`, `events_url`), then the events of the session as in \
             `/api/sessions/{id}/events`, to its end", body = String, content_type = "text/event-stream"),

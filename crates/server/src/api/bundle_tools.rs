@@ -68,7 +68,7 @@ pub(crate) struct ToolAnswer {
 
 /// Call one tool of a bundle. A caller that leaves ends the call.
 #[utoipa::path(
-    post, path = "/api/tool", tag = "bundles", request_body = ToolRequest,
+    post, path = "/api/tool", tag = "bundles", operation_id = "bundle_tools_call", request_body = ToolRequest,
     responses((status = 200, description = "What it returned", body = ToolAnswer),
         (status = 400, description = "The request is wrong, or its arguments do not fit the tool's schema: `details.mismatches`", body = ErrorBody),
         (status = 403, description = "The engine is not allowed here", body = ErrorBody),

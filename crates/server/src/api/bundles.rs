@@ -23,6 +23,7 @@ const SIGNATURE: &str = "glovebox-signature";
 
 /// How an upload is read.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct UploadQuery {
     /// `javascript` or `typescript`; without it the `Content-Type` says it, and JavaScript is usual.
     language: Option<String>,
@@ -160,7 +161,7 @@ impl BundleToolView {
 
 /// Upload a bundle: a JavaScript or TypeScript file that declares agents and tools.
 #[utoipa::path(
-    put, path = "/api/bundles", tag = "bundles",
+    put, path = "/api/bundles", tag = "bundles", operation_id = "bundles_put",
     params(UploadQuery,
         ("Glovebox-Signature" = Option<String>, Header, description = "Base64 of the Ed25519 signature of the text, where the server asks for one")),
     request_body(content = String, content_type = "text/javascript", description = "The file as it is, at most 8 MiB"),
@@ -279,7 +280,7 @@ pub(crate) struct BundleList {
 
 /// Your bundles.
 #[utoipa::path(
-    get, path = "/api/bundles", tag = "bundles",
+    get, path = "/api/bundles", tag = "bundles", operation_id = "bundles_list",
     responses((status = 200, description = "The newest first", body = BundleList),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]
@@ -303,7 +304,7 @@ pub(super) async fn list(
 
 /// A bundle with all that was read from it.
 #[utoipa::path(
-    get, path = "/api/bundles/{id}", tag = "bundles", params(("id" = String, Path, description = "SHA-256 of its text")),
+    get, path = "/api/bundles/{id}", tag = "bundles", operation_id = "bundles_show", params(("id" = String, Path, description = "SHA-256 of its text")),
     responses((status = 200, description = "What was read from it", body = BundleView),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
 )]
@@ -324,7 +325,7 @@ pub(super) async fn show(
 
 /// Forget a bundle. Sessions of its agents stay, and cannot go on.
 #[utoipa::path(
-    delete, path = "/api/bundles/{id}", tag = "bundles", params(("id" = String, Path, description = "SHA-256 of its text")),
+    delete, path = "/api/bundles/{id}", tag = "bundles", operation_id = "bundles_delete", params(("id" = String, Path, description = "SHA-256 of its text")),
     responses((status = 204, description = "It is gone"),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
 )]

@@ -28,6 +28,7 @@ pub(super) enum DiffFormat {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct DiffQuery {
     /// `patch`, or `json` for a list.
     #[serde(default)]
@@ -37,7 +38,7 @@ pub(super) struct DiffQuery {
 
 /// What a session changed, against the files of its project as they are now.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}/diff", tag = "changes",
+    get, path = "/api/sessions/{id}/diff", tag = "changes", operation_id = "changes_diff",
     params(("id" = String, Path, description = "Its name"), DiffQuery),
     responses((status = 200, description = "A patch, or a list; the `ETag` of the patch is the list's `digest`", content((String = "text/x-diff"), (Object = "application/json"))),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
@@ -73,7 +74,7 @@ pub(super) struct ConflictQuery {
 
 /// One version of a path in conflict, as bytes.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}/conflicts/{path}", tag = "changes",
+    get, path = "/api/sessions/{id}/conflicts/{path}", tag = "changes", operation_id = "changes_conflict",
     params(("id" = String, Path, description = "Its name"),
         ("path" = String, Path, description = "A path in conflict; slashes stay as they are"), ConflictQuery),
     responses((status = 200, description = "The bytes of a file, or the target of a link", body = Vec<u8>, content_type = "application/octet-stream"),
@@ -124,7 +125,7 @@ const MAX_PATHS: usize = 10_000;
 
 /// Take changes over into the project, or into the session's own workspace.
 #[utoipa::path(
-    post, path = "/api/sessions/{id}/apply", tag = "changes", request_body = ApplyRequest,
+    post, path = "/api/sessions/{id}/apply", tag = "changes", operation_id = "changes_apply", request_body = ApplyRequest,
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "What was done", body = AppliedView),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))

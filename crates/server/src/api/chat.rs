@@ -74,7 +74,7 @@ pub(crate) struct ChatPart {
 
 /// Say something in a chat, and read what the agent answers. A reader that leaves stops the agent.
 #[utoipa::path(
-    post, path = "/api/chat", tag = "bundles", request_body = ChatRequest,
+    post, path = "/api/chat", tag = "bundles", operation_id = "chat_send", request_body = ChatRequest,
     responses(
         (status = 200, description = "Chunks of the AI SDK's UI message stream, version 1", body = String, content_type = "text/event-stream"),
         (status = 404, description = "There is no such bundle or agent: `details.agents` has those there are", body = ErrorBody),
@@ -104,7 +104,7 @@ pub(super) async fn send(
 
 /// Read on in a chat whose agent works.
 #[utoipa::path(
-    get, path = "/api/chat/{id}/stream", tag = "bundles", params(("id" = String, Path, description = "The chat")),
+    get, path = "/api/chat/{id}/stream", tag = "bundles", operation_id = "chat_resume", params(("id" = String, Path, description = "The chat")),
     responses(
         (status = 200, description = "The chunks of the agent's answer from its beginning", body = String, content_type = "text/event-stream"),
         (status = 204, description = "The agent does not work"),

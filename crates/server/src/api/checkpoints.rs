@@ -50,7 +50,7 @@ pub(crate) struct CheckpointList {
 
 /// The checkpoints of a session.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}/checkpoints", tag = "checkpoints",
+    get, path = "/api/sessions/{id}/checkpoints", tag = "checkpoints", operation_id = "checkpoints_list",
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "The oldest first", body = CheckpointList),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
@@ -84,7 +84,7 @@ pub(crate) struct CheckpointRequest {
 
 /// Keep the files of a session as they are now.
 #[utoipa::path(
-    post, path = "/api/sessions/{id}/checkpoints", tag = "checkpoints", request_body = CheckpointRequest,
+    post, path = "/api/sessions/{id}/checkpoints", tag = "checkpoints", operation_id = "checkpoints_make", request_body = CheckpointRequest,
     params(("id" = String, Path, description = "Its name")),
     responses((status = 201, description = "It is made", body = CheckpointView),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
@@ -125,7 +125,7 @@ pub(crate) struct RestoreRequest {
 
 /// Go back to a checkpoint. What was written since is gone.
 #[utoipa::path(
-    post, path = "/api/sessions/{id}/restore", tag = "checkpoints", request_body = RestoreRequest,
+    post, path = "/api/sessions/{id}/restore", tag = "checkpoints", operation_id = "checkpoints_restore", request_body = RestoreRequest,
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "The files are as they were then", body = CheckpointView),
         (status = 429, description = "The session works: cancel it first", body = ErrorBody),
@@ -168,7 +168,7 @@ pub(crate) struct ForkView {
 
 /// Begin a session where this one is: with its words and its files.
 #[utoipa::path(
-    post, path = "/api/sessions/{id}/fork", tag = "checkpoints", request_body = ForkRequest,
+    post, path = "/api/sessions/{id}/fork", tag = "checkpoints", operation_id = "checkpoints_fork", request_body = ForkRequest,
     params(("id" = String, Path, description = "Its name")),
     responses((status = 201, description = "The new session; a message begins its work", body = ForkView),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))

@@ -26,7 +26,7 @@ const VERSION: u32 = 1;
 /// Facts of the machine and of a new sandbox, from an allow-list. No variable is among them but `HOSTNAME` and `USER` of
 /// the machine.
 #[utoipa::path(
-    get, path = "/api/environment", tag = "operation",
+    get, path = "/api/environment", tag = "operation", operation_id = "environment_show",
     responses((status = 200, description = "The newest snapshot", body = EnvironmentSnapshot),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]
@@ -42,7 +42,7 @@ pub(super) async fn show(
 
 /// Capture them again. A snapshot of the last ten seconds is answered as it is.
 #[utoipa::path(
-    post, path = "/api/environment", tag = "operation",
+    post, path = "/api/environment", tag = "operation", operation_id = "environment_refresh",
     responses((status = 200, description = "The newest snapshot", body = EnvironmentSnapshot),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]
@@ -81,7 +81,7 @@ pub(crate) enum StatusEvent {
 /// Follow the server: how it stands and what its environment is like. Whoever comes gets the newest of both at once, then
 /// every change.
 #[utoipa::path(
-    get, path = "/api/status/events", tag = "operation",
+    get, path = "/api/status/events", tag = "operation", operation_id = "environment_events",
     responses((status = 200, description = "`event` is `status` or `environment`, `data` is JSON with the same `type`",
             body = StatusEvent, content_type = "text/event-stream"),
         (status = "4XX", description = "Refused", body = ErrorBody))

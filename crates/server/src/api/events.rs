@@ -33,6 +33,7 @@ const SLOW: Duration = Duration::from_secs(30);
 
 /// Where to begin.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct EventsQuery {
     /// The same as `Last-Event-ID`, for those that cannot send headers.
     after: Option<String>,
@@ -40,7 +41,7 @@ pub(super) struct EventsQuery {
 
 /// Follow a session.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}/events", tag = "sessions",
+    get, path = "/api/sessions/{id}/events", tag = "sessions", operation_id = "events_stream",
     params(("id" = String, Path, description = "Its name"), EventsQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event")),
     responses(

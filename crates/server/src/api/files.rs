@@ -23,7 +23,7 @@ pub(crate) struct DirectoryView {
 
 /// The workspace of a session, as a list of its entries.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}/files", tag = "changes",
+    get, path = "/api/sessions/{id}/files", tag = "changes", operation_id = "files_list",
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "Its entries", body = DirectoryView),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
@@ -38,7 +38,7 @@ pub(super) async fn list(
 
 /// A file of the workspace as bytes, or a directory as a list.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}/files/{path}", tag = "changes",
+    get, path = "/api/sessions/{id}/files/{path}", tag = "changes", operation_id = "files_read",
     params(("id" = String, Path, description = "Its name"),
         ("path" = String, Path, description = "A path in the workspace; slashes stay as they are")),
     responses((status = 200, description = "The bytes of a file, or the entries of a directory",

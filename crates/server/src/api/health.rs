@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 /// Whether the server lives. Needs no token.
 #[utoipa::path(
-    get, path = "/health/live", tag = "operation", security(()),
+    get, path = "/health/live", tag = "operation", operation_id = "health_live", security(()),
     responses((status = 200, description = "It answers", body = String, content_type = "text/plain"))
 )]
 pub(super) async fn live() -> &'static str {
@@ -35,7 +35,7 @@ pub(crate) struct Ready {
 
 /// Whether tasks can be done, component by component. Needs no token; nothing of it tells about sessions.
 #[utoipa::path(
-    get, path = "/health/ready", tag = "operation", security(()),
+    get, path = "/health/ready", tag = "operation", operation_id = "health_ready", security(()),
     responses((status = 200, description = "They can", body = Ready),
         (status = 503, description = "They cannot; the components say why", body = Ready))
 )]
@@ -69,7 +69,7 @@ pub(super) async fn ready(State(shared): State<Shared>, headers: HeaderMap) -> R
 
 /// What was counted, in the OpenMetrics text format. For administrators: it is about everybody.
 #[utoipa::path(
-    get, path = "/metrics", tag = "operation",
+    get, path = "/metrics", tag = "operation", operation_id = "health_metrics",
     responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]

@@ -27,13 +27,14 @@ macro_rules! asset {
 }
 
 /// The only page comes first.
-static ASSETS: [Asset; 7] = [
+static ASSETS: [Asset; 8] = [
     asset!("index.html", "text/html; charset=utf-8"),
     asset!("assets/app.js", "text/javascript; charset=utf-8"),
     asset!("assets/app.css", "text/css; charset=utf-8"),
     asset!("assets/terminal.js", "text/javascript; charset=utf-8"),
     asset!("assets/api-docs.js", "text/javascript; charset=utf-8"),
     asset!("theme.js", "text/javascript; charset=utf-8"),
+    asset!("status-worker.js", "text/javascript; charset=utf-8"),
     asset!("favicon.svg", "image/svg+xml"),
 ];
 

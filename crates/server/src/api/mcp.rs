@@ -75,7 +75,7 @@ impl McpServices {
 
 /// Messages of an MCP client: streamable HTTP, with a session of its own and a sandbox.
 #[utoipa::path(
-    post, path = "/mcp", tag = "mcp",
+    post, path = "/mcp", tag = "mcp", operation_id = "mcp_post",
     params(("Mcp-Session-Id" = Option<String>, Header, description = "As the answer to `initialize` has it.")),
     request_body(content = Object, description = "A message of the Model Context Protocol", content_type = "application/json"),
     responses((status = 200, description = "Messages, as JSON or as a stream", content_type = "text/event-stream"),
@@ -93,7 +93,7 @@ pub(super) async fn post(
 
 /// Messages of the server to an MCP client.
 #[utoipa::path(
-    get, path = "/mcp", tag = "mcp",
+    get, path = "/mcp", tag = "mcp", operation_id = "mcp_stream",
     params(("Mcp-Session-Id" = String, Header, description = "As the answer to `initialize` has it.")),
     responses((status = 200, description = "A stream of messages", content_type = "text/event-stream"),
         (status = "4XX", description = "Refused, or no such session", body = ErrorBody))
@@ -108,7 +108,7 @@ pub(super) async fn stream(
 
 /// The end of an MCP client's session. Its sandbox is removed, or kept when something was changed in it.
 #[utoipa::path(
-    delete, path = "/mcp", tag = "mcp",
+    delete, path = "/mcp", tag = "mcp", operation_id = "mcp_delete",
     params(("Mcp-Session-Id" = String, Header, description = "As the answer to `initialize` has it.")),
     responses((status = 204, description = "It is over"),
         (status = "4XX", description = "Refused, or no such session", body = ErrorBody))

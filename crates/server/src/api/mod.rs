@@ -47,9 +47,11 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use glovebox_proto::{Code, Fault};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
 use std::sync::Arc;
+use std::time::Duration;
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use tracing::Span;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -149,6 +151,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         )
         .route("/api/openapi.json", get(page::description))
         .route("/api/login", post(auth::login_by_token))
+        .route("/api/logout", post(auth::log_out))
         .layer(middleware::from_fn_with_state(
             shared.clone(),
             refuse_new_work,
@@ -158,12 +161,20 @@ pub(crate) fn router(shared: Shared) -> Router {
             shared.clone(),
             auth::require_user,
         ));
-    Router::new()
+    let router = Router::new()
         .route("/login", get(auth::login))
         .merge(public().split_for_parts().0)
         .merge(guarded)
         .fallback(interface::answer)
-        .method_not_allowed_fallback(page::wrong_method)
+        .method_not_allowed_fallback(page::wrong_method);
+    // Outside of the question for a token, which a browser sends only after its own question is answered, and of
+    // the fallback for methods: no route takes OPTIONS.
+    let router = if shared.app.config.allowed_origins.is_empty() {
+        router
+    } else {
+        router.layer(allow_origins(&shared))
+    };
+    router
         .layer(middleware::from_fn_with_state(
             shared.clone(),
             auth::require_host,
@@ -180,6 +191,19 @@ pub(crate) fn router(shared: Shared) -> Router {
             preview::answer,
         ))
         .with_state(shared)
+}
+
+/// Lets pages of listed origins call the API. Cookies are never let in: such a page shows a token.
+fn allow_origins(shared: &Shared) -> CorsLayer {
+    let origins = shared.app.config.allowed_origins.iter();
+    CorsLayer::new()
+        .allow_origin(AllowOrigin::list(
+            origins.map(|origin| origin.as_header().clone()),
+        ))
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers([ETAG, RETRY_AFTER, HeaderName::from_static("x-request-id")])
+        .max_age(Duration::from_secs(600))
 }
 
 /// Requests that begin something, by method and route. A message begins something only where its
@@ -298,10 +322,34 @@ fn word(value: &impl serde::Serialize) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// Owner that is shown for sessions which no user of the server owns. It is no user's name.
+const THIS_MACHINE: &str = "(this machine)";
+
 /// A session that `principal` may see. What is another's is not there.
 fn own_session(app: &App, principal: &Principal, id: &str) -> ApiResult<Owned> {
     let found = app.owners.session(id)?;
     let owned = found.filter(|owned| principal.sees(&owned.user));
+    found_session(id, owned)
+}
+
+/// A session that `principal` may read or delete: besides its own, for an administrator those of this machine, which
+/// commands such as `glovebox agent` made and no user of the server owns.
+fn readable_session(app: &App, principal: &Principal, id: &str) -> ApiResult<Owned> {
+    let is_of_machine = || -> ApiResult<bool> {
+        let is_admin = principal.scopes.has(Scope::Admin);
+        Ok(is_admin && app.owners.session(id)?.is_none() && app.find(id)?.is_some())
+    };
+    if is_of_machine()? {
+        let owned = Owned {
+            user: THIS_MACHINE.to_owned(),
+            is_applied: false,
+        };
+        return found_session(id, Some(owned));
+    }
+    own_session(app, principal, id)
+}
+
+fn found_session(id: &str, owned: Option<Owned>) -> ApiResult<Owned> {
     if owned.is_some() {
         request_id::note_session(id);
     }
@@ -319,7 +367,10 @@ async fn on_session<T: Send + 'static>(
     principal.require(scope)?;
     let app = Arc::clone(&shared.app);
     blocking(move || {
-        own_session(&app, &principal, &id)?;
+        match scope {
+            Scope::Read => readable_session(&app, &principal, &id)?,
+            _ => own_session(&app, &principal, &id)?,
+        };
         work(&app, &id)
     })
     .await?
@@ -327,6 +378,25 @@ async fn on_session<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    /// Generators of clients name a function after each operation, and put each field where it stands.
+    #[test]
+    fn operations_have_names_of_their_own_and_fields_in_their_places() {
+        let description: serde_json::Value = serde_json::from_str(&super::openapi()).unwrap();
+        let mut names = std::collections::BTreeSet::new();
+        for (path, item) in description["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let name = operation["operationId"].as_str().unwrap();
+                assert!(names.insert(name.to_owned()), "{method} {path}: {name}");
+                for field in operation["parameters"].as_array().into_iter().flatten() {
+                    let is_named =
+                        path.contains(&format!("{{{}}}", field["name"].as_str().unwrap()));
+                    assert_eq!(field["in"] == "path", is_named, "{method} {path}: {field}");
+                }
+            }
+        }
+        assert!(names.len() > 40);
+    }
+
     /// The types of the web interface are made from this file.
     #[test]
     fn the_description_in_the_repository_is_the_one_that_is_served() {

@@ -54,7 +54,7 @@ fn list_ports(app: &App, name: &Name) -> Result<PortList, Error> {
 
 /// The ports that programs of a session's sandbox listen on.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}/ports", tag = "sessions",
+    get, path = "/api/sessions/{id}/ports", tag = "sessions", operation_id = "previews_session_ports",
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "By number", body = PortList),
         (status = "4XX", description = "Refused, not there, or without a sandbox", body = ErrorBody))
@@ -73,7 +73,7 @@ pub(super) async fn session_ports(
 
 /// The ports that programs of a sandbox listen on.
 #[utoipa::path(
-    get, path = "/api/sandboxes/{id}/ports", tag = "sandboxes",
+    get, path = "/api/sandboxes/{id}/ports", tag = "sandboxes", operation_id = "previews_sandbox_ports",
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "By number", body = PortList),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))

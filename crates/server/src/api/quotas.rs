@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// What you may have at the same time, and how much of it you have.
 #[utoipa::path(
-    get, path = "/api/quotas", tag = "operation",
+    get, path = "/api/quotas", tag = "operation", operation_id = "quotas_show",
     responses((status = 200, description = "Of the user that asks", body = Quotas),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]

@@ -45,7 +45,7 @@ pub(crate) struct SandboxList {
 
 /// Your sandboxes, those of sessions among them; all for an administrator.
 #[utoipa::path(
-    get, path = "/api/sandboxes", tag = "sandboxes",
+    get, path = "/api/sandboxes", tag = "sandboxes", operation_id = "sandboxes_list",
     responses((status = 200, description = "By name", body = SandboxList),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]
@@ -89,7 +89,7 @@ pub(crate) struct StartedSandbox {
 
 /// Start a sandbox.
 #[utoipa::path(
-    post, path = "/api/sandboxes", tag = "sandboxes",
+    post, path = "/api/sandboxes", tag = "sandboxes", operation_id = "sandboxes_start",
     responses((status = 201, description = "It is ready", body = StartedSandbox),
         (status = "4XX", description = "Refused", body = ErrorBody),
         (status = "5XX", description = "It could not be started", body = ErrorBody))
@@ -132,7 +132,7 @@ pub(super) async fn on_sandbox<T: Send + 'static>(
 
 /// End a sandbox, with all that is in it.
 #[utoipa::path(
-    delete, path = "/api/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path, description = "Its name")),
+    delete, path = "/api/sandboxes/{id}", tag = "sandboxes", operation_id = "sandboxes_kill", params(("id" = String, Path, description = "Its name")),
     responses((status = 204, description = "It is gone"),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
 )]
@@ -174,7 +174,7 @@ pub(crate) struct CallView {
 
 /// Call one tool. A caller that leaves ends the call.
 #[utoipa::path(
-    post, path = "/api/sandboxes/{id}/call", tag = "sandboxes", request_body = CallRequest,
+    post, path = "/api/sandboxes/{id}/call", tag = "sandboxes", operation_id = "sandboxes_call", request_body = CallRequest,
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "What it came to", body = CallView),
         (status = "4XX", description = "Refused, wrong, or not there", body = ErrorBody),
@@ -264,7 +264,7 @@ pub(crate) struct ToolList {
 
 /// The tools that can be called here.
 #[utoipa::path(
-    get, path = "/api/tools", tag = "sandboxes",
+    get, path = "/api/tools", tag = "sandboxes", operation_id = "sandboxes_tools",
     responses((status = 200, description = "In a fixed order", body = ToolList),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]

@@ -5,7 +5,7 @@ use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::query::CheckedQuery;
 use super::session_pages::ListQuery;
-use super::{SubmittedTask, blocking, on_session, own_session};
+use super::{SubmittedTask, THIS_MACHINE, blocking, on_session, own_session};
 use crate::store::{RequestKey, Scope, SessionWorkspace, WorkspaceChoice};
 use crate::work::{App, OpenApproval, Reply, TaskLimits, TaskRequest, Word};
 use axum::extract::{Path, State};
@@ -114,7 +114,7 @@ pub(crate) struct SessionList {
 
 /// Begin a session with a task, or go on with one.
 #[utoipa::path(
-    post, path = "/api/tasks", tag = "sessions", request_body = TaskRequest,
+    post, path = "/api/tasks", tag = "sessions", operation_id = "sessions_submit", request_body = TaskRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key leads to the same session.")),
     responses(
         (status = 202, description = "It waits for its turn or works", body = Submitted),
@@ -178,7 +178,7 @@ fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
 
 /// Your sessions; all of them for an administrator.
 #[utoipa::path(
-    get, path = "/api/sessions", tag = "sessions", params(ListQuery),
+    get, path = "/api/sessions", tag = "sessions", operation_id = "sessions_list", params(ListQuery),
     responses((status = 200, description = "The newest first", body = SessionList),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]
@@ -199,9 +199,11 @@ pub(super) async fn list(
             .collect();
         let all = app.log().list()?;
         let own = all.into_iter().filter_map(|info| {
-            let user = owners
-                .remove(&info.id)
-                .filter(|user| principal.sees(user))?;
+            let user = match owners.remove(&info.id) {
+                Some(user) => principal.sees(&user).then_some(user)?,
+                None if principal.scopes.has(Scope::Admin) => THIS_MACHINE.to_owned(),
+                None => return None,
+            };
             Some((info, user))
         });
         let (found, next) = page.take(own);
@@ -221,7 +223,7 @@ pub(super) async fn list(
 
 /// One session.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "Its name")),
+    get, path = "/api/sessions/{id}", tag = "sessions", operation_id = "sessions_show", params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "How it stands", body = SessionView),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
 )]
@@ -237,8 +239,7 @@ pub(super) async fn show(
         let user = app
             .owners
             .session(id)?
-            .map(|owned| owned.user)
-            .unwrap_or_default();
+            .map_or_else(|| THIS_MACHINE.to_owned(), |owned| owned.user);
         Ok(view(app, info, user, app.owners.workspace(id)?))
     });
     Ok(Json(shown.await?))
@@ -246,9 +247,9 @@ pub(super) async fn show(
 
 /// Forget a session, with its sandbox and its workspace.
 #[utoipa::path(
-    delete, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "Its name")),
+    delete, path = "/api/sessions/{id}", tag = "sessions", operation_id = "sessions_delete", params(("id" = String, Path, description = "Its name")),
     responses((status = 204, description = "It is gone"),
-        (status = 429, description = "It works, or waits: cancel it first", body = ErrorBody),
+        (status = 409, description = "It works, or waits: cancel it first", body = ErrorBody),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
 )]
 pub(super) async fn delete(
@@ -256,7 +257,8 @@ pub(super) async fn delete(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> ApiResult<StatusCode> {
-    let deleted = on_session(&shared, principal, id, Scope::Run, |app, id| {
+    principal.require(Scope::Run)?;
+    let deleted = on_session(&shared, principal, id, Scope::Read, |app, id| {
         Ok(app.delete(id)?)
     });
     deleted.await?;
@@ -272,7 +274,7 @@ pub(crate) struct Cancelled {
 
 /// End what a session does. Its sandbox stays, with its changes.
 #[utoipa::path(
-    post, path = "/api/sessions/{id}/cancel", tag = "sessions", params(("id" = String, Path, description = "Its name")),
+    post, path = "/api/sessions/{id}/cancel", tag = "sessions", operation_id = "sessions_cancel", params(("id" = String, Path, description = "Its name")),
     responses((status = 202, description = "It ends, or has ended", body = Cancelled),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
 )]
@@ -308,7 +310,7 @@ pub(crate) struct MessageRequest {
 
 /// Say something to a session. One that has ended goes on with it.
 #[utoipa::path(
-    post, path = "/api/sessions/{id}/messages", tag = "sessions", request_body = MessageRequest,
+    post, path = "/api/sessions/{id}/messages", tag = "sessions", operation_id = "sessions_say", request_body = MessageRequest,
     params(("id" = String, Path, description = "Its name")),
     responses((status = 202, description = "It will hear it", body = Submitted),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
@@ -353,7 +355,7 @@ pub(crate) struct ApprovalRequest {
 
 /// Answer a question about a call.
 #[utoipa::path(
-    post, path = "/api/sessions/{id}/approvals", tag = "sessions", request_body = ApprovalRequest,
+    post, path = "/api/sessions/{id}/approvals", tag = "sessions", operation_id = "sessions_approve", request_body = ApprovalRequest,
     params(("id" = String, Path, description = "Its name")),
     responses((status = 204, description = "It is answered"),
         (status = "4XX", description = "Refused, or nobody waits for that answer", body = ErrorBody))

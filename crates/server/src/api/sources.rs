@@ -29,7 +29,7 @@ pub(crate) struct SourceList {
 
 /// Directories that a task may name as its workspace.
 #[utoipa::path(
-    get, path = "/api/sources", tag = "workspaces",
+    get, path = "/api/sources", tag = "workspaces", operation_id = "sources_list",
     responses((status = 200, description = "Their names", body = SourceList),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]

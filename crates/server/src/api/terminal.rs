@@ -50,6 +50,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// The window.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, IntoParams, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct TerminalSize {
     /// Columns, 80 without it.
     #[serde(default = "usual_cols")]

@@ -83,7 +83,7 @@ impl From<UploadRefusal> for ApiError {
 
 /// Upload a workspace: a tar archive, plain or gzipped, as the body.
 #[utoipa::path(
-    put, path = "/api/workspaces", tag = "workspaces",
+    put, path = "/api/workspaces", tag = "workspaces", operation_id = "workspaces_put",
     request_body(content((Vec<u8> = "application/x-tar"), (Vec<u8> = "application/gzip"))),
     responses((status = 201, description = "It is unpacked", body = UploadView),
         (status = "4XX", description = "Refused, or not an archive that is taken", body = ErrorBody),
@@ -118,7 +118,7 @@ pub(super) async fn put(
 
 /// Your uploaded workspaces; all of them for an administrator.
 #[utoipa::path(
-    get, path = "/api/workspaces", tag = "workspaces",
+    get, path = "/api/workspaces", tag = "workspaces", operation_id = "workspaces_list",
     responses((status = 200, description = "The newest first", body = UploadList),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]
@@ -139,7 +139,7 @@ pub(super) async fn list(
 
 /// Remove an uploaded workspace that no session works over.
 #[utoipa::path(
-    delete, path = "/api/workspaces/{id}", tag = "workspaces", params(("id" = String, Path, description = "Its id")),
+    delete, path = "/api/workspaces/{id}", tag = "workspaces", operation_id = "workspaces_delete", params(("id" = String, Path, description = "Its id")),
     responses((status = 204, description = "It is gone"),
         (status = 409, description = "A session works over it", body = ErrorBody),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
@@ -167,7 +167,7 @@ const LEFT_OUT: &str = "glovebox-left-out";
 
 /// All files of a session's workspace as they are now, as a gzipped tar archive.
 #[utoipa::path(
-    get, path = "/api/sessions/{id}/workspace", tag = "workspaces", params(("id" = String, Path, description = "Its name")),
+    get, path = "/api/sessions/{id}/workspace", tag = "workspaces", operation_id = "workspaces_download", params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "The archive", content((Vec<u8> = "application/gzip")),
             headers(("glovebox-left-out" = u64, description = "How many special files, unreadable files and links that lead out are not in it"))),
         (status = 413, description = "There is more than is packed", body = ErrorBody),

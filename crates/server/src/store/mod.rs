@@ -4,6 +4,7 @@
 
 mod audit;
 mod bundles;
+mod logins;
 mod outcomes;
 mod owners;
 mod tokens;
@@ -12,6 +13,7 @@ mod workspaces;
 
 pub(crate) use audit::{Audit, AuditEntry, Decision, EgressEntry, ToolEntry};
 pub(crate) use bundles::{BundleRow, ChatTurns};
+pub(crate) use logins::LoginRow;
 pub(crate) use owners::{Owned, Owners, RequestKey, SessionRows};
 pub(crate) use tokens::ADMIN;
 pub use tokens::{Scope, Scopes, TokenInfo, TokenStore};
@@ -60,8 +62,17 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
         let layout: i64 = change.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let has_tables = "SELECT EXISTS (SELECT 1 FROM sqlite_master)";
         let is_new = layout == 0 && !change.query_row(has_tables, [], |row| row.get(0))?;
+        if !is_new && layout != LAYOUT {
+            return Ok(false);
+        }
+        // Beside the layout's number: programs that do not know this table have no use for it.
+        change.execute_batch(
+            "CREATE TABLE IF NOT EXISTS login (
+                 digest BLOB PRIMARY KEY, user TEXT NOT NULL, token BLOB, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+        )?;
         if !is_new {
-            return Ok(layout == LAYOUT);
+            change.commit()?;
+            return Ok(true);
         }
         change.execute_batch(
             "CREATE TABLE token (

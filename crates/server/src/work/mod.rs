@@ -7,6 +7,7 @@ mod bundle_run;
 mod bundle_url;
 mod bundles;
 mod changes;
+mod connections;
 mod environment;
 mod files;
 mod frontend;
@@ -26,6 +27,7 @@ mod quota;
 mod rate;
 mod recover;
 mod request;
+mod reserve;
 mod resources;
 mod session_calls;
 mod session_spans;
@@ -42,6 +44,7 @@ pub(crate) use approvals::{OpenApproval, Reply, Word};
 pub(crate) use bundle_run::check_input;
 pub(crate) use bundles::{BundleRefusal, MAX_CALLS_PER_USER, ReadyBundle};
 pub(crate) use changes::{ApplyWish, ConflictChoices, ConflictSide};
+pub(crate) use connections::{ConnectionPlace, MAX_CONNECTIONS, UserConnections};
 pub(crate) use environment::EnvironmentSnapshot;
 pub(crate) use files::{FileAnswer, FileEntry};
 pub(crate) use frontend::to_json;
@@ -73,6 +76,7 @@ use idle::IdleSandboxes;
 use places::Places;
 use queue::{Admission, Bounds, Queue, QueuePlace};
 use rate::RateLimit;
+use reserve::Reserve;
 use resources::{NoPlace, StartPlace, StartWish, Starts, TakeError};
 use serde_json::json;
 use start_gate::StartGate;
@@ -148,6 +152,8 @@ pub(crate) struct App {
     pub status: StatusBoard,
     environment_clock: EnvironmentClock,
     pub rate: RateLimit,
+    pub connections: UserConnections,
+    reserve: Reserve,
     idle: IdleSandboxes,
     starts: Arc<Starts>,
     start_gate: StartGate,
@@ -187,6 +193,8 @@ impl App {
             status: StatusBoard::new(config.placement),
             environment_clock: EnvironmentClock::default(),
             rate: RateLimit::new(config.max_requests_per_second),
+            reserve: Reserve::open(&dir),
+            connections: UserConnections::default(),
             idle: IdleSandboxes::default(),
             starts: Arc::default(),
             start_gate: StartGate::for_backend(config.settings.backend.value),
@@ -349,6 +357,7 @@ impl App {
                 () = tokio::time::sleep(ROOM_LOOK) => {}
                 () = self.end.cancelled() => return,
             }
+            self.reserve.keep();
             if self.queue.counts().1 > 0 && self.config.quotas.is_limited() {
                 let app = Arc::clone(&self);
                 if tokio::task::spawn_blocking(move || app.begin_waiting())

@@ -427,19 +427,38 @@ impl App {
         };
         if self.live(id).is_some() {
             return Err(
-                Fault::failed(Code::Busy, "the session works, or waits for its turn")
+                Fault::failed(Code::Conflict, "the session works, or waits for its turn")
                     .remedy("cancel it first")
-                    .retryable()
                     .into(),
             );
         }
-        self.log().delete(id)?;
-        if let Some(sandbox) = &info.sandbox {
+        // Another process, such as `glovebox agent`, may work on it: its sandbox must not go under its hands.
+        drop(self.log().lock(id).map_err(|fault| match fault.code {
+            Code::Busy => Fault {
+                code: Code::Conflict,
+                ..fault
+            },
+            _ => fault,
+        })?);
+        // The sandbox goes before the rows: what is left after a failure is a session that can be deleted again.
+        // Commands on this machine may have made the session: their sandboxes are not the server's to remove.
+        if let Some(sandbox) = &info.sandbox
+            && self.owners.session(id)?.is_some()
+        {
             let name = parse_name(sandbox)?;
-            self.kill_sandbox(&name)?;
+            self.with_reserve(|| self.kill_sandbox(&name).map_err(Error::into_fault))?;
         }
+        self.with_reserve(|| self.log().delete(id))?;
         self.release_workspace(&info.project);
-        Ok(self.owners.remove_session(id)?)
+        Ok(self.with_reserve(|| self.owners.remove_session(id))?)
+    }
+
+    /// Does what makes room; on a full disk once more, with the space that is kept for it.
+    fn with_reserve<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+        match work() {
+            Err(fault) if fault.code == Code::NoSpace && self.reserve.release() => work(),
+            done => done,
+        }
     }
 }
 

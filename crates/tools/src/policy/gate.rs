@@ -32,6 +32,9 @@ impl fmt::Display for CallId {
     }
 }
 
+/// Remedy for users of a server.
+const FOR_USERS: &str = "do it another way; the administrator can allow it";
+
 /// A policy, who answers for it, and where it is written down.
 #[derive(Debug, Default)]
 pub struct PolicyGate {
@@ -99,6 +102,14 @@ impl PolicyGate {
 
     fn denied(&self, call: &CallId, tool: &str, verdict: &PolicyDecision) -> Fault {
         let toolset = &self.policy.toolset().name;
+        if self.policy.is_for_users() {
+            let message = if self.policy.has(tool) {
+                format!("{tool} is refused by the rule `{}`", verdict.rule)
+            } else {
+                format!("the toolset `{toolset}` does not have the tool {tool}")
+            };
+            return refused(message, FOR_USERS);
+        }
         if !self.policy.has(tool) {
             return refused(
                 format!("the toolset `{toolset}` does not have the tool {tool}"),
@@ -130,6 +141,16 @@ impl PolicyGate {
             return (Some("allowed from an earlier call on".to_owned()), Ok(()));
         }
         let unasked = |why: &str| {
+            if self.policy.is_for_users() {
+                let message = format!(
+                    "{tool} needs somebody's word by the rule `{}`, and there is nobody to ask{why}",
+                    verdict.rule
+                );
+                return (
+                    Some("nobody to ask".to_owned()),
+                    Err(refused(message, FOR_USERS)),
+                );
+            }
             let fault = refused(
                 format!(
                     "{tool} needs somebody's word by the rule `{}` ({}), and there is nobody to ask{why}",

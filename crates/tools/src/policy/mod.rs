@@ -76,6 +76,8 @@ pub struct Policy {
     toolset: Toolset,
     rules: Vec<Rule>,
     served: Vec<ServerTool>,
+    /// True if refusals name neither files nor commands of the operator.
+    is_for_users: bool,
 }
 
 /// A tool of a server, as far as rules need to know it.
@@ -110,6 +112,7 @@ impl Default for Policy {
             toolset: toolset.unwrap_or_else(Toolset::nothing),
             rules: Vec::new(),
             served: Vec::new(),
+            is_for_users: false,
         }
     }
 }
@@ -121,7 +124,20 @@ impl Policy {
             toolset,
             rules,
             served: Vec::new(),
+            is_for_users: false,
         }
+    }
+
+    /// For users of a server, who are told the rule and neither the operator's files nor commands.
+    #[must_use]
+    pub fn for_users(mut self, is_for_users: bool) -> Self {
+        self.is_for_users = is_for_users;
+        self
+    }
+
+    /// True if refusals name neither files nor commands of the operator.
+    pub const fn is_for_users(&self) -> bool {
+        self.is_for_users
     }
 
     /// With these tools of servers; no other is ever called.

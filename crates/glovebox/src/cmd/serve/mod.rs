@@ -51,7 +51,8 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     } else {
         Placement::Sandbox
     };
-    let settings = settings(cx, args, project.as_deref(), placement)?;
+    let mut settings = settings(cx, args, project.as_deref(), placement)?;
+    settings.tools.is_for_users = true;
     let log_format = settings.serve.log_format.value;
     let export = TraceExport::open(&cx.host)?;
     let layer = export.as_ref().map(TraceExport::layer);
@@ -115,6 +116,8 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         bundles,
         admin_token: admin_token.clone(),
         allowed_hosts: args.allow_host.clone(),
+        allowed_origins: args.allow_origin.clone(),
+        is_admin_token_made: is_made,
         users_open_public_hosts: args.users_open_hosts.is_some(),
         preview_domain: args.preview_domain.clone(),
         tls,

@@ -123,6 +123,15 @@ impl PreviewLogins {
         Some(Ok(redeemed))
     }
 
+    /// Ends all logins of a user.
+    pub(super) fn forget_user(&self, user: &str) {
+        let mut state = self.state();
+        let State { codes, cookies } = &mut *state;
+        for tickets in [codes, cookies] {
+            tickets.retain(|_, ticket| ticket.principal.name != user);
+        }
+    }
+
     /// Who looks at this preview, by a cookie.
     pub(super) fn find(
         &self,

@@ -69,6 +69,11 @@ pub(super) struct PreviewLogin {
 }
 
 impl Previews {
+    /// Ends all logins of a user.
+    pub(super) fn forget_user(&self, user: &str) {
+        self.logins.forget_user(user);
+    }
+
     pub(crate) fn new(config: &ServerConfig, addr: SocketAddr) -> Self {
         let domain = config.preview_domain.clone();
         let domain = domain.unwrap_or_else(|| PreviewDomain::localhost(addr.port()));
