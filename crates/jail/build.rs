@@ -30,6 +30,7 @@ struct Policy {
     argument: Vec<Argument>,
     same_user: Vec<Argument>,
     nested: Nested,
+    confined: Confined,
     compute: Compute,
 }
 
@@ -39,6 +40,15 @@ struct Policy {
 struct Nested {
     allowed: Vec<String>,
     unsupported: Vec<String>,
+    argument: Vec<Argument>,
+}
+
+/// `[confined]` of the policy.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Confined {
+    unsupported: Vec<String>,
+    notified: Vec<String>,
     argument: Vec<Argument>,
 }
 
@@ -112,6 +122,7 @@ fn main() -> Outcome<()> {
             same_user_filter(&policy, &numbers, audit_arch)?,
         ),
         ("NESTED", nested_filter(&policy, &numbers, audit_arch)?),
+        ("CONFINED", confined_filter(&policy, &numbers, audit_arch)?),
         ("COMPUTE", compute_filter(&policy, &numbers, audit_arch)?),
         ("MARK", program(&BTreeMap::new(), ALLOW, audit_arch)),
     ];
@@ -204,6 +215,16 @@ fn check_names(policy: &Policy, numbers: &BTreeMap<String, Number>) -> Outcome<(
     check_rules(&computing, &policy.compute.argument)?;
     check_rules(&allowed, &policy.argument)?;
     check_rules(&allowed, &policy.same_user)?;
+    let changed = policy.confined.unsupported.iter();
+    for name in changed.chain(&policy.confined.notified) {
+        if !allowed.contains(name) {
+            return Err(format!(
+                "seccomp.toml: [confined] names {name}, which is not one of the calls that are allowed otherwise"
+            )
+            .into());
+        }
+    }
+    check_rules(&allowed, &policy.confined.argument)?;
     allowed.extend(&policy.nested.allowed);
     check_rules(&allowed, &policy.nested.argument)
 }
@@ -257,6 +278,8 @@ const RETURN: u16 = 0x06; // RET | K
 // Answers (linux/seccomp.h).
 const KILL_PROCESS: Insn = insn(RETURN, 0x8000_0000);
 const ALLOW: Insn = insn(RETURN, 0x7fff_0000);
+/// The listener of the filter answers.
+const NOTIFY: Insn = insn(RETURN, 0x7fc0_0000);
 const fn refuse(errno: u32) -> Insn {
     insn(RETURN, 0x0005_0000 | errno)
 }
@@ -305,6 +328,22 @@ fn nested_filter(
         ALLOW,
     )?;
     narrow(&mut answers, &nested.argument, numbers, ALLOW)?;
+    Ok(program(&answers, unsupported, audit_arch))
+}
+
+/// The filter of a sandbox without namespaces.
+fn confined_filter(
+    policy: &Policy,
+    numbers: &BTreeMap<String, Number>,
+    audit_arch: u32,
+) -> Outcome<Vec<Insn>> {
+    let confined = &policy.confined;
+    let unsupported = refuse(errno("ENOSYS")?);
+    let mut answers = group_answers(policy, numbers)?;
+    answer_all(&mut answers, &confined.unsupported, numbers, unsupported)?;
+    answer_all(&mut answers, &confined.notified, numbers, NOTIFY)?;
+    narrow(&mut answers, &policy.argument, numbers, ALLOW)?;
+    narrow(&mut answers, &confined.argument, numbers, ALLOW)?;
     Ok(program(&answers, unsupported, audit_arch))
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 25] = [
+const EDGES: [(&str, &[&str]); 26] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-js", &["glovebox-jail"]),
@@ -38,6 +38,7 @@ const EDGES: [(&str, &[&str]); 25] = [
         "glovebox-aio",
         &["glovebox-carrier", "glovebox-proto", "glovebox-sandbox"],
     ),
+    ("glovebox-confined", &["glovebox-proto", "glovebox-sandbox"]),
     ("glovebox-contract", &[]),
     (
         "glovebox-workspace",
@@ -49,6 +50,7 @@ const EDGES: [(&str, &[&str]); 25] = [
             "glovebox-agent",
             "glovebox-aio",
             "glovebox-bundle",
+            "glovebox-confined",
             "glovebox-proto",
             "glovebox-mcp",
             "glovebox-runner",

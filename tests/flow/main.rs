@@ -16,6 +16,7 @@ mod build_output;
 mod bytes;
 mod caches;
 mod commits;
+mod confined;
 mod copies;
 mod crowds;
 mod denials;

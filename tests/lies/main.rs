@@ -16,6 +16,7 @@
 )]
 
 mod filter;
+mod refused;
 mod witness;
 
 use filter::Condition::{Always, AnyBit, Equals};

@@ -2,10 +2,11 @@
 //! completion.
 
 use glovebox_aio::Aio;
+use glovebox_confined::Confined;
 use glovebox_sandbox::backend;
 use glovebox_sprites::Sprites;
 
 /// Registers them. Comes before anything else is asked of the libraries.
 pub(crate) fn register() {
-    backend::register(vec![Box::new(Sprites), Box::new(Aio)]);
+    backend::register(vec![Box::new(Confined), Box::new(Sprites), Box::new(Aio)]);
 }

@@ -14,7 +14,7 @@ use std::io;
 pub(crate) const CONFLICT: u8 = 3;
 /// The command passed its deadline (`run`, `exec`).
 pub(crate) const TIMED_OUT: u8 = 124;
-/// A failure of our own (`run`, `exec`).
+/// A failure of our own (`run`, `exec`), or no sandbox of the backend can be had here.
 pub(crate) const OWN_FAILURE: u8 = 125;
 /// The command cannot be executed (`run`, `exec`).
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Limit,
     /// Something that was named is not there: a sandbox, a path, a session, a checkpoint.
     NotFound,
+    /// No sandbox of the backend can be had here.
+    NoBackend,
     /// The user stopped it.
     Interrupted,
     /// Nobody reads our output any more.
@@ -60,6 +62,7 @@ impl Kind {
             Self::Lost => 4,
             Self::Limit => 5,
             Self::NotFound => 6,
+            Self::NoBackend => OWN_FAILURE,
             Self::Interrupted => INTERRUPTED,
             Self::TimedOut => TIMED_OUT,
             Self::BrokenPipe => BROKEN_PIPE,
@@ -164,6 +167,7 @@ impl From<Fault> for CommandError {
             (_, Code::TooManySandboxes | Code::LimitUnavailable | Code::TooLarge | Code::Busy) => {
                 Kind::Limit
             }
+            (_, Code::BackendUnavailable) => Kind::NoBackend,
             (_, Code::AlreadyExists | Code::Conflict) | (Class::Refused, _) => Kind::Refused,
             (_, Code::InvalidArgument) => Kind::Usage,
             (_, Code::Cancelled) => Kind::Interrupted,

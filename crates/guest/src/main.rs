@@ -5,6 +5,7 @@
 //!   connections; `link [--lines] RUN_DIR` is a further connection to it;
 //! * `stage0` takes a plan from the socket that is descriptor 0, becomes the first process of a new
 //!   sandbox, and then serves on that socket;
+//! * `confine` watches over a sandbox without namespaces, whose guest it starts as `confined`;
 //! * `exchange` takes an order from there, and gives a sandbox that lives other overlays;
 //! * `usage` adds up a directory tree of a sandbox, from within its user namespace;
 //! * `probe NAME` tries one thing a sandbox needs and says how it went.
@@ -54,7 +55,7 @@ mod workers;
 
 use glovebox_jail::process::Separation;
 use glovebox_jail::stage0::{self, GuestHandover};
-use glovebox_jail::{exchange, probe, usage};
+use glovebox_jail::{confine, exchange, probe, usage};
 use glovebox_proto::Facts;
 use resume::Relay;
 use rustix::fd::{AsFd, OwnedFd};
@@ -104,10 +105,16 @@ fn main() -> ExitCode {
                 Err(ended) => return exit_code(ended.0),
             }
         }
+        [confine::MONITOR_MODE] => {
+            take_streams().and_then(|(link, _)| confine::watch_over(link, terminal::open_ends))
+        }
+        [confine::GUEST_MODE] => serve_confined(),
         [exchange::MODE] => return exit_code(exchange::run().0),
         [usage::MODE] => return exit_code(usage::run().0),
         ["probe", what, ..] => return exit_code(probe::child_main(what)),
-        _ => Err("usage: glovebox-guest serve|link|stage0|exchange|usage|probe NAME".to_owned()),
+        _ => Err(
+            "usage: glovebox-guest serve|link|stage0|confine|exchange|usage|probe NAME".to_owned(),
+        ),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -137,6 +144,7 @@ fn serve_in_sandbox(inside: GuestHandover) -> Result<(), String> {
         separation: inside.separation,
         walls: Some(inside.walls),
         names: inside.names,
+        monitor: None,
         base_env: inside
             .env
             .into_iter()
@@ -171,6 +179,22 @@ fn serve_detached(run_dir: &Path) -> Result<(), String> {
     resume::serve_detached(run_dir, first, process_cx()?)
 }
 
+/// Serves in a sandbox without namespaces: standard input is the link, standard output leads to the monitor.
+fn serve_confined() -> Result<(), String> {
+    let (link, control) = take_streams()?;
+    let inside = confine::enter(control)?;
+    let link_out = link.try_clone().map_err(|error| error.to_string())?;
+    let cx = serve::Cx {
+        landlock: Some(inside.landlock),
+        // It has the commands' user id.
+        separation: Separation::Filter,
+        default_cwd: inside.cwd,
+        monitor: Some(inside.monitor),
+        ..process_cx()?
+    };
+    serve::run(link, link_out, cx).map_err(|error| error.to_string())
+}
+
 /// Takes the standard streams as those of an exec session.
 fn take_relay(is_lines: bool) -> Result<Relay, String> {
     let (input, output) = take_streams()?;
@@ -190,6 +214,7 @@ fn process_cx() -> Result<serve::Cx, String> {
         separation: Separation::None,
         walls: None,
         names: None,
+        monitor: None,
         base_env,
         default_cwd: OsString::from(cwd).into_vec(),
         processors: None,

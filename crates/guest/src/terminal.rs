@@ -1,5 +1,6 @@
 //! Pseudo-terminals from the sandbox's own devpts.
 
+use glovebox_jail::confine::MonitorClient;
 use glovebox_proto::WindowSize;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
@@ -14,13 +15,19 @@ pub(crate) struct Terminal {
     pub(crate) slave: OwnedFd,
 }
 
-/// Opens a terminal of this size.
-pub(crate) fn open(size: WindowSize) -> Result<Terminal, Errno> {
+/// Opens both ends of a terminal.
+pub(crate) fn open_ends() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&master)?;
     // By descriptor and not by name: the name would depend on which devpts is mounted where.
     let slave = peer(&master, flags)?;
+    Ok((master, slave))
+}
+
+/// Opens a terminal of this size, by the monitor where there is one.
+pub(crate) fn open(size: WindowSize, monitor: Option<&MonitorClient>) -> Result<Terminal, Errno> {
+    let (master, slave) = monitor.map_or_else(open_ends, MonitorClient::open_terminal)?;
     resize(&master, size)?;
     let mut modes = rustix::termios::tcgetattr(&slave)?;
     // Erase whole characters, not bytes.

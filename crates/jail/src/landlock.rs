@@ -7,15 +7,15 @@
 //!
 //! Invariants: what the running kernel can handle is handled in full (a kernel that claims an ABI
 //! and then refuses one of its rights is an error, not a weaker wall); renames and links across
-//! directories stay possible inside a writable tree; signals are deliberately not scoped, because
-//! one job must be able to end another.
+//! directories stay possible inside a writable tree; signals are scoped only by the rules of a whole
+//! sandbox without namespaces, never by those of one command, because one job must be able to end another.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use ::landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset as Builder,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath,
+    Ruleset as Builder, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -27,6 +27,8 @@ use crate::sys;
 pub struct Policy {
     /// Files and trees that may be read, listed and executed.
     pub read_exec: Vec<PathBuf>,
+    /// Trees whose directories may be listed, and nothing else.
+    pub list: Vec<PathBuf>,
     /// Files and trees that may also be changed in every way short of making device nodes.
     pub read_write: Vec<PathBuf>,
     /// The same, of which those that do not exist are left out.
@@ -36,6 +38,10 @@ pub struct Policy {
     pub devices: Vec<PathBuf>,
     /// Refuse connections to abstract Unix sockets made by a process outside the domain (ABI 6).
     pub scope_abstract_sockets: bool,
+    /// Refuse signals to processes outside the domain (ABI 6).
+    pub scope_signals: bool,
+    /// Refuse every use of TCP (ABI 4).
+    pub refuse_tcp: bool,
 }
 
 /// A ruleset was not built, or not applied.
@@ -150,10 +156,18 @@ impl Ruleset {
         if policy.scope_abstract_sockets && abi >= ABI::V6 {
             builder = builder.scope(Scope::AbstractUnixSocket).map_err(refused)?;
         }
+        if policy.scope_signals && abi >= ABI::V6 {
+            builder = builder.scope(Scope::Signal).map_err(refused)?;
+        }
+        if policy.refuse_tcp && abi >= ABI::V4 {
+            let tcp = AccessNet::BindTcp | AccessNet::ConnectTcp;
+            builder = builder.handle_access(tcp).map_err(refused)?;
+        }
         let mut ruleset = builder.create().map_err(refused)?;
 
         let grants = [
             (&policy.read_exec, reading(abi), true),
+            (&policy.list, AccessFs::ReadDir.into(), true),
             (&policy.read_write, writing(abi), true),
             (&policy.read_write_if_there, writing(abi), false),
             (&policy.devices, device_use(abi), true),
@@ -371,10 +385,13 @@ mod tests {
         let newest = abi_version();
         let policy = Policy {
             read_exec: vec!["/usr".into()],
+            list: vec!["/var".into()],
             read_write: vec!["/tmp".into()],
             read_write_if_there: vec!["/var/tmp".into(), "/no/such/place".into()],
             devices: vec!["/dev".into(), "/dev/null".into()],
             scope_abstract_sockets: true,
+            scope_signals: true,
+            refuse_tcp: true,
         };
         for abi in 1..=newest {
             let built = Ruleset::build_for(CWD, ResolveFlags::empty(), &policy, abi).unwrap();

@@ -307,8 +307,8 @@ fn unless_gone(sent: io::Result<()>) -> Result<(), LaunchError> {
 
 impl Stage0 {
     /// Ends the child of which nothing was heard yet. It is a child of this process, and nobody else
-    /// would wait for it.
-    fn end_child(&self) {
+    /// would wait for it. Gives the step that failed, if there is no child for that reason.
+    fn end_child(&self) -> Option<FailedStep> {
         const PATIENCE: Duration = Duration::from_secs(2);
         // Without a plan to come stage 0 says what it has done and ends.
         let _ = rustix::net::shutdown(&self.link, Shutdown::Write);
@@ -319,19 +319,27 @@ impl Stage0 {
                     if let Some(init) = Init::new(pid, fds) {
                         let _ = init.kill();
                     }
-                    return;
+                    return None;
                 }
+                Ok(Some((Report::Broken(step), _))) => return Some(step),
                 Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return,
+                Ok(None) | Err(_) => return None,
             }
         }
+        None
+    }
+
+    /// Ends it, since something else has failed. Gives the step that it could not do itself, if there was one.
+    pub fn give_up(mut self) -> Option<FailedStep> {
+        self.has_child = true;
+        self.end_child()
     }
 }
 
 impl Drop for Stage0 {
     fn drop(&mut self) {
         if !self.has_child {
-            self.end_child();
+            let _ = self.end_child();
         }
     }
 }

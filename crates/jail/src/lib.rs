@@ -9,6 +9,7 @@ mod byte_path;
 pub mod cgroup;
 mod channel;
 pub mod compute;
+pub mod confine;
 pub mod counters;
 pub mod exchange;
 mod explain;

@@ -9,7 +9,10 @@
 //! it everything the process ever starts. Invariant: installed in full or reported; there is no
 //! "best effort".
 
+use crate::sys::notify;
 use crate::sys::seccomp::{InstallOutcome, install_everywhere};
+use rustix::fd::OwnedFd;
+use std::io;
 
 /// Which table to install.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +26,9 @@ pub enum Profile {
     SameUser,
     /// In place of [`Profile::Default`], for a sandbox whose commands may make namespaces of their own.
     Nested,
+    /// In place of [`Profile::Default`], for a sandbox without namespaces. Calls that change the metadata of files
+    /// go to the listener that [`install_with_listener`] gives; without one they fail with ENOSYS.
+    Confined,
     /// On top of whatever holds already, for a process that reads a task, computes and writes the answer. Whatever
     /// else it asks for ends it with SIGSYS.
     Compute,
@@ -92,12 +98,23 @@ pub fn install(profile: Profile) -> Result<(), Error> {
     }
 }
 
+/// Puts [`Profile::Confined`] on the calling thread, for good, and gives its listener.
+///
+/// Precondition: no other thread runs, since none of them would be under the filter.
+///
+/// # Errors
+/// EBUSY where a filter around this process has a listener already.
+pub(crate) fn install_with_listener() -> io::Result<OwnedFd> {
+    notify::install(program(Profile::Confined))
+}
+
 /// The program of `profile`.
 pub fn program(profile: Profile) -> &'static [libc::sock_filter] {
     match profile {
         Profile::Default => generated::PROGRAM,
         Profile::SameUser => generated::SAME_USER,
         Profile::Nested => generated::NESTED,
+        Profile::Confined => generated::CONFINED,
         Profile::Compute => generated::COMPUTE,
         Profile::Mark => generated::MARK,
     }

@@ -444,6 +444,50 @@ fn copy(from: &Path, to: &Path, name: &str, copied: &mut usize) -> io::Result<()
     }
 }
 
+/// What of `/etc` is shown in place, where nothing can be copied there: directories and files, by the rules of a copy.
+#[derive(Debug, Default)]
+pub(crate) struct ShownEtc {
+    /// Directories that may be listed.
+    pub(crate) dirs: Vec<PathBuf>,
+    /// Files that may be read.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Looks for what a sandbox sees of `/etc`.
+pub(crate) fn shown_etc() -> ShownEtc {
+    let mut shown = ShownEtc::default();
+    for name in ETC {
+        show(&Path::new("/etc").join(name), name, &mut shown);
+    }
+    shown
+}
+
+fn show(path: &Path, name: &str, shown: &mut ShownEtc) {
+    if ETC_REFUSED.contains(&name) || shown.dirs.len() + shown.files.len() >= MAX_FILES {
+        return;
+    }
+    // A link is followed by whoever may read what it leads to.
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return;
+    };
+    if meta.is_dir() {
+        let Ok(entries) = fs::read_dir(path) else {
+            return;
+        };
+        shown.dirs.push(path.to_owned());
+        for entry in entries.flatten() {
+            let child = format!("{name}/{}", entry.file_name().to_string_lossy());
+            show(&entry.path(), &child, shown);
+        }
+    } else if meta.is_file() && meta.mode() & 0o004 != 0 {
+        let may_hold_passwords = ETC_WITH_PASSWORDS.contains(&name);
+        let text = || fs::read(path).unwrap_or_default();
+        if !may_hold_passwords || !has_password(&String::from_utf8_lossy(&text())) {
+            shown.files.push(path.to_owned());
+        }
+    }
+}
+
 /// Whether settings in XML hold a password outside of comments.
 fn has_password(text: &str) -> bool {
     let mut rest = text;

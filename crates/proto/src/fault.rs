@@ -137,6 +137,8 @@ codes! {
     NotAuthenticated = "not-authenticated",
     /// The service of a backend takes no more requests for a while; the message says how long.
     RateLimited = "rate-limited",
+    /// The backend cannot start sandboxes in this place at all.
+    BackendUnavailable = "backend-unavailable",
 }
 
 impl fmt::Display for Code {

@@ -73,8 +73,8 @@ pub use registry::{
 pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::amount::limit_in_words;
 pub use spec::backend::{
-    Backend, BackendOption, Capabilities, CredentialSource, DEFAULT_START_MS, Declaration, Files,
-    Place, StartCost, SubSandboxes, Walls,
+    Backend, BackendOption, COPY_DIR, Capabilities, CredentialSource, DEFAULT_START_MS,
+    Declaration, Files, Place, StartCost, SubSandboxes, Walls,
 };
 pub use spec::credential::{Credential, CredentialError};
 pub use spec::name::{Name, NameError, random_hex};

@@ -199,6 +199,27 @@ pub fn resolve_spec(
         Files::Copied if backend.takes("carrier") => {
             jail.env = host::carrier_environment(host);
         }
+        Files::Copied if backend.keeps_copy_here() => {
+            // The programs of this machine, at their own places.
+            if settings.toolchains.value {
+                toolchains =
+                    host::find_toolchains(host, |path| host::is_shown(&RootFs::Host, path));
+            }
+            let grants = toolchains.iter().flat_map(|found| &found.grants);
+            jail.grants = grants.cloned().collect();
+            let path = host::visible_path(host, &RootFs::Host, &jail.grants, None);
+            let passed = host::passed_inside(host, &shown(&jail));
+            // The backend gives each sandbox a home of its own.
+            jail.env = host::base_environment(path, &jail.home);
+            jail.env.extend(passed.env);
+            jail.grants.extend(passed.grants);
+            notes.extend(passed.notes);
+            jail.env.extend(
+                toolchains
+                    .iter()
+                    .flat_map(|toolchain| toolchain.env.iter().cloned()),
+            );
+        }
         Files::Copied => {}
     }
     let egress = egress(settings)?;
@@ -505,7 +526,7 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
     if foreign.is_some() {
         return foreign;
     }
-    if backend.is_walled_here() {
+    if backend.has_layers() {
         return None;
     }
     let is_impossible = !capabilities

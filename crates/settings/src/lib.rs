@@ -129,6 +129,8 @@ pub struct Settings {
     pub carrier: SourcedValue<Vec<String>>,
     /// Where the guest is kept on the other side of a carrier; `None` for a place that it finds there.
     pub guest_dir: SourcedValue<Option<PathBuf>>,
+    /// The backends that may be taken, in their order; at most one where there is no choice.
+    pub backend_order: Vec<Backend>,
     /// Settings of single backends, by the name of the option.
     pub backend_options: BTreeMap<&'static str, SourcedValue<String>>,
     /// What `/` shows inside.
@@ -197,6 +199,7 @@ impl Default for Settings {
             backend: SourcedValue::default(Backend::NATIVE),
             carrier: SourcedValue::default(Vec::new()),
             guest_dir: SourcedValue::default(None),
+            backend_order: Vec::new(),
             backend_options: BTreeMap::new(),
             rootfs: SourcedValue::default(RootFs::Host),
             net: SourcedValue::default(Net::None),
@@ -246,6 +249,10 @@ impl Settings {
             }));
         }
         lay(&mut self.backend, flags.backend.as_ref(), "backend");
+        if flags.backend.is_some() {
+            // A flag names one, and that is no choice.
+            self.backend_order.clear();
+        }
         lay(
             &mut self.start_timeout,
             flags.start_timeout.as_ref(),
@@ -310,6 +317,20 @@ impl Settings {
         );
         add(&mut self.sync.push_exclude, &flags.exclude, "exclude");
         add(&mut self.sync.push_include, &flags.include, "include");
+    }
+
+    /// Takes the first backend of the user's order that `can_start` accepts, the last one without asking. Gives the
+    /// first one where another is taken.
+    pub fn choose_backend(&mut self, can_start: impl Fn(Backend) -> bool) -> Option<Backend> {
+        let order = std::mem::take(&mut self.backend_order);
+        let (&last, others) = order.split_last()?;
+        let taken = others
+            .iter()
+            .copied()
+            .find(|one| can_start(*one))
+            .unwrap_or(last);
+        self.backend.value = taken;
+        order.first().copied().filter(|first| *first != taken)
     }
 
     /// How the sandbox gets at the project, all settings together.

@@ -6,8 +6,8 @@
 use super::agent::Mode;
 use super::{Settings, SourcedValue};
 use crate::limits::in_force_without;
-use glovebox_sandbox::WorkspaceMode;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_sandbox::{Backend, WorkspaceMode};
 use glovebox_tools::policy::{Toolset, USUAL_TOOLSET};
 use std::fmt::Display;
 
@@ -54,7 +54,7 @@ fn raised<T: Display, N: PartialOrd>(
 pub(super) fn same_or_native_backend(new: &Settings, user: &Settings) -> Option<String> {
     let backend = new.backend.value;
     when(
-        backend != user.backend.value && !backend.is_walled_here(),
+        backend != user.backend.value && backend != Backend::NATIVE,
         "leaves the native sandbox",
     )
 }

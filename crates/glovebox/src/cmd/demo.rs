@@ -1,11 +1,11 @@
 //! `glovebox demo`: a sample project with a bug, an agent that fixes it, a destructive command, and an
 //! untouched machine.
 //!
-//! Everything shown is done and measured while you watch. The destructive command runs only in a
-//! native sandbox, and asks once more, from inside, whether it really is in there.
+//! Everything shown is done and measured while you watch. It takes a native sandbox where one starts, else a confined
+//! one. The destructive command runs only in there, and asks once more, from inside, whether it really is.
 
 use super::agent::View;
-use super::{Cx, TerminalFrontend, run::supervisor};
+use super::{Cx, TerminalFrontend, run::supervisor, try_start};
 use crate::args::DemoArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape};
@@ -18,11 +18,11 @@ use glovebox_agent::{
     read_recording, system_prompt,
 };
 use glovebox_proto::{Code, Exec, Exit, Fault};
-use glovebox_sandbox::{Name, Sandbox};
+use glovebox_sandbox::{Backend, Name, Registry, Sandbox};
 use glovebox_session::agent::{ModelConfig, find_model};
 use glovebox_session::host::now_unix_ms;
 use glovebox_session::spec;
-use glovebox_session::work::take_down;
+use glovebox_session::work::{self, take_down};
 use glovebox_settings::SandboxFlags;
 use glovebox_settings::units::human_us;
 use glovebox_tools::ToolSession;
@@ -46,12 +46,13 @@ const FILES: [(&str, &str); 4] = [
 const TASK: &str = "The tests fail. Find out why and fix it.";
 const ANSWERS: &str = include_str!("../../demo/fix.jsonl");
 
-/// The one argument is where the copy is outside. From inside that place must not exist: the last check
-/// before anything is removed. (The project's own path leads to the workspace inside.)
+/// The one argument is where the copy is outside. From inside nothing of it can be read: the last check before
+/// anything is removed. (The project's own path leads to the workspace inside.)
 const DESTRUCTION: &str = r#"
-[ -e "$1" ] && { echo "not in a sandbox: nothing was removed"; exit 99; }
-rm -rf /workspace/* /workspace/.[!.]* "$HOME"/* "$HOME"/.[!.]* /usr/bin /etc 2> /dev/null
-echo "/workspace holds $(find /workspace -type f 2> /dev/null | wc -l) files now"
+cat "$1/README.md" > /dev/null 2>&1 && { echo "not in a sandbox: nothing was removed"; exit 99; }
+workspace=${GLOVEBOX_WORKSPACE:-/workspace}
+rm -rf "$workspace"/* "$workspace"/.[!.]* "$HOME"/* "$HOME"/.[!.]* /usr/bin /etc 2> /dev/null
+echo "the workspace holds $(find "$workspace" -type f 2> /dev/null | wc -l) files now"
 "#;
 
 /// Commands timed at the end.
@@ -60,7 +61,7 @@ const TIMED_RUNS: usize = 50;
 /// Shows it.
 pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     let signals = Signals::take_over()?;
-    let settings = {
+    let mut settings = {
         let mut settings = glovebox_settings::Settings {
             state: cx.settings(None)?.state,
             ..Default::default()
@@ -73,6 +74,7 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     };
     // Makes the state directory, often below the home: that much of our own we do write.
     let registry = cx.registry(&settings)?;
+    choose_backend(&registry, &mut settings)?;
     let project = Project::write()?;
     // Made before the sandbox starts, as a colleague's copy would be.
     let copy = Project::write()?;
@@ -96,6 +98,12 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
             error.remedy("`glovebox doctor` tells what is missing")
         }
     })?);
+    work::push_project(
+        &TerminalFrontend::new(cx),
+        &sandbox,
+        &settings,
+        &project.dir,
+    )?;
     let started = clock.elapsed();
     let story = DemoRun {
         cx,
@@ -148,6 +156,32 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
         "\nNow yours: change to a project and type `glovebox agent --sandbox TASK`, or `glovebox run -- COMMAND`.",
     )?;
     Ok(0)
+}
+
+/// Takes another backend with walls where native sandboxes are refused. Only this command may choose for itself: all
+/// that it touches is its own.
+fn choose_backend(
+    registry: &Registry,
+    settings: &mut glovebox_settings::Settings,
+) -> Result<(), CommandError> {
+    let Err(refused) = try_start(registry, settings.backend.value) else {
+        return Ok(());
+    };
+    let others = Backend::all()
+        .iter()
+        .filter(|one| one.is_walled_here() && **one != settings.backend.value);
+    let Some(other) = others
+        .copied()
+        .find(|one| try_start(registry, *one).is_ok())
+    else {
+        return Err(refused);
+    };
+    show(format_args!(
+        "{}; this demo runs on `{other}`",
+        render::escape_text(&refused.fault.message)
+    ))?;
+    settings.backend.value = other;
+    Ok(())
 }
 
 /// Recorded answers, or a model of the user's.
@@ -272,7 +306,7 @@ impl DemoRun<'_> {
 
     fn destroy_everything(&self) -> Result<(), CommandError> {
         show(
-            "\n4. Something destructive, in the same sandbox\n   $ rm -rf /workspace/* \"$HOME\"/* /usr/bin /etc",
+            "\n4. Something destructive, in the same sandbox\n   $ rm -rf \"$workspace\"/* \"$HOME\"/* /usr/bin /etc",
         )?;
         let host_path = self.copy.dir.as_os_str().as_bytes().to_vec();
         let argv: [Vec<u8>; 5] = [

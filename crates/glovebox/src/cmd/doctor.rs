@@ -1,19 +1,21 @@
 //! `glovebox doctor`: what this machine can do, and what dead sandboxes left behind.
 
-use super::Cx;
+use super::{Cx, try_start};
 use crate::args::DoctorArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, plural};
 use glovebox_sandbox::jail::cgroup::{Controllers, DetectCx};
-use glovebox_sandbox::jail::probe::{self, Finding, ProbeCx, State};
-use glovebox_sandbox::{DiskUsage, GuestImage, Orphan};
+use glovebox_sandbox::jail::probe::{self, Finding, Machine, ProbeCx, State};
+use glovebox_sandbox::jail::spec::LimitState;
+use glovebox_sandbox::{Backend, DiskUsage, GuestImage, Orphan, Registry, Report};
 use glovebox_settings::units::human_bytes;
+use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Checks, and with `--fix` cleans up. Fails when the native backend cannot be used here.
+/// Checks, and with `--fix` cleans up. Fails when no backend of the user's order starts here.
 pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     let registry = cx.user_registry()?;
     let mut findings = findings(registry.state_dir())?;
@@ -30,6 +32,12 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
         registry.orphans()?
     };
     let room = registry.room()?;
+    let backends = try_backends(&registry);
+    let context = context(registry.state_dir());
+    let order = order(cx)?;
+    let has_usable = backends
+        .iter()
+        .any(|one| one.works && order.iter().any(|name| *name == one.name));
     let is_usable = findings
         .iter()
         .all(|finding| finding.state != State::Missing);
@@ -43,19 +51,91 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     };
     if args.json {
         let data = json!({
-            "native_usable": is_usable, "inside_sandbox": is_inside, "findings": findings, "orphans": orphans, "orphans_removed": args.fix,
+            "context": context, "backends": backends, "native_usable": is_usable, "inside_sandbox": is_inside, "findings": findings, "orphans": orphans, "orphans_removed": args.fix,
             "state_dir": registry.state_dir().display().to_string(), "room": room,
         });
         render::print(render::envelope(is_usable, verdict, &data))?;
     } else {
         render::print(format_args!(
-            "{}{}{}{verdict}\n",
+            "{}{}{}{}{verdict}\n",
+            backends_text(&context, &backends),
             findings_text(&findings),
             orphans_text(&orphans, args.fix),
             room_text(registry.state_dir(), &room)
         ))?;
     }
-    Ok(u8::from(!is_usable))
+    Ok(u8::from(!has_usable))
+}
+
+/// A backend of this machine, tried by starting a sandbox.
+#[derive(Debug, Serialize)]
+struct TriedBackend {
+    name: &'static str,
+    works: bool,
+    /// Why it does not.
+    why: Option<String>,
+    /// The walls that its report says are enforced.
+    holds: Vec<String>,
+}
+
+/// Starts a sandbox of each backend that puts walls around commands on this machine.
+fn try_backends(registry: &Registry) -> Vec<TriedBackend> {
+    let walled = Backend::all().iter().filter(|one| one.is_walled_here());
+    walled
+        .map(|backend| {
+            let name = backend.as_str();
+            match try_start(registry, *backend) {
+                Ok(report) => TriedBackend {
+                    name,
+                    works: true,
+                    why: None,
+                    holds: enforced(report),
+                },
+                Err(error) => TriedBackend {
+                    name,
+                    works: false,
+                    why: Some(error.fault.message),
+                    holds: Vec::new(),
+                },
+            }
+        })
+        .collect()
+}
+
+fn enforced(report: Report) -> Vec<String> {
+    let walls = report.walls.into_iter();
+    walls
+        .filter(|wall| wall.state == LimitState::Enforced)
+        .map(|wall| wall.name)
+        .collect()
+}
+
+/// The backends that the user's settings may take.
+fn order(cx: &Cx) -> Result<Vec<&'static str>, CommandError> {
+    let settings = cx.settings(None)?;
+    let order = settings.backend_order.iter().copied();
+    let order = order.chain([settings.backend.value]);
+    Ok(order.map(Backend::as_str).collect())
+}
+
+/// The kind of place this is, and as whom.
+fn context(state_dir: &Path) -> String {
+    let machine = Machine::read(Path::new("/"), state_dir, Path::new(""));
+    let user = match machine.uid {
+        0 => "root".to_owned(),
+        uid => format!("user {uid}"),
+    };
+    format!("{}, {user}", machine.surroundings.describe())
+}
+
+/// One line: where this is, and which backends work.
+fn backends_text(context: &str, backends: &[TriedBackend]) -> String {
+    let one = |tried: &TriedBackend| match &tried.why {
+        None => format!("{} works ({})", tried.name, tried.holds.join(", ")),
+        Some(why) => format!("{} does not work ({})", tried.name, escape_text(why)),
+    };
+    let all: Vec<String> = backends.iter().map(one).collect();
+    format!("this is {context}; sandboxes here: {}\n", all.join("; "))
 }
 
 /// Tries everything, each in a process of its own that runs the embedded guest.

@@ -65,7 +65,9 @@ use crate::exit::{CommandError, TIMED_OUT};
 use crate::render::Messages;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
-use glovebox_sandbox::{CacheKeeping, Name, Place, Registry, RegistryConfig, Report, Walls};
+use glovebox_sandbox::{
+    Backend, CacheKeeping, Name, Place, Registry, RegistryConfig, Report, SandboxSpec, Walls,
+};
 use glovebox_session::Note;
 use glovebox_session::ResolvedSpec;
 use glovebox_session::host;
@@ -83,6 +85,17 @@ pub(crate) struct Cx {
     pub host: Surroundings,
     /// How to talk.
     pub talk: Messages,
+}
+
+/// Starts a sandbox with nothing in it and ends it.
+///
+/// # Errors
+/// Why none starts here.
+pub(crate) fn try_start(registry: &Registry, backend: Backend) -> Result<Report, CommandError> {
+    let sandbox = registry.create(&SandboxSpec::new(backend), None)?;
+    let report = sandbox.report();
+    sandbox.finish()?;
+    Ok(report?)
 }
 
 impl Cx {
@@ -135,9 +148,26 @@ impl Cx {
         let project = self.project()?;
         let mut settings = self.load_settings(Some(&project))?;
         settings.lay_flags(&flags.to_flags());
+        self.choose_backend(&mut settings)?;
         let is_outside_native = settings.is_outside_native();
         self.require_consent(&mut settings, is_outside_native)?;
         Ok((project, settings))
+    }
+
+    /// Takes the first backend of the user's order that starts here, and says so when it was not the first of them.
+    pub(crate) fn choose_backend(&self, settings: &mut Settings) -> Result<(), CommandError> {
+        if settings.backend_order.len() < 2 {
+            return Ok(());
+        }
+        let registry = self.registry(settings)?;
+        let first = settings.choose_backend(|backend| try_start(&registry, backend).is_ok());
+        if let Some(first) = first {
+            self.talk.note(format_args!(
+                "sandbox on {} ({first} is refused here)",
+                settings.backend.value
+            ));
+        }
+        Ok(())
     }
 
     /// The same for tools: with a toolset by name.

@@ -30,6 +30,7 @@ use crate::network_use::NetworkUse;
 use crate::programs::Programs;
 use crate::requests::Requests;
 use crate::resolver::Resolver;
+use glovebox_jail::confine::MonitorClient;
 use glovebox_jail::process::Wardens;
 use glovebox_proto::{Code, Fault, JobId, JobInfo};
 use job::{Job, JobEnding};
@@ -54,6 +55,8 @@ pub(crate) struct CommandDefaults {
     pub(crate) limits: Vec<(Resource, u64)>,
     /// Whether the guest is the init of a pid namespace.
     pub(crate) is_init: bool,
+    /// Who opens terminals, where this process may not.
+    pub(crate) monitor: Option<MonitorClient>,
 }
 
 /// Jobs that are over, and what their logs hold.

@@ -14,6 +14,7 @@ use crate::poll::{Poll, Token};
 use crate::requests::{PendingRequest, Requests};
 use crate::terminal::{self, Terminal};
 use crate::timers::Timer;
+use glovebox_jail::confine::MonitorClient;
 use glovebox_jail::process::{self, ControllingTerminal, Launch, SpawnError};
 use glovebox_proto::{
     Channel, Code, EVENT_BYTES, Event, Exec, Exit, ExitReport, ExtraStream, Fault, JobId,
@@ -74,19 +75,22 @@ fn lent_pipe(is_followed: bool) -> Result<(OwnedFd, OwnedFd, OwnedFd), Errno> {
 
 /// Opens the job's terminal. A command that has no other use of one than to ask on it does without where there is
 /// none.
-fn open_terminal(exec: &Exec) -> Result<Option<Terminal>, Errno> {
+fn open_terminal(
+    exec: &Exec,
+    monitor: Option<&MonitorClient>,
+) -> Result<Option<Terminal>, Errno> {
     let Some(size) = exec.pty else {
         return Ok(None);
     };
-    match terminal::open(size) {
+    match terminal::open(size, monitor) {
         Err(_) if !exec.terminal_use.is_foreground => Ok(None),
         opened => opened.map(Some),
     }
 }
 
-fn open_streams(exec: &Exec) -> Result<Streams, Errno> {
+fn open_streams(exec: &Exec, monitor: Option<&MonitorClient>) -> Result<Streams, Errno> {
     let dup = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 3);
-    let terminal = open_terminal(exec)?;
+    let terminal = open_terminal(exec, monitor)?;
     let mut streams = Streams {
         given: [None, None, None],
         input: None,
@@ -182,7 +186,7 @@ impl Jobs {
             ),
             None => None,
         };
-        let streams = open_streams(exec)
+        let streams = open_streams(exec, self.defaults.monitor.as_ref())
             .map_err(|errno| fault::system(errno, "cannot open the job's streams"))?;
         let began = Instant::now();
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

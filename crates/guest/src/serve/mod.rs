@@ -21,6 +21,7 @@ use crate::requests::Requests;
 use crate::timers::Timer;
 use crate::transfers::{Buffers, StepOutcome};
 use crate::workers::Workers;
+use glovebox_jail::confine::MonitorClient;
 use glovebox_jail::process::{self, Separation, Wardens};
 use glovebox_jail::processors::Processors;
 use glovebox_jail::stage0::{AccessRules, NameServer};
@@ -54,6 +55,8 @@ pub(crate) struct Cx {
     pub(crate) walls: Option<AccessRules>,
     /// Who answers questions for names, in a sandbox with a network of its own.
     pub(crate) names: Option<NameServer>,
+    /// The monitor, in a sandbox without namespaces.
+    pub(crate) monitor: Option<MonitorClient>,
     /// Environment that commands start from.
     pub(crate) base_env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Absolute directory that relative paths and commands start from.
@@ -167,7 +170,10 @@ impl EventLoop {
         let at = |step| move |errno| ServeError::System(step, errno);
         process::keep_heap_small();
         process::reset_and_block_signals().map_err(at("block signals"))?;
-        process::set_non_dumpable().map_err(at("close this process to others"))?;
+        // A monitor reads the arguments of this process's calls. There Landlock keeps commands out of its memory.
+        if cx.monitor.is_none() {
+            process::set_non_dumpable().map_err(at("close this process to others"))?;
+        }
         if !cx.is_init {
             process::become_subreaper().map_err(at("become a subreaper"))?;
         }
@@ -215,6 +221,7 @@ impl EventLoop {
                 .into_iter()
                 .collect(),
             is_init: cx.is_init,
+            monitor: cx.monitor,
         };
         let event_loop = Self {
             poll: Poll::new().map_err(at("make an epoll"))?,

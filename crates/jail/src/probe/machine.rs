@@ -28,6 +28,34 @@ pub enum Surroundings {
     Gvisor,
 }
 
+impl Surroundings {
+    /// A noun with its article, for a sentence.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Machine => "a machine",
+            Self::Docker => "a Docker container",
+            Self::Podman => "a Podman container",
+            Self::Kubernetes => "a pod of Kubernetes",
+            Self::Container => "a container",
+            Self::Wsl1 => "WSL 1",
+            Self::Gvisor => "gVisor",
+        }
+    }
+
+    /// Whether what the machine allows is set from outside.
+    pub const fn is_container(self) -> bool {
+        matches!(
+            self,
+            Self::Docker | Self::Podman | Self::Kubernetes | Self::Container
+        )
+    }
+}
+
+/// The bounding set that Docker gives: its 14 capabilities.
+const DOCKER_BOUNDING_SET: u64 = 0xa804_25fb;
+/// Names below `/proc` that engines mask.
+const ENGINE_MASKS: [&str; 2] = ["/proc/keys", "/proc/timer_list"];
+
 /// What is known about this machine beside what was tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
@@ -87,7 +115,10 @@ impl Machine {
         let count = |table: &str| sub_id_count(&text(table), login.as_deref(), uid);
         Self {
             uid,
-            surroundings: surroundings(root, &kernel_release, &text("proc/version")),
+            surroundings: match surroundings(root, &kernel_release, &text("proc/version")) {
+                Surroundings::Machine => unmarked_container(&mounts, &field("CapBnd")),
+                marked => marked,
+            },
             kernel_release,
             apparmor_restrict_unprivileged_userns: number(
                 "proc/sys/kernel/apparmor_restrict_unprivileged_userns",
@@ -138,6 +169,22 @@ fn surroundings(root: &Path, release: &str, version: &str) -> Surroundings {
         Surroundings::Container
     } else {
         Surroundings::Machine
+    }
+}
+
+/// A container that has no file by which to know it: its root is an overlay, and its engine has masked names or
+/// taken capabilities away.
+fn unmarked_container(mountinfo: &str, bounding_set: &[&str]) -> Surroundings {
+    let is_overlay = mount_points(mountinfo).any(|mount| mount == ("/", "overlay"));
+    let is_masked = mount_points(mountinfo).any(|(point, _)| ENGINE_MASKS.contains(&point));
+    let set = bounding_set
+        .first()
+        .and_then(|set| u64::from_str_radix(set, 16).ok());
+    match set {
+        Some(DOCKER_BOUNDING_SET) if is_overlay => Surroundings::Docker,
+        // CAP_SYS_ADMIN, which every engine takes away from what is not privileged.
+        Some(set) if is_overlay && (is_masked || set & (1 << 21) == 0) => Surroundings::Container,
+        _ => Surroundings::Machine,
     }
 }
 

@@ -217,7 +217,13 @@ pub fn run_all(cx: &ProbeCx<'_>) -> Vec<Finding> {
     findings.push(verdict::id_ranges(&machine));
     findings.extend(Controller::ALL.iter().map(|controller| {
         let place = cx.controllers.place(*controller);
-        verdict::controller(*controller, place, cx.controllers.why_absent(*controller))
+        let mut found =
+            verdict::controller(*controller, place, cx.controllers.why_absent(*controller));
+        if machine.surroundings.is_container() {
+            // Groups are given out by who runs the container.
+            found.remedy = None;
+        }
+        found
     }));
     findings
 }

@@ -121,7 +121,7 @@ fn containers_get_the_option_of_their_engine() {
     assert!(refused(Surroundings::Docker).contains("--security-opt seccomp=unconfined"));
     assert!(refused(Surroundings::Podman).contains("--security-opt seccomp=unconfined"));
     assert!(refused(Surroundings::Kubernetes).contains("seccompProfile"));
-    assert!(refused(Surroundings::Machine).contains("filter we were started under"));
+    assert!(refused(Surroundings::Machine).contains("filter around this process"));
     let proc = |surroundings| remedy(Probe::PidNamespace, "proc", EPERM, &container(surroundings));
     assert!(proc(Surroundings::Docker).contains("systempaths=unconfined"));
     assert!(proc(Surroundings::Podman).contains("unmask=ALL"));
@@ -269,13 +269,43 @@ fn a_machine_is_read_from_its_files() {
     assert_eq!(machine.state_fs, "ext4");
     assert_eq!(machine.apparmor_restrict_unprivileged_userns, Some(1));
     assert_eq!(machine.unprivileged_userns_clone, None);
-    assert_eq!(verdict::id_ranges(&machine).state, State::Degraded);
+    let in_container = verdict::id_ranges(&machine);
+    assert_eq!(in_container.state, State::Degraded);
+    assert_eq!(in_container.remedy, None, "nobody inside can install it");
+    let machine = Machine {
+        surroundings: Surroundings::Machine,
+        ..machine
+    };
     assert!(
         verdict::id_ranges(&machine)
             .remedy
             .unwrap()
             .contains("uidmap")
     );
+}
+
+#[test]
+fn container_without_a_mark_is_known_by_root_masks_and_capabilities() {
+    let surroundings = |mounts: &str, bounding_set: &str| {
+        let root = tempfile::tempdir().unwrap();
+        let proc = root.path().join("proc/self");
+        fs::create_dir_all(&proc).unwrap();
+        fs::write(proc.join("mountinfo"), mounts).unwrap();
+        fs::write(proc.join("status"), format!("CapBnd:\t{bounding_set}\n")).unwrap();
+        Machine::read(root.path(), Path::new("/"), Path::new("")).surroundings
+    };
+    let overlay = "1 0 0:1 / / rw - overlay overlay rw\n";
+    let masked = format!("{overlay}2 1 0:2 / /proc/keys rw - tmpfs tmpfs rw\n");
+    let (docker, all) = ("00000000a80425fb", "000001ffffffffff");
+    assert_eq!(surroundings(overlay, docker), Surroundings::Docker);
+    assert_eq!(
+        surroundings(&masked, "0000000000000000"),
+        Surroundings::Container
+    );
+    assert_eq!(surroundings(&masked, all), Surroundings::Container);
+    assert_eq!(surroundings(overlay, all), Surroundings::Machine);
+    let disk = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n";
+    assert_eq!(surroundings(disk, docker), Surroundings::Machine);
 }
 
 #[test]

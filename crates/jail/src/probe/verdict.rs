@@ -50,7 +50,7 @@ pub fn judge(probe: Probe, outcome: &Outcome, machine: &Machine) -> Finding {
             machine.state_fs
         )),
         Probe::Seccomp | Probe::Landlock if step.ends_with("-effect") => Some(
-            "the kernel accepts the rules and does not apply them: a filter or an emulation around us answers in its place, so start glovebox outside of it".to_owned(),
+            "the kernel accepts the rules and does not apply them: a filter or an emulation around us answers in its place: use another machine or container".to_owned(),
         ),
         Probe::Seccomp => Some("use a kernel with CONFIG_SECCOMP_FILTER".to_owned()),
         Probe::Landlock => Some(if machine.kernel() < (5, 13) {
@@ -132,11 +132,14 @@ fn user_namespace(step: &str, errno: Errno, machine: &Machine) -> Option<String>
         return Some(remedy);
     }
     if errno == Errno::NOSPC || machine.max_user_namespaces == Some(0) {
-        return Some(persistently("user.max_user_namespaces", "15000"));
+        return outside_container(machine, persistently("user.max_user_namespaces", "15000"));
     }
     if step == "user-namespace" && is_denied(errno) {
         if machine.unprivileged_userns_clone == Some(0) && machine.uid != 0 {
-            return Some(persistently("kernel.unprivileged_userns_clone", "1"));
+            return outside_container(
+                machine,
+                persistently("kernel.unprivileged_userns_clone", "1"),
+            );
         }
         if let Some(remedy) = outer_filter(machine) {
             return Some(remedy);
@@ -241,7 +244,7 @@ fn app_armor(errno: Errno, machine: &Machine) -> Option<String> {
     let restricts = machine
         .apparmor_restrict_unprivileged_userns
         .is_some_and(|value| value != 0);
-    if !restricts || machine.uid == 0 || !is_denied(errno) {
+    if !restricts || machine.uid == 0 || !is_denied(errno) || machine.surroundings.is_container() {
         return None;
     }
     let program = machine.program.display();
@@ -270,16 +273,21 @@ fn outer_filter(machine: &Machine) -> Option<String> {
             "set `seccompProfile: {type: Unconfined}` in the pod's securityContext, or a Localhost profile that allows clone, unshare, mount and the new mount calls"
         }
         _ => {
-            "the system call filter we were started under forbids namespaces: start glovebox outside of it"
+            "the system call filter around this process forbids namespaces: it has to be changed by what started this process"
         }
     };
     Some(what.to_owned())
 }
 
 fn selinux(machine: &Machine) -> Option<String> {
-    machine.is_selinux_enforcing.then(|| {
+    (machine.is_selinux_enforcing && !machine.surroundings.is_container()).then(|| {
         "SELinux enforces here: look for the denial with `sudo ausearch -m avc -ts recent` and allow it for this program".to_owned()
     })
+}
+
+/// A remedy that is for who runs the machine: from inside of a container nobody can follow it.
+fn outside_container(machine: &Machine, remedy: String) -> Option<String> {
+    (!machine.surroundings.is_container()).then_some(remedy)
 }
 
 /// Now and after the next boot.
@@ -325,13 +333,13 @@ pub(super) fn id_ranges(machine: &Machine) -> Finding {
         (
             State::Degraded,
             "one user id inside: changing owners fails there, and so do package managers of the distribution".to_owned(),
-            Some("sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER".to_owned()),
+            outside_container(machine, "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER".to_owned()),
         )
     } else if !machine.has_newidmap {
         (
             State::Degraded,
             "ranges are assigned in /etc/subuid and /etc/subgid, but newuidmap is missing to use them".to_owned(),
-            Some("install it: sudo apt install uidmap (Debian, Ubuntu), sudo dnf install shadow-utils (Fedora)".to_owned()),
+            outside_container(machine, "install it: sudo apt install uidmap (Debian, Ubuntu), sudo dnf install shadow-utils (Fedora)".to_owned()),
         )
     } else {
         (

@@ -106,6 +106,8 @@ pub struct FailedStep {
 pub enum StepKind {
     /// Mounting an overlay, which depends on the file systems of its layers.
     Overlay,
+    /// Making the namespaces, which a filter around this process may refuse.
+    Namespaces,
     /// Any other.
     Other,
 }
@@ -421,8 +423,10 @@ fn split(group: Option<OwnedFd>) -> Result<Stage0Fork, FailedStep> {
     let is_in_group = in_group.is_some();
     let side = match in_group {
         Some(side) => side,
-        None => clone::clone_into(flags)
-            .map_err(|errno| FailedStep::new("create the sandbox's namespaces", errno))?,
+        None => clone::clone_into(flags).map_err(|errno| FailedStep {
+            kind: StepKind::Namespaces,
+            ..FailedStep::new("create the sandbox's namespaces", errno)
+        })?,
     };
     let gate = match side {
         Side::Child => theirs,

@@ -10,6 +10,7 @@ pub(crate) mod landlock;
 pub(crate) mod landlock_trial;
 pub(crate) mod memory_lock;
 pub(crate) mod mount_attr;
+pub(crate) mod notify;
 pub(crate) mod once;
 pub(crate) mod quota;
 pub(crate) mod schedule;

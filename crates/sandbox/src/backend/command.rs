@@ -64,7 +64,10 @@ fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
         return Err(no_carrier());
     };
     let mut command = Command::new(program);
-    command.args(args);
+    command
+        .args(args)
+        .env_clear()
+        .envs(cx.spec.jail.env.iter().map(|(name, value)| (name, value)));
 
     let mut report = Report::new("command", cx.name.as_str());
     report.limits = unheld_limits(

@@ -48,7 +48,11 @@ impl Driver for HostDriver {
 /// Starts the guest as a child of this process.
 fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
     let mut command = Command::new(cx.image.path());
-    command.arg0("glovebox-guest").arg("serve");
+    command
+        .arg0("glovebox-guest")
+        .arg("serve")
+        .env_clear()
+        .envs(cx.spec.jail.env.iter().map(|(name, value)| (name, value)));
     if let Some(cwd) = &cx.spec.cwd {
         command.current_dir(cwd);
     }
@@ -85,8 +89,21 @@ fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
     spawn(command, cx, report, "guest")
 }
 
-/// Runs a program with a socket as standard input and output, in an own process group and with
-/// exactly the environment of the spec. Shared with the `command` backend.
+/// Starts a guest as a child of this process, by a command with its arguments, environment and working directory: its
+/// standard input and output become the link. The owner of the result ends it and all that it started.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn spawn_guest(
+    command: Command,
+    cx: &CreateCx<'_>,
+    report: Report,
+) -> Result<GuestStream, Fault> {
+    spawn(command, cx, report, "guest")
+}
+
+/// Runs a program with a socket as standard input and output, in an own process group. Shared with the
+/// `command` backend.
 pub(super) fn spawn(
     mut command: Command,
     cx: &CreateCx<'_>,
@@ -100,9 +117,6 @@ pub(super) fn spawn(
     let (ours, theirs) = program::socket_pair()
         .map_err(|error| fault::plain_io("cannot make a socket pair", error))?;
     let words = StderrTail::new()?;
-    command
-        .env_clear()
-        .envs(cx.spec.jail.env.iter().map(|(name, value)| (name, value)));
     command
         .stdin(Stdio::from(copy(&theirs)?))
         .stdout(Stdio::from(theirs))

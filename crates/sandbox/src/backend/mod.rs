@@ -11,6 +11,7 @@ mod native;
 mod words;
 
 pub use bootstrap::{GuestPlace, bring_guest, quote, shell_script};
+pub use host::spawn_guest;
 pub use native::Layering;
 pub(crate) use native::{kill_left_group, sweep, sweep_base};
 
@@ -22,7 +23,7 @@ use glovebox_egress::{Control, ProxyHandle};
 use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::plan::{CheckpointLayer, FrozenCache};
 use glovebox_jail::spec::{LimitKind, LimitState};
-use glovebox_proto::{Code, Denial, Fault, Setting};
+use glovebox_proto::{Code, Denial, Fault, Remedy, Setting};
 use serde::Serialize;
 use std::any::Any;
 use std::fmt::Debug;
@@ -243,6 +244,11 @@ pub trait Driver: Debug + Send + Sync {
         Ok(())
     }
 
+    /// What it offers where native sandboxes are refused: words that follow its name. `None` if it is no substitute.
+    fn offer(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What would be done to start a sandbox, in plain words, without doing it.
     ///
     /// # Errors
@@ -336,6 +342,22 @@ fn driver(backend: Backend) -> Result<&'static dyn Driver, Fault> {
                 format!("the backend `{backend}` is not part of this program"),
             )
         })
+}
+
+/// What to do where native sandboxes are refused: the backend that can take their place here, else what it lacks.
+fn substitute_for_native() -> Option<Remedy> {
+    let registered = DRIVERS.get().map_or(&[][..], Vec::as_slice);
+    let (driver, offer) = registered
+        .iter()
+        .find_map(|driver| Some((driver, driver.offer()?)))?;
+    let backend = driver.backend();
+    match driver.check(&SandboxSpec::new(backend)) {
+        Ok(()) => Some(Remedy::advice([
+            Setting::Backend.of(backend.as_str()),
+            format!(" {offer}").into(),
+        ])),
+        Err(fault) => fault.remedy,
+    }
 }
 
 /// Checks a spec without touching the system.

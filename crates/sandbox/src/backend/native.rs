@@ -20,7 +20,7 @@ use layering::PlanInput;
 use prepare::Skeletons;
 pub(crate) use prepare::sweep_base;
 
-use super::{Begun, CreateCx, Driver, ExchangeCx, GuestStream, Owner};
+use super::{Begun, CreateCx, Driver, ExchangeCx, GuestStream, Owner, substitute_for_native};
 use crate::breach::LimitBreach;
 use crate::process::ProcessRef;
 use crate::state::layout::LAYERS;
@@ -32,7 +32,7 @@ use glovebox_egress::{Control, Policy, ProxyHandle, TrafficLimits};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::plan::{HostResources, Plan, PlanError};
-use glovebox_jail::probe::is_inside_sandbox;
+use glovebox_jail::probe::{Machine, is_inside_sandbox};
 use glovebox_jail::processors::Processors;
 use glovebox_jail::seed::{self, Seed};
 use glovebox_jail::skeleton::{self, Recipe};
@@ -259,9 +259,14 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
     plan.captured = cx.spec.egress.addresses().into_iter().collect();
     complete(&mut plan, &spec, cx.dir);
     let disk = DiskLimit::prepare(&spec, &place.layers)?;
-    skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
-        .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
-    prepare::mask_project(&spec, &place.layers, facts.is_privileged)?;
+    let made = skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
+        .map_err(|error| fault::io("make the layers in", &place.layers, error))
+        .and_then(|()| prepare::mask_project(&spec, &place.layers, facts.is_privileged));
+    if let Err(fault) = made {
+        // Where namespaces are refused so is much of this, and that is the reason to tell.
+        let refused = stage0.give_up().map(LaunchError::Step);
+        return Err(refused.map_or(fault, |error| to_fault(&error, cx.state_dir)));
+    }
     let prepared_us = started.elapsed().as_micros() as u64;
     stage0
         .hand_over(&plan)
@@ -592,6 +597,11 @@ fn launch_fault(error: &LaunchError, state_dir: &Path) -> Fault {
         )
         .remedy("update the kernel; `glovebox doctor` names what it lacks"),
         LaunchError::TimedOut(_) => Fault::failed(Code::TimedOut, message).retryable(),
+        LaunchError::Step(broken)
+            if broken.kind == StepKind::Namespaces && !is_inside_sandbox(Path::new("/")) =>
+        {
+            refused_here(state_dir)
+        }
         _ if is_overlay(error) => Fault::failed(Code::Unavailable, message).remedy([
             format!(
                 "overlays need a state directory on an ordinary file system (not itself an \
@@ -610,6 +620,26 @@ fn launch_fault(error: &LaunchError, state_dir: &Path) -> Fault {
                 "`glovebox doctor` names what is missing on this machine and how to get it"
             }),
     }
+}
+
+/// Namespaces are refused as a whole: says where this is, and what can be had instead.
+fn refused_here(state_dir: &Path) -> Fault {
+    let machine = Machine::read(Path::new("/"), state_dir, Path::new(""));
+    let why = if machine.is_filtered && machine.surroundings.is_container() {
+        "whose profile forbids namespaces"
+    } else {
+        "where namespaces are refused"
+    };
+    let fault = Fault::failed(
+        Code::BackendUnavailable,
+        format!(
+            "native sandboxes are refused here: this is {} {why}",
+            machine.surroundings.describe()
+        ),
+    );
+    let doctor =
+        || "`glovebox doctor` names what is missing on this machine and how to get it".into();
+    fault.remedy(substitute_for_native().unwrap_or_else(doctor))
 }
 
 /// What could not be done for a sandbox with its layers in memory.

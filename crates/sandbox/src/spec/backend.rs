@@ -147,6 +147,9 @@ pub enum StartCost {
     Waiting,
 }
 
+/// Directory of the copy of the project in a sandbox's own directory, with a backend that keeps it here.
+pub const COPY_DIR: &str = "tree";
+
 /// Deadline for coming up unless a backend or the caller says otherwise, in milliseconds.
 pub const DEFAULT_START_MS: u64 = 30_000;
 
@@ -304,6 +307,12 @@ impl Backend {
     /// Whether a sandbox's files are layers on this machine.
     pub fn has_layers(self) -> bool {
         self.capabilities().files == Files::Layers
+    }
+
+    /// Whether a sandbox's copy of the project lies in the sandbox's own directory on this machine
+    /// ([`COPY_DIR`]), where it outlives the guest.
+    pub fn keeps_copy_here(self) -> bool {
+        self.capabilities().files == Files::Copied && self.is_walled_here()
     }
 
     /// Every backend of this program, in the order of help and completion.

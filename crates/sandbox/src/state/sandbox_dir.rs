@@ -17,7 +17,7 @@ use crate::state::layout::{CHECKPOINTS, LAYERS};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::status::Status;
 use crate::state::trash;
-use crate::{Name, SandboxSpec};
+use crate::{COPY_DIR, Name, SandboxSpec};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
 use rustix::io::Errno;
@@ -247,16 +247,23 @@ impl SandboxDir {
         // A fork that was never started has a checkpoint. A stack alone is that of a start that failed.
         is_on_disk && (self.path.join(LAYERS).is_dir() || self.path.join(CHECKPOINTS).is_dir())
     }
+
+    /// Whether it holds work that a new guest goes on with: layers, a copy of the project, or files at a service.
+    pub(crate) fn holds_work(&self) -> bool {
+        let keeps_copy = read_spec(&self.path).is_ok_and(|spec| spec.backend.keeps_copy_here());
+        let has_copy = keeps_copy && self.path.join(COPY_DIR).is_dir();
+        self.has_layers() || has_copy || self.has_remote_files()
+    }
 }
 
 /// Note in a sandbox's directory that a service holds files of it.
 const REMOTE_FILES: &str = "remote-files";
 
-/// Whether a dead owner's sandbox is worth keeping: it is supervised, has layers or files at a service, and does not end with
+/// Whether a dead owner's sandbox is worth keeping: it is supervised, holds work, and does not end with
 /// another one.
 pub(crate) fn is_kept(sandbox_dir: &SandboxDir) -> bool {
     read_status(&sandbox_dir.path).is_ok_and(|status| status.is_supervised)
-        && (sandbox_dir.has_layers() || sandbox_dir.has_remote_files())
+        && sandbox_dir.holds_work()
         && !read_spec(&sandbox_dir.path).is_ok_and(|spec| spec.is_bound())
 }
 

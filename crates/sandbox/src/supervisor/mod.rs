@@ -60,7 +60,7 @@ pub fn supervise(
     let [lock, slot] = handover::take_over(&starter, Instant::now() + HANDOVER_WAIT)?;
     let sandbox_dir = SandboxDir::adopt(&layout, name, lock)?;
     // A sandbox that lives again was kept for its files; they outlast a start that fails.
-    let is_resumed = sandbox_dir.has_layers() || sandbox_dir.has_remote_files();
+    let is_resumed = sandbox_dir.holds_work();
     let up = come_up(&layout, &sandbox_dir, &starter);
     let mut life = match up {
         Ok(life) => life,

@@ -176,7 +176,7 @@ const fn status_of(fault: &Fault) -> StatusCode {
         (_, Code::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         (_, Code::Busy | Code::TooManySandboxes) => StatusCode::TOO_MANY_REQUESTS,
         (_, Code::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
-        (_, Code::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+        (_, Code::Unavailable | Code::BackendUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
         (_, Code::NoSpace) => StatusCode::INSUFFICIENT_STORAGE,
         (_, Code::Unsupported) => StatusCode::NOT_IMPLEMENTED,
         (Class::Refused, _) => StatusCode::FORBIDDEN,

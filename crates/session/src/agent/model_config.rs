@@ -3,8 +3,8 @@
 use crate::Error;
 use glovebox_agent::{
     ContextBudget, Event, KnownModel, Model, ModelName, Provider, ProviderAccess, RecordedModel,
-    RemoteModel, RetryPolicy, Secret, Secrets, Tariff, default_model, detect_provider, known_model, read_recording,
-    window_of_server,
+    RemoteModel, RetryPolicy, Secret, Secrets, Tariff, default_model, detect_provider, known_model,
+    read_recording, window_of_server,
 };
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Remedy, Setting};

@@ -79,6 +79,10 @@ pub fn root(sandbox: &Sandbox) -> Vec<u8> {
 
 /// Where a sandbox elsewhere has a directory that its end does not remove: a path that can be removed.
 fn removable(sandbox: &Sandbox) -> Option<ByteBuf> {
+    if sandbox.info().backend.keeps_copy_here() {
+        // It lies in the sandbox's own directory.
+        return None;
+    }
     if !sandbox.info().backend.capabilities().has_own_dir {
         return start_dir(sandbox);
     }
@@ -213,9 +217,10 @@ pub fn clean_named(host: &Surroundings, registry: &Registry, name: &Name) -> Cop
         return CopyRemoval::None;
     };
     let backend = Backend::named(&entry.backend);
-    let has_layers = backend.is_some_and(Backend::has_layers);
     let has_own_dir = backend.is_some_and(|backend| backend.capabilities().has_own_dir);
-    if has_layers || (!has_own_dir && CopyOrigin::read(&entry.dir).is_none()) {
+    let has_layers = backend.is_some_and(Backend::has_layers);
+    let keeps_here = backend.is_some_and(Backend::keeps_copy_here);
+    if has_layers || keeps_here || (!has_own_dir && CopyOrigin::read(&entry.dir).is_none()) {
         return CopyRemoval::None;
     }
     let left = CopyRemoval::Left(name.directory_elsewhere());

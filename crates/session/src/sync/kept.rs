@@ -41,10 +41,10 @@ struct Stop {
 }
 
 impl KeptChanges {
-    /// Begins, for a sandbox that has a copy on a machine which may be lost and whose changes nobody fetches yet. `None`
-    /// for others.
+    /// Begins, for a sandbox whose copy may be lost with its guest and whose changes nobody fetches yet. `None` for others.
     pub fn begin(sandbox: &Arc<Sandbox>) -> Option<Self> {
-        if !sandbox.info().backend.capabilities().can_resume {
+        let backend = sandbox.info().backend;
+        if !backend.capabilities().can_resume && !backend.keeps_copy_here() {
             return None;
         }
         CopyOrigin::read(sandbox.dir())?;

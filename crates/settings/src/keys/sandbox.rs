@@ -2,6 +2,7 @@
 
 use super::access::{Access, list, one, show_one};
 use super::{DefaultValue, Key};
+use crate::Origin;
 use crate::project_rule::ProjectRule::{Harmless, NativeOnly, NeedsTrust, TightensOnly};
 use crate::project_rule::{
     less_start_time, no_kept_caches, no_network, no_new_env_from_host, no_other_rootfs,
@@ -9,6 +10,7 @@ use crate::project_rule::{
 };
 use crate::raw::{PathContext, RawValue, switch};
 use crate::values::{self, EnvArg, GrantArg};
+use glovebox_sandbox::Backend;
 use glovebox_sandbox::egress::{Secret, SecretError, SecretSource};
 use glovebox_sandbox::jail::spec::RootFs;
 use std::ffi::OsStr;
@@ -17,11 +19,42 @@ pub(super) const KEYS: &[Key] = &[
     Key::new(
         "backend",
         "what stands behind a sandbox: `native`, `host` (no isolation), `command`, or another one that the help of \
-         `--backend` names",
+         `--backend` names. In your own settings also an order, such as `[\"native\", \"confined\"]`: the first that \
+         starts here is taken, and each run says so when it was not the first",
         TightensOnly(same_or_native_backend),
-        one!(backend, values::parse_backend, |backend| backend
-            .as_str()
-            .to_owned()),
+        Access {
+            set: |settings, raw, _, origin| {
+                let order: Vec<_> = raw
+                    .many()
+                    .into_iter()
+                    .map(values::parse_backend)
+                    .collect::<Result<_, _>>()?;
+                let Some(first) = order.first().copied() else {
+                    return Err("names no backend".to_owned());
+                };
+                if matches!(origin, Origin::ProjectFile(_))
+                    && (order.len() > 1 || first.as_str() == "confined")
+                {
+                    return Err(
+                        "only the user's own settings may take `confined` or several backends"
+                            .to_owned(),
+                    );
+                }
+                settings.backend.set(first, origin);
+                settings.backend_order = order;
+                Ok(())
+            },
+            show: |settings| {
+                let words = |first: &Backend| match settings.backend_order.as_slice() {
+                    order @ [_, _, ..] if order.contains(first) => {
+                        let names: Vec<_> = order.iter().map(|backend| backend.as_str()).collect();
+                        names.join(",")
+                    }
+                    _ => first.as_str().to_owned(),
+                };
+                show_one(&settings.backend, words)
+            },
+        },
     )
     .variable("GLOVEBOX_BACKEND")
     .flags(&["backend"])

@@ -65,6 +65,7 @@ pub(super) fn settle(
     settings.lay_no_instructions(args.no_instructions);
     lay_phase(&mut settings, args.phase.as_deref())?;
     if is_sandbox {
+        cx.choose_backend(&mut settings)?;
         if settings.backend.value.is_unwalled_here() {
             return Err(CommandError::usage(
                 "the backend `host` is no sandbox",

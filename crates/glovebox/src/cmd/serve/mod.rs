@@ -3,16 +3,16 @@
 mod log;
 mod traces;
 
-use super::Cx;
 use super::given_token::given_token;
 use super::listening::cannot_listen;
 use super::run::supervisor;
+use super::{Cx, try_start};
 use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::say;
 use glovebox_agent::Placement;
 use glovebox_runner::{Engine, GrantFlags, HostGrant};
-use glovebox_sandbox::WorkspaceMode;
+use glovebox_sandbox::{Backend, WorkspaceMode};
 use glovebox_server::{
     BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Serving, Tls, Token, UploadLimits,
     serve,
@@ -34,6 +34,8 @@ use std::time::Duration;
 use traces::TraceExport;
 use tracing::{info, warn};
 
+/// The backend that sessions cannot have yet.
+const CONFINED: &str = "confined";
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
 const MAX_PEM_BYTES: u64 = 1 << 20;
 const USUAL_RUNNING: usize = 32;
@@ -99,9 +101,14 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let is_readable_on_the_way = tls.is_none() && !args.listen.ip().is_loopback();
     let listener = TcpListener::bind(args.listen)
         .map_err(|error| cannot_listen(args.listen, &error, "--listen"))?;
+    let registry = cx.registry(&settings)?;
+    if placement == Placement::Sandbox && settings.backend.value == Backend::NATIVE {
+        // Sessions that all end with the same refusal are no service.
+        try_start(&registry, Backend::NATIVE)?;
+    }
     let config = ServerConfig {
         host: cx.host.clone(),
-        registry: Arc::new(cx.registry(&settings)?),
+        registry: Arc::new(registry),
         supervisor: supervisor()?,
         state_dir: cx.state_dir(&settings)?,
         project,
@@ -385,6 +392,14 @@ fn settings(
         return Err(CommandError::usage(
             "the backend `host` is no sandbox",
             "leave it out, or say --unsafe-local to let agents work on this machine without walls",
+        ));
+    }
+    // The order is taken as it is at the start, and a backend that sessions cannot have yet is none of it.
+    settings.choose_backend(|backend| backend.as_str() != CONFINED);
+    if placement == Placement::Sandbox && settings.backend.value.as_str() == CONFINED {
+        return Err(CommandError::usage(
+            "sessions on `confined` come with its last part",
+            "use `native` here, or `run`, `start`, `agent`, `mcp` and `call` on `confined`",
         ));
     }
     let is_outside = placement == Placement::Local || settings.is_outside_native();

@@ -1,0 +1,178 @@
+//! From a spec to a running guest.
+
+use crate::report::{WEAKER, report};
+use glovebox_proto::{Code, Fault, Setting};
+use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, spawn_guest};
+use glovebox_sandbox::jail::confine::{MIN_LANDLOCK_ABI, MONITOR_MODE, Setup};
+use glovebox_sandbox::jail::landlock::abi_version;
+use glovebox_sandbox::jail::spec::Net;
+use glovebox_sandbox::{
+    Backend, COPY_DIR, Capabilities, Declaration, Files, Place, SandboxSpec, StartCost,
+    SubSandboxes, Walls, WorkspaceMode,
+};
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+static DECLARATION: Declaration = Declaration {
+    name: "confined",
+    about: "walls without namespaces, for containers",
+    settings: &["net", "toolchains"],
+    options: &[],
+    credential: None,
+    capabilities: Capabilities {
+        place: Place::Here,
+        walls: Walls::Ours,
+        files: Files::Copied,
+        has_own_dir: true,
+        workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
+        // They stay on this machine, in the sandbox's own directory.
+        keeps_files: false,
+        can_freeze: false,
+        networks: &[Net::None],
+        can_nest: false,
+        can_resume: false,
+        sub_sandboxes: SubSandboxes::None,
+        start: StartCost::Processor,
+        start_ms: 30_000,
+    },
+};
+
+/// Directories of a sandbox, below its own: the copy of the project, home, and temporary files.
+const TREES: [&str; 3] = [COPY_DIR, "home", "tmp"];
+
+/// The backend.
+#[derive(Debug)]
+pub struct Confined;
+
+impl Driver for Confined {
+    fn backend(&self) -> Backend {
+        Backend::declared(&DECLARATION)
+    }
+
+    fn check(&self, spec: &SandboxSpec) -> Result<(), Fault> {
+        if spec.jail.net != Net::None {
+            let fault =
+                unsupported("the backend `confined` has no way out yet, to listed hosts or to all");
+            return Err(fault.remedy([Setting::Net.of("none"), " works here".into()]));
+        }
+        if !spec.secrets.is_empty() {
+            let fault = unsupported(
+                "the backend `confined` has no way out yet on which secrets could be filled in",
+            );
+            return Err(fault.remedy("leave secrets out"));
+        }
+        if spec.jail.is_nested {
+            return Err(
+                unsupported("the backend `confined` cannot let commands make namespaces")
+                    .remedy("use the backend `native`"),
+            );
+        }
+        let abi = abi_version();
+        if abi < MIN_LANDLOCK_ABI {
+            let found = match abi {
+                0 => "this kernel (or this container's profile) has no Landlock".to_owned(),
+                abi => format!("this kernel has Landlock ABI {abi}"),
+            };
+            return Err(Fault::refused(
+                Code::BackendUnavailable,
+                format!(
+                    "the backend `confined` needs Landlock ABI {MIN_LANDLOCK_ABI}, and {found}"
+                ),
+            )
+            .remedy("use Linux 6.12 or later"));
+        }
+        Ok(())
+    }
+
+    fn offer(&self) -> Option<&'static str> {
+        Some(
+            "works here for run, start, exec, agent, mcp and call: files, processes and network are walled off by \
+             Landlock, a filter and a monitor; names of files and other processes' command lines can be seen, and \
+             limits are not held. To choose it always: backend = [\"native\", \"confined\"] in \
+             ~/.config/glovebox/glovebox.toml",
+        )
+    }
+
+    fn explain(&self, _: &SandboxSpec) -> Result<String, Fault> {
+        let mut text = format!(
+            "a process of the caller without namespaces\n  1. give up all capabilities and the bounding set\n  \
+             2. put Landlock (ABI {}) on it: own trees can be written, programs of the machine read, nothing else; \
+             no signals and no tracing out of the sandbox\n  3. put the system call filter on it: no sockets but \
+             pairs; changes of metadata are made by a monitor outside, in the sandbox's own trees alone\n  \
+             4. try what must fail, then serve\nweaker than natively\n",
+            abi_version()
+        );
+        for sentence in WEAKER {
+            let _ = writeln!(text, "  {sentence}");
+        }
+        Ok(text)
+    }
+
+    fn summary(&self, _: &SandboxSpec) -> Vec<String> {
+        vec!["no namespaces".to_owned(), "no network".to_owned()]
+    }
+
+    fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
+        self.check(cx.spec)?;
+        let trees = make_trees(cx.dir).map_err(|error| io_fault("make the directories", &error))?;
+        let [tree, home, tmp] = &trees;
+        let shown: Vec<PathBuf> = cx
+            .spec
+            .jail
+            .grants
+            .iter()
+            .map(|grant| grant.source.clone())
+            .collect();
+        let setup = Setup::new(shown, &trees, tree)
+            .map_err(|error| io_fault("resolve the directories", &error))?;
+        let mut command = Command::new(cx.image.path());
+        command
+            .arg(MONITOR_MODE)
+            .current_dir(tree)
+            .env_clear()
+            .envs(cx.spec.jail.env.iter().map(|(name, value)| (name, value)))
+            .env("HOME", home)
+            .env("GLOVEBOX_WORKSPACE", tree);
+        for name in ["TMPDIR", "TMP", "TEMP"] {
+            command.env(name, tmp);
+        }
+        let guest = spawn_guest(command, cx, report(DECLARATION.name, cx))?;
+        if let Err(error) = setup.send(guest.writer.as_fd()) {
+            let reason = guest
+                .owner
+                .exit_reason()
+                .unwrap_or_else(|| error.to_string());
+            return Err(Fault::failed(
+                Code::Unavailable,
+                format!("cannot start the sandbox: {reason}"),
+            ));
+        }
+        Ok(guest)
+    }
+}
+
+fn unsupported(message: &str) -> Fault {
+    Fault::refused(Code::Unsupported, message)
+}
+
+fn io_fault(what: &str, error: &io::Error) -> Fault {
+    Fault::failed(Code::Io, format!("cannot {what} of the sandbox: {error}"))
+}
+
+/// Makes what is not there yet; gives the real paths.
+fn make_trees(dir: &Path) -> io::Result<[PathBuf; 3]> {
+    let dir = fs::canonicalize(dir)?;
+    let trees = TREES.map(|name| dir.join(name));
+    for tree in &trees {
+        match DirBuilder::new().mode(0o700).create(tree) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(trees)
+}

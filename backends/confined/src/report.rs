@@ -1,0 +1,73 @@
+//! What holds in such a sandbox, and what is weaker than natively.
+
+use glovebox_sandbox::backend::{CreateCx, unheld_limits};
+use glovebox_sandbox::jail::confine::MIN_LANDLOCK_ABI;
+use glovebox_sandbox::jail::landlock::abi_version;
+use glovebox_sandbox::jail::spec::LimitState;
+use glovebox_sandbox::{Identity, Report};
+
+/// What is weaker than natively, one sentence each.
+pub(crate) const WEAKER: [&str; 9] = [
+    "names, sizes, owners and times of files outside can be asked for, and changes to such files can be watched; \
+     contents and lists of directories cannot be read",
+    "command lines and the existence of other processes can be seen; their memory, environment and descriptors cannot",
+    "no limit but that on time is held",
+    "files outside are kept apart by Landlock and the monitor alone, not by their owner",
+    "the workspace, home and temporary files have paths of the state directory: absolute paths of the project do not \
+     lead to its copy",
+    "there are no sockets beside pairs: no server and no client inside, not even on the loopback; no System V IPC, \
+     message queues, /tmp and /dev/shm by name, terminals by name",
+    "a command can end the sandbox as a whole, since it can signal the sandbox's own processes",
+    "the host name, the network interfaces and the kernel's settings of the place are seen",
+    "if the owner and the monitor are killed at once from outside, commands run on within Landlock and the filter",
+];
+
+/// The report of a sandbox that has come up: the guest has tried its walls before it served.
+pub(crate) fn report(name: &'static str, cx: &CreateCx<'_>) -> Report {
+    let mut report = Report::new(name, cx.name.as_str());
+    report.limits = unheld_limits(cx.spec, "nothing here can hold it yet");
+    let uid = rustix::process::geteuid().as_raw();
+    report.identity = Identity {
+        mode: "caller, without capabilities".to_owned(),
+        inside_uid: Some(uid),
+        outside_uid: Some(uid),
+        range: None,
+    };
+    report.kernel = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let landlock = format!("by Landlock ABI {}", abi_version().max(MIN_LANDLOCK_ABI));
+    for (wall, detail) in [
+        ("files", landlock.as_str()),
+        (
+            "metadata",
+            "by the monitor, which makes such calls in the sandbox's own trees alone",
+        ),
+        ("processes", landlock.as_str()),
+        ("signals", landlock.as_str()),
+        (
+            "network",
+            "by the system call filter: no socket but pairs and netlink can be made",
+        ),
+        (
+            "unix-sockets",
+            "by the system call filter, as for the network",
+        ),
+        ("syscalls", "by a filter on every process"),
+    ] {
+        report.wall(wall, LimitState::Enforced, detail);
+    }
+    report.wall(
+        "watches",
+        LimitState::Absent,
+        "names of what changes in files outside can be heard",
+    );
+    report.wall(
+        "identity",
+        LimitState::Approximate,
+        "the user id of the caller, without capabilities and the way to any",
+    );
+    report.degraded = WEAKER.map(str::to_owned).to_vec();
+    report
+}

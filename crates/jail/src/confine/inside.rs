@@ -1,0 +1,194 @@
+//! The guest's way in: walls around this process, and a look whether they stand.
+
+use super::{GuestOrder, GuestRequest, MIN_LANDLOCK_ABI, Setup, TerminalReply};
+use crate::landlock::{self, Policy, Ruleset};
+use crate::skeleton;
+use crate::{channel, seccomp};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{Pid, Signal};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Programs and libraries of the machine.
+const PROGRAMS: [&str; 8] = [
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc",
+];
+/// Facts about the machine that programs ask for.
+const FACTS: [&str; 6] = [
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/sys/devices/system/cpu",
+    "/sys/fs/cgroup",
+];
+/// Devices, one by one: `/dev` has the disks of the machine, `/dev/pts` the terminals of others.
+const DEVICES: [&str; 6] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+];
+
+/// A guest behind its walls.
+#[derive(Debug)]
+pub struct ConfinedGuest {
+    /// Landlock rules that each command gets once more, so that none can trace the guest or another one.
+    pub landlock: OwnedFd,
+    /// Directory in which commands start, as bytes.
+    pub cwd: Vec<u8>,
+    /// The monitor.
+    pub monitor: MonitorClient,
+}
+
+/// The guest's end of its socket to the monitor.
+#[derive(Debug)]
+pub struct MonitorClient {
+    socket: OwnedFd,
+}
+
+impl MonitorClient {
+    /// A new terminal: the end to hold and the end for a command.
+    ///
+    /// # Errors
+    /// Of openpty(3) in the monitor.
+    pub fn open_terminal(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
+        let lost = |_| Errno::IO;
+        channel::send(&self.socket, &GuestRequest::OpenTerminal, &[]).map_err(lost)?;
+        let (reply, ends) = channel::receive::<TerminalReply>(&self.socket)
+            .map_err(lost)?
+            .ok_or(Errno::IO)?;
+        match <[OwnedFd; 2]>::try_from(ends) {
+            Ok([master, slave]) => Ok((master, slave)),
+            Err(_) if reply.errno != 0 => Err(Errno::from_raw_os_error(reply.errno)),
+            Err(_) => Err(Errno::IO),
+        }
+    }
+}
+
+/// Puts walls around this process, which `control` connects to its monitor.
+///
+/// Precondition: no other thread runs.
+///
+/// # Errors
+/// The step that failed, or the wall that does not stand. The process must end then.
+pub fn enter(control: OwnedFd) -> Result<ConfinedGuest, String> {
+    let order = channel::receive::<GuestOrder>(&control).map_err(|error| error.to_string())?;
+    let (GuestOrder { setup, monitor }, _) = order.ok_or("the monitor has ended")?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(failed("tie this process to its monitor"))?;
+    let monitor = Pid::from_raw(monitor).ok_or("the monitor has no process id")?;
+    if rustix::process::getppid() != Some(monitor) {
+        return Err("the monitor has ended".to_owned());
+    }
+    // In the monitor's group a stopped guest would have the kernel send SIGHUP to both when the owner ends.
+    rustix::process::setsid().map_err(failed("begin a session"))?;
+    let for_commands = build(&setup, false)?;
+    let for_all = build(&setup, true)?;
+    landlock::restrict_thread(for_all.as_fd()).map_err(|error| error.to_string())?;
+    drop(for_all);
+    // After Landlock, for whose calls a filter around a container may have an opinion; before anything is served.
+    let listener = seccomp::install_with_listener()
+        .map_err(|error| format!("cannot install the system call filter: {error}"))?;
+    channel::send(&control, &GuestRequest::Confined, &[listener.as_fd()])
+        .map_err(|error| format!("cannot hand over the listener of the filter: {error}"))?;
+    drop(listener);
+    verify(monitor)?;
+    Ok(ConfinedGuest {
+        landlock: for_commands,
+        cwd: setup.cwd.as_path().as_os_str().as_bytes().to_vec(),
+        monitor: MonitorClient { socket: control },
+    })
+}
+
+fn failed(step: &'static str) -> impl Fn(Errno) -> String {
+    move |errno| format!("cannot {step}: {errno}")
+}
+
+/// Builds the rules. Those for the whole sandbox also keep signals in.
+fn build(setup: &Setup, scope_signals: bool) -> Result<OwnedFd, String> {
+    let there = |path: &&str| Path::new(path).exists();
+    let paths = |list: &[&'static str]| -> Vec<PathBuf> {
+        list.iter()
+            .filter(|path| there(path))
+            .map(PathBuf::from)
+            .collect()
+    };
+    let etc = skeleton::shown_etc();
+    let mut read_exec = paths(&PROGRAMS);
+    read_exec.extend(paths(&FACTS));
+    read_exec.extend(etc.files);
+    read_exec.extend(setup.shown.iter().map(|path| path.as_path().to_owned()));
+    let policy = Policy {
+        read_exec,
+        list: etc.dirs,
+        read_write: setup
+            .writable
+            .iter()
+            .map(|path| path.as_path().to_owned())
+            .collect(),
+        devices: paths(&DEVICES),
+        scope_abstract_sockets: true,
+        scope_signals,
+        refuse_tcp: true,
+        ..Policy::default()
+    };
+    let built = Ruleset::build(&policy).map_err(|error| error.to_string())?;
+    match built.fd {
+        Some(fd) if built.abi >= MIN_LANDLOCK_ABI => Ok(fd),
+        _ => Err(format!(
+            "the kernel has Landlock ABI {}, and {MIN_LANDLOCK_ABI} is needed",
+            built.abi
+        )),
+    }
+}
+
+/// Tries what must fail.
+fn verify(monitor: Pid) -> Result<(), String> {
+    let expect = |what: &str, result: Result<(), Errno>, wanted: Errno| match result {
+        Err(errno) if errno == wanted => Ok(()),
+        Err(errno) => Err(format!("{what} failed with {errno} instead of {wanted}")),
+        Ok(()) => Err(format!("{what} was possible")),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    expect(
+        "listing the root directory",
+        rustix::fs::open("/", flags, Mode::empty()).map(drop),
+        Errno::ACCESS,
+    )?;
+    expect(
+        "a signal to the monitor",
+        rustix::process::test_kill_process(monitor),
+        Errno::PERM,
+    )?;
+    for family in [
+        AddressFamily::UNIX,
+        AddressFamily::INET,
+        AddressFamily::INET6,
+    ] {
+        expect(
+            "a socket to the outside",
+            rustix::net::socket(family, SocketType::STREAM, None).map(drop),
+            Errno::AFNOSUPPORT,
+        )?;
+    }
+    // Changes nothing even where it is possible.
+    let omit = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_OMIT as _,
+    };
+    let times = Timestamps {
+        last_access: omit,
+        last_modification: omit,
+    };
+    expect(
+        "a change of the times of the root directory",
+        rustix::fs::utimensat(CWD, "/", &times, AtFlags::empty()),
+        Errno::ACCESS,
+    )
+}

@@ -1,0 +1,241 @@
+//! The process outside: starts the guest, answers what the kernel does not decide, and ends everything.
+
+use super::metadata::Metadata;
+use super::{
+    GUEST_MODE, GuestOrder, GuestRequest, MIN_LANDLOCK_ABI, Setup, TerminalReply, privileges,
+};
+use crate::process::{Census, TreeKill};
+use crate::{channel, landlock, process, program};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitOptions};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the guest has to end by itself after its link has ended.
+const LEAVE_WAIT: Duration = Duration::from_secs(2);
+/// Between two rounds of killing.
+const ROUND_PAUSE: Duration = Duration::from_millis(2);
+/// Rounds after which killing begins anew.
+const FRESH_AFTER: u32 = 16;
+
+/// Opens a terminal: the end to hold and the end for a command.
+pub type OpenTerminal = fn() -> Result<(OwnedFd, OwnedFd), Errno>;
+
+/// Serves as the monitor of a sandbox whose owner is the parent of this process, at the other end of `link`. Returns
+/// when nothing of the sandbox is left.
+///
+/// Precondition: no other thread runs.
+///
+/// # Errors
+/// Why it did not come up, or how its guest ended unless it was by itself.
+pub fn watch_over(link: OwnedFd, open_terminal: OpenTerminal) -> Result<(), String> {
+    let owner = rustix::process::getppid().ok_or("there is no owner")?;
+    let owner = rustix::process::pidfd_open(owner, PidfdFlags::empty())
+        .map_err(|errno| format!("cannot watch the owner: {errno}"))?;
+    let setup = channel::receive::<Setup>(&link).map_err(|error| error.to_string())?;
+    let (setup, _) = setup.ok_or("the owner has ended")?;
+    let abi = landlock::abi_version();
+    if abi < MIN_LANDLOCK_ABI {
+        return Err(format!(
+            "this kernel has Landlock ABI {abi}, and {MIN_LANDLOCK_ABI} (Linux 6.12) is needed"
+        ));
+    }
+    privileges::drop_all().map_err(|errno| format!("cannot give up capabilities: {errno}"))?;
+    // Nothing but SIGKILL ends this process before all that it watches over.
+    process::reset_and_block_signals().map_err(|errno| format!("cannot block signals: {errno}"))?;
+    process::become_subreaper().map_err(|errno| format!("cannot become a subreaper: {errno}"))?;
+    let started = Monitor::start(link, owner, &setup, open_terminal);
+    let ended = started.and_then(|mut monitor| monitor.work());
+    end_everything();
+    ended
+}
+
+struct Monitor {
+    link: OwnedFd,
+    owner: OwnedFd,
+    guest: Pid,
+    guest_end: OwnedFd,
+    control: OwnedFd,
+    listener: OwnedFd,
+    metadata: Metadata,
+    open_terminal: OpenTerminal,
+}
+
+impl Monitor {
+    fn start(
+        link: OwnedFd,
+        owner: OwnedFd,
+        setup: &Setup,
+        open_terminal: OpenTerminal,
+    ) -> Result<Self, String> {
+        let (control, theirs) = program::socket_pair()
+            .map_err(|errno| format!("cannot make a socket pair: {errno}"))?;
+        let theirs_link = link.try_clone().map_err(|error| error.to_string())?;
+        let child = Command::new("/proc/self/exe")
+            .arg(GUEST_MODE)
+            .stdin(Stdio::from(theirs_link))
+            .stdout(Stdio::from(theirs))
+            .spawn()
+            .map_err(|error| format!("cannot start the guest: {error}"))?;
+        let guest = Pid::from_child(&child);
+        let guest_end = rustix::process::pidfd_open(guest, PidfdFlags::empty())
+            .map_err(|errno| format!("cannot watch the guest: {errno}"))?;
+        let order = GuestOrder {
+            setup: setup.clone(),
+            monitor: rustix::process::getpid().as_raw_pid(),
+        };
+        channel::send(&control, &order, &[])
+            .map_err(|error| format!("cannot send the guest its setup: {error}"))?;
+        let confined = channel::receive::<GuestRequest>(&control);
+        // A guest that has given up has said why.
+        let Ok(Some((GuestRequest::Confined, fds))) = confined else {
+            return Err("the guest is not confined".to_owned());
+        };
+        let [listener] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| "there is no listener")?;
+        let trees = setup.writable.iter().map(|path| path.as_path().to_owned());
+        Ok(Self {
+            link,
+            owner,
+            guest,
+            guest_end,
+            control,
+            listener,
+            metadata: Metadata::new(trees.collect()),
+            open_terminal,
+        })
+    }
+
+    /// Works until the guest or the owner has ended.
+    fn work(&mut self) -> Result<(), String> {
+        let mut leave_by = None;
+        let mut is_listening = true;
+        loop {
+            let wait = leave_by.map(|by: Instant| by.saturating_duration_since(Instant::now()));
+            if wait == Some(Duration::ZERO) {
+                return Ok(());
+            }
+            let [guest, owner, link, control, listener] = self.wait(wait, is_listening)?;
+            if owner.intersects(PollFlags::IN) {
+                return Ok(());
+            }
+            if listener.contains(PollFlags::IN) {
+                self.metadata.answer_next(self.listener.as_fd());
+            } else if !listener.is_empty() {
+                // Nobody is left under the filter.
+                is_listening = false;
+            }
+            if control.contains(PollFlags::IN) {
+                self.serve_guest();
+            }
+            if guest.contains(PollFlags::IN) {
+                return self.describe_end();
+            }
+            if leave_by.is_none() && link.intersects(PollFlags::RDHUP | PollFlags::HUP) {
+                leave_by = Some(Instant::now() + LEAVE_WAIT);
+            }
+        }
+    }
+
+    fn wait(&self, wait: Option<Duration>, is_listening: bool) -> Result<[PollFlags; 5], String> {
+        let listened = if is_listening {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        // A pidfd stands in for a listener that has nothing more to say: its end is everybody's.
+        let listener: BorrowedFd<'_> = if is_listening {
+            self.listener.as_fd()
+        } else {
+            self.guest_end.as_fd()
+        };
+        // A link that has ended would wake this process again and again.
+        let link = if wait.is_some() {
+            PollFlags::empty()
+        } else {
+            PollFlags::RDHUP
+        };
+        let link_fd = if wait.is_some() {
+            self.guest_end.as_fd()
+        } else {
+            self.link.as_fd()
+        };
+        let mut fds = [
+            PollFd::new(&self.guest_end, PollFlags::IN),
+            PollFd::new(&self.owner, PollFlags::IN),
+            PollFd::from_borrowed_fd(link_fd, link),
+            PollFd::new(&self.control, PollFlags::IN),
+            PollFd::from_borrowed_fd(listener, listened),
+        ];
+        let wait = wait.map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()).into(),
+        });
+        match poll(&mut fds, wait.as_ref()) {
+            Ok(_) => Ok(fds.map(|fd| fd.revents())),
+            Err(Errno::INTR) => Ok([PollFlags::empty(); 5]),
+            Err(errno) => Err(format!("cannot wait: {errno}")),
+        }
+    }
+
+    /// Answers one request of the guest's. What cannot be answered is the guest's end, which is heard of elsewhere.
+    fn serve_guest(&self) {
+        let Ok(Some((GuestRequest::OpenTerminal, _))) = channel::receive(&self.control) else {
+            return;
+        };
+        let _ = match (self.open_terminal)() {
+            Ok((master, slave)) => channel::send(
+                &self.control,
+                &TerminalReply { errno: 0 },
+                &[master.as_fd(), slave.as_fd()],
+            ),
+            Err(errno) => {
+                let errno = errno.raw_os_error();
+                channel::send(&self.control, &TerminalReply { errno }, &[])
+            }
+        };
+    }
+
+    fn describe_end(&self) -> Result<(), String> {
+        let status = rustix::process::waitpid(Some(self.guest), WaitOptions::NOHANG);
+        let Ok(Some((_, status))) = status else {
+            return Ok(());
+        };
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(0), _) => Ok(()),
+            (Some(code), _) => Err(format!("the guest ended with code {code}")),
+            (_, Some(signal)) => Err(format!("the guest was ended by signal {signal}")),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Kills and reaps every descendant, those that left their command included: whatever loses its parent becomes a child
+/// of this process, so there are none when there is no child.
+fn end_everything() {
+    let own = rustix::process::getpid();
+    let mut kill = TreeKill::new();
+    while !reap_all() {
+        // A look at /proc misses what changes its parent meanwhile, so what it finds is no reason to end.
+        if let Ok(census) = Census::take() {
+            let _ = kill.round(own, &census);
+        }
+        // After many rounds it would take this process for the one that keeps the rest.
+        if kill.rounds() > FRESH_AFTER {
+            kill = TreeKill::new();
+        }
+        std::thread::sleep(ROUND_PAUSE);
+    }
+}
+
+/// Reaps what is dead. True if no child is left.
+fn reap_all() -> bool {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! seccomp_unotify(2): a filter whose listener answers some calls in place of the kernel.
+#![expect(
+    unsafe_code,
+    reason = "neither the listener nor its ioctls have a safe wrapper"
+)]
+
+use rustix::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use rustix::io::Errno;
+use std::io;
+
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER` and `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`: once a call was taken up, only
+/// a deadly signal ends the wait for its answer, so that nothing is done twice.
+const LISTENER_FLAGS: libc::c_ulong = (1 << 3) | (1 << 5);
+
+/// One call that waits for its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Notification {
+    /// Cookie of the call.
+    pub(crate) id: u64,
+    /// Thread that made it.
+    pub(crate) thread: i32,
+    /// Number of the call.
+    pub(crate) number: i64,
+    /// Its arguments.
+    pub(crate) args: [u64; 6],
+}
+
+/// Puts `program` on the calling thread and gives its listener (close-on-exec).
+pub(crate) fn install(program: &'static [libc::sock_filter]) -> io::Result<OwnedFd> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog {
+        len,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: `program` and the `len` instructions it points to are valid for the whole call, which
+    // copies and never writes them. The filter changes no memory of this process.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            LISTENER_FLAGS,
+            &raw const program,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just created this descriptor for us and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
+}
+
+/// Takes up the next call; blocks until there is one.
+///
+/// # Errors
+/// `NOENT` when the caller was killed meanwhile, `INTR`.
+pub(crate) fn receive(listener: BorrowedFd<'_>) -> Result<Notification, Errno> {
+    // SAFETY: all fields are integers, for which zero is a value; the kernel wants it zeroed.
+    let mut request: libc::seccomp_notif = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes one `seccomp_notif`, which lives.
+    let result = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_RECV as _,
+            &raw mut request,
+        )
+    };
+    check(result)?;
+    Ok(Notification {
+        id: request.id,
+        thread: request.pid as i32,
+        number: i64::from(request.data.nr),
+        args: request.data.args,
+    })
+}
+
+/// Whether the thread that made the call still waits for its answer, so that its id is its own.
+pub(crate) fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
+    // SAFETY: the kernel reads one integer of 64 bits, which lives.
+    let result = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_ID_VALID as _,
+            &raw const id,
+        )
+    };
+    result == 0
+}
+
+/// Answers a call. Never lets the kernel go on with it: what its pointers lead to may have changed.
+pub(crate) fn answer(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    result: Result<(), Errno>,
+) -> Result<(), Errno> {
+    // SAFETY: all fields are integers, for which zero is a value.
+    let mut response: libc::seccomp_notif_resp = unsafe { core::mem::zeroed() };
+    response.id = id;
+    response.error = result.err().map_or(0, |errno| -errno.raw_os_error());
+    // SAFETY: the kernel reads one `seccomp_notif_resp`, which lives.
+    let result = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_SEND as _,
+            &raw const response,
+        )
+    };
+    check(result)
+}
+
+fn check(result: libc::c_int) -> Result<(), Errno> {
+    if result < 0 {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    } else {
+        Ok(())
+    }
+}
