@@ -2,7 +2,8 @@
 //!
 //! 1. install what is missing (as root on Debian or Ubuntu; otherwise say what is missing)
 //! 2. build the binary, then all tests, and fetch meanwhile what the tests drive
-//! 3. run all tests as the current user, examples in the documentation included
+//! 3. run all tests as the current user, examples in the documentation included; suites of a backend that does not
+//!    start here are skipped, each with a line
 //! 4. as root: run the suites under `tests/` again as an ordinary user made for it, from prebuilt copies
 //! 5. without a filter, check the web interface and try it in Chromium
 //! 6. in CI also formatting, lints and licences, with what the tests leave of the processors; there a skip is a failure
@@ -11,6 +12,7 @@
 //! is wrong. At the end every skipped test is listed with its reason, every one that passed only when it was
 //! repeated, and how long each stage took.
 
+mod backends;
 mod background;
 mod examples;
 mod program;
@@ -20,6 +22,7 @@ mod user;
 use crate::step::{self, cargo, is_ci, is_root, say, target_dir};
 use crate::{check, clients, kernel, musl, packages, projects, web};
 use anyhow::{Context, Result, bail};
+use backends::{Runnable, StartableBackends};
 use clap::Args;
 use program::{Program, Tally, programs};
 use std::fs;
@@ -188,6 +191,7 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
     let _ = fs::remove_file(&skip_log);
     // Beside the tests' own directories, so that what is handed on can be renamed.
     let bases = ScratchDir::new("bases")?;
+    let backends = StartableBackends::ask(&binary)?;
     let mut programs = programs(built);
     programs.sort_by_key(|program| LAST.contains(&program.name.as_str()));
     link_suites(&programs)?;
@@ -205,7 +209,20 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
             command.env(BASES, &bases.0);
             command
         };
-        tally.run(&title(program), command, &filter)?;
+        let title = title(program);
+        let mut filter = filter.clone();
+        match backends.runnable(program) {
+            Runnable::Whole => {}
+            Runnable::Only(tests, why) => {
+                leave_out(&format!("{title}, but for {tests}"), &why, tally);
+                filter = vec![tests.to_owned()];
+            }
+            Runnable::Nothing(why) => {
+                leave_out(&title, &why, tally);
+                continue;
+            }
+        }
+        tally.run(&title, command, &filter)?;
     }
     if args.quick {
         report_skips(&skip_log);
@@ -216,11 +233,20 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
     {
         tally.failed.push(format!("{error:#}"));
     }
-    if is_root() && !args.no_unprivileged {
+    if is_root() && !args.no_unprivileged && backends.has_native() {
         again_unprivileged(&programs, &filter, &binary, &skip_log, tally)?;
     }
     report_skips(&skip_log);
     Ok(())
+}
+
+/// Says that tests are skipped. In CI, where native sandboxes start, that is a failure.
+fn leave_out(title: &str, why: &str, tally: &mut Tally) {
+    let line = format!("skipped: {title}: {why}");
+    say(&line);
+    if is_ci() {
+        tally.failed.push(line);
+    }
 }
 
 /// Whether `--quick` runs a program: unit tests, and the suites in [`QUICK_SUITES`].
