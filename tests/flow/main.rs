@@ -77,5 +77,6 @@ mod untrusted_repository;
 mod upkeep;
 mod visible_limits;
 mod way_back;
+mod way_back_files;
 mod without_network;
 mod workspace;

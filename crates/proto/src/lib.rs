@@ -40,6 +40,7 @@ mod reply;
 mod request;
 pub mod resume;
 mod search;
+pub mod sparse;
 pub mod tree;
 pub mod visible;
 

@@ -6,6 +6,7 @@
 //! are read.
 
 use crate::Digest;
+use glovebox_proto::sparse::data_runs;
 use glovebox_proto::{Code, Fault, Setting};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
@@ -15,6 +16,7 @@ use std::fs::File;
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// An open directory, and its path for messages.
@@ -251,6 +253,11 @@ pub(crate) fn digest(
         hasher.update(&block[..count]);
         each(&block[..count])?;
     }
+}
+
+/// Writes `bytes` at the offset `at` of a new file, without its holes. The caller sets its length at the end.
+pub(crate) fn write_sparse(file: &File, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+    data_runs(at, bytes).try_for_each(|(offset, run)| file.write_all_at(run, offset))
 }
 
 /// A failed system call in words.

@@ -153,6 +153,9 @@ pub struct Outcome {
     /// What earlier pulls had put beside a path whose conflict is no more: it is removed.
     #[serde(default)]
     pub resolved: Vec<RelPath>,
+    /// Applied files that have another group than those that they replace, because the user is not in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_groups: Vec<RelPath>,
     /// What stays in the sandbox, and why.
     pub refused: Vec<RefusedPath>,
     /// What of the applied a reviewer should look at.

@@ -125,5 +125,12 @@ pub(crate) fn tell(talk: Messages, outcome: &Outcome, is_done: bool) {
             render::paths(&outcome.resolved).trim_end()
         ));
     }
+    if !outcome.lost_groups.is_empty() {
+        talk.note(format_args!(
+            "{} another group than before, since you are not in that one:\n{}",
+            render::plural(outcome.lost_groups.len(), "file has", "files have"),
+            render::paths(&outcome.lost_groups).trim_end()
+        ));
+    }
     super::tell_refused(talk, &outcome.refused);
 }

@@ -18,8 +18,10 @@ pub(crate) use write::{
 };
 
 use crate::fault;
+use glovebox_proto::sparse::data_runs;
 use glovebox_proto::{Code, DirEntry, Fault, FileKind, Reply, Stat, limits};
 use read::read_whole;
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
@@ -237,6 +239,28 @@ pub(crate) fn list(path: &[u8], max_entries: u32) -> Result<Reply, Fault> {
         }
     }
     Ok(Reply::List { entries, more })
+}
+
+/// Writes `bytes` at the offset `at` of a new file, without its holes. Returns the end of what was written; `None` if
+/// that is nothing. The caller sets the length of the file.
+pub(crate) fn write_sparse(file: &OwnedFd, at: u64, bytes: &[u8]) -> Result<Option<u64>, Errno> {
+    let mut written = None;
+    for (offset, run) in data_runs(at, bytes) {
+        let mut end = offset;
+        let mut rest = run;
+        while !rest.is_empty() {
+            match rustix::io::pwrite(file, rest, end) {
+                Ok(count) => {
+                    end += count as u64;
+                    rest = rest.get(count..).unwrap_or_default();
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        written = Some(end);
+    }
+    Ok(written)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Writing a file in steps: into a new file beside the target that takes its place at the end, so
 //! that readers see the old content or the new and never half of either.
 
-use super::{make_all, own, read_whole, require_regular, shown, split};
+use super::{make_all, own, read_whole, require_regular, shown, split, write_sparse};
 use crate::fault;
 use crate::programs::Programs;
 use crate::workers::DeferredCloses;
@@ -74,6 +74,8 @@ pub(crate) struct FileSink {
     /// The old file is in the top layer.
     can_exchange: bool,
     bytes: u64,
+    /// End of what was written: a hole follows, if that is not `bytes`. Not used for an append.
+    data_end: u64,
 }
 
 /// Where a replacement is and where it will go.
@@ -108,6 +110,7 @@ impl FileSink {
                 is_new: true,
                 can_exchange: false,
                 bytes: 0,
+                data_end: 0,
             }),
             WriteMode::Replace | WriteMode::CreateNew | WriteMode::ReplaceKnown(_) => {
                 Self::replace(spec)
@@ -152,6 +155,7 @@ impl FileSink {
             is_new,
             can_exchange: false,
             bytes: 0,
+            data_end: 0,
         })
     }
 
@@ -189,6 +193,7 @@ impl FileSink {
             can_exchange,
             spec,
             bytes: 0,
+            data_end: 0,
         };
         // From here on an error removes the temporary file.
         rustix::fs::fchmod(&sink.file, Mode::from_raw_mode(permissions))
@@ -204,6 +209,14 @@ impl FileSink {
             let message = format!("the program has more than {MAX_PROGRAM_BYTES} bytes");
             return Err(Fault::failed(Code::TooLarge, message));
         }
+        if self.place.is_some() {
+            // A new file has holes where the content is zeros; `commit` sets its length.
+            let written = write_sparse(&self.file, self.bytes, bytes)
+                .map_err(|errno| failed(&self.spec.path, errno))?;
+            self.data_end = written.unwrap_or(self.data_end);
+            self.bytes += bytes.len() as u64;
+            return Ok(());
+        }
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
             match rustix::io::write(&self.file, rest) {
@@ -218,6 +231,10 @@ impl FileSink {
 
     /// Puts the file in its place.
     pub(crate) fn commit(mut self, later: &mut DeferredCloses) -> Result<Reply, Fault> {
+        if self.place.is_some() && self.data_end < self.bytes {
+            rustix::fs::ftruncate(&self.file, self.bytes)
+                .map_err(|errno| failed(&self.spec.path, errno))?;
+        }
         let mut is_exclusive = self.spec.mode == WriteMode::CreateNew;
         let done = match self.spec.mode {
             WriteMode::ReplaceKnown(known) => {

@@ -6,7 +6,7 @@ use super::beneath::{self, Root};
 use super::fresh::NewDirectory;
 use super::{check_cancel, cut_off, malformed, now_ns, signature};
 use crate::fault;
-use crate::files::{shown, temporary_in, temporary_name};
+use crate::files::{shown, temporary_in, temporary_name, write_sparse};
 use glovebox_proto::tree::{Packer, Packing, PutItem, PutReceipt, TreeTotals, Unpacker};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -47,6 +47,8 @@ struct NewFile {
     /// That is its own name.
     has_own_name: bool,
     size: u64,
+    /// End of what was written: a hole follows, if that is not `size`.
+    data_end: u64,
     mtime_ns: i64,
     is_in_place: bool,
 }
@@ -307,6 +309,7 @@ impl Site {
             name,
             has_own_name,
             size: 0,
+            data_end: 0,
             mtime_ns,
             is_in_place: false,
         })
@@ -315,15 +318,11 @@ impl Site {
 
 impl NewFile {
     fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let at = self.size;
         self.size += bytes.len() as u64;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match rustix::io::write(&self.file, rest) {
-                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno, &self.path)),
-            }
-        }
+        let written = write_sparse(&self.file, at, bytes);
+        let written = written.map_err(|errno| failed(errno, &self.path))?;
+        self.data_end = written.unwrap_or(self.data_end);
         Ok(())
     }
 
@@ -342,6 +341,10 @@ impl NewFile {
 
     /// Gives the file its time and its place.
     fn settle(&mut self) -> Result<rustix::fs::Stat, Errno> {
+        if self.data_end < self.size {
+            // A hole at the end has made nothing longer. Before the time is set, which this changes.
+            rustix::fs::ftruncate(&self.file, self.size)?;
+        }
         let times = Timestamps {
             last_access: Timespec {
                 tv_sec: 0,

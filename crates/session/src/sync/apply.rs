@@ -181,7 +181,7 @@ pub fn apply<E: From<Error>>(
 ) -> Result<ApplyOutcome, E> {
     let mut destination = Destination::open(goal.to, base(&taken, goal.to)).map_err(Error::from)?;
     let mut options = goal.options();
-    let (plan, is_everything) = loop {
+    let (mut plan, is_everything) = loop {
         let mut plan = destination
             .plan(&taken.collected, options.clone())
             .map_err(Error::from)?;
@@ -210,6 +210,7 @@ pub fn apply<E: From<Error>>(
     let staged = destination
         .stage(&plan, &taken.collected, watch)
         .map_err(Error::from)?;
+    plan.outcome.lost_groups = staged.lost_groups().to_vec();
     // The sandbox is not needed any more.
     drop(taken);
     commit::commit(supervisor, destination, staged)?;

@@ -86,7 +86,7 @@ pub fn outcome_json(outcome: &Outcome) -> Value {
         }
         Value::Object(object)
     });
-    json!({
+    let mut object = json!({
         "applied": applied.collect::<Vec<_>>(),
         "already_there": paths(&mut outcome.already_there.iter()),
         "merged": merged,
@@ -95,7 +95,11 @@ pub fn outcome_json(outcome: &Outcome) -> Value {
         "resolved": paths(&mut outcome.resolved.iter()),
         "flagged": flagged.collect::<Vec<_>>(),
         "refused": refused_json(&outcome.refused),
-    })
+    });
+    if !outcome.lost_groups.is_empty() {
+        object["lost_groups"] = paths(&mut outcome.lost_groups.iter()).into();
+    }
+    object
 }
 
 /// One change for programs.

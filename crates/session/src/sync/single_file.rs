@@ -3,6 +3,7 @@
 
 use crate::Error;
 use glovebox_proto::limits::MAX_DATA_BYTES;
+use glovebox_proto::sparse::data_runs;
 use glovebox_proto::{Channel, Code, Fault, Reply, Request, WriteMode};
 use glovebox_sandbox::{Incoming, Name, Sandbox};
 use glovebox_settings::units::human_bytes;
@@ -10,9 +11,9 @@ use glovebox_workspace::Quota;
 use rustix::fs::{Mode, OFlags};
 use serde_bytes::ByteBuf;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Permission bits that a copy keeps.
@@ -40,14 +41,15 @@ pub fn send(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<u64, Error> {
     let mut file = File::open(from).map_err(failed)?;
     let permissions = file.metadata().map_err(failed)?.permissions().mode() & PERMISSIONS;
     let place = beside(to);
-    let sent = send_beside(sandbox, &mut file, from, permissions, &place).and_then(|sent| {
-        sandbox.call(Request::Rename {
-            from: path_bytes(&place),
-            to: path_bytes(to),
-            replace: true,
-        })?;
-        Ok(sent)
-    });
+    let sent =
+        send_content(sandbox, &mut file, from, permissions, &place, false).and_then(|sent| {
+            sandbox.call(Request::Rename {
+                from: path_bytes(&place),
+                to: path_bytes(to),
+                replace: true,
+            })?;
+            Ok(sent)
+        });
     if sent.is_err() {
         // Where it was never made there is nothing to remove.
         let _ = sandbox.call(Request::Remove {
@@ -58,23 +60,26 @@ pub fn send(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<u64, Error> {
     sent
 }
 
-fn send_beside(
+/// Sends a content to the new file `place` in the sandbox, making directories above it; messages call it `from`.
+/// Gives its bytes.
+pub(super) fn send_content(
     sandbox: &Sandbox,
-    file: &mut File,
+    content: &mut dyn Read,
     from: &Path,
     permissions: u32,
     place: &Path,
+    makes_parents: bool,
 ) -> Result<u64, Error> {
     let mut stream = sandbox.open(Request::FileWrite {
         path: path_bytes(place),
         mode: WriteMode::CreateNew,
         permissions,
-        make_parents: false,
+        make_parents: makes_parents,
     })?;
     let mut buffer = vec![0_u8; MAX_DATA_BYTES as usize];
     let mut sent = 0_u64;
     loop {
-        let read = file
+        let read = content
             .read(&mut buffer)
             .map_err(|error| Error::io(format!("copy {}", from.display()), &error))?;
         // A refused piece means that the answer says why.
@@ -128,7 +133,7 @@ fn fetch_beside(
     let fd = rustix::fs::open(place, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|errno| failed(errno.into()))?;
     let mut file = File::from(fd);
-    let received = receive(sandbox, from, &mut file)?;
+    let received = receive(sandbox, from, &mut file, Quota::default().max_bytes)?;
     // TRUST: special bits of a file of the sandbox mean nothing here.
     let mode = fs::Permissions::from_mode(permissions & PERMISSIONS);
     file.set_permissions(mode).map_err(failed)?;
@@ -136,10 +141,14 @@ fn fetch_beside(
     Ok(received)
 }
 
-/// Writes the content of a file of the sandbox to `file`; gives how many bytes that were.
-fn receive(sandbox: &Sandbox, from: &Path, file: &mut File) -> Result<u64, Error> {
-    // TRUST: a file of the sandbox can be without end.
-    let max_bytes = Quota::default().max_bytes;
+/// Writes the content of a file of the sandbox, at most `max_bytes`, to `file`; gives how many bytes that were.
+// TRUST: a file of the sandbox can be without end.
+pub(super) fn receive(
+    sandbox: &Sandbox,
+    from: &Path,
+    file: &mut File,
+    max_bytes: u64,
+) -> Result<u64, Error> {
     let mut stream = sandbox.open(Request::FileRead {
         path: path_bytes(from),
         offset: 0,
@@ -166,13 +175,20 @@ fn receive(sandbox: &Sandbox, from: &Path, file: &mut File) -> Result<u64, Error
                     );
                     return Err(fault.into());
                 }
-                if let Err(error) = file.write_all(&bytes) {
+                let at = received - bytes.len() as u64;
+                let mut runs = data_runs(at, &bytes);
+                if let Err(error) = runs.try_for_each(|(at, run)| file.write_all_at(run, at)) {
                     let _ = stream.cancel();
                     return Err(Error::io("write the copy", &error));
                 }
             }
             Incoming::Data { .. } => {}
-            Incoming::Reply(Ok(_)) => return Ok(received),
+            Incoming::Reply(Ok(_)) => {
+                // A hole at the end has made nothing longer.
+                let set = file.set_len(received);
+                set.map_err(|error| Error::io("write the copy", &error))?;
+                return Ok(received);
+            }
             Incoming::Reply(Err(fault)) => return Err(fault.into()),
         }
     }

@@ -1,4 +1,4 @@
-//! What a destination has and can do: room for what comes, an owner for it, ways to rename.
+//! What a destination has and can do: room for what comes, ways to rename.
 
 use super::journal::Staging;
 use crate::beneath::{Anchor, io, stat_at};
@@ -37,15 +37,6 @@ pub(super) fn require_space(anchor: &Anchor, files: u64, bytes: u64) -> Result<(
         ),
     )
     .remedy("make room there; the sandbox keeps its changes"))
-}
-
-/// Under root, new files belong to whom the destination belongs.
-pub(super) fn owner_for_new(anchor: &Anchor) -> Result<Option<(u32, u32)>, Fault> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(None);
-    }
-    let stat = rustix::fs::fstat(anchor).map_err(|errno| io("inspect", anchor.path(), errno))?;
-    Ok(Some((stat.st_uid, stat.st_gid)))
 }
 
 /// What the file system of a destination is found to do.

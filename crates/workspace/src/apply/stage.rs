@@ -1,25 +1,26 @@
 //! Staging: everything a commit needs is copied next to where it goes, checked, and written down.
 
-use super::abilities::{owner_for_new, require_distinct, require_space, try_out};
+use super::abilities::{require_distinct, require_space, try_out};
 use super::journal::{Journal, Staging};
 use super::operation::Operation;
 use super::{Destination, attributes};
 use crate::base::{Kind, Signature};
-use crate::beneath::{digest, io, stat_at};
+use crate::beneath::{digest, io, stat_at, write_sparse};
 use crate::progress::{Progress, Watch, report};
 use crate::{
     AppliedChange, CollectedChanges, Digest, Effect, Node, Plan, RelPath, Stage, Step, SyncError,
 };
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
+/// Bit of a directory whose new entries get its group.
+const SETGID: u32 = 0o2000;
 /// Up to so many files are synchronised one by one; more, and the whole file system at once is faster.
 const SYNC_FILES: u64 = 64;
 /// How many of them wait at the same time.
@@ -32,9 +33,15 @@ pub struct StagedChanges {
     staging: Option<Staging>,
     parent: OwnedFd,
     path: PathBuf,
+    lost_groups: Vec<RelPath>,
 }
 
 impl StagedChanges {
+    /// Files that come with another group than those that they replace, because the user is not in it.
+    pub fn lost_groups(&self) -> &[RelPath] {
+        &self.lost_groups
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -80,10 +87,11 @@ pub(super) fn stage(
         .dir(b"")
         .map_err(|errno| failed(io("open", anchor.path(), errno)))?;
     let staging = Staging::make(anchor.as_fd(), anchor.path()).map_err(failed)?;
-    let staged = StagedChanges {
+    let mut staged = StagedChanges {
         path: staging.path.clone(),
         staging: Some(staging),
         parent,
+        lost_groups: Vec::new(),
     };
     let Some(staging) = &staged.staging else {
         return Ok(staged);
@@ -99,8 +107,9 @@ pub(super) fn stage(
         staging,
         watch,
         can_exchange: abilities.can_exchange,
-        owner: owner_for_new(anchor).map_err(failed)?,
+        is_root: rustix::process::geteuid().is_root(),
         journal: Journal::default(),
+        lost_groups: Vec::new(),
         next_slot: 0,
         files: 0,
         bytes: 0,
@@ -115,6 +124,7 @@ pub(super) fn stage(
         stager.keep_base(path, content)?;
     }
     let (mut journal, unsynced) = (stager.journal, stager.unsynced);
+    staged.lost_groups = stager.lost_groups;
     journal.base_index = destination
         .base
         .as_ref()
@@ -195,8 +205,10 @@ struct Stager<'a, 'w> {
     staging: &'a Staging,
     watch: &'a mut Watch<'w>,
     can_exchange: bool,
-    owner: Option<(u32, u32)>,
+    is_root: bool,
     journal: Journal,
+    /// Paths whose group this user may not give.
+    lost_groups: Vec<RelPath>,
     next_slot: u32,
     files: u64,
     bytes: u64,
@@ -219,9 +231,10 @@ impl Stager<'_, '_> {
                 slot: self.slot(),
                 expected: self.seen(path)?,
             },
+            // The kernel gives a new directory the group and the bit of a setgid directory by itself.
             Step::MakeDir { path } => Operation::MakeDir {
                 path: path.clone(),
-                owner: self.owner,
+                owner: self.is_root.then(|| self.owner_in_parent(path)),
             },
             Step::SetExecutable {
                 path,
@@ -309,8 +322,11 @@ impl Stager<'_, '_> {
             Node::Link { target } => {
                 rustix::fs::symlinkat(target.as_slice(), new, &name)
                     .map_err(|errno| cannot(errno.into()))?;
-                if let Some(owner) = self.owner_of(path, replaced) {
-                    give(new, &name, owner).map_err(|errno| cannot(errno.into()))?;
+                let (uid, gid) = self.owner_of(path, replaced);
+                match rustix::fs::chownat(new, &name, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
+                    // The group of a link decides nothing.
+                    Err(_) if uid.is_none() => {}
+                    given => given.map_err(|errno| cannot(errno.into()))?,
                 }
             }
             Node::Dir => {}
@@ -326,10 +342,20 @@ impl Stager<'_, '_> {
                     .map_err(|errno| cannot(errno.into()))?;
                 let file = File::from(fd);
                 let owner = self.owner_of(path, replaced);
-                let finish = |file: &File| -> std::io::Result<()> {
-                    if let Some((uid, gid)) = owner {
-                        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-                        rustix::fs::fchown(file, Some(uid), Some(gid))?;
+                let mut is_group_lost = false;
+                let mut finish = |file: &File| -> std::io::Result<()> {
+                    // Before the permissions are set: it takes special bits away.
+                    let (uid, gid) = owner;
+                    let has = rustix::fs::fstat(file)?;
+                    let is_given = gid.is_none_or(|gid| gid.as_raw() == has.st_gid)
+                        && uid.is_none_or(|uid| uid.as_raw() == has.st_uid);
+                    // A file system without owners may refuse even what is so already.
+                    if !is_given && let Err(errno) = rustix::fs::fchown(file, uid, gid) {
+                        if uid.is_some() {
+                            return Err(errno.into());
+                        }
+                        // A group that the user is not in: the file comes with another one.
+                        is_group_lost = true;
                     }
                     if let Some(before) = replaced.and_then(mode_of) {
                         attributes::keep(&self.destination.anchor, path, file);
@@ -339,6 +365,9 @@ impl Stager<'_, '_> {
                     Ok(())
                 };
                 finish(&file).map_err(cannot)?;
+                if is_group_lost {
+                    self.lost_groups.push(path.clone());
+                }
                 match self.plan.merged.get(path) {
                     Some(content) => {
                         (&file).write_all(content).map_err(cannot)?;
@@ -382,7 +411,7 @@ impl Stager<'_, '_> {
         &mut self,
         path: &RelPath,
         source: &RelPath,
-        mut file: &File,
+        file: &File,
         size: u64,
         expected: Option<Digest>,
     ) -> Result<(), SyncError> {
@@ -407,7 +436,7 @@ impl Stager<'_, '_> {
         let (files, total_files, total_bytes) = (self.files, self.total_files, self.total_bytes);
         let watch = &mut *self.watch;
         let result = digest(&mut content, size, &mut |block| {
-            if let Err(error) = file.write_all(block) {
+            if let Err(error) = write_sparse(file, done, block) {
                 let at = self.destination.anchor.path().join(path.as_path());
                 wrong = Some(SyncError::pull(Stage::Apply, io("write", &at, error)));
                 return Err(std::io::ErrorKind::Other.into());
@@ -432,7 +461,11 @@ impl Stager<'_, '_> {
         match result {
             Ok((sum, read)) if read == size && Some(sum) == expected => {
                 self.bytes += size;
-                Ok(())
+                // A hole at the end has made nothing longer.
+                file.set_len(size).map_err(|error| {
+                    let at = self.destination.anchor.path().join(path.as_path());
+                    SyncError::pull(Stage::Apply, io("write", &at, error))
+                })
             }
             Ok(_) => Err(changed()),
             Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Err(changed()),
@@ -443,15 +476,42 @@ impl Stager<'_, '_> {
         }
     }
 
-    /// Whom a staged file is given to: the owner of what it replaces, or of the destination.
-    fn owner_of(&self, path: &RelPath, replaced: Option<&Signature>) -> Option<(u32, u32)> {
-        let default = self.owner?;
-        if replaced.is_none() {
-            return Some(default);
-        }
-        match self.destination.anchor.stat_within(path.as_bytes()) {
-            Ok(stat) => Some((stat.st_uid, stat.st_gid)),
-            Err(_) => Some(default),
+    /// Returns owner and group of a staged file: those of what it replaces, else those that the kernel gives in the
+    /// directory that it goes to. Only root sets the owner.
+    fn owner_of(&self, path: &RelPath, replaced: Option<&Signature>) -> (Option<Uid>, Option<Gid>) {
+        let anchor = &self.destination.anchor;
+        let replaced = replaced.and_then(|_| anchor.stat_within(path.as_bytes()).ok());
+        let (uid, gid) = match replaced {
+            Some(stat) => (stat.st_uid, stat.st_gid),
+            None => self.owner_in_parent(path),
+        };
+        (
+            self.is_root.then(|| Uid::from_raw(uid)),
+            Some(Gid::from_raw(gid)),
+        )
+    }
+
+    /// Returns the owner of the nearest directory above a path that is there, and the group that new entries of it
+    /// get. For root they are the directory's, as files of a project belong together.
+    fn owner_in_parent(&self, path: &RelPath) -> (u32, u32) {
+        let anchor = &self.destination.anchor;
+        let mut above = path.parent();
+        let stat = loop {
+            let Some(dir) = above else {
+                break rustix::fs::fstat(anchor).ok();
+            };
+            match anchor.stat_within(dir.as_bytes()) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                    break Some(stat);
+                }
+                _ => above = dir.parent(),
+            }
+        };
+        let own_gid = rustix::process::getegid().as_raw();
+        match stat {
+            Some(stat) if self.is_root || stat.st_mode & SETGID != 0 => (stat.st_uid, stat.st_gid),
+            Some(stat) => (stat.st_uid, own_gid),
+            None => (rustix::process::geteuid().as_raw(), own_gid),
         }
     }
 
@@ -464,11 +524,6 @@ impl Stager<'_, '_> {
         };
         report(self.watch, progress).map_err(|fault| SyncError::pull(Stage::Apply, fault))
     }
-}
-
-fn give(dir: &OwnedFd, name: &str, (uid, gid): (u32, u32)) -> Result<(), Errno> {
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// Permissions of a regular file without its special bits.

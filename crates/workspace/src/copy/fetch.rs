@@ -3,12 +3,11 @@
 
 use super::get::{Answers, Questions, get};
 use super::{SandboxRoot, protocol};
-use crate::beneath::io;
+use crate::beneath::{io, write_sparse};
 use crate::{Digest, RefusalReason, RelPath};
 use glovebox_proto::tree::{GotItem, Want};
 use glovebox_proto::{Code, Fault, Setting};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -199,10 +198,9 @@ impl Answers for ContentReceiver<'_> {
                     none => none.insert(ArrivingFile::create(self.spool)?),
                 };
                 growing.hasher.update(bytes);
+                let at = growing.size;
                 growing.size += count;
-                growing
-                    .file
-                    .write_all(bytes)
+                write_sparse(&growing.file, at, bytes)
                     .map_err(|error| io("write", &growing.path, error))
             }
             GotItem::End { is_torn: true, .. } => {
@@ -226,6 +224,9 @@ impl Answers for ContentReceiver<'_> {
                     let message = format!("`{}` did not arrive as it was sent", wanted.path);
                     return Err(Fault::failed(Code::Io, message).retryable());
                 }
+                // A hole at the end has made nothing longer.
+                let set = growing.file.set_len(size);
+                set.map_err(|error| io("write", &growing.path, error))?;
                 let target = self.spool.place(&digest);
                 std::fs::rename(&growing.path, &target)
                     .map_err(|error| io("put in place", &target, error))?;

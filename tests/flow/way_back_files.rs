@@ -1,0 +1,125 @@
+//! What files are besides their content comes back too: holes and groups.
+
+use super::workspace::on_the_host;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use testkit::{Person, skip};
+
+fn host(person: &Person, script: &str) -> String {
+    on_the_host(person, &person.project(), script)
+}
+
+fn allocated_bytes(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn holes_stay_holes_whichever_way_files_go() {
+    const BYTES: u64 = 64 << 20;
+    const WORK: &str = "truncate -s 64M end.img && printf x | dd of=end.img bs=1 conv=notrunc status=none && \
+        truncate -s 64M all.img && cp end.img sub.img && \
+        printf x | dd of=old.img bs=1 seek=40000000 conv=notrunc status=none";
+    Person::each(|person| {
+        host(person, "truncate -s 64M old.img");
+        if allocated_bytes(&person.project().join("old.img")) > 1 << 20 {
+            skip!("needs a file system with holes");
+        }
+        let names = ["end.img", "all.img", "old.img"];
+        let check = |dir: &Path, way: &str| {
+            for name in names {
+                let path = dir.join(name);
+                assert_eq!(fs::metadata(&path).unwrap().len(), BYTES, "{way} {name}");
+                let bytes = allocated_bytes(&path);
+                assert!(bytes < 1 << 20, "{way} {name}: {bytes} bytes");
+            }
+            assert_eq!(fs::read(dir.join("end.img")).unwrap()[0], b'x', "{way}");
+            let old = fs::read(dir.join("old.img")).unwrap();
+            assert_eq!(old[40_000_000], b'x', "{way}");
+        };
+        for flags in ["", "--workspace copy"] {
+            person
+                .line(&format!("start --quiet {flags} box"))
+                .run()
+                .expect_code(0);
+            // What went in as a copy has its holes there.
+            let inside = person
+                .script("exec --quiet box", "du -k old.img | cut -f1")
+                .run();
+            let kib: u64 = inside.expect_code(0).out().trim().parse().unwrap();
+            assert!(kib < 1024, "{flags}: {kib} KiB inside");
+            person.script("exec --quiet box", WORK).run().expect_code(0);
+            let out = person.place().root().join("home/copied");
+            fs::create_dir(&out).unwrap();
+            person.own(&out);
+            for name in names {
+                let to = out.join(name);
+                let copy = ["cp", &format!("box:{name}"), to.to_str().unwrap()];
+                person.glovebox(copy).run().expect_code(0);
+            }
+            check(&out, "cp");
+            let from = out.join("end.img");
+            let again = ["cp", from.to_str().unwrap(), "box:again.img"];
+            person.glovebox(again).run().expect_code(0);
+            let inside = person
+                .script(
+                    "exec --quiet box",
+                    "du -k again.img | cut -f1; cmp again.img end.img",
+                )
+                .run();
+            let kib: u64 = inside.expect_code(0).out().trim().parse().unwrap();
+            assert!(kib < 1024, "{flags}: {kib} KiB copied in");
+            person.line("pull --quiet box").run().expect_code(0);
+            check(&person.project(), flags);
+            person.line("kill --quiet box").run().expect_code(0);
+            fs::remove_dir_all(&out).unwrap();
+            host(person, "rm *.img; truncate -s 64M old.img");
+        }
+    });
+}
+
+#[test]
+fn groups_are_those_that_the_directory_gives() {
+    Person::each(|person| {
+        let groups = host(person, "id -G");
+        let own = host(person, "id -g");
+        let other = groups.split_whitespace().find(|group| *group != own.trim());
+        let other = match (other, person.is_root()) {
+            (Some(other), _) => other.to_owned(),
+            (None, true) => "4321".to_owned(),
+            // Who is in one group only cannot have files of another.
+            (None, false) => return,
+        };
+        let make = format!(
+            "mkdir shared plain && echo a | tee f shared/f plain/f >/dev/null && chgrp {other} f shared shared/f && \
+             chmod 2775 shared && chmod 664 f"
+        );
+        let work = "echo b >> f; echo b >> shared/f; echo b >> plain/f; mkdir shared/new; echo n > shared/new/in; \
+            echo n > shared/n; echo n > plain/n; ln -s n shared/link";
+        for flags in ["", "--workspace copy"] {
+            host(person, &make);
+            let run = format!("run --quiet --apply auto {flags}");
+            person.script(&run, work).run().expect_code(0);
+            for (name, wanted) in [
+                ("f", other.as_str()),
+                ("shared/f", &other),
+                ("shared/new", &other),
+                ("shared/new/in", &other),
+                ("shared/n", &other),
+                ("shared/link", &other),
+                ("plain/f", own.trim()),
+                ("plain/n", own.trim()),
+            ] {
+                let found = fs::symlink_metadata(person.project().join(name)).unwrap();
+                assert_eq!(found.gid().to_string(), wanted, "{flags} {name}");
+            }
+            let mode = |name: &str| {
+                let found = fs::metadata(person.project().join(name)).unwrap();
+                found.permissions().mode() & 0o7777
+            };
+            assert_eq!(mode("shared/new") & 0o2000, 0o2000, "{flags}");
+            assert_eq!(mode("f"), 0o664, "{flags}");
+            host(person, "rm -rf f shared plain");
+        }
+    });
+}
