@@ -12,6 +12,7 @@
 mod agents_inside;
 mod as_shown;
 mod both_sides;
+mod branch_files;
 mod build_output;
 mod bytes;
 mod caches;

@@ -181,15 +181,7 @@ pub fn resolve_spec(
                 jail.caches
                     .extend(host::find_build_output(project, excludes, &jail.hidden));
             }
-            // Where git looks by itself was decided when it was built, so a variable names the place. Other programs
-            // read the usual one; what shows the host's whole `/etc` cannot have a file of its own there.
-            let path = match jail.rootfs {
-                RootFs::Host => "/etc/gitconfig",
-                RootFs::HostAll | RootFs::Dir(_) => "/run/glovebox/git/config",
-            };
-            jail.env
-                .push(("GIT_CONFIG_SYSTEM".to_owned(), path.to_owned()));
-            jail.replaced.extend(git.shown_at(Path::new(path)));
+            show_git_settings(&mut jail, &git);
         }
         Files::InPlace => {
             cwd = Some(host::below(project, &start_dir));
@@ -261,6 +253,24 @@ fn start_ms(settings: &Settings) -> u64 {
         Origin::Default => usual,
         _ => settings.start_timeout.value.0.unwrap_or(usual),
     }
+}
+
+/// Shows the user's git configuration, in place of the one that is shown already.
+pub(crate) fn show_git_settings(jail: &mut Spec, git: &GitSettings) {
+    // Where git looks by itself was decided when it was built, so a variable names the place. Other programs
+    // read the usual one; what shows the host's whole `/etc` cannot have a file of its own there.
+    let path = match jail.rootfs {
+        RootFs::Host => "/etc/gitconfig",
+        RootFs::HostAll | RootFs::Dir(_) => "/run/glovebox/git/config",
+    };
+    let variable = ("GIT_CONFIG_SYSTEM".to_owned(), path.to_owned());
+    if !jail.env.contains(&variable) {
+        jail.env.push(variable);
+    }
+    let files = git.shown_at(Path::new(path));
+    let is_shown = |place: &Path| files.iter().any(|file| file.path == place);
+    jail.replaced.retain(|file| !is_shown(&file.path));
+    jail.replaced.extend(files);
 }
 
 fn shown(jail: &Spec) -> host::SandboxView<'_> {

@@ -12,8 +12,10 @@
 
 mod fixture;
 
+use fixture::builder::HostBuilder;
 use fixture::{Fixture, Tree};
 use glovebox_workspace::apply::{Destination, commit};
+use glovebox_workspace::branch::HostRepository;
 use glovebox_workspace::patch::{self, Style};
 use glovebox_workspace::{ChangeSet, CollectedChanges, Options, Outcome, Resolution, branch};
 use proptest::prelude::*;
@@ -347,9 +349,9 @@ fn check_branch(fixture: &Fixture, outcome: &Outcome) {
     git(&project, &["config", "user.email", "t@example.org"]);
     let done = branch::commit(
         &collected,
-        &project,
         base.as_ref(),
-        Path::new("git"),
+        &HostRepository::open(&project, Path::new("git")).unwrap(),
+        &mut HostBuilder::new(&project),
         "box",
         "from a sandbox\n",
     )

@@ -12,8 +12,10 @@
 
 mod fixture;
 
+use fixture::builder::HostBuilder;
 use fixture::{Fixture, Tree, TreeNode};
 use glovebox_workspace::base::Signature;
+use glovebox_workspace::branch::HostRepository;
 use glovebox_workspace::{Options, Outcome, RelPath, branch};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -445,9 +447,9 @@ fn one_branch(before: &[Edit], there: &[Edit], is_worktree: bool) {
     if !is_empty {
         let done = branch::commit(
             &collected,
-            &project,
             fixture.base_file().as_ref(),
-            Path::new("git"),
+            &HostRepository::open(&project, Path::new("git")).unwrap(),
+            &mut HostBuilder::new(&project),
             BRANCH,
             "from a sandbox\n",
         )

@@ -8,7 +8,8 @@ use crate::streams::Signals;
 use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, Review, ReviewAnswer};
 use crate::sync::{self, ChangesRequest, PullSource, SandboxChanges, patch_file, question};
 use glovebox_proto::{Code, Fault};
-use glovebox_workspace::{Outcome, Resolution, Stage, SyncError, branch};
+use glovebox_session::sync::git_box;
+use glovebox_workspace::{Outcome, Resolution};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -263,10 +264,9 @@ fn commit(
         args.name,
         render::summary(set)
     );
-    let base = apply::base(taken, to);
-    let git = Path::new(sync::GIT);
-    let done = branch::commit(&taken.collected, to, base.as_ref(), git, name, &text)
-        .map_err(|fault| CommandError::from(SyncError::pull(Stage::Apply, fault)))?;
+    let registry = cx.user_registry()?;
+    let sandbox = super::name(&args.name)?;
+    let done = git_box::commit_to_branch(&registry, &cx.host, &sandbox, taken, to, name, &text)?;
     let outcome = Outcome {
         conflicts: done.conflicts,
         applied: done.merged,

@@ -1,8 +1,7 @@
 //! Changes into a directory on the host, as a user at a terminal sees them: asked about and told.
 
 pub(crate) use glovebox_session::sync::apply::{
-    ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer, apply, base, preview, runs_here,
-    view,
+    ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer, apply, preview, runs_here, view,
 };
 
 use super::{choices, screen, select};

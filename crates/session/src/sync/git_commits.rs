@@ -3,10 +3,11 @@
 //! The sandbox's git is asked for the objects that the host does not have. They are checked by
 //! [`HostRepository::take_commits`]; nothing else of its repository is looked at.
 
-use super::GIT;
 use super::copied_git::{CopiedCommit, FetchedCommits};
 use super::git_inside::SandboxGit;
 use super::git_state::OwnRepository;
+use super::large_files::take_large_files;
+use super::{GIT, copied};
 use crate::Error;
 use glovebox_sandbox::Sandbox;
 use glovebox_workspace::branch::{HostRepository, TakenCommits};
@@ -181,6 +182,8 @@ impl<'a> CommitTaker<'a> {
         let offer = self.inside.offer(revision, &self.known).map_err(transfer)?;
         let own = OwnRepository::of(self.sandbox).map_err(transfer)?;
         let origin = own.map(|own| own.origin).filter(|_| is_compared);
+        // Pointers without what they stand for would be of no use.
+        take_large_files(self.sandbox, &copied::root(self.sandbox), &self.host)?;
         let taken = self.host.take_commits(&offer, branches, origin.as_ref());
         taken.map_err(apply)
     }

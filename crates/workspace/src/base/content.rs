@@ -1,7 +1,7 @@
 //! The content a file had when the sandbox started from it, wherever that can still be found.
 
 use super::kept::{KeptFile, KeptRecord};
-use crate::base::BaseFile;
+use crate::base::{Base, BaseFile};
 use crate::branch::Blobs;
 use crate::merge::MAX_TEXT_BYTES;
 use crate::{Digest, RelPath};
@@ -14,8 +14,11 @@ use std::path::Path;
 pub(crate) struct BaseContents<'a> {
     base: &'a BaseFile,
     project: &'a Path,
+    wanted: BTreeSet<RelPath>,
     first: KeptRecord,
     pulled: KeptRecord,
+    /// The files as they were at the start; read when it is needed.
+    started: Option<Base>,
     repository: Repository<'a>,
 }
 
@@ -32,6 +35,8 @@ impl<'a> BaseContents<'a> {
         Self {
             base,
             project,
+            wanted: wanted.clone(),
+            started: None,
             first: KeptRecord::first(&base.index, wanted),
             pulled: KeptRecord::pulled(&base.index, wanted),
             repository: Repository::Unopened,
@@ -56,10 +61,23 @@ impl<'a> BaseContents<'a> {
                 Err(_) => Repository::Unreadable,
             };
         }
-        match &mut self.repository {
+        let stored = match &mut self.repository {
             Repository::Open(blobs) => blobs.read(&id, MAX_TEXT_BYTES),
             Repository::Unopened | Repository::Unreadable => None,
-        }
+        };
+        as_in_working_tree(stored?, self.size_at_start(path)?)
+    }
+
+    /// Length of a file when the sandbox began.
+    fn size_at_start(&mut self, path: &RelPath) -> Option<u64> {
+        let started = match &mut self.started {
+            Some(started) => started,
+            none => {
+                let (index, pushed_unix_ns) = (&self.base.index, self.base.pushed_unix_ns);
+                none.insert(Base::load(index, pushed_unix_ns, &self.wanted))
+            }
+        };
+        started.size_at_start(path)
     }
 
     /// The same, where one of `candidates` may be it: by the name that git had for it, which can still be
@@ -92,6 +110,26 @@ impl<'a> BaseContents<'a> {
     pub(crate) fn tracked(&self, path: &RelPath) -> Option<&KeptFile> {
         self.first.get(path).filter(|known| !known.id.is_empty())
     }
+}
+
+/// The content that a working tree had for what git stores, if its length says which that was: the same, or one with
+/// CRLF for each LF. What a filter or an encoding makes of it is not known here.
+fn as_in_working_tree(stored: Vec<u8>, size: u64) -> Option<Vec<u8>> {
+    if stored.len() as u64 == size {
+        return Some(stored);
+    }
+    let lines = stored.iter().filter(|byte| **byte == b'\n').count();
+    if stored.contains(&b'\r') || (stored.len() + lines) as u64 != size {
+        return None;
+    }
+    let mut converted = Vec::with_capacity(stored.len() + lines);
+    for line in stored.split_inclusive(|byte| *byte == b'\n') {
+        match line.strip_suffix(b"\n") {
+            Some(line) => converted.extend_from_slice(&[line, b"\r\n"].concat()),
+            None => converted.extend_from_slice(line),
+        }
+    }
+    Some(converted)
 }
 
 /// A name of a content as git writes it.

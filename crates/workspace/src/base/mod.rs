@@ -358,6 +358,18 @@ impl Base {
         }
     }
 
+    /// Length that a file had at the start, if that is known.
+    pub(crate) fn size_at_start(&self, path: &RelPath) -> Option<u64> {
+        match self.index.get(path)? {
+            Signature::Present {
+                kind: Kind::File,
+                size,
+                ..
+            } => Some(*size),
+            _ => None,
+        }
+    }
+
     /// The permissions a file had, if that is known.
     pub(crate) fn mode(&self, path: &RelPath) -> Option<u32> {
         match self.pulled.get(path).or_else(|| self.index.get(path))? {

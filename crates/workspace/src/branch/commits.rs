@@ -9,7 +9,7 @@
 use super::git::{Git, OwnGitDir};
 use super::held::{CommitOrigin, find_unwritten};
 use super::repository::Repository;
-use super::{check_branch_name, complaint, failed, missing, name_and_address};
+use super::{check_branch_name, complaint, failed, missing, name_and_address, require_new};
 use crate::git::pointer;
 use glovebox_proto::{Code, Fault, Setting};
 use std::ffi::OsStr;
@@ -52,9 +52,9 @@ pub struct TakenCommits {
 /// The repository of a project on the host, examined once for all that one command does with it.
 #[derive(Debug)]
 pub struct HostRepository<'a> {
-    project: &'a Path,
+    pub(super) project: &'a Path,
     git: Git<'a>,
-    repository: Repository,
+    pub(super) repository: Repository,
 }
 
 /// Whether a text is the full name of an object.
@@ -81,7 +81,25 @@ impl<'a> HostRepository<'a> {
         })
     }
 
-    fn make_git_dir(&self) -> Result<OwnGitDir<'_>, Fault> {
+    /// Refuses a name that is none for a branch, and a branch that is there.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`], [`Code::AlreadyExists`], and whatever keeps git from working.
+    pub fn require_new(&self, branch: &str) -> Result<(), Fault> {
+        require_new(&self.make_git_dir()?, branch)
+    }
+
+    /// Directory of `HEAD` and the index.
+    pub fn git_dir(&self) -> &Path {
+        &self.repository.git_dir
+    }
+
+    /// Directory of references and objects.
+    pub fn common_dir(&self) -> &Path {
+        &self.repository.common_dir
+    }
+
+    pub(super) fn make_git_dir(&self) -> Result<OwnGitDir<'_>, Fault> {
         let repository = &self.repository;
         OwnGitDir::make(repository, self.project, self.git, &repository.git_dir)
     }

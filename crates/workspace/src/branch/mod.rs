@@ -1,42 +1,44 @@
 //! A change set as one commit on a new branch of the host's own repository.
 //!
-//! In: what was collected, the project directory and the host's `git`. Out: the commit, on top of `HEAD`,
-//! with the sandbox's changes and nothing else: they are planned onto the tree of `HEAD` as a pull plans
-//! them onto the project, so what the user has committed or edited since stays. The working
-//! tree, the index and every other branch stay as they are: `git fast-import` writes objects and one
-//! reference. Nothing that the repository configures is believed (see [`git`]). Files that the
-//! repository ignores are left out, as `git add` would.
+//! In: what was collected, the host's repository and a git that may run its filters
+//! ([`CommitBuilder`]). Out: the commit, on top of `HEAD`, with the sandbox's changes and nothing
+//! else: they are planned onto the tree of `HEAD` as a pull plans them onto the project, so what the
+//! user has committed or edited since stays. Files are compared in the form that the working tree
+//! has, and stored as `git add` does. The working tree, the index and every other branch stay as
+//! they are. Nothing that the repository configures is believed on the host (see [`git`]). Files
+//! that the repository ignores are left out, as `git add` would.
 
+mod builder;
 mod changed;
 mod commits;
 mod git;
 mod held;
+mod large_files;
 mod layout;
 mod objects;
 mod repository;
 mod tree;
 
+pub use builder::{CommitBuilder, CommitDraft};
 pub use changed::changed_repositories;
 pub use commits::{HostRepository, OfferedCommit, TakenCommits, is_object_name};
 pub use held::CommitOrigin;
+pub use large_files::NewLargeFile;
 pub(crate) use objects::Blobs;
 
 use crate::base::BaseFile;
 use crate::contents::{changed, unreadable};
-use crate::patch::name;
 use crate::{
-    AppliedChange, Change, ChangeKind, ChangeSet, CollectedChanges, Conflict, Effect, Node,
+    AppliedChange, Change, ChangeKind, ChangeSet, CollectedChanges, Conflict, Digest, Effect, Node,
     Options, Plan, RelPath, Step, plan,
 };
-use git::{Git, OwnGitDir};
+use git::OwnGitDir;
 use glovebox_proto::{Code, Fault, Setting};
-use repository::{Format, Repository};
+use repository::Format;
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::process::{Child, ChildStdin, Stdio};
 use tree::CommitTree;
 
 /// The new commit.
@@ -56,7 +58,7 @@ pub struct CommitOutcome {
 }
 
 /// Commits the change set to the new branch `branch`, on top of what `HEAD` is. `base` is given when the
-/// project is the one that the sandbox started from.
+/// project is the one that the sandbox started from; `builder` stores the files.
 ///
 /// # Errors
 /// [`Code::AlreadyExists`] when there is such a branch, [`Code::InvalidArgument`] for a name git
@@ -64,16 +66,15 @@ pub struct CommitOutcome {
 /// keeps contents from being read or git from working.
 pub fn commit(
     collected: &CollectedChanges,
-    project: &Path,
     base: Option<&BaseFile>,
-    git: &Path,
+    host: &HostRepository<'_>,
+    builder: &mut dyn CommitBuilder,
     branch: &str,
     message: &str,
 ) -> Result<CommitOutcome, Fault> {
-    let git = Git { program: git };
-    let repository = Repository::find(project, &git)?;
-    let own = OwnGitDir::make(&repository, project, git, &repository.git_dir)?;
-    let reference = new_branch(&own, branch)?;
+    let repository = &host.repository;
+    let own = host.make_git_dir()?;
+    require_new(&own, branch)?;
     let head = head(&own, &repository.format)?;
     let author = own.identity("GIT_AUTHOR_IDENT")?;
     let committer = own.identity("GIT_COMMITTER_IDENT")?;
@@ -83,16 +84,19 @@ pub fn commit(
     if !listing.status.success() {
         return Err(refused(&repository.format, &listing.stderr));
     }
-    let blobs = Blobs::start(&own, &repository)?;
+    let blobs = Blobs::start(&own, repository)?;
     let mut tree = CommitTree::new(
         &listing.stdout,
         &repository.prefix,
         blobs,
-        project,
+        host.project,
         base,
         collected,
         &set,
     )?;
+    // What the sandbox has is in the form of a working tree, so it is compared with that.
+    let wanted = tree.files_of(&set, &repository.prefix);
+    tree.show_as(builder.check_out(&head, &wanted)?, &repository.prefix);
     let plan = plan(&set, &mut tree, Options::default())?;
     let mut committed = CommitOutcome {
         commit: None,
@@ -106,39 +110,30 @@ pub fn commit(
         return Ok(committed);
     }
 
-    let mut import = Import::start(&own, &committer)?;
-    let written = import.write(|out| {
-        writeln!(out, "commit {reference}")?;
-        out.write_all(b"author ")?;
-        out.write_all(&author)?;
-        out.write_all(b"\ncommitter ")?;
-        out.write_all(&committer)?;
-        write!(out, "\ndata {}\n{message}\nfrom {head}\n", message.len())?;
-        let writer = PlanWriter {
-            collected,
-            prefix: &repository.prefix,
-            tree: &tree,
-            plan: &plan,
-        };
-        writer.write(out)?;
-        out.write_all(b"\ndone\n")?;
-        Ok(())
-    });
-    if let Err(error) = written {
-        let complaint_text = import.abandon();
-        return Err(match error {
-            // It ended before it had read everything, and says why.
-            ImportError::Pipe(_) if !complaint_text.is_empty() => {
-                refused(&repository.format, &complaint_text)
-            }
-            error => error.into_fault(),
-        });
-    }
-    import.finish(&repository.format)?;
-    let commit = own.line(&["rev-parse", "--verify", "--quiet", &reference], |text| {
-        failed(&format!("git did not make the branch `{branch}`"), text)
-    })?;
-    committed.commit = Some(String::from_utf8_lossy(&commit).into_owned());
+    let mut draft = CommitDraft {
+        parent: &head,
+        removed: Vec::new(),
+        kept: Vec::new(),
+        links: Vec::new(),
+        written: Vec::new(),
+        author: &author,
+        committer: &committer,
+        message,
+        known: vec![head.clone()],
+    };
+    let writer = PlanWriter {
+        collected,
+        prefix: &host.repository.prefix,
+        tree: &tree,
+        plan: &plan,
+    };
+    writer.write(builder, &mut draft)?;
+    let Some(offer) = builder.commit(&draft)? else {
+        return Ok(committed);
+    };
+    // As a commit of a sandbox, which it is: the objects are checked before they are taken.
+    let taken = host.take_commits(&offer, std::slice::from_ref(&branch.to_owned()), None)?;
+    committed.commit = Some(taken.commit);
     committed.paths = count(&plan);
     Ok(committed)
 }
@@ -205,8 +200,8 @@ fn check_branch_name(own: &OwnGitDir<'_>, branch: &str) -> Result<(), Fault> {
     .map(drop)
 }
 
-/// The full name of a new branch.
-fn new_branch(own: &OwnGitDir<'_>, branch: &str) -> Result<String, Fault> {
+/// Refuses a branch that is there, or a name that is none.
+fn require_new(own: &OwnGitDir<'_>, branch: &str) -> Result<(), Fault> {
     check_branch_name(own, branch)?;
     let reference = format!("refs/heads/{branch}");
     let there = own.run(&["show-ref", "--verify", "--quiet", &reference], b"")?;
@@ -220,7 +215,7 @@ fn new_branch(own: &OwnGitDir<'_>, branch: &str) -> Result<String, Fault> {
             "choose another name, or remove it with `git branch -D {branch}`"
         )));
     }
-    Ok(reference)
+    Ok(())
 }
 
 /// The commit that is checked out.
@@ -290,85 +285,7 @@ fn missing(complaint_text: &[u8]) -> Fault {
     ])
 }
 
-/// A running `git fast-import`.
-struct Import {
-    child: Child,
-    input: Option<BufWriter<ChildStdin>>,
-}
-
-impl Import {
-    /// Starts it; `committer` is who the log of the new branch names.
-    fn start(own: &OwnGitDir<'_>, committer: &[u8]) -> Result<Self, Fault> {
-        let mut command = own.command(&["fast-import", "--quiet", "--done"]);
-        if let Some((name, address)) = name_and_address(committer) {
-            command
-                .env("GIT_COMMITTER_NAME", OsStr::from_bytes(name))
-                .env("GIT_COMMITTER_EMAIL", OsStr::from_bytes(address));
-        }
-        let mut child = own.spawn(command.stdin(Stdio::piped()).stdout(Stdio::null()))?;
-        let input = child.stdin.take().map(BufWriter::new);
-        Ok(Self { child, input })
-    }
-
-    fn write<T>(
-        &mut self,
-        fill: impl FnOnce(&mut dyn Write) -> Result<T, ImportError>,
-    ) -> Result<T, ImportError> {
-        let Some(mut input) = self.input.take() else {
-            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-        };
-        let done = fill(&mut input)?;
-        input.flush()?;
-        Ok(done)
-    }
-
-    /// Ends it before it has changed a reference: it does that last, when it has seen `done`.
-    /// What it complained of until then.
-    fn abandon(mut self) -> Vec<u8> {
-        let _ = self.child.kill();
-        self.child
-            .wait_with_output()
-            .map(|output| output.stderr)
-            .unwrap_or_default()
-    }
-
-    fn finish(self, format: &Format) -> Result<(), Fault> {
-        let output = self
-            .child
-            .wait_with_output()
-            .map_err(|error| failed("git fast-import did not end", error.to_string().as_bytes()))?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(refused(format, &output.stderr))
-        }
-    }
-}
-
-/// Why the stream could not be written.
-enum ImportError {
-    Content(Fault),
-    Pipe(io::Error),
-}
-
-impl ImportError {
-    fn into_fault(self) -> Fault {
-        match self {
-            Self::Content(fault) => fault,
-            Self::Pipe(error) => {
-                failed("git did not take the commit", error.to_string().as_bytes())
-            }
-        }
-    }
-}
-
-impl From<io::Error> for ImportError {
-    fn from(error: io::Error) -> Self {
-        Self::Pipe(error)
-    }
-}
-
-/// Writes the steps of a plan.
+/// Writes what a plan makes of files into the new working tree, and collects the rest of the commit.
 struct PlanWriter<'a> {
     collected: &'a CollectedChanges,
     prefix: &'a [u8],
@@ -377,27 +294,25 @@ struct PlanWriter<'a> {
 }
 
 impl PlanWriter<'_> {
-    fn write(&self, out: &mut dyn Write) -> Result<(), ImportError> {
-        // In the order of the plan: what goes may be in the way of what comes.
+    fn write(
+        &self,
+        builder: &mut dyn CommitBuilder,
+        draft: &mut CommitDraft<'_>,
+    ) -> Result<(), Fault> {
         for step in &self.plan.steps {
             match step {
-                Step::Remove { path } => {
-                    out.write_all(b"D ")?;
-                    out.write_all(&self.quoted(path))?;
-                    out.write_all(b"\n")?;
-                }
+                Step::Remove { path } => draft.removed.push(self.whole(path)),
                 Step::Write {
                     path, source, node, ..
-                } => self.put(path, source, node, out)?,
+                } => self.put(path, source, node, builder, draft)?,
                 Step::SetExecutable {
                     path,
                     is_executable,
                 } => {
                     let mode = if *is_executable { "100755" } else { "100644" };
                     if let Some(entry) = self.tree.entry(path) {
-                        write!(out, "M {mode} {} ", entry.id)?;
-                        out.write_all(&self.quoted(path))?;
-                        out.write_all(b"\n")?;
+                        let kept = (mode, entry.id.clone(), self.whole(path));
+                        draft.kept.push(kept);
                     }
                 }
                 Step::Keep { .. } | Step::MakeDir { .. } | Step::RemoveDir { .. } => {}
@@ -411,61 +326,84 @@ impl PlanWriter<'_> {
         path: &RelPath,
         source: &RelPath,
         node: &Node,
-        out: &mut dyn Write,
-    ) -> Result<(), ImportError> {
-        let mode = match node {
-            Node::Dir => return Ok(()),
-            Node::Link { .. } => "120000",
-            Node::File {
-                is_executable: true,
-                ..
-            } => "100755",
-            Node::File { .. } => "100644",
-        };
-        write!(out, "M {mode} inline ")?;
-        out.write_all(&self.quoted(path))?;
+        builder: &mut dyn CommitBuilder,
+        draft: &mut CommitDraft<'_>,
+    ) -> Result<(), Fault> {
+        let whole = self.whole(path);
         match node {
-            Node::Dir => {}
+            Node::Dir => Ok(()),
             Node::Link { target } => {
-                writeln!(out, "\ndata {}", target.len())?;
-                out.write_all(target)?;
+                draft.links.push((whole, target.clone()));
+                Ok(())
             }
-            Node::File { size, digest, .. } => {
-                writeln!(out, "\ndata {size}")?;
-                let reader = match self.plan.merged.get(path) {
+            Node::File {
+                size,
+                is_executable,
+                digest,
+            } => {
+                let content: Box<dyn Read> = match self.plan.merged.get(path) {
                     Some(content) => Box::new(content.as_slice()),
-                    None => self.collected.open(source).map_err(ImportError::Content)?,
+                    None => self.collected.open(source)?,
                 };
-                // TRUST: exactly as many bytes as announced reach git, and they are the collected ones.
-                let mut reader = reader.take(*size);
-                let mut hasher = blake3::Hasher::new();
-                let mut left = *size;
-                let mut buffer = vec![0; 64 << 10];
-                loop {
-                    let count = reader
-                        .read(&mut buffer)
-                        .map_err(|error| ImportError::Content(unreadable(path, &error)))?;
-                    if count == 0 {
-                        break;
-                    }
-                    left -= count as u64;
-                    hasher.update(&buffer[..count]);
-                    out.write_all(&buffer[..count])?;
+                // TRUST: exactly as many bytes as announced are committed, and they are the collected ones.
+                let mut content = ExactContent::new(content, *size);
+                let written = builder.write(&whole, *is_executable, &mut content);
+                if let Some(error) = &content.error {
+                    return Err(unreadable(path, error));
                 }
-                let is_same = digest.is_none_or(|digest| digest == *hasher.finalize().as_bytes());
-                if left > 0 || !is_same {
-                    return Err(ImportError::Content(changed(path)));
+                written?;
+                if !content.is_whole(*digest) {
+                    return Err(changed(path));
                 }
+                draft.written.push(whole);
+                Ok(())
             }
         }
-        out.write_all(b"\n")?;
-        Ok(())
     }
 
-    fn quoted(&self, path: &RelPath) -> Vec<u8> {
-        let mut whole = self.prefix.to_vec();
-        whole.extend_from_slice(path.as_bytes());
-        name::quote("", &whole)
+    /// A path from the top of the working tree.
+    fn whole(&self, path: &RelPath) -> Vec<u8> {
+        [self.prefix, path.as_bytes()].concat()
+    }
+}
+
+/// A content of known length that is summed up while it is read.
+struct ExactContent<'a> {
+    content: std::io::Take<Box<dyn Read + 'a>>,
+    hasher: blake3::Hasher,
+    /// Why it could not be read.
+    error: Option<io::Error>,
+}
+
+impl<'a> ExactContent<'a> {
+    fn new(content: Box<dyn Read + 'a>, size: u64) -> Self {
+        Self {
+            content: content.take(size),
+            hasher: blake3::Hasher::new(),
+            error: None,
+        }
+    }
+
+    /// Returns true if all of it was read, and is what was collected.
+    fn is_whole(&self, digest: Option<Digest>) -> bool {
+        let is_same = digest.is_none_or(|digest| digest == *self.hasher.finalize().as_bytes());
+        self.content.limit() == 0 && is_same
+    }
+}
+
+impl Read for ExactContent<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.content.read(buffer) {
+            Ok(count) => {
+                self.hasher.update(&buffer[..count]);
+                Ok(count)
+            }
+            Err(error) => {
+                let kind = error.kind();
+                self.error = Some(error);
+                Err(kind.into())
+            }
+        }
     }
 }
 

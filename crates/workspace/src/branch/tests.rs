@@ -1,9 +1,14 @@
 //! Commits on a new branch, looked at with git itself.
 
+#[path = "../../tests/fixture/builder.rs"]
+mod builder;
+
 use super::*;
 use crate::{Change, ChangeSet, Contents};
+use builder::HostBuilder;
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 struct MapContents(HashMap<Vec<u8>, Vec<u8>>);
@@ -95,11 +100,13 @@ impl Fixture {
         branch: &str,
     ) -> Result<CommitOutcome, Fault> {
         let project = self.dir.path().join(below);
+        let host = HostRepository::open(&project, Path::new("git"))?;
+        let mut builder = HostBuilder::new(&project);
         super::commit(
             collected,
-            &project,
             None,
-            Path::new("git"),
+            &host,
+            &mut builder,
             branch,
             "from a sandbox\n",
         )
@@ -183,18 +190,9 @@ fn what_git_cannot_do_is_said_with_its_remedy() {
     );
 
     let empty = tempfile::tempdir().unwrap();
-    let outside =
-        super::commit(&changes, empty.path(), None, Path::new("git"), "b", "m").unwrap_err();
+    let outside = HostRepository::open(empty.path(), Path::new("git")).unwrap_err();
     assert_eq!(outside.code, Code::NotFound);
-    let none = super::commit(
-        &changes,
-        fixture.dir.path(),
-        None,
-        Path::new("/no/git"),
-        "b",
-        "m",
-    )
-    .unwrap_err();
+    let none = HostRepository::open(fixture.dir.path(), Path::new("/no/git")).unwrap_err();
     assert_eq!(none.code, Code::CommandNotFound);
 }
 

@@ -14,9 +14,10 @@ use crate::{
 };
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::io::Read;
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Longest target of a link.
 const MAX_LINK_BYTES: u64 = 4096;
@@ -54,6 +55,8 @@ pub(super) struct CommitTree<'a> {
     collected: &'a CollectedChanges,
     /// Lengths and digests of contents that were read.
     digests: HashMap<String, (u64, Digest)>,
+    /// Files with the contents of paths that a working tree has in another form.
+    converted: HashMap<RelPath, PathBuf>,
 }
 
 impl<'a> CommitTree<'a> {
@@ -84,7 +87,28 @@ impl<'a> CommitTree<'a> {
             }),
             collected,
             digests: HashMap::new(),
+            converted: HashMap::new(),
         })
+    }
+
+    /// Returns the paths of a change set at which the commit has a file, from the top of the working tree, and the
+    /// objects there.
+    pub(super) fn files_of(&self, set: &ChangeSet, prefix: &[u8]) -> Vec<(Vec<u8>, String)> {
+        let file_at = |path: &RelPath| {
+            let entry = self.entries.get(path)?;
+            let is_file = matches!(entry.kind, Kind::File { .. });
+            is_file.then(|| ([prefix, path.as_bytes()].concat(), entry.id.clone()))
+        };
+        paths(set).iter().filter_map(file_at).collect()
+    }
+
+    /// Shows files as a working tree has them instead of as they are stored.
+    pub(super) fn show_as(&mut self, files: HashMap<Vec<u8>, PathBuf>, prefix: &[u8]) {
+        let below = |(path, file): (Vec<u8>, PathBuf)| {
+            let path = RelPath::new(path.strip_prefix(prefix)?).ok()?;
+            Some((path, file))
+        };
+        self.converted = files.into_iter().filter_map(below).collect();
     }
 
     /// What the commit has at a path.
@@ -100,7 +124,7 @@ impl<'a> CommitTree<'a> {
     }
 
     /// A partial clone may lack the content: then it is like nothing that the sandbox has.
-    fn node(&mut self, entry: &Entry) -> HostNode {
+    fn node(&mut self, path: &RelPath, entry: &Entry) -> HostNode {
         match entry.kind {
             Kind::Other => HostNode::Special,
             Kind::Link => match self.blobs.read(&entry.id, MAX_LINK_BYTES) {
@@ -108,7 +132,7 @@ impl<'a> CommitTree<'a> {
                 None => HostNode::Special,
             },
             Kind::File { is_executable } => {
-                let found = self.digest(&entry.id);
+                let found = self.digest(path, &entry.id);
                 HostNode::Present(Node::File {
                     size: found.map_or(0, |(size, _)| size),
                     is_executable,
@@ -118,7 +142,13 @@ impl<'a> CommitTree<'a> {
         }
     }
 
-    fn digest(&mut self, id: &str) -> Option<(u64, Digest)> {
+    fn digest(&mut self, path: &RelPath, id: &str) -> Option<(u64, Digest)> {
+        if let Some(file) = self.converted.get(path) {
+            let mut file = File::open(file).ok()?;
+            let size = file.metadata().ok()?.len();
+            let (sum, read) = digest(&mut file, size, &mut |_| Ok(())).ok()?;
+            return Some((read, sum));
+        }
         if let Some(known) = self.digests.get(id) {
             return Some(*known);
         }
@@ -126,6 +156,14 @@ impl<'a> CommitTree<'a> {
         let (sum, size) = self.blobs.with(id, read)??;
         self.digests.insert(id.to_owned(), (size, sum));
         Some((size, sum))
+    }
+
+    /// The content that a working tree has at a path of the commit, if it is short enough for a text.
+    fn text(&mut self, path: &RelPath, id: &str) -> Option<Vec<u8>> {
+        match self.converted.get(path) {
+            Some(file) => read_text(File::open(file).ok()?).ok().flatten(),
+            None => self.blobs.read(id, MAX_TEXT_BYTES),
+        }
     }
 
     /// What the user has done to the file in the project since the sandbox started.
@@ -186,7 +224,7 @@ impl<'a> CommitTree<'a> {
             HostNode::Present(Node::File {
                 digest: Some(sum), ..
             }) => {
-                let committed = self.blobs.read(&entry.id, MAX_TEXT_BYTES);
+                let committed = self.text(path, &entry.id);
                 let candidates = committed.as_deref();
                 let base = self.base.as_mut();
                 let text =
@@ -233,7 +271,7 @@ impl Host for CommitTree<'_> {
             };
             return state(HostNode::Absent, since);
         };
-        let node = self.node(&entry);
+        let node = self.node(path, &entry);
         let since = self.since(path, &entry, &node, from, to.is_none());
         state(node, since)
     }
@@ -248,7 +286,7 @@ impl Host for CommitTree<'_> {
         else {
             return Ok(None);
         };
-        let ours = self.blobs.read(&id, MAX_TEXT_BYTES);
+        let ours = self.text(path, &id);
         let (Some(ours), Some(theirs)) = (ours, read_theirs(self.collected, path, to)?) else {
             return Ok(None);
         };
