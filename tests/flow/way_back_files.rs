@@ -1,10 +1,10 @@
-//! What files are besides their content comes back too: holes and groups.
+//! What files are besides their content comes back too, and what a new `.gitignore` covers does not.
 
 use super::workspace::on_the_host;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use testkit::{Person, skip};
+use testkit::{Person, has_program, skip};
 
 fn host(person: &Person, script: &str) -> String {
     on_the_host(person, &person.project(), script)
@@ -120,6 +120,45 @@ fn groups_are_those_that_the_directory_gives() {
             assert_eq!(mode("shared/new") & 0o2000, 0o2000, "{flags}");
             assert_eq!(mode("f"), 0o664, "{flags}");
             host(person, "rm -rf f shared plain");
+        }
+    });
+}
+
+#[test]
+fn new_gitignore_covers_what_the_host_does_not_have() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    let work = "printf 'node_modules\\n*.o\\n!keep.o\\nbuild/\\n' > .gitignore; echo {} > package.json; \
+        mkdir -p node_modules/a src/deep out build; for i in 1 2 3; do echo $i > node_modules/a/$i.js; done; \
+        echo x > src/a.o; echo x > src/keep.o; echo x > src/deep/b.o; echo x > out/only.o; echo y >> had.o; \
+        echo z > build/new; echo z >> build/tracked; printf '!c.o\\n' > src/.gitignore; echo x > src/c.o";
+    Person::each(|person| {
+        for flags in ["", "--workspace copy"] {
+            host(
+                person,
+                "git init -q . && mkdir build && echo t > build/tracked && git add . && \
+                 git -c user.name=T -c user.email=t@example.org commit -qm first && echo h > had.o",
+            );
+            let run = format!("run --apply auto {flags}");
+            let ran = person.script(&run, work).run().expect_code(0);
+            let list = "find . -path ./.git -prune -o -type f -print | sort | tr '\\n' ' '; find . -name deep -o -name out";
+            let found = host(person, list);
+            assert_eq!(
+                found,
+                "./.gitignore ./build/tracked ./had.o ./package.json ./src/.gitignore ./src/c.o ./src/keep.o ",
+                "{flags}: {ran}"
+            );
+            assert_eq!(host(person, "cat had.o build/tracked"), "h\ny\nt\nz\n");
+            assert!(
+                ran.err().contains("the new .gitignore covers them"),
+                "{ran}"
+            );
+            host(person, "rm -rf .git .gitignore * ");
+            let run = format!("run --quiet --apply auto --ignored {flags}");
+            person.script(&run, work).run().expect_code(0);
+            assert!(person.project().join("node_modules/a/1.js").exists());
+            host(person, "rm -rf .gitignore *");
         }
     });
 }

@@ -4,6 +4,7 @@
 //! directory. Patterns are bytes on their way in as they are on disk: a name need not be UTF-8 to
 //! be matched by `*`.
 
+use crate::git::ignored::NewRules;
 use crate::{IgnoreRules, RelPath};
 use glovebox_proto::{Code, Fault};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -82,6 +83,19 @@ impl Filter {
         } else {
             Verdict::Takes
         }
+    }
+
+    /// Returns true if a path that the host does not have is covered by rules of the change set itself.
+    pub(crate) fn leaves_out_new(&self, path: &RelPath, is_dir: bool, new: &NewRules) -> bool {
+        let is_included = || {
+            let matched = self
+                .include
+                .matched_path_or_any_parents(path.as_path(), is_dir);
+            // Something below a directory may be included.
+            matched.is_ignore() || (is_dir && !self.include.is_empty())
+        };
+        let rules = self.ignored.as_ref();
+        rules.is_some_and(|rules| rules.covers_new(path, is_dir, new)) && !is_included()
     }
 
     /// Whether something below a directory that is out could still take part.

@@ -189,9 +189,14 @@ pub(crate) fn tell_ignored(talk: Messages, ignored: &IgnoredChanges, ends: bool)
         names.push("...".to_owned());
     }
     talk.note(format_args!(
-        "{} ({}) left out because the project ignores them: {}; {}--ignored takes them",
+        "{} ({}) left out because {}: {}; {}--ignored takes them",
         render::plural(ignored.paths as usize, "file", "files"),
         glovebox_settings::units::human_bytes(ignored.bytes),
+        if ignored.has_new_rules {
+            "the new .gitignore covers them"
+        } else {
+            "the project ignores them"
+        },
         names.join(", "),
         if ends {
             "they go with the sandbox, "

@@ -10,6 +10,7 @@ use super::spool::Reader;
 use crate::beneath::{Anchor, io};
 use crate::collect::{BaseTree, RESERVED_PREFIX, complete, is_git_name, named_by_file};
 use crate::filter::Verdict;
+use crate::git::ignored::NewRules;
 use crate::progress::{Progress, Watch, report};
 use crate::{
     Change, ChangeKind, ChangeSet, CollectedChanges, Contents, Digest, Filter, Flag,
@@ -68,9 +69,10 @@ pub fn collect(
         &mut |paths| report(watch, Progress::Collecting { paths, bytes: 0 }),
     )
     .map_err(failed)?;
-    let compared = compare(source, filter, quota, inside).map_err(failed)?;
+    let mut compared = compare(source, filter, quota, inside).map_err(failed)?;
     let spool = Spool::create(source.spool_dir).map_err(failed)?;
     let transfer = |fault| SyncError::pull(Stage::Transfer, fault);
+    leave_out_new(place, source, filter, quota, &spool, &mut compared).map_err(transfer)?;
     let wanted: Vec<WantedFile<'_>> = compared
         .touched
         .iter()
@@ -151,6 +153,90 @@ struct SkippedTree {
     path: RelPath,
     /// Named as soon as something in it turns out to have changed.
     reason: Option<RefusalReason>,
+}
+
+/// Takes out what the host does not have and a `.gitignore` of the change set covers.
+fn leave_out_new(
+    place: &SandboxRoot<'_>,
+    source: &CopyInputs<'_>,
+    filter: &Filter,
+    quota: &Quota,
+    spool: &Spool,
+    compared: &mut ListComparison,
+) -> Result<(), Fault> {
+    let is_rules = |touched: &&TouchedPath| {
+        let is_file = touched.inside.as_ref().is_some_and(SeenEntry::is_file);
+        is_file && NewRules::is_name(&touched.path)
+    };
+    let wanted: Vec<WantedFile<'_>> = compared
+        .touched
+        .iter()
+        .filter(is_rules)
+        .map(|touched| WantedFile {
+            path: &touched.path,
+            known: None,
+        })
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let fetched = fetch(place, &wanted, spool, quota.max_bytes, &mut |_| Ok(()))?;
+    let mut new = NewRules::default();
+    for (wanted, found) in wanted.iter().zip(fetched) {
+        if let FetchedFile::File { digest, .. } = found {
+            new.add(wanted.path, spool.open(&digest)?);
+        }
+    }
+    let project = source.project.map(Anchor::open).transpose()?;
+    let is_on_host = |path: &RelPath| {
+        let stat = |project: &Anchor| project.stat(path.as_bytes()).is_ok();
+        project.as_ref().is_some_and(stat)
+    };
+    let mut top: Option<RelPath> = None;
+    let ListComparison {
+        touched, ignored, ..
+    } = compared;
+    let mut emptied: BTreeSet<RelPath> = BTreeSet::new();
+    touched.retain(|touched| {
+        let Some(inside) = touched.inside.as_ref().filter(|_| touched.base.is_none()) else {
+            return true;
+        };
+        let path = &touched.path;
+        if !filter.leaves_out_new(path, inside.is_dir(), &new) || is_on_host(path) {
+            return true;
+        }
+        if top.as_ref().is_none_or(|top| !path.starts_with(top)) {
+            top = Some(path.clone());
+        }
+        if !inside.is_dir() {
+            let bytes = if inside.is_file() {
+                inside.signature.size
+            } else {
+                0
+            };
+            ignored.add(top.as_ref().unwrap_or(path), 1, bytes);
+        }
+        ignored.has_new_rules = true;
+        emptied.extend(path.parent());
+        false
+    });
+    // A new directory that holds nothing else is no change, and then perhaps the one around it. They come in the
+    // order of a walk, so that what a directory holds follows it.
+    let mut kept: Vec<TouchedPath> = Vec::with_capacity(touched.len());
+    for next in std::mem::take(touched).into_iter().rev() {
+        let is_new_dir = next.base.is_none() && next.inside.as_ref().is_some_and(SeenEntry::is_dir);
+        let holds_kept = kept
+            .last()
+            .is_some_and(|last| last.path.starts_with(&next.path));
+        if is_new_dir && emptied.contains(&next.path) && !holds_kept {
+            emptied.extend(next.path.parent());
+        } else {
+            kept.push(next);
+        }
+    }
+    kept.reverse();
+    *touched = kept;
+    Ok(())
 }
 
 struct Comparison<'a> {

@@ -1,8 +1,8 @@
 //! Which paths a project's ignore rules cover, as git has it: the `.gitignore` files, `info/exclude` and the
 //! user's own file, but never what is tracked.
 //!
-//! The rules are those of the project on the host. What a sandbox writes to its own `.gitignore` hides
-//! none of its changes.
+//! The rules are those of the project on the host. A `.gitignore` that a sandbox wrote covers only
+//! paths that the host does not have ([`NewRules`]): it hides no change of what is there.
 
 use super::{
     TrackedFiles, common_dir, git_dir, owned_working_tree, path_of, small_file, small_file_in,
@@ -17,6 +17,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,34 @@ pub struct IgnoredChanges {
     /// Topmost ignored paths with the bytes at and below each.
     #[serde(skip)]
     pub tops: Vec<(RelPath, u64)>,
+    /// True if some of them are covered by a `.gitignore` of the change set alone.
+    #[serde(skip)]
+    pub has_new_rules: bool,
+}
+
+/// The `.gitignore` files of a change set, by their directories.
+#[derive(Debug, Default)]
+pub(crate) struct NewRules {
+    files: HashMap<Vec<u8>, Gitignore>,
+}
+
+impl NewRules {
+    /// Reads the `.gitignore` at a path. One that is too long is not heeded, so that nothing is left out by it.
+    // TRUST: the lines are a sandbox's; their number is bounded by `MAX_RULES_BYTES`.
+    pub(crate) fn add(&mut self, path: &RelPath, file: impl Read) {
+        let mut text = Vec::new();
+        let read = file.take(MAX_RULES_BYTES + 1).read_to_end(&mut text);
+        if read.is_err() || text.len() as u64 > MAX_RULES_BYTES {
+            return;
+        }
+        let dir = path.parent().map(|dir| dir.as_bytes().to_vec());
+        self.files.insert(dir.unwrap_or_default(), rules(&text));
+    }
+
+    /// Returns true if a path is that of such a file.
+    pub(crate) fn is_name(path: &RelPath) -> bool {
+        path.name() == b".gitignore"
+    }
 }
 
 impl IgnoredChanges {
@@ -139,6 +168,32 @@ impl IgnoreRules {
         self.covers(path, is_dir)
     }
 
+    /// Returns true if a path that the host does not have is covered once the change set's own rules are there. What
+    /// git tracks is not.
+    pub(crate) fn covers_new(&self, path: &RelPath, is_dir: bool, new: &NewRules) -> bool {
+        let has_tracked = |scope: &Scope, name: &[u8]| match is_dir {
+            true => scope.tracked.has_below(name),
+            false => scope.tracked.contains(name),
+        };
+        if new.files.is_empty()
+            || self
+                .named
+                .iter()
+                .any(|named| path.starts_with(named) || (is_dir && named.starts_with(path)))
+            || self.in_scope(path.as_bytes(), has_tracked)
+        {
+            return false;
+        }
+        let mut above = path.parent();
+        while let Some(dir) = above {
+            if self.matches(dir.as_bytes(), true, Some(new)) {
+                return true;
+            }
+            above = dir.parent();
+        }
+        self.matches(path.as_bytes(), is_dir, Some(new))
+    }
+
     /// Whether something below a directory that is left out is taken nevertheless.
     pub(crate) fn may_take_below(&self, dir: &RelPath) -> bool {
         self.named.iter().any(|named| named.starts_with(dir))
@@ -149,7 +204,7 @@ impl IgnoreRules {
     fn covers(&self, path: &RelPath, is_dir: bool) -> bool {
         let bytes = path.as_bytes();
         let is_covered = path.parent().is_some_and(|dir| self.is_dir_covered(&dir))
-            || self.matches(bytes, is_dir);
+            || self.matches(bytes, is_dir, None);
         is_covered && (is_dir || !self.in_scope(bytes, |scope, name| scope.tracked.contains(name)))
     }
 
@@ -160,15 +215,15 @@ impl IgnoreRules {
         let is_covered = dir
             .parent()
             .is_some_and(|above| self.is_dir_covered(&above))
-            || self.matches(dir.as_bytes(), true);
+            || self.matches(dir.as_bytes(), true, None);
         self.known()
             .dirs
             .insert(dir.as_bytes().to_vec(), is_covered);
         is_covered
     }
 
-    /// What the nearest rule says that has a say.
-    fn matches(&self, path: &[u8], is_dir: bool) -> bool {
+    /// What the nearest rule says that has a say. A file of `new` stands in the place of the project's.
+    fn matches(&self, path: &[u8], is_dir: bool, new: Option<&NewRules>) -> bool {
         let says = |rules: &Gitignore, path: &[u8]| match rules
             .matched(Path::new(OsStr::from_bytes(path)), is_dir)
         {
@@ -183,7 +238,11 @@ impl IgnoreRules {
                 Some(slash) => (&path[..slash], &path[slash + 1..]),
                 None => (&path[..0], path),
             };
-            if let Some(said) = self.file(dir).and_then(|rules| says(&rules, rest)) {
+            let said = match new.and_then(|new| new.files.get(dir)) {
+                Some(rules) => says(rules, rest),
+                None => self.file(dir).and_then(|rules| says(&rules, rest)),
+            };
+            if let Some(said) = said {
                 return said;
             }
             if let Some(scope) = self.nested(dir) {

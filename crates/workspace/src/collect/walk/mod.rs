@@ -10,6 +10,7 @@ mod ignored;
 use super::layers::{LayerPaths, RESERVED_PREFIX, Trees};
 use super::merge::{Base, Entry, HostEntry, LayerId, Listing, TopEntry, list};
 use crate::filter::{Filter, Verdict};
+use crate::git::ignored::NewRules;
 use crate::progress::{Progress, Watch, report};
 use crate::{
     Change, ChangeKind, ChangeSet, Flag, IgnoredChanges, Node, Quota, RefusalReason, RefusedPath,
@@ -17,7 +18,7 @@ use crate::{
 };
 use glovebox_proto::{Code, Fault, Setting};
 use rustix::fs::FileType;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// How many more names than changes are held at a time.
 const SPARE_NAMES: usize = 10_000;
@@ -35,6 +36,8 @@ pub(super) struct Walk<'a, 'w> {
     changes: Vec<Option<Change>>,
     refused: Vec<RefusedPath>,
     ignored: IgnoredChanges,
+    /// Rules for what lies below the directories that were looked into so far.
+    new_rules: NewRules,
     paths: u64,
     bytes: u64,
     /// Names of the directories that are being looked at, one within the other.
@@ -62,6 +65,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             changes: Vec::new(),
             refused: Vec::new(),
             ignored: IgnoredChanges::default(),
+            new_rules: NewRules::default(),
             paths: 0,
             bytes: 0,
             held_names: 0,
@@ -150,6 +154,7 @@ impl Walk<'_, '_> {
             if let Some(descent) = next.take() {
                 match self.list(&descent, levels.len())? {
                     Ok(entries) => {
+                        self.read_new_rules(&descent.path, &entries);
                         self.held_names += entries.len();
                         levels.push(Level {
                             held: entries.len(),
@@ -290,7 +295,35 @@ impl Walk<'_, '_> {
                 return Ok(LookOutcome::Done(exists_below));
             }
         }
+        let is_new = !exists_below && is_dir_or_other(&entry.top);
+        if is_new
+            && !is_out
+            && self
+                .filter
+                .leaves_out_new(&checked, is_dir, &self.new_rules)
+        {
+            self.leave_out(&checked, &entry);
+            self.ignored.has_new_rules = true;
+            return Ok(LookOutcome::Done(false));
+        }
         self.take(&checked, entry, base, is_out)
+    }
+
+    /// Reads the `.gitignore` that the layers have in a directory, if it comes along.
+    fn read_new_rules(&mut self, dir: &[u8], entries: &[Entry]) {
+        let own = entries.iter().find(|entry| *entry.name == *b".gitignore");
+        if let Some(entry) = own
+            && let TopEntry::Other {
+                layer,
+                kind: FileType::RegularFile,
+            } = entry.top
+            && let Ok(path) = RelPath::new(join(dir, &entry.name))
+            && !self.hidden.contains(path.as_bytes())
+            && self.filter.takes(&path, false)
+            && let Ok((file, _)) = self.trees.layers[usize::from(layer)].file(path.as_bytes())
+        {
+            self.new_rules.add(&path, file);
+        }
     }
 
     /// Looks at a path that takes part; or, with `is_out`, only at what lies below it.
@@ -405,15 +438,39 @@ impl Walk<'_, '_> {
     }
 
     fn too_many(&self) -> Fault {
+        let largest = largest_dirs(self.changes.iter().flatten());
         Fault::failed(
             Code::TooLarge,
-            format!("more than {} paths changed", self.quota.max_changes),
+            format!(
+                "more than {} paths changed, most of them in {largest}",
+                self.quota.max_changes
+            ),
         )
         .remedy([
             "leave directories of generated files out with ".into(),
             Setting::Exclude.into(),
+            ", or take a directory at a time with `glovebox pull --from DIR`".into(),
         ])
     }
+}
+
+/// The directories at the top with the most changes, as one text.
+fn largest_dirs<'a>(changes: impl Iterator<Item = &'a Change>) -> String {
+    const MAX_NAMES: usize = 3;
+    let mut counts: HashMap<&[u8], usize> = HashMap::new();
+    for change in changes {
+        let top = change.path.components().next().unwrap_or_default();
+        *counts.entry(top).or_default() += 1;
+    }
+    let mut counts: Vec<(&[u8], usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+    let names = counts.iter().take(MAX_NAMES);
+    let names = names.map(|(name, count)| format!("`{}` ({count})", name.escape_ascii()));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+const fn is_dir_or_other(top: &TopEntry) -> bool {
+    matches!(top, TopEntry::Dir { .. } | TopEntry::Other { .. })
 }
 
 fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
