@@ -1,6 +1,7 @@
-//! What files are besides their content comes back too, and what a new `.gitignore` covers does not.
+//! What files are besides their content comes back too: holes and groups; and what is nowhere else can be put back.
 
 use super::workspace::on_the_host;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -160,5 +161,69 @@ fn new_gitignore_covers_what_the_host_does_not_have() {
             assert!(person.project().join("node_modules/a/1.js").exists());
             host(person, "rm -rf .gitignore *");
         }
+    });
+}
+
+#[test]
+fn what_git_does_not_have_can_be_put_back() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    const STATE: &str = "for f in *; do echo \"$f $(stat -c %a $f) $(cat $f 2>/dev/null | tr '\\n' ,)$(readlink $f)\"; done";
+    let work = "echo box > notes; rm secret link; echo box >> edited; echo box >> clean; echo box > new; echo 2 > kept/in";
+    Person::each(|person| {
+        host(
+            person,
+            "git init -q . && git config user.name T && git config user.email t@example.org && \
+             echo 1 > clean && echo 1 > edited && git add . && git commit -qm first && sleep 0.1 && \
+             echo mine >> edited && echo mine > notes && echo hidden > secret && chmod 600 secret && \
+             ln -s notes link && mkdir kept && echo 1 > kept/in && git update-index -q --refresh",
+        );
+        let before = host(person, STATE);
+        let ran = person
+            .script("run --apply auto --json", work)
+            .run()
+            .expect_code(0);
+        assert!(ran.err().contains("5 of your files"), "{ran}");
+        let text = ran.err();
+        let id = text
+            .split("--undo ")
+            .nth(1)
+            .unwrap()
+            .split('`')
+            .next()
+            .unwrap();
+        let applied = host(person, STATE);
+        assert!(applied.contains("notes 644 box"), "{applied}");
+        // The newest of this project, and the same by its name.
+        let json = person.line("pull --undo --json").run().expect_code(0);
+        let data: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let put_back = host(person, STATE);
+        let less = |state: &str| -> Vec<String> {
+            let lines = state.lines();
+            let lines = lines.filter(|line| !line.starts_with("clean") && !line.starts_with("new"));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(less(&put_back), less(&before));
+        // That was an apply too.
+        let again = data["data"]["undo"]["id"].as_str().unwrap();
+        person
+            .line(&format!("pull --undo {again}"))
+            .run()
+            .expect_code(0);
+        assert_eq!(host(person, "cat notes kept/in"), "box\n2\n");
+        // What changed since is a conflict beside.
+        host(person, "echo later > notes");
+        let ran = person
+            .line(&format!("pull --undo {id}"))
+            .run()
+            .expect_code(3);
+        assert_eq!(
+            host(person, "cat notes notes.theirs"),
+            "later\nmine\n",
+            "{ran}"
+        );
+        person.line("pull --undo nothing").run().expect_code(6);
+        host(person, "rm -rf .git * ");
     });
 }

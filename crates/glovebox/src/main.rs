@@ -139,6 +139,8 @@ fn settle_name(cx: &Cx, command: &mut Command) -> Result<Option<u8>, CommandErro
         Command::Restore(args) => (&mut args.one.name, args.one.json),
         Command::Fork(args) => (&mut args.name, args.json),
         Command::Diff(args) => (&mut args.name, args.json),
+        // What is put back may be of a sandbox that is gone.
+        Command::Pull(args) if args.undo.is_some() => return Ok(None),
         Command::Pull(args) => {
             cmd::commits::refuse_name_as_branch(cx, args)?;
             (&mut args.name, args.json)

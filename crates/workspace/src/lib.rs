@@ -52,8 +52,8 @@ pub use model::{
     Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, RefusalReason, RefusedPath,
 };
 pub use outcome::{
-    AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome, TakenPart,
-    UnplacedReason,
+    AppliedChange, Conflict, ConflictReason, EarlierVersions, Effect, FlaggedChange, Outcome,
+    TakenPart, UnplacedReason,
 };
 pub use path::{BadPath, RelPath, normalize_path};
 pub use plan::{

@@ -32,6 +32,19 @@ pub struct TakenPart {
     pub total: usize,
 }
 
+/// Earlier versions that one apply kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierVersions {
+    /// Name by which they are put back; empty if nothing is kept.
+    pub id: String,
+    /// Number of files and links.
+    pub files: usize,
+    /// When they are removed, in seconds since the epoch.
+    pub until_unix_s: u64,
+    /// Files that are not kept: too large, or not readable for the user.
+    pub unkept: Vec<RelPath>,
+}
+
 /// What happens to a path of the destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -156,6 +169,9 @@ pub struct Outcome {
     /// Applied files that have another group than those that they replace, because the user is not in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_groups: Vec<RelPath>,
+    /// The user's files that the apply replaced or removed and that git does not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<EarlierVersions>,
     /// What stays in the sandbox, and why.
     pub refused: Vec<RefusedPath>,
     /// What of the applied a reviewer should look at.

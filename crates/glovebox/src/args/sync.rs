@@ -61,6 +61,7 @@ pub(crate) struct DiffArgs {
         glovebox pull work --patch work.patch && git apply work.patch\n  \
         glovebox pull work --branch sandbox/work\n  \
         glovebox pull work --commits\n  \
+        glovebox pull --undo\n  \
         glovebox pull work --from /workspace/dist --to ./dist\n  \
         glovebox pull work --from /tmp/report --to ."
 )]
@@ -97,6 +98,12 @@ pub(crate) struct PullArgs {
     /// With --commits: take other branches, tags, stashes and held commits too, each as a branch of its own
     #[arg(long, requires = "commits")]
     pub all: bool,
+    /// Put back your files that an apply of the last day replaced or removed and that git does not have
+    /// [default: those of the newest apply to the project you are in]
+    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "",
+        conflicts_with_all = ["commits", "branch", "patch", "force", "merge", "select", "from", "to", "dry_run",
+            "ignored", "exclude", "include", "name"])]
+    pub undo: Option<String>,
     /// Where both sides changed the same lines, take the sandbox's file and keep yours as FILE.orig; do not ask
     #[arg(long)]
     pub force: bool,

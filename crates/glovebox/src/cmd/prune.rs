@@ -81,6 +81,7 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
         }
     }
     let leftovers = registry.sweep()?;
+    glovebox_workspace::apply::sweep_earlier(registry.state_dir());
     let freed = before.saturating_sub(total_bytes(&registry));
     let message = match (removed.len(), leftovers.len()) {
         (0, 0) => "there was nothing to remove".to_owned(),

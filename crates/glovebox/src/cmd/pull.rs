@@ -50,6 +50,9 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         ));
     }
     let signals = Signals::take_over()?;
+    if let Some(id) = &args.undo {
+        return put_back(cx, args, id, &signals, data);
+    }
     if let Some(branch) = &args.commits {
         return super::commits::pull(cx, args, branch, data);
     }
@@ -117,7 +120,9 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         (_, true) => Resolution::Markers,
         _ => Resolution::Beside,
     };
+    let registry = cx.user_registry()?;
     let goal = ApplyTarget::with_conflicts(&to, conflicts);
+    let goal = goal.keeping_earlier(registry.state_dir(), false);
     if args.dry_run {
         let outcome = apply::preview(&taken, goal)?;
         data.insert("dry_run".to_owned(), true.into());
@@ -147,6 +152,32 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
             Err(CommandError::new(Kind::Interrupted, fault))
         }
     }
+}
+
+/// Puts back what an earlier apply replaced or removed.
+fn put_back(
+    cx: &Cx,
+    args: &PullArgs,
+    id: &str,
+    signals: &Signals,
+    data: &mut Map<String, Value>,
+) -> Result<String, CommandError> {
+    data.remove("name");
+    let id = Some(id).filter(|id| !id.is_empty());
+    // Named, it says itself where it belongs.
+    let project = match id {
+        Some(_) => PathBuf::new(),
+        None => glovebox_session::host::project_dir(&cx.host)?,
+    };
+    let registry = cx.user_registry()?;
+    let mut meter = Meter::new(cx.talk, args.json, signals);
+    let mut watch = |progress| meter.tick(progress);
+    let supervisor = supervisor()?;
+    let (to, outcome) =
+        apply::put_back(registry.state_dir(), id, &project, &supervisor, &mut watch)?;
+    drop(meter);
+    data.insert("to".to_owned(), to.display().to_string().into());
+    tell(cx, args, &outcome, &to, data, true)
 }
 
 /// What does not lie in the workspace has no place in the project.
@@ -351,7 +382,9 @@ fn tell(
         return Ok(message);
     }
     let again = again(args);
-    let remedy = if outcome.conflicts.iter().all(|conflict| conflict.is_marked) {
+    let remedy = if args.undo.is_some() {
+        "what was there is FILE.theirs: compare the two".to_owned()
+    } else if outcome.conflicts.iter().all(|conflict| conflict.is_marked) {
         "edit the files between the markers `<<<<<<<` and `>>>>>>>`".to_owned()
     } else if outcome.unplaced().count() == outcome.conflicts.len() {
         format!(

@@ -1,7 +1,8 @@
 //! Changes into a directory on the host, as a user at a terminal sees them: asked about and told.
 
 pub(crate) use glovebox_session::sync::apply::{
-    ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer, apply, preview, runs_here, view,
+    ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer, apply, preview, put_back,
+    runs_here, view,
 };
 
 use super::{choices, screen, select};
@@ -10,7 +11,7 @@ use crate::exit::CommandError;
 use crate::render::{self, Messages};
 use crate::streams::Signals;
 use glovebox_proto::{Code, Fault, Remedy};
-use glovebox_workspace::Outcome;
+use glovebox_workspace::{EarlierVersions, Outcome};
 
 /// Shows a plan to the one who is asked about it.
 pub(crate) fn show(cx: &Cx, review: &Review<'_>, signals: &Signals) -> Result<(), CommandError> {
@@ -124,6 +125,9 @@ pub(crate) fn tell(talk: Messages, outcome: &Outcome, is_done: bool) {
             render::paths(&outcome.resolved).trim_end()
         ));
     }
+    if let Some(earlier) = &outcome.earlier {
+        tell_earlier(talk, earlier);
+    }
     if !outcome.lost_groups.is_empty() {
         talk.note(format_args!(
             "{} another group than before, since you are not in that one:\n{}",
@@ -132,4 +136,25 @@ pub(crate) fn tell(talk: Messages, outcome: &Outcome, is_done: bool) {
         ));
     }
     super::tell_refused(talk, &outcome.refused);
+}
+
+/// Says which of the user's files can be put back, and which cannot.
+fn tell_earlier(talk: Messages, earlier: &EarlierVersions) {
+    if earlier.files > 0 {
+        talk.note(format_args!(
+            "{} of your files that git does not have {} changed or removed; `glovebox pull --undo {}` puts {} back \
+             for a day",
+            earlier.files,
+            if earlier.files == 1 { "was" } else { "were" },
+            earlier.id,
+            if earlier.files == 1 { "it" } else { "them" }
+        ));
+    }
+    if !earlier.unkept.is_empty() {
+        talk.warning(format_args!(
+            "{} of your files that git does not have cannot be put back, too large to be kept:\n{}",
+            earlier.unkept.len(),
+            render::paths(&earlier.unkept).trim_end()
+        ));
+    }
 }

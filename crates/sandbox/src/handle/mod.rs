@@ -319,6 +319,11 @@ impl Sandbox {
         &self.info
     }
 
+    /// The state directory that it belongs to.
+    pub fn state_dir(&self) -> &Path {
+        self.layout.state()
+    }
+
     /// Its own directory on this machine; a native sandbox's layers are below it.
     pub fn dir(&self) -> &Path {
         &self.dir

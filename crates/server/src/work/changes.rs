@@ -228,6 +228,10 @@ impl App {
             to: &to,
             conflicts,
             choices: &choices,
+            undo: Some(apply::UndoStore {
+                state_dir: self.config.registry.state_dir(),
+                is_required: false,
+            }),
         };
         let mut watch = Unheard.watch_progress();
         // The plan is made by now, and its commit compares each path once more: from the digest to the

@@ -5,15 +5,19 @@
 
 use super::{SandboxChanges, commit};
 use crate::Error;
+use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Supervisor;
-use glovebox_workspace::apply::{BaseFile, Destination, DestinationDigests};
+use glovebox_workspace::apply as workspace_apply;
+use glovebox_workspace::apply::{
+    BaseFile, Destination, DestinationDigests, PutBack, discard_earlier,
+};
 use glovebox_workspace::patch::Selection;
 use glovebox_workspace::{
-    CollectedChanges, Conflict, ConflictReason, Flag, Options, Outcome, Plan, RelPath, Resolution,
-    SyncError, Watch,
+    CollectedChanges, Conflict, ConflictReason, EarlierVersions, Flag, Options, Outcome, Plan,
+    RelPath, Resolution, Stage, SyncError, Watch,
 };
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is answered to a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +107,17 @@ pub struct ApplyTarget<'a> {
     pub conflicts: Resolution,
     /// What becomes of those of these paths.
     pub choices: &'a BTreeMap<RelPath, Resolution>,
+    /// Where the user's files that are replaced or removed are kept for a day; `None` keeps none.
+    pub undo: Option<UndoStore<'a>>,
+}
+
+/// The place for earlier versions of files that git does not have.
+#[derive(Debug, Clone, Copy)]
+pub struct UndoStore<'a> {
+    /// The state directory.
+    pub state_dir: &'a Path,
+    /// True if nothing is applied where a version cannot be kept.
+    pub is_required: bool,
 }
 
 /// Choices for no path.
@@ -120,6 +135,20 @@ impl<'a> ApplyTarget<'a> {
             to,
             conflicts,
             choices: &NO_CHOICES,
+            undo: None,
+        }
+    }
+
+    /// Keeps the user's files that are replaced or removed and that git does not have. With `is_required` nothing is
+    /// applied where that cannot be.
+    #[must_use]
+    pub const fn keeping_earlier(self, state_dir: &'a Path, is_required: bool) -> Self {
+        Self {
+            undo: Some(UndoStore {
+                state_dir,
+                is_required,
+            }),
+            ..self
         }
     }
 
@@ -211,6 +240,11 @@ pub fn apply<E: From<Error>>(
         .stage(&plan, &taken.collected, watch)
         .map_err(Error::from)?;
     plan.outcome.lost_groups = staged.lost_groups().to_vec();
+    // On the disk before the first file changes. It stays when the commit fails: one that was killed at its end may
+    // have changed everything, and the next pull finishes it.
+    if let Some(undo) = goal.undo {
+        plan.outcome.earlier = keep_earlier(&destination, &plan, undo)?;
+    }
     // The sandbox is not needed any more.
     drop(taken);
     commit::commit(supervisor, destination, staged)?;
@@ -219,6 +253,60 @@ pub fn apply<E: From<Error>>(
     } else {
         ApplyOutcome::Part(plan.outcome)
     })
+}
+
+/// Puts back what an apply replaced or removed: what is kept as `id`, or the newest of a project. It is an apply too,
+/// so that it can be put back itself. Returns where that was, and what it came to.
+///
+/// # Errors
+/// When nothing is kept; whatever keeps it from being applied, after which the project is as it was.
+pub fn put_back(
+    state_dir: &Path,
+    id: Option<&str>,
+    project: &Path,
+    supervisor: &Supervisor,
+    watch: &mut Watch<'_>,
+) -> Result<(PathBuf, Outcome), Error> {
+    let earlier = PutBack::open(state_dir, id, project)?;
+    let to = earlier.project.clone();
+    let taken = SandboxChanges {
+        collected: earlier.collected.share(),
+        project: Some(to.clone()),
+        base: None,
+        is_whole: true,
+        _frozen: None,
+    };
+    let goal = ApplyTarget::new(&to).keeping_earlier(state_dir, false);
+    let mut agree = |_: &Review<'_>| Ok::<_, Error>(ReviewAnswer::Yes);
+    let outcome = match apply(taken, goal, supervisor, watch, &mut agree)? {
+        ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) => outcome,
+        ApplyOutcome::Declined(_) => Outcome::default(),
+    };
+    earlier.restore_modes(outcome.applied.iter().map(|done| &done.path));
+    Ok((to, outcome))
+}
+
+fn keep_earlier(
+    destination: &Destination,
+    plan: &Plan,
+    undo: UndoStore<'_>,
+) -> Result<Option<EarlierVersions>, Error> {
+    let failed = |fault| Error::from(SyncError::pull(Stage::Apply, fault));
+    let kept = workspace_apply::keep_earlier(destination, plan, undo.state_dir).map_err(failed)?;
+    let unkept = kept.as_ref().and_then(|kept| kept.unkept.first());
+    if let Some(path) = unkept.filter(|_| undo.is_required) {
+        if let Some(kept) = &kept {
+            discard_earlier(undo.state_dir, kept);
+        }
+        let fault = Fault::refused(
+            Code::TooLarge,
+            format!("git does not have your `{path}`, and it is too large to be kept"),
+        );
+        return Err(failed(fault.remedy(
+            "nothing was changed; `glovebox pull` replaces it without keeping it",
+        )));
+    }
+    Ok(kept)
 }
 
 /// What the host looked like when the sandbox started, if it started from there.

@@ -99,6 +99,14 @@ pub fn outcome_json(outcome: &Outcome) -> Value {
     if !outcome.lost_groups.is_empty() {
         object["lost_groups"] = paths(&mut outcome.lost_groups.iter()).into();
     }
+    if let Some(earlier) = &outcome.earlier {
+        object["undo"] = json!({
+            "id": earlier.id,
+            "files": earlier.files,
+            "until_unix_s": earlier.until_unix_s,
+            "unkept": paths(&mut earlier.unkept.iter()),
+        });
+    }
     object
 }
 

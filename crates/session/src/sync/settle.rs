@@ -296,7 +296,9 @@ fn take_over<R: Reviewer>(
 ) -> Result<TakeOver, R::Error> {
     let count = taken.collected.set.changes.len();
     let to = destination(&taken)?;
-    let goal = ApplyTarget::new(&to);
+    // Nobody is asked: what could not be put back afterwards stays in the sandbox.
+    let is_unasked = options.when != ApplyWhen::Ask;
+    let goal = ApplyTarget::new(&to).keeping_earlier(sandbox.state_dir(), is_unasked);
     let is_asked = options.when == ApplyWhen::Ask;
     let can_keep = options.can_stay && options.kept_as.is_none();
     let mut is_agreed = !is_asked;

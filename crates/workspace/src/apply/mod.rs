@@ -19,6 +19,7 @@ mod attributes;
 mod case;
 mod commit;
 mod digests;
+mod earlier;
 mod host;
 mod journal;
 mod operation;
@@ -29,6 +30,7 @@ mod view;
 pub use crate::base::BaseFile;
 pub use commit::commit;
 pub use digests::DestinationDigests;
+pub use earlier::{PutBack, discard_earlier, keep_earlier, sweep_earlier};
 pub use stage::StagedChanges;
 
 use crate::base::{Base, BaseContents, Signature, noted_theirs};

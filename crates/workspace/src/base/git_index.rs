@@ -154,6 +154,13 @@ impl CleanFiles {
         }
     }
 
+    /// Returns true if git has the content of the regular file at `path` with this signature. What may have changed
+    /// in the moment in which the index was written does not count.
+    pub(crate) fn is_surely_clean(&self, path: &[u8], signature: &Signature) -> bool {
+        let tracked = self.index.tracked(path, signature);
+        tracked.is_some_and(|tracked| tracked.is_clean)
+    }
+
     /// Returns true if a sparse checkout leaves `path` out.
     pub(crate) fn is_sparse(&self, path: &[u8]) -> bool {
         let entry = self.index.entries.get(path);
