@@ -18,12 +18,14 @@ pub struct GitWork {
     pub stashes: usize,
     /// Directories of submodules and nested repositories with work of their own.
     pub repositories: Vec<PathBuf>,
+    /// True if there may be commits, branches or stashes that were not counted, since the sandbox does not run.
+    pub is_uncounted: bool,
 }
 
 impl GitWork {
     /// Returns true if there is nothing that only the sandbox has.
     pub fn is_empty(&self) -> bool {
-        self.commits == 0 && !self.has_more()
+        self.commits == 0 && !self.is_uncounted && !self.has_more()
     }
 
     /// Returns true if there is work that `pull --commits` does not take.

@@ -39,6 +39,8 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     require_present(&taken, &paths)?;
     taken.retain(&paths);
     let ChangesView { collected, outcome } = apply::view(&taken, taken.project.as_deref())?;
+    let registry = cx.user_registry()?;
+    let name = super::name(&args.name)?;
     if args.json {
         let stats = patch::stat(&collected)?;
         let mut data = render::changes_json(&collected.set);
@@ -53,6 +55,9 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
         if let Some(why) = taken.unheld() {
             data["unheld"] = why.into();
         }
+        // Git inside answers only when the sandbox is held still no more.
+        drop(taken);
+        data["git"] = sync::git::tell_named(cx, &registry, &name, true);
         let message = render::change_count(&collected.set);
         return render::print(render::envelope(true, &message, &data));
     }
@@ -80,6 +85,8 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     sync::tell_refused(cx.talk, &collected.set.refused);
     if paths.is_empty() {
         sync::tell_ignored(cx.talk, &taken.collected.ignored, false);
+        drop(taken);
+        sync::git::tell_named(cx, &registry, &name, false);
     }
     if args.stat || outcome.conflicts.is_empty() {
         return Ok(());

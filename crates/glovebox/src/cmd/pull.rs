@@ -129,6 +129,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         return tell(cx, args, &outcome, &to, data, false);
     }
     let mut has_chosen = false;
+    let is_whole = taken.is_whole;
     let supervisor = supervisor()?;
     let mut watch = |progress| meter.tick(progress);
     let applied = apply::apply(taken, goal, &supervisor, &mut watch, &mut |review| {
@@ -143,6 +144,12 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         agree(cx, args, review, &to, &signals)
     })?;
     drop(meter);
+    // The sandbox is held still no more.
+    if is_whole {
+        let name = super::name(&args.name)?;
+        let git = sync::git::tell_named(cx, &registry, &name, args.json);
+        data.insert("git".to_owned(), git);
+    }
     match applied {
         ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) => {
             tell(cx, args, &outcome, &to, data, true)

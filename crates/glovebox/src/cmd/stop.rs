@@ -4,6 +4,7 @@ use super::{Cx, list::state_word, several};
 use crate::args::StopArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
+use crate::sync;
 use glovebox_proto::{Code, Fault, JobState, Request};
 use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState};
 use serde_json::{Value, json};
@@ -32,9 +33,13 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
     let mut stopped: Vec<Value> = Vec::new();
     let mut failure: Option<CommandError> = None;
     for name in names {
+        // Git inside answers only while the sandbox runs; one that is not there says so below.
+        let is_there = registry.entry(&name)?.is_some();
+        let git = is_there.then(|| sync::git::find_named(&registry, &name));
         match stop(&registry, &name, grace_ms) {
             Ok(was) => {
-                stopped.push(json!({ "name": name, "was": was }));
+                let git = git.unwrap_or_default();
+                stopped.push(json!({ "name": name, "was": was, "git": git }));
                 if !args.json {
                     cx.talk.note(if was == SandboxState::Ready {
                         format!(
@@ -43,6 +48,9 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
                     } else {
                         format!("sandbox `{name}` does not run: it is {}", state_word(was))
                     });
+                    if let Some(work) = git.filter(|_| !cx.talk.is_quiet) {
+                        sync::git::tell_left(&name, &work);
+                    }
                 }
             }
             Err(error) => {

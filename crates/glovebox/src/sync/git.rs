@@ -1,11 +1,14 @@
 //! Lines on commits, branches, tags and stashes that were made in a sandbox.
 
+use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::{self, Messages, escape_text, plural};
 use glovebox_proto::visible::line_of_text;
-use glovebox_sandbox::Name;
+use glovebox_sandbox::{Name, Registry};
+use glovebox_session::sync::git_state::find_git_work_named;
 use glovebox_session::{Error, GitWork};
 use glovebox_workspace::branch::TakenCommits;
+use serde_json::{Value, json};
 
 /// Most names in one line.
 const SHOWN: usize = 10;
@@ -33,6 +36,9 @@ pub(crate) fn tell_left(name: &Name, work: &GitWork) {
             ));
         }
     }
+    if work.is_uncounted {
+        parts.push("commits, branches or stashes, as it seems".to_owned());
+    }
     if work.stashes > 0 {
         parts.push(plural(work.stashes, "stash", "stashes"));
     }
@@ -54,7 +60,8 @@ pub(crate) fn tell_left(name: &Name, work: &GitWork) {
     } else {
         "stay"
     };
-    let has_more = !work.branches.is_empty() || !work.tags.is_empty() || work.stashes > 0;
+    let has_more =
+        work.is_uncounted || !work.branches.is_empty() || !work.tags.is_empty() || work.stashes > 0;
     let how = match (work.commits > 0, has_more) {
         (true, false) => format!("; `glovebox pull {name} --commits` takes the commits"),
         (true, true) => format!(
@@ -66,6 +73,33 @@ pub(crate) fn tell_left(name: &Name, work: &GitWork) {
         }
     };
     render::say(format_args!("glovebox: {what} {stays} in {name}{how}"));
+}
+
+/// Says what of git stays in a named sandbox, and returns it for programs; null where there is nothing or nobody knows.
+/// The sandbox must not be held still meanwhile.
+pub(crate) fn tell_named(cx: &Cx, registry: &Registry, name: &Name, is_json: bool) -> Value {
+    let is_told = !is_json && !cx.talk.is_quiet;
+    match find_git_work_named(registry, name) {
+        Ok(work) if work.is_empty() => Value::Null,
+        Ok(work) => {
+            if is_told {
+                tell_left(name, &work);
+            }
+            json!(work)
+        }
+        Err(error) => {
+            if is_told {
+                tell_unknown(name, &error);
+            }
+            Value::Null
+        }
+    }
+}
+
+/// Finds the git work of a named sandbox; `None` where there is none, or git does not say.
+pub(crate) fn find_named(registry: &Registry, name: &Name) -> Option<GitWork> {
+    let work = find_git_work_named(registry, name).ok()?;
+    (!work.is_empty()).then_some(work)
 }
 
 /// Says that nobody knows whether git work stays in a sandbox.

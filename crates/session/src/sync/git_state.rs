@@ -7,7 +7,7 @@ use super::git_inside::SandboxGit;
 use super::{GIT, copied, copied_git};
 use crate::{Error, GitWork};
 use glovebox_proto::Fault;
-use glovebox_sandbox::{Sandbox, WorkspaceLayers};
+use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState, WorkspaceLayers};
 use glovebox_workspace::SeedReferences;
 use glovebox_workspace::branch::{CommitOrigin, HostRepository, changed_repositories};
 use std::path::{Path, PathBuf};
@@ -50,6 +50,37 @@ pub(super) fn has_own_repository(sandbox: &Sandbox) -> bool {
         return !origin.git.is_empty();
     }
     OwnRepository::of(sandbox).is_ok_and(|own| own.is_some())
+}
+
+/// Finds the git work of a named sandbox. Git answers only inside one that runs; of any other the layers tell which
+/// repositories have work, and not how much.
+///
+/// # Errors
+/// As [`find_git_work`].
+pub fn find_git_work_named(registry: &Registry, name: &Name) -> Result<GitWork, Error> {
+    let Some(entry) = registry.entry(name)? else {
+        return Err(Error::no_sandbox(name));
+    };
+    if entry.state == SandboxState::Ready {
+        return find_git_work(&registry.connect(name)?);
+    }
+    // A copy lies elsewhere, or has no layers here.
+    let layers = registry.workspace_layers(name).ok();
+    let is_copy = copied::CopyOrigin::read(&entry.dir).is_some();
+    let Some(layers) = layers.filter(|_| !is_copy) else {
+        return Ok(GitWork::default());
+    };
+    let Some(seed) = &layers.seed else {
+        return Ok(GitWork::default());
+    };
+    let mut repositories = changed_repositories(seed, &layers.layers);
+    let all = repositories.len();
+    repositories.retain(|path| !path.as_os_str().is_empty());
+    Ok(GitWork {
+        is_uncounted: repositories.len() < all,
+        repositories,
+        ..GitWork::default()
+    })
 }
 
 /// Finds the git work of a running sandbox that the host does not have.
