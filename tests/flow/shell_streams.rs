@@ -128,7 +128,7 @@ fn programs_that_start_commands_start_them_inside() {
             "all: one two\none two:\n\t@$(RUN) echo made $@\nfails:\n\t@$(RUN) sh -c 'exit 3'\n",
         );
         for name in ["a", "b"] {
-            person.write(&format!("project/found/{name}"), "");
+            person.write(format!("project/found/{name}"), "");
         }
         let _ = person.line("start box").run().expect_code(0);
         for (text_of_script, expected) in [

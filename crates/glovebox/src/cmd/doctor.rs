@@ -37,7 +37,7 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     let order = order(cx)?;
     let has_usable = backends
         .iter()
-        .any(|one| one.works && order.iter().any(|name| *name == one.name));
+        .any(|one| one.works && order.contains(&one.name));
     let is_usable = findings
         .iter()
         .all(|finding| finding.state != State::Missing);

@@ -7,6 +7,7 @@ use crate::render::{Messages, Pager, Screen, escape, plural};
 use crate::streams::Signals;
 use glovebox_workspace::CollectedChanges;
 use glovebox_workspace::patch::{self, HiddenSearch, PatchError, Style};
+use std::fmt::Write as _;
 use std::io::Write;
 
 /// Shows changes beside a question.
@@ -49,10 +50,10 @@ pub(crate) fn tell_hidden(talk: Messages, changes: &CollectedChanges) -> Result<
             plural(count, "file", "files")
         );
         for (path, hidden) in report.files.iter().take(MAX_FILES) {
-            text.push_str(&format!("\n  {}: {hidden}", escape(path.as_bytes())));
+            let _ = write!(text, "\n  {}: {hidden}", escape(path.as_bytes()));
         }
         if count > MAX_FILES {
-            text.push_str(&format!("\n  and {} more files", count - MAX_FILES));
+            let _ = write!(text, "\n  and {} more files", count - MAX_FILES);
         }
         talk.warning(text);
     }

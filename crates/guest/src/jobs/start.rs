@@ -75,10 +75,7 @@ fn lent_pipe(is_followed: bool) -> Result<(OwnedFd, OwnedFd, OwnedFd), Errno> {
 
 /// Opens the job's terminal. A command that has no other use of one than to ask on it does without where there is
 /// none.
-fn open_terminal(
-    exec: &Exec,
-    monitor: Option<&MonitorClient>,
-) -> Result<Option<Terminal>, Errno> {
+fn open_terminal(exec: &Exec, monitor: Option<&MonitorClient>) -> Result<Option<Terminal>, Errno> {
     let Some(size) = exec.pty else {
         return Ok(None);
     };

@@ -172,7 +172,7 @@ impl Memory {
             tv_nsec: nanoseconds as _,
         };
         if at == 0 {
-            let now = time(0, i64::from(UTIME_NOW));
+            let now = time(0, UTIME_NOW);
             return Ok(Timestamps {
                 last_access: now,
                 last_modification: now,

@@ -170,7 +170,7 @@ impl Monitor {
         ];
         let wait = wait.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()).into(),
+            tv_nsec: i64::from(wait.subsec_nanos()),
         });
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) => Ok(fds.map(|fd| fd.revents())),
@@ -203,10 +203,9 @@ impl Monitor {
             return Ok(());
         };
         match (status.exit_status(), status.terminating_signal()) {
-            (Some(0), _) => Ok(()),
+            (Some(0), _) | (None, None) => Ok(()),
             (Some(code), _) => Err(format!("the guest ended with code {code}")),
             (_, Some(signal)) => Err(format!("the guest was ended by signal {signal}")),
-            (None, None) => Ok(()),
         }
     }
 }

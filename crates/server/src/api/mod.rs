@@ -203,7 +203,7 @@ fn allow_origins(shared: &Shared) -> CorsLayer {
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([ETAG, RETRY_AFTER, HeaderName::from_static("x-request-id")])
-        .max_age(Duration::from_secs(600))
+        .max_age(Duration::from_mins(10))
 }
 
 /// Requests that begin something, by method and route. A message begins something only where its

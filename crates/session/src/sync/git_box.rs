@@ -410,7 +410,7 @@ fn answer(what: &str, output: CommandOutput) -> Result<Vec<u8>, Fault> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     let why = match lines.as_slice() {
         [] if output.truncated => "its answer is too long".to_owned(),
-        [] => format!("it ended with {}", exit_text(&output.report.exit)),
+        [] => format!("it ended with {}", exit_text(output.report.exit)),
         [only] => escape_text(only),
         [first, .., last] => escape_text(&format!("{first}; {last}")),
     };
@@ -423,10 +423,10 @@ fn answer(what: &str, output: CommandOutput) -> Result<Vec<u8>, Fault> {
     ]))
 }
 
-fn exit_text(exit: &Exit) -> String {
+fn exit_text(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exit code {code}"),
-        other => format!("{other:?}"),
+        Exit::Signal(signal) => format!("signal {signal}"),
     }
 }
 

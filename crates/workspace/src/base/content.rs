@@ -118,7 +118,7 @@ fn as_in_working_tree(stored: Vec<u8>, size: u64) -> Option<Vec<u8>> {
     if stored.len() as u64 == size {
         return Some(stored);
     }
-    let lines = stored.iter().filter(|byte| **byte == b'\n').count();
+    let lines = memchr::memchr_iter(b'\n', &stored).count();
     if stored.contains(&b'\r') || (stored.len() + lines) as u64 != size {
         return None;
     }

@@ -171,9 +171,12 @@ impl IgnoreRules {
     /// Returns true if a path that the host does not have is covered once the change set's own rules are there. What
     /// git tracks is not.
     pub(crate) fn covers_new(&self, path: &RelPath, is_dir: bool, new: &NewRules) -> bool {
-        let has_tracked = |scope: &Scope, name: &[u8]| match is_dir {
-            true => scope.tracked.has_below(name),
-            false => scope.tracked.contains(name),
+        let has_tracked = |scope: &Scope, name: &[u8]| {
+            if is_dir {
+                scope.tracked.has_below(name)
+            } else {
+                scope.tracked.contains(name)
+            }
         };
         if new.files.is_empty()
             || self
