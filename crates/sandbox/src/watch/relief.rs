@@ -67,9 +67,13 @@ impl Command {
             if members.is_empty() {
                 break;
             }
-            // Stopped first, so that none of them starts more meanwhile.
+            // Stopped first, so that none of them starts more meanwhile. But the command itself is killed at once: its
+            // caller hears of its stops, and would stop with it.
             for signal in [Signal::STOP, Signal::KILL] {
                 for member in &members {
+                    let is_command = u32::try_from(member.parent.map_or(0, Pid::as_raw_pid))
+                        .is_ok_and(|parent| parent == self.warden);
+                    let signal = if is_command { Signal::KILL } else { signal };
                     // The handle means the process that was found, or it is left alone.
                     if let Some(handle) = ProcessRef::of_member(member).and_then(ProcessRef::open) {
                         // One that is gone already is what is wanted.
