@@ -309,7 +309,9 @@ impl CommitBuilder for GitBox<'_> {
             let args = ["update-index", "--add", "--replace", "-z", "--stdin"];
             self.git("store the files", &args, &list)?;
         }
-        let tree = self.line("write the tree", &["write-tree"], b"")?;
+        // A partial clone lacks files of HEAD that are not changed here.
+        let args = ["write-tree", "--missing-ok"];
+        let tree = self.line("write the tree", &args, b"")?;
         let before = format!("{}^{{tree}}", draft.parent);
         if tree == self.line("find the tree of HEAD", &["rev-parse", &before], b"")? {
             return Ok(None);

@@ -92,14 +92,19 @@ impl<'a> CommitTree<'a> {
     }
 
     /// Returns the paths of a change set at which the commit has a file, from the top of the working tree, and the
-    /// objects there.
-    pub(super) fn files_of(&self, set: &ChangeSet, prefix: &[u8]) -> Vec<(Vec<u8>, String)> {
-        let file_at = |path: &RelPath| {
-            let entry = self.entries.get(path)?;
+    /// objects there. What a partial clone lacks is left out, for nothing is fetched.
+    pub(super) fn files_of(&mut self, set: &ChangeSet, prefix: &[u8]) -> Vec<(Vec<u8>, String)> {
+        let mut files = Vec::new();
+        for path in paths(set) {
+            let Some(entry) = self.entries.get(&path) else {
+                continue;
+            };
             let is_file = matches!(entry.kind, Kind::File { .. });
-            is_file.then(|| ([prefix, path.as_bytes()].concat(), entry.id.clone()))
-        };
-        paths(set).iter().filter_map(file_at).collect()
+            if is_file && self.blobs.with(&entry.id, |_, _| ()).is_some() {
+                files.push(([prefix, path.as_bytes()].concat(), entry.id.clone()));
+            }
+        }
+        files
     }
 
     /// Shows files as a working tree has them instead of as they are stored.
