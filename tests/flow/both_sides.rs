@@ -458,7 +458,8 @@ fn a_long_diff_goes_through_the_pager_and_a_short_one_does_not() {
             .run()
             .expect_code(0);
         let terminal = Terminal::run_with(person, &["diff", "box"], &[["PAGER", pager]]);
-        terminal.see("a\\x1b[2Jb");
+        // The sign in reverse video, as one that hides.
+        terminal.see("a\u{1b}[7m\\x1b\u{1b}[27m[2Jb");
         let text = terminal.text();
         assert!(!text.contains("PAGED"), "{text}");
         assert_eq!(terminal.end(), 0);

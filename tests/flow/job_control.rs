@@ -24,6 +24,18 @@ fn shell(person: &Person) -> Terminal {
     terminal
 }
 
+/// Waits until the shell reads again after a program that had the terminal. What was typed while that program ended may
+/// be thrown away, so it is typed until it was read.
+fn await_shell(terminal: &mut Terminal, mark: &str) {
+    let is_read = (0..20).any(|_| {
+        terminal.type_keys(&format!("echo shell-a''gain-{mark}\r"));
+        wait_until(Duration::from_secs(3), || {
+            terminal.text().contains(&format!("shell-again-{mark}"))
+        })
+    });
+    assert!(is_read, "the shell reads nothing:\n{}", terminal.text());
+}
+
 fn end(mut terminal: Terminal) {
     // Twice, for a shell with stopped jobs warns first.
     terminal.type_keys("exit\rexit\r");
@@ -235,6 +247,7 @@ fn pagers_and_editors_work_beside_pipes_and_are_put_aside() {
             terminal.type_keys("G");
             terminal.see("1500");
             terminal.type_keys("q");
+            await_shell(&mut terminal, "after-less");
             terminal.type_keys(&format!("{prefix} vim -u NONE -N text\r"));
             terminal.see("first");
             terminal.type_keys("\x1a");
@@ -242,10 +255,7 @@ fn pagers_and_editors_work_beside_pipes_and_are_put_aside() {
             terminal.type_keys("fg\r");
             std::thread::sleep(Duration::from_millis(700));
             terminal.type_keys(":q!\r");
-            // An editor that ends throws away what was typed for the shell.
-            std::thread::sleep(Duration::from_millis(1500));
-            terminal.type_keys("echo a''ll done\r");
-            terminal.see("all done");
+            await_shell(&mut terminal, "after-vim");
             end(terminal);
         }
         person.assert_nothing_left();

@@ -88,7 +88,7 @@ fn a_configuration_with_a_mistake() {
         hint: correct the file, or pass `--no-config` to go without it
         error: [ROOT]/project/glovebox.toml:1: string values must be quoted, expected literal string
         hint: correct the file, or pass `--no-config` to go without it
-        error: [ROOT]/project/glovebox.toml:1: `backend`: `cloud` is not a backend; use `native`, `host`, `command`, `sprites` or `aio`
+        error: [ROOT]/project/glovebox.toml:1: `backend`: `cloud` is not a backend; use `native`, `host`, `command`, `confined`, `sprites` or `aio`
         hint: correct the file, or pass `--no-config` to go without it
         error: [ROOT]/project/glovebox.toml:1: `net`: `5` is not a network mode; use `none`, `egress` or `host`
         hint: correct the file, or pass `--no-config` to go without it

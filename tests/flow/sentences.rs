@@ -122,7 +122,7 @@ fn a_tab_in_a_shown_patch_is_a_tab() {
             .run()
             .expect_code(0);
         let terminal = Terminal::run(person, &["diff", "box"]);
-        terminal.see("+\tint y;\\x1b[6n");
+        terminal.see("+\tint y;\u{1b}[7m\\x1b\u{1b}[27m[6n");
         assert_eq!(terminal.end(), 0);
         let _ = person.line("kill box").run().expect_code(0);
     });
