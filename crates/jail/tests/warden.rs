@@ -315,10 +315,11 @@ fn child_state_is_clean(wardens: &mut Wardens) {
         leak.as_fd().as_raw_fd() < 10,
         "the script below would not look at it"
     );
+    // A process group of its own, in the session of its warden.
     let script = "grep -q '^SigBlk:[[:space:]]*0*$' /proc/self/status || exit 11; \
                   grep -q '^SigIgn:[[:space:]]*0*$' /proc/self/status || exit 12; \
                   for n in 3 4 5 6 7 8 9; do [ ! -e /proc/$$/fd/$n ] || exit 13; done; \
-                  [ \"$(cut -d' ' -f6 /proc/$$/stat)\" = $$ ] || exit 14";
+                  [ \"$(cut -d' ' -f5,6 /proc/$$/stat)\" = \"$$ $PPID\" ] || exit 14";
     let started = sh(wardens, script);
     assert_eq!(await_end(wardens, started).status, EndStatus::Code(0));
     await_gone(wardens, started.warden);
