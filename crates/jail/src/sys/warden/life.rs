@@ -75,8 +75,9 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
     // The command is to be a process group of a session that it does not lead: the group of a leader is orphaned
     // here, and the kernel stops no orphaned one at Ctrl-Z. Before the child, which is to be in this session.
     // SAFETY: setsid(2) takes nothing.
-    if unsafe { raw::syscall(libc::SYS_setsid, [0; 5]) } < 0 {
-        raw::exit(1);
+    let result = unsafe { raw::syscall(libc::SYS_setsid, [0; 5]) };
+    if result < 0 {
+        fail(slot, Stage::Stdio, result);
     }
     if terms.terminal >= 0 {
         let args = [terms.terminal as Word, libc::TIOCSCTTY as Word, 0, 0, 0];
