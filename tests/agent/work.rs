@@ -432,7 +432,7 @@ fn the_demo_fixes_the_sample_and_leaves_everything_else_alone() {
             "5 passed, 0 failed",
             "+tr -cs '[:alpha:]' '\\n' | tr '[:upper:]' '[:lower:]'",
             "1 modified",
-            "/workspace holds 0 files now",
+            "the workspace holds 0 files now",
             "unchanged",
         ] {
             assert!(out.contains(part), "{part}: {ran}");
