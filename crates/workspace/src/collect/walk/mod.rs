@@ -449,7 +449,7 @@ impl Walk<'_, '_> {
         .remedy([
             "leave directories of generated files out with ".into(),
             Setting::Exclude.into(),
-            ", or take a directory at a time with `glovebox pull --from DIR`".into(),
+            ", or pull one directory at a time".into(),
         ])
     }
 }
