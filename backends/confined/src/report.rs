@@ -1,10 +1,10 @@
 //! What holds in such a sandbox, and what is weaker than natively.
 
+use glovebox_sandbox::Report;
 use glovebox_sandbox::backend::{CreateCx, unheld_limits};
 use glovebox_sandbox::jail::confine::MIN_LANDLOCK_ABI;
 use glovebox_sandbox::jail::landlock::abi_version;
 use glovebox_sandbox::jail::spec::LimitState;
-use glovebox_sandbox::{Identity, Report};
 
 /// What is weaker than natively, one sentence each.
 pub(crate) const WEAKER: [&str; 9] = [
@@ -24,19 +24,8 @@ pub(crate) const WEAKER: [&str; 9] = [
 
 /// The report of a sandbox that has come up: the guest has tried its walls before it served.
 pub(crate) fn report(name: &'static str, cx: &CreateCx<'_>) -> Report {
-    let mut report = Report::new(name, cx.name.as_str());
+    let mut report = Report::of_caller(name, cx.name.as_str(), "caller, without capabilities");
     report.limits = unheld_limits(cx.spec, "nothing here can hold it yet");
-    let uid = rustix::process::geteuid().as_raw();
-    report.identity = Identity {
-        mode: "caller, without capabilities".to_owned(),
-        inside_uid: Some(uid),
-        outside_uid: Some(uid),
-        range: None,
-    };
-    report.kernel = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
     let landlock = format!("by Landlock ABI {}", abi_version().max(MIN_LANDLOCK_ABI));
     for (wall, detail) in [
         ("files", landlock.as_str()),

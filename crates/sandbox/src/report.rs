@@ -139,6 +139,24 @@ impl Report {
         }
     }
 
+    /// Makes a report of a sandbox whose processes have the caller's user id and kernel; `mode` tells of the identity.
+    pub fn of_caller(backend: &str, name: &str, mode: &str) -> Self {
+        let uid = Some(rustix::process::geteuid().as_raw());
+        Self {
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            identity: Identity {
+                mode: mode.to_owned(),
+                inside_uid: uid,
+                outside_uid: uid,
+                range: None,
+            },
+            ..Self::new(backend, name)
+        }
+    }
+
     /// Adds a wall.
     pub fn wall(&mut self, name: &str, state: LimitState, detail: impl Into<String>) {
         self.walls.push(WallFact {

@@ -4,7 +4,6 @@
 use super::words::StderrTail;
 use super::{Begun, CreateCx, Driver, GuestStream, Owner, unheld_limits};
 use crate::process::{self, ProcessRef};
-use crate::report::Identity;
 use crate::{Backend, Report, SandboxSpec, fault};
 use glovebox_jail::program;
 use glovebox_jail::spec::LimitState;
@@ -56,19 +55,8 @@ fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
     if let Some(cwd) = &cx.spec.cwd {
         command.current_dir(cwd);
     }
-    let mut report = Report::new("host", cx.name.as_str());
+    let mut report = Report::of_caller("host", cx.name.as_str(), "caller");
     report.limits = unheld_limits(cx.spec, "the host backend has no walls");
-    let uid = rustix::process::geteuid().as_raw();
-    report.identity = Identity {
-        mode: "caller".to_owned(),
-        inside_uid: Some(uid),
-        outside_uid: Some(uid),
-        range: None,
-    };
-    report.kernel = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
     for (wall, detail) in [
         (
             "filesystem",
