@@ -48,8 +48,10 @@ fn command_beside_a_pipe_has_the_terminal() {
         let _ = person.line("start box").run().expect_code(0);
         for prefix in prefixes(person) {
             let mut terminal = shell(person);
-            let mut asked = 0;
+            let (mut asked, mut commands) = (0, 0);
             let mut ask = |command: &str, keys: &str, answer: &str| {
+                commands += 1;
+                await_shell(&mut terminal, &format!("before-{commands}"));
                 terminal.type_keys(&format!("{command}\r"));
                 if !keys.is_empty() {
                     asked += 1;
@@ -169,6 +171,7 @@ fn ctrl_z_suspends_a_command_and_fg_takes_it_up() {
             std::thread::sleep(Duration::from_millis(700));
             terminal.type_keys("line\r");
             terminal.see("got line");
+            await_shell(&mut terminal, "after-line");
 
             // One that ignores it goes on.
             terminal.type_keys(&format!(
@@ -177,6 +180,7 @@ fn ctrl_z_suspends_a_command_and_fg_takes_it_up() {
             terminal.see("deaf");
             terminal.type_keys("\x1aafter\r");
             terminal.see("heard after");
+            await_shell(&mut terminal, "after-deaf");
 
             // A stopped client that is killed leaves nothing running.
             let marker = marker();
