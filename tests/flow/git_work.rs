@@ -150,3 +150,49 @@ fn git_work_is_kept_until_somebody_decides() {
         );
     });
 }
+
+/// Commits that nobody has fetched do not go with a sandbox without a word, whether it runs or not.
+#[test]
+fn removing_a_sandbox_tells_of_commits_that_only_it_has() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    let work = "git commit -q --allow-empty -m one && git commit -q --allow-empty -m two";
+    Person::each(|person| {
+        host(person, MAKE);
+        let start = |work: &str| {
+            person.line("start -q box").run().expect_code(0);
+            person.script("exec box", work).run().expect_code(0);
+        };
+        start(&format!(
+            "{work} && echo x >> b && git stash -q && echo y >> a"
+        ));
+        let ran = person.line("kill box").run().expect_code(0);
+        let told = "1 change, 2 commits and 1 stash discarded";
+        assert!(ran.err().contains(told), "{ran}");
+
+        start(work);
+        let ran = person.line("kill --json box").run().expect_code(0);
+        let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let killed = &json["data"]["killed"][0];
+        assert_eq!(killed["discarded_git"]["commits"], 2, "{ran}");
+
+        // Of one that has stopped only its layers can be looked at.
+        start(work);
+        person.line("stop -q box").run().expect_code(0);
+        let ran = person.line("prune --yes").run().expect_code(0);
+        let told = "commits, branches or stashes, as it seems, discarded with box";
+        assert!(ran.err().contains(told), "{ran}");
+
+        // What was fetched is there.
+        start(work);
+        person.line("pull box --commits").run().expect_code(0);
+        let ran = person.line("kill box").run().expect_code(0);
+        assert!(!ran.err().contains("discarded"), "{ran}");
+        start(&format!("{work} && git commit -q --allow-empty -m three"));
+        person.line("pull box --commits other").run().expect_code(0);
+        person.line("stop -q box").run().expect_code(0);
+        let ran = person.line("prune --yes").run().expect_code(0);
+        assert!(!ran.err().contains("discarded"), "{ran}");
+    });
+}

@@ -83,8 +83,8 @@ pub enum Notice<'a> {
     Discarded {
         /// Number of changes; `None` when they could not be counted.
         changes: Option<usize>,
-        /// Number of commits.
-        commits: u64,
+        /// Git work that only the sandbox had.
+        git: &'a GitWork,
     },
     /// Git work that only the sandbox has stays in it.
     GitStays {

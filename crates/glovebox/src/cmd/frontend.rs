@@ -7,7 +7,7 @@ use crate::streams::Signals;
 use crate::sync::{self, settle};
 use glovebox_agent::ServerPlace;
 use glovebox_sandbox::Name;
-use glovebox_session::sync::discard::DiscardCount;
+use glovebox_session::sync::discard::{DiscardCount, DiscardedWork};
 use glovebox_session::{Frontend, LeaveOutcome, Notice};
 use glovebox_workspace::Watch;
 use std::ops::ControlFlow;
@@ -67,10 +67,12 @@ impl Frontend for TerminalFrontend<'_> {
                 kept_as,
                 has_patch,
             } => settle::tell_not_applied(talk, kept_as, has_patch),
-            Notice::Discarded { changes, commits } => sync::tell_discarded(
+            Notice::Discarded { changes, git } => sync::tell_discarded(
                 talk,
-                changes.map_or(DiscardCount::Uncounted, DiscardCount::Changes),
-                commits,
+                &DiscardedWork {
+                    changes: changes.map_or(DiscardCount::Uncounted, DiscardCount::Changes),
+                    git: git.clone(),
+                },
                 "; `--keep NAME` keeps them",
             ),
             Notice::GitStays { name, work } => sync::git::tell_left(name, work),

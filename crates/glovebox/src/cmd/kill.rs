@@ -8,6 +8,7 @@ use crate::sync::copied::{self, CopyRemoval};
 use crate::sync::tell_discarded;
 use glovebox_proto::{Class, Code, Fault, JobId, JobState, Reply, Request};
 use glovebox_sandbox::SandboxState;
+use glovebox_session::GitWork;
 use glovebox_session::sync::discard::{DiscardCount, count_named};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -65,7 +66,8 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
                     "name": name,
                     "was": what.was,
                     "forced": what.forced,
-                    "discarded_changes": discarded_json(discarded),
+                    "discarded_changes": discarded_json(discarded.changes),
+                    "discarded_git": discarded_git_json(&discarded.git),
                     "left": left,
                 }));
                 if let Some(dir) = left {
@@ -81,7 +83,7 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
                         }
                         _ => format!("sandbox `{name}` is gone"),
                     });
-                    tell_discarded(cx.talk, discarded, 0, "");
+                    tell_discarded(cx.talk, &discarded, "");
                 }
             }
             Err(fault) => {
@@ -107,6 +109,15 @@ pub(super) fn discarded_json(count: DiscardCount) -> Value {
         DiscardCount::None => 0.into(),
         DiscardCount::Changes(count) => count.into(),
         DiscardCount::Uncounted => Value::Null,
+    }
+}
+
+/// Discarded commits, branches, tags and stashes for programs; null where there were none.
+pub(super) fn discarded_git_json(work: &GitWork) -> Value {
+    if work.is_empty() {
+        Value::Null
+    } else {
+        json!(work)
     }
 }
 

@@ -3,7 +3,9 @@
 //! Besides what is asked for here, sandboxes that tools made for themselves (`call-*`, `mcp-*`) go by
 //! themselves a day after they ended: [`remove_temporary`] looks at every start.
 
-use super::{Cx, kill::discarded_json, list::state_word, service, several};
+use super::{
+    Cx, kill::discarded_git_json, kill::discarded_json, list::state_word, service, several,
+};
 use crate::args::PruneArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
@@ -69,10 +71,11 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
                     "name": entry.name,
                     "was": entry.state,
                     "bytes": bytes,
-                    "discarded_changes": discarded_json(discarded),
+                    "discarded_changes": discarded_json(discarded.changes),
+                    "discarded_git": discarded_git_json(&discarded.git),
                 }));
                 if !args.json {
-                    tell_discarded(cx.talk, discarded, 0, &format!(" with {}", entry.name));
+                    tell_discarded(cx.talk, &discarded, &format!(" with {}", entry.name));
                 }
             }
             Err(fault) => {
@@ -190,8 +193,7 @@ pub(super) fn remove_temporary(cx: &Cx, registry: &Registry) {
         {
             tell_discarded(
                 cx.talk,
-                discarded,
-                0,
+                &discarded,
                 &format!(" with {name}, a day after it ended"),
             );
         }

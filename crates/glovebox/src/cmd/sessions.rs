@@ -232,7 +232,7 @@ fn delete(cx: &Cx, args: &SessionDeleteArgs) -> CommandResult {
             if is_own {
                 let discarded = count_named(&cx.host, &registry, &sandbox);
                 registry.kill(&sandbox)?;
-                tell_discarded(cx.talk, discarded, 0, &format!(" with {sandbox}"));
+                tell_discarded(cx.talk, &discarded, &format!(" with {sandbox}"));
             } else if registry.entry(&sandbox)?.is_some() {
                 cx.talk.note(format_args!(
                     "the sandbox {sandbox} stays; `glovebox kill {sandbox}` removes it"

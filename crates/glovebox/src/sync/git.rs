@@ -16,10 +16,36 @@ const SHOWN: usize = 10;
 /// Says what of git stays in a sandbox, and the command that takes it. The line comes with `--quiet` as well: nothing
 /// else tells where the work is.
 pub(crate) fn tell_left(name: &Name, work: &GitWork) {
+    let parts = list_parts(work, work.branch.as_deref());
+    let Some(what) = in_a_row(&parts) else {
+        return;
+    };
+    let stays = if parts.len() == 1 && what.starts_with("1 ") {
+        "stays"
+    } else {
+        "stay"
+    };
+    let has_more =
+        work.is_uncounted || !work.branches.is_empty() || !work.tags.is_empty() || work.stashes > 0;
+    let how = match (work.commits > 0, has_more) {
+        (true, false) => format!("; `glovebox pull {name} --commits` takes the commits"),
+        (true, true) => format!(
+            "; `glovebox pull {name} --commits` takes the commits, `glovebox pull {name} --commits --all` the rest too"
+        ),
+        (false, true) => format!("; `glovebox pull {name} --commits --all` takes it"),
+        (false, false) => {
+            format!("; `glovebox start {name}` and `glovebox exec {name}` lead to it")
+        }
+    };
+    render::say(format_args!("glovebox: {what} {stays} in {name}{how}"));
+}
+
+/// Lists the parts of git work in words. `branch` is named with its commits.
+pub(crate) fn list_parts(work: &GitWork, branch: Option<&str>) -> Vec<String> {
     let mut parts = Vec::new();
     if work.commits > 0 {
         let commits = plural(work.commits as usize, "commit", "commits");
-        parts.push(match &work.branch {
+        parts.push(match branch {
             Some(branch) => format!("{commits} on `{}`", line_of_text(branch)),
             None => commits,
         });
@@ -50,29 +76,15 @@ pub(crate) fn tell_left(name: &Name, work: &GitWork) {
             .collect();
         parts.push(format!("git work in {}", list(&paths)));
     }
-    let what = match parts.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
-        None => return,
-    };
-    let stays = if parts.len() == 1 && what.starts_with("1 ") {
-        "stays"
-    } else {
-        "stay"
-    };
-    let has_more =
-        work.is_uncounted || !work.branches.is_empty() || !work.tags.is_empty() || work.stashes > 0;
-    let how = match (work.commits > 0, has_more) {
-        (true, false) => format!("; `glovebox pull {name} --commits` takes the commits"),
-        (true, true) => format!(
-            "; `glovebox pull {name} --commits` takes the commits, `glovebox pull {name} --commits --all` the rest too"
-        ),
-        (false, true) => format!("; `glovebox pull {name} --commits --all` takes it"),
-        (false, false) => {
-            format!("; `glovebox start {name}` and `glovebox exec {name}` lead to it")
-        }
-    };
-    render::say(format_args!("glovebox: {what} {stays} in {name}{how}"));
+    parts
+}
+
+/// Joins parts as a sentence has them; `None` where there are none.
+pub(crate) fn in_a_row(parts: &[String]) -> Option<String> {
+    match parts.split_last()? {
+        (last, []) => Some(last.clone()),
+        (last, rest) => Some(format!("{} and {last}", rest.join(", "))),
+    }
 }
 
 /// Says what of git stays in a named sandbox, and returns it for programs; null where there is nothing or nobody knows.

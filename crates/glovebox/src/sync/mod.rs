@@ -27,7 +27,7 @@ use crate::render::{self, Messages};
 use glovebox_proto::{Class, Code};
 use glovebox_sandbox::{Name, Registry, SandboxState};
 use glovebox_session::WorkSession;
-use glovebox_session::sync::discard::DiscardCount;
+use glovebox_session::sync::discard::{DiscardCount, DiscardedWork};
 use glovebox_session::sync::{collect_named, ignore_rules, kept, outside};
 use glovebox_session::work::WorkContext;
 use glovebox_settings::texts;
@@ -206,17 +206,18 @@ pub(crate) fn tell_ignored(talk: Messages, ignored: &IgnoredChanges, ends: bool)
     ));
 }
 
-/// Says how many changes were discarded; nothing if there were none.
-pub(crate) fn tell_discarded(talk: Messages, count: DiscardCount, commits: u64, hint: &str) {
-    let changes = match count {
+/// Says what was discarded with a sandbox: changes, commits and other git work; nothing if there was none.
+pub(crate) fn tell_discarded(talk: Messages, work: &DiscardedWork, hint: &str) {
+    let changes = match work.changes {
         DiscardCount::None | DiscardCount::Changes(0) => None,
         DiscardCount::Changes(count) => Some(render::plural(count, "change", "changes")),
         DiscardCount::Uncounted => Some("its changes were".to_owned()),
     };
-    let commits = (commits > 0).then(|| render::plural(commits as usize, "commit", "commits"));
-    let what: Vec<String> = changes.into_iter().chain(commits).collect();
-    if !what.is_empty() {
-        talk.note(format_args!("{} discarded{hint}", what.join(" and ")));
+    let git = git::list_parts(&work.git, None);
+    let parts: Vec<String> = changes.into_iter().chain(git).collect();
+    if let Some(what) = git::in_a_row(&parts) {
+        let comma = if work.git.is_uncounted { "," } else { "" };
+        talk.note(format_args!("{what}{comma} discarded{hint}"));
     }
 }
 

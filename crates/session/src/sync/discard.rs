@@ -1,12 +1,16 @@
-//! Changes that go with their sandbox: counted before they do, as far as that takes little time.
+//! Changes and git work that go with their sandbox: counted before they do, as far as that takes little time.
 
+use super::git_state::{find_git_work_named, find_in_layers};
 use super::ignore_rules;
+use crate::GitWork;
 use glovebox_proto::Code;
-use glovebox_sandbox::{Name, Registry};
+use glovebox_sandbox::{Name, Registry, RegistryConfig, RegistryEntry, SandboxState};
 use glovebox_settings::Surroundings;
 use glovebox_workspace::collect::{LayerPaths, from_layers};
 use glovebox_workspace::{Filter, Progress, Quota};
 use std::ops::ControlFlow;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest time for which changes are counted before they are removed.
@@ -23,6 +27,15 @@ pub enum DiscardCount {
     Uncounted,
 }
 
+/// What only a sandbox has and what goes with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscardedWork {
+    /// Changes of files.
+    pub changes: DiscardCount,
+    /// Commits, branches, tags and stashes that the host does not have.
+    pub git: GitWork,
+}
+
 /// Returns a watch that ends counting after [`COUNT_TIME`].
 pub(super) fn count_deadline() -> Box<dyn FnMut(Progress) -> ControlFlow<()>> {
     let deadline = Instant::now() + COUNT_TIME;
@@ -35,14 +48,48 @@ pub(super) fn count_deadline() -> Box<dyn FnMut(Progress) -> ControlFlow<()>> {
     })
 }
 
-/// Counts the changes of a sandbox that is to be removed. The sandbox is not held still for it: one whose
-/// guest does not answer must end without delay.
-pub fn count_named(host: &Surroundings, registry: &Registry, name: &Name) -> DiscardCount {
-    let is_there = matches!(registry.entry(name), Ok(Some(_)));
-    let Some(layers) = is_there
-        .then(|| registry.workspace_layers(name).ok())
-        .flatten()
-    else {
+/// Counts the changes and the git work of a sandbox that is to be removed. The sandbox is not held still for it: one
+/// whose guest does not answer must end without delay.
+pub fn count_named(host: &Surroundings, registry: &Registry, name: &Name) -> DiscardedWork {
+    let Ok(Some(entry)) = registry.entry(name) else {
+        return DiscardedWork {
+            changes: DiscardCount::None,
+            git: GitWork::default(),
+        };
+    };
+    DiscardedWork {
+        changes: count_changes(host, registry, name),
+        git: find_git_work(registry, &entry),
+    }
+}
+
+/// Finds the git work of a sandbox: in its layers, and if they have some and it runs, by git inside.
+fn find_git_work(registry: &Registry, entry: &RegistryEntry) -> GitWork {
+    let seen = find_in_layers(registry, entry);
+    if seen.is_empty() || entry.state != SandboxState::Ready {
+        return seen;
+    }
+    let (told, answer) = mpsc::channel();
+    let (name, state_dir) = (entry.name.clone(), registry.state_dir().to_owned());
+    // A guest that does not answer holds this thread, and not the user.
+    let asked = thread::Builder::new().spawn(move || {
+        let registry = Registry::open(RegistryConfig {
+            state_dir,
+            max_sandboxes: 1,
+            seed_maker: None,
+        });
+        let work = registry.map(|registry| find_git_work_named(&registry, &name));
+        // Nobody waits for what comes too late.
+        let _ = told.send(work.ok().and_then(Result::ok));
+    });
+    let work = asked
+        .ok()
+        .and_then(|_| answer.recv_timeout(COUNT_TIME).ok());
+    work.flatten().unwrap_or(seen)
+}
+
+fn count_changes(host: &Surroundings, registry: &Registry, name: &Name) -> DiscardCount {
+    let Ok(layers) = registry.workspace_layers(name) else {
         return DiscardCount::None;
     };
     let project = layers.project.as_deref();

@@ -7,9 +7,11 @@ use super::git_inside::SandboxGit;
 use super::{GIT, copied, copied_git};
 use crate::{Error, GitWork};
 use glovebox_proto::Fault;
-use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState, WorkspaceLayers};
+use glovebox_sandbox::{Name, Registry, RegistryEntry, Sandbox, SandboxState, WorkspaceLayers};
 use glovebox_workspace::SeedReferences;
-use glovebox_workspace::branch::{CommitOrigin, HostRepository, changed_repositories};
+use glovebox_workspace::branch::{
+    CommitOrigin, HostRepository, changed_repositories, find_layer_tips,
+};
 use std::path::{Path, PathBuf};
 
 /// Most branches and tags that are looked at.
@@ -64,23 +66,48 @@ pub fn find_git_work_named(registry: &Registry, name: &Name) -> Result<GitWork, 
     if entry.state == SandboxState::Ready {
         return find_git_work(&registry.connect(name)?);
     }
+    Ok(find_in_layers(registry, &entry))
+}
+
+/// Finds what the layers of a named sandbox tell of git work without git inside: which repositories have some, and not
+/// how much.
+pub(super) fn find_in_layers(registry: &Registry, entry: &RegistryEntry) -> GitWork {
     // A copy lies elsewhere, or has no layers here.
-    let layers = registry.workspace_layers(name).ok();
+    let layers = registry.workspace_layers(&entry.name).ok();
     let is_copy = copied::CopyOrigin::read(&entry.dir).is_some();
     let Some(layers) = layers.filter(|_| !is_copy) else {
-        return Ok(GitWork::default());
+        return GitWork::default();
     };
     let Some(seed) = &layers.seed else {
-        return Ok(GitWork::default());
+        return GitWork::default();
     };
     let mut repositories = changed_repositories(seed, &layers.layers);
     let all = repositories.len();
     repositories.retain(|path| !path.as_os_str().is_empty());
-    Ok(GitWork {
-        is_uncounted: repositories.len() < all,
+    let is_own_changed = repositories.len() < all;
+    GitWork {
+        is_uncounted: is_own_changed && !has_host_all(&layers, seed),
         repositories,
         ..GitWork::default()
-    })
+    }
+}
+
+/// Returns true if the host has everything that references and stashes in the layers lead to. False where that cannot
+/// be told.
+fn has_host_all(layers: &WorkspaceLayers, seed: &Path) -> bool {
+    let (Some(tips), Some(project)) = (find_layer_tips(&layers.layers), &layers.project) else {
+        return false;
+    };
+    let began = SeedReferences::read(seed);
+    let is_new =
+        |tip: &String| !began.has_stash(tip) && !began.objects.values().any(|object| object == tip);
+    let tips: Vec<String> = tips.into_iter().filter(is_new).collect();
+    if tips.is_empty() {
+        return true;
+    }
+    let host = HostRepository::open(project, Path::new(GIT));
+    let missing = host.and_then(|host| host.find_missing(&tips));
+    missing.is_ok_and(|missing| missing.is_empty())
 }
 
 /// Finds the git work of a running sandbox that the host does not have.

@@ -127,10 +127,17 @@ pub fn settle<R: Reviewer>(
     let frontend = context.frontend;
     // Before the sandbox is held still: git inside is asked.
     let work = git_state::find_git_work(sandbox);
-    let commits = work.as_ref().map_or(0, |work| work.commits);
+    // Where git inside did not say, nobody can tell what goes.
+    let going = work.as_ref().map_or_else(
+        |_| GitWork {
+            is_uncounted: true,
+            ..GitWork::default()
+        },
+        GitWork::clone,
+    );
     if options.when == ApplyWhen::Discard && !options.has_patch && !options.is_shown {
         if options.kept_as.is_none() {
-            notify_discarded(context, sandbox, options, commits);
+            notify_discarded(context, sandbox, options, &going);
         }
         return Ok(SettleOutcome::Done);
     }
@@ -192,7 +199,7 @@ pub fn settle<R: Reviewer>(
         if !has_changes {
             return Ok(git.take(SettleOutcome::Done));
         }
-        let settled = take_over(context, sandbox, taken, options, commits, reviewer)?;
+        let settled = take_over(context, sandbox, taken, options, &going, reviewer)?;
         return Ok(match settled {
             TakeOver::Taken(settled) => git.take(settled),
             TakeOver::Left(settled) => {
@@ -208,10 +215,10 @@ pub fn settle<R: Reviewer>(
     if !has_changes {
         return Ok(match options.when {
             ApplyWhen::Discard => {
-                if commits > 0 && options.kept_as.is_none() && !options.has_patch {
+                if !going.is_empty() && options.kept_as.is_none() && !options.has_patch {
                     frontend.notify(&Notice::Discarded {
                         changes: Some(0),
-                        commits,
+                        git: &going,
                     });
                 }
                 SettleOutcome::Done
@@ -237,7 +244,7 @@ pub fn settle<R: Reviewer>(
     if is_dropped && options.kept_as.is_none() && !options.has_patch {
         frontend.notify(&Notice::Discarded {
             changes: Some(set.changes.len()),
-            commits,
+            git: &going,
         });
     }
     Ok(match without_apply {
@@ -271,17 +278,15 @@ fn notify_discarded(
     context: &SettleContext<'_>,
     sandbox: &Sandbox,
     options: SettleOptions<'_>,
-    commits: u64,
+    git: &GitWork,
 ) {
     let counted = collect(context, sandbox, options, &mut *count_deadline());
     let changes = match counted {
         Ok(taken) => Some(taken.collected.set.changes.len()),
         Err(_) => None,
     };
-    if changes != Some(0) || commits > 0 {
-        context
-            .frontend
-            .notify(&Notice::Discarded { changes, commits });
+    if changes != Some(0) || !git.is_empty() {
+        context.frontend.notify(&Notice::Discarded { changes, git });
     }
 }
 
@@ -291,7 +296,7 @@ fn take_over<R: Reviewer>(
     sandbox: &Sandbox,
     taken: SandboxChanges,
     options: SettleOptions<'_>,
-    commits: u64,
+    git: &GitWork,
     reviewer: &mut R,
 ) -> Result<TakeOver, R::Error> {
     let count = taken.collected.set.changes.len();
@@ -350,9 +355,7 @@ fn take_over<R: Reviewer>(
         ApplyOutcome::Declined(_) => {
             if options.kept_as.is_none() {
                 let changes = Some(count);
-                context
-                    .frontend
-                    .notify(&Notice::Discarded { changes, commits });
+                context.frontend.notify(&Notice::Discarded { changes, git });
             }
             Ok(TakeOver::Discarded)
         }

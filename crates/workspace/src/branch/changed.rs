@@ -2,12 +2,22 @@
 //!
 //! The layers were written from inside: of them only names are looked at. The seed was written by Glovebox.
 
-use crate::beneath::Anchor;
+use super::is_object_name;
+use crate::beneath::{Anchor, read_names};
 use crate::collect::is_covered_by;
 use crate::git::read_seed_record;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+/// Most references that are looked at in layers.
+const MAX_TIPS: usize = 10_000;
+/// Most bytes of one file of references.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Parts of a git directory that change with each commit, branch, tag or stash.
 const REFERENCE_PARTS: [&str; 5] = ["HEAD", "packed-refs", "refs", "reftable", "logs/refs"];
@@ -36,6 +46,78 @@ pub fn changed_repositories(seed: &Path, layers: &[PathBuf]) -> Vec<PathBuf> {
     changed
         .map(|repository| working_tree(&repository.inside))
         .collect()
+}
+
+/// Returns the names of objects that references, `HEAD` and the log of stashes in the layers lead to, for the project's own
+/// repository. `None` where they cannot be told: references of another format, links, or too many of them.
+pub fn find_layer_tips(layers: &[PathBuf]) -> Option<BTreeSet<String>> {
+    let mut tips = BTreeSet::new();
+    for layer in layers {
+        let layer = Anchor::open(layer).ok()?;
+        if layer.stat(b".git/reftable").is_ok() {
+            return None;
+        }
+        for part in ["HEAD", "packed-refs", "logs/refs/stash"] {
+            read_tips(&layer, format!(".git/{part}").as_bytes(), &mut tips)?;
+        }
+        let mut open = vec![b".git/refs".to_vec()];
+        while let Some(path) = open.pop() {
+            let dir = match layer.dir(&path) {
+                Ok(dir) => dir,
+                // What a whiteout removed is in no layer below either.
+                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                Err(_) => return None,
+            };
+            let mut names = Vec::new();
+            read_names::<Errno>(&dir, |name, _| {
+                names.push(name.to_vec());
+                Ok(())
+            })
+            .ok()?;
+            for name in names {
+                let path = [path.as_slice(), b"/", &name].concat();
+                if open.len() + tips.len() > MAX_TIPS {
+                    return None;
+                }
+                match FileType::from_raw_mode(layer.stat(&path).ok()?.st_mode) {
+                    FileType::Directory => open.push(path),
+                    FileType::RegularFile => read_tips(&layer, &path, &mut tips)?,
+                    FileType::CharacterDevice => {}
+                    _ => return None,
+                }
+            }
+        }
+    }
+    Some(tips)
+}
+
+/// Adds every object name of a file of references or of a log of them; nothing where there is no file.
+// TRUST: written from inside; only names of objects are taken from it.
+fn read_tips(layer: &Anchor, path: &[u8], tips: &mut BTreeSet<String>) -> Option<()> {
+    let file = match layer.file(path) {
+        Ok((file, _)) => file,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Some(()),
+        // A whiteout.
+        Err(_) => {
+            let stat = layer.stat(path).ok()?;
+            let is_whiteout = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+            return is_whiteout.then_some(());
+        }
+    };
+    let mut text = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut text).ok()?;
+    if text.len() as u64 > MAX_BYTES {
+        return None;
+    }
+    let is_log = path.starts_with(b".git/logs/");
+    for line in String::from_utf8_lossy(&text).lines() {
+        // A log has the object before and the one after; a peeled tag is the one of the line before.
+        let word = line.split(' ').nth(usize::from(is_log)).unwrap_or_default();
+        if is_object_name(word) {
+            tips.insert(word.to_owned());
+        }
+    }
+    Some(())
 }
 
 /// Returns the working tree of a git directory, by the places that git gives to those of submodules.

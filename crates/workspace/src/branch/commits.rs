@@ -128,6 +128,21 @@ impl<'a> HostRepository<'a> {
         Ok(tips)
     }
 
+    /// Returns those of the objects that the host does not have.
+    ///
+    /// # Errors
+    /// Whatever keeps git from working.
+    pub fn find_missing(&self, objects: &[String]) -> Result<Vec<String>, Fault> {
+        let own = self.make_git_dir()?;
+        let input = objects.join("\n");
+        let output = own.run(&["cat-file", "--batch-check"], input.as_bytes())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let missing = text
+            .lines()
+            .filter_map(|line| line.strip_suffix(" missing"));
+        Ok(missing.map(str::to_owned).collect())
+    }
+
     /// Commits of the repository's stashes, as the log of their reference has them; none where it cannot be read.
     pub fn stashes(&self) -> Vec<String> {
         let log = self.repository.common_dir.join("logs/refs/stash");

@@ -20,7 +20,7 @@ mod repository;
 mod tree;
 
 pub use builder::{CommitBuilder, CommitDraft};
-pub use changed::changed_repositories;
+pub use changed::{changed_repositories, find_layer_tips};
 pub use commits::{HostRepository, OfferedCommit, TakenCommits, is_object_name};
 pub use held::CommitOrigin;
 pub use large_files::NewLargeFile;
