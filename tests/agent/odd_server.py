@@ -1,6 +1,7 @@
 """An MCP server whose messages are not to the letter. No SDK would say this.
 
     odd_server.py STARTS         on standard input and output; adds a line to the file at each start
+    odd_server.py STARTS plainly the same, with nothing odd but the results of calls
     odd_server.py STARTS http    on loopback; prints its port
 
 The one tool answers in the form that its argument names: the body of a result, an error, or (over HTTP) a whole answer.
@@ -10,6 +11,7 @@ import http.server
 import json
 import sys
 
+IS_PLAIN = sys.argv[2:] == ["plainly"]
 TEXT = {"type": "text", "text": "row 7"}
 DEEP = '{"content":[{"type":"text","text":"row 7"}],"_meta":{"x":%s1%s}}' % ("[" * 300, "]" * 300)
 # What stands behind `"result":` or, with its own key, in the place of it.
@@ -53,9 +55,11 @@ def reply(asked):
             "capabilities": {"tools": {}, "prompts": True, "experimental": {"x": 1}},
             "serverInfo": {"name": "odd", "icons": 5},
         }
+        if IS_PLAIN:
+            result = {**result, "capabilities": {"tools": {}}, "serverInfo": {"name": "odd", "version": "1"}}
     elif method == "tools/list":
         schema = {"type": "object", "properties": {"form": {"type": "string"}}}
-        result = {
+        result = {"tools": [{"name": "write", "inputSchema": schema}]} if IS_PLAIN else {
             "tools": [
                 {"name": "write", "description": "Writes a row.", "inputSchema": schema, "icons": "none"},
                 {"name": "list", "inputSchema": []},
@@ -137,4 +141,5 @@ if sys.argv[2:] == ["http"]:
 for line in sys.stdin:
     told = reply(json.loads(line))
     if told is not None:
-        print("a line of a log\n\n{\"jsonrpc\":\"2.0\",\"method\":5}\n" + told, flush=True)
+        noise = "" if IS_PLAIN else "a line of a log\n\n{\"jsonrpc\":\"2.0\",\"method\":5}\n"
+        print(noise + told, flush=True)

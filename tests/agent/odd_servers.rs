@@ -2,12 +2,12 @@
 //! started once.
 
 use super::{agent, last_results};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use testkit::{ModelServer, Person, Step};
+use testkit::{ModelServer, Person, Step, installed};
 
 const PYTHON: &str = "/usr/bin/python3";
 const FLAGS: [&str; 4] = ["--sandbox", "--yes", "--apply", "never"];
@@ -55,6 +55,66 @@ const FORMS: [(&str, &str); 16] = [
         "[failed: unavailable] the MCP server `desk` refused the call: out of ink",
     ),
 ];
+
+/// Forms that the official clients of Python and TypeScript take in another way: what comes of each, and why ours is
+/// another one.
+const CLIENTS: [(&str, [&str; 2], &str); 14] = [
+    (
+        "audience",
+        ["ValidationError", "$ZodError"],
+        "an annotation says how a text is shown; the text is whole",
+    ),
+    (
+        "link-without-name",
+        ["ValidationError", "$ZodError"],
+        "the address tells the link apart",
+    ),
+    (
+        "new-type",
+        ["ValidationError", "$ZodError"],
+        "a type of tomorrow takes nothing from the text beside it",
+    ),
+    (
+        "image-without-type",
+        ["ValidationError", "$ZodError"],
+        "a picture that cannot be shown takes nothing from the text beside it",
+    ),
+    (
+        "content-text",
+        ["ValidationError", "$ZodError"],
+        "a text is readable without its block",
+    ),
+    (
+        "half",
+        ["time-out", "row 7\u{FFFD}"],
+        "half a character is mended, and the rest is read",
+    ),
+    (
+        "error-flag-text",
+        ["row 7", "$ZodError"],
+        "the word is readable as text",
+    ),
+    (
+        "structured",
+        ["ValidationError", ""],
+        "structured content is told where there is no other",
+    ),
+    (
+        "nothing",
+        ["ValidationError", ""],
+        "the model is to hear that the call was made and how it ended is not known",
+    ),
+    ("a-list", ["time-out", "time-out"], AT_ONCE),
+    (
+        "too-deep",
+        ["time-out", "row 7"],
+        "depth is bounded, and a call that is answered does not wait for its time to be up",
+    ),
+    ("not-finished", ["time-out", "time-out"], AT_ONCE),
+    ("error-text", ["time-out", "time-out"], AT_ONCE),
+    ("error-code-text", ["time-out", "time-out"], AT_ONCE),
+];
+const AT_ONCE: &str = "a call that is answered does not wait for its time to be up";
 
 const NO_EFFECT: &str = "\n[hint] the call had no effect";
 const UNKNOWN: &str =
@@ -260,4 +320,55 @@ fn odd_answer_over_http_fails_alone() {
         "{told}"
     );
     assert!(!told.contains("::") && !told.contains("rmcp"), "{told}");
+}
+
+/// Runs a client against the server over its standard streams, and compares what comes of each form.
+fn compare(mut client: Command, column: usize) {
+    let person = Person::myself();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("agent/odd_server.py");
+    let output = client
+        .arg(source)
+        .arg(person.write("starts", ""))
+        .args(FORMS.iter().map(|(form, _)| form))
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}\n{told}");
+    assert_eq!(printed.lines().count(), FORMS.len(), "{printed}\n{told}");
+    for (line, (form, ours)) in printed.lines().zip(FORMS) {
+        let outcome: Value = serde_json::from_str(line).unwrap();
+        let row = CLIENTS.iter().find(|(name, ..)| *name == form);
+        if let Some((_, theirs, why)) = row {
+            assert!(theirs.iter().any(|theirs| *theirs != ours), "{form}: {why}");
+        }
+        let expected = row.map_or(ours, |(_, theirs, _)| theirs[column]);
+        assert_eq!(outcome["outcome"], expected, "{form}: {printed}");
+    }
+}
+
+#[test]
+fn official_clients_differ_as_the_table_says() {
+    let python = installed("python/bin/python3");
+    let package = installed("node/node_modules/@modelcontextprotocol/sdk/package.json");
+    let (Some(python), Some(package)) = (python, package) else {
+        testkit::skip!("needs the MCP SDKs in the directory GLOVEBOX_TEST_CLIENTS");
+    };
+    if is_missing() || !testkit::has_program("node") {
+        testkit::skip!("needs /usr/bin/python3 and node");
+    }
+    let script = |name: &str| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("agent")
+            .join(name)
+    };
+    let mut client = Command::new(python);
+    client.arg(script("odd_client.py"));
+    compare(client, 0);
+    let packages = package.ancestors().nth(4).unwrap();
+    let mut client = Command::new("node");
+    client
+        .arg(script("odd_client.mjs"))
+        .args([packages, Path::new(PYTHON)]);
+    compare(client, 1);
 }

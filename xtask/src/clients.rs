@@ -18,8 +18,12 @@ const OTLP: &str = "opentelemetry-proto==1.45.2 protobuf==7.36.2";
 const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
 /// The official conformance suite; later ones want a newer Node than distributions have.
 const CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
-/// The AI SDK, whose chats the server speaks; later ones want a newer Node than distributions have.
-const AI_SDK: &str = "ai@6.0.325";
+/// The AI SDK, whose chats the server speaks, with its readers of the providers' formats; later ones want a newer Node
+/// than distributions have.
+const AI_SDK: &str = "ai@6.0.325 @ai-sdk/openai@3.0.141 @ai-sdk/openai-compatible@2.0.92 \
+    @ai-sdk/anthropic@3.0.140 @ai-sdk/google@3.0.141";
+/// The providers' official clients in Python.
+const MODELS: &str = "openai==3.57.0 anthropic==2.14.0";
 /// The client of AIO Sandbox in Python, with what it imports. Of what it names beside that, the SDK
 /// of a cloud has 600 MB.
 const AGENT_SANDBOX: &str = "--no-deps agent-sandbox==0.0.30 annotated-types==0.8.0 \
@@ -48,6 +52,7 @@ pub(crate) fn dir() -> PathBuf {
 pub(crate) fn install_missing() {
     for (name, packages) in [
         ("python", PYTHON),
+        ("models", MODELS),
         ("schemathesis", SCHEMATHESIS),
         ("otlp", OTLP),
         ("sprites-py", SPRITES_PY),

@@ -10,6 +10,7 @@
 )]
 
 mod dialects;
+mod official;
 mod requests;
 mod runs;
 mod streams;

@@ -7,12 +7,12 @@ use glovebox_agent::{ModelAnswer, StopReason, WireFormat, decode_stream};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-fn directory() -> PathBuf {
+pub(super) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire/streams")
 }
 
 /// Name, format and text of each stream.
-fn recorded() -> Vec<(String, WireFormat, String)> {
+pub(super) fn recorded() -> Vec<(String, WireFormat, String)> {
     let files = std::fs::read_dir(directory()).unwrap();
     let mut streams: Vec<_> = files
         .map(|file| file.unwrap().path())
@@ -38,7 +38,7 @@ fn with_line_end(text: &str, end: &str) -> Vec<u8> {
     text.replace('\n', end).into_bytes()
 }
 
-fn decode(
+pub(super) fn decode(
     format: WireFormat,
     packets: &[&[u8]],
 ) -> Result<ModelAnswer, glovebox_agent::ModelError> {
@@ -48,7 +48,7 @@ fn decode(
 #[test]
 fn recorded_streams_give_the_recorded_answers() {
     let streams = recorded();
-    assert_eq!(streams.len(), 24);
+    assert_eq!(streams.len(), 31);
     for (name, format, text) in streams {
         let answer =
             decode(format, &[text.as_bytes()]).unwrap_or_else(|error| panic!("{name}: {error:?}"));
