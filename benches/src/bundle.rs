@@ -15,8 +15,9 @@ use crate::table::Table;
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use glovebox_bundle::{ConfinedExtractor, EXTRACT_COMMAND, ExtractLimits, Language};
+use glovebox_js::tool_call::CallLimits;
 use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, Engine, FailureKind, RunnerConfig, ToolRequest, ToolRunner,
+    CallFailure, CallReport, Engine, FailureKind, RunnerConfig, ToolRequest, ToolRunner,
 };
 use glovebox_sandbox::{Registry, RegistryConfig};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use crate::world::World;
 use anyhow::{Result, ensure};
 use glovebox_proto::{Exec, Exit};
 use glovebox_sandbox::SandboxSpec;
-use glovebox_sandbox::jail::spec::Layers;
+use glovebox_spec::Layers;
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};

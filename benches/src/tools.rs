@@ -8,7 +8,7 @@ use crate::table::Table;
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use glovebox_proto::Exec;
-use glovebox_sandbox::jail::spec::Layers;
+use glovebox_spec::Layers;
 use glovebox_tools::ToolSession;
 use serde_json::{Value, json};
 use std::fs;

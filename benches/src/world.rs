@@ -1,8 +1,8 @@
 //! Where everything happens: a directory of its own on disk, a registry in it, a workspace.
 
 use anyhow::{Context as _, Result};
-use glovebox_sandbox::jail::spec::{Layers, Limits};
 use glovebox_sandbox::{Backend, Registry, RegistryConfig, Sandbox, SandboxSpec};
+use glovebox_spec::{Layers, Limits};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;

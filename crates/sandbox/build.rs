@@ -83,6 +83,7 @@ fn main() -> Result<(), Failure> {
         "crates/js",
         "crates/jail",
         "crates/proto",
+        "crates/spec",
         "Cargo.toml",
         "Cargo.lock",
     ] {

@@ -68,7 +68,7 @@ pub(crate) fn arrows(files: &BTreeMap<String, String>) -> Arrows {
 }
 
 /// `a/b.rs` and `a/b/mod.rs` are `a::b`; the root file is the empty path.
-fn module_path(file: &str) -> Vec<String> {
+pub(crate) fn module_path(file: &str) -> Vec<String> {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let mut path: Vec<String> = stem.split('/').map(str::to_owned).collect();
     if path.last().is_some_and(|last| last == "mod") || matches!(stem, "lib" | "main") {
@@ -78,7 +78,7 @@ fn module_path(file: &str) -> Vec<String> {
 }
 
 /// Words and punctuation of Rust code. Comments, texts and characters are left out.
-fn lex(text: &str) -> Vec<&str> {
+pub(crate) fn lex(text: &str) -> Vec<&str> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
@@ -183,7 +183,7 @@ fn quote(rest: &str) -> usize {
 }
 
 /// The tokens outside of `#[cfg(test)]` items; modules in files that are such items go to `only_for_tests`.
-fn without_tests<'t>(
+pub(crate) fn without_tests<'t>(
     tokens: &[&'t str],
     path: &[String],
     only_for_tests: &mut BTreeSet<Vec<String>>,
@@ -309,7 +309,7 @@ fn from_root(path: &[String], here: &[String]) -> Vec<String> {
 }
 
 /// The paths of a use tree, or one path, that begins at `at`; moves `at` behind it.
-fn use_tree(tokens: &[&str], at: &mut usize) -> Vec<Vec<String>> {
+pub(crate) fn use_tree(tokens: &[&str], at: &mut usize) -> Vec<Vec<String>> {
     let Some(token) = tokens.get(*at) else {
         return Vec::new();
     };

@@ -5,156 +5,14 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod backend_names;
+mod edges;
 mod imports;
 mod modules;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 26] = [
-    ("glovebox-proto", &[]),
-    ("glovebox-jail", &[]),
-    ("glovebox-js", &["glovebox-jail"]),
-    ("glovebox-gitignore", &[]),
-    ("glovebox-bundle", &["glovebox-jail"]),
-    (
-        "glovebox-guest",
-        &["glovebox-gitignore", "glovebox-jail", "glovebox-proto"],
-    ),
-    ("glovebox-egress", &["glovebox-proto"]),
-    (
-        "glovebox-sandbox",
-        &["glovebox-egress", "glovebox-jail", "glovebox-proto"],
-    ),
-    ("glovebox-carrier", &["glovebox-proto", "glovebox-sandbox"]),
-    (
-        "glovebox-sprites",
-        &["glovebox-carrier", "glovebox-proto", "glovebox-sandbox"],
-    ),
-    (
-        "glovebox-aio",
-        &["glovebox-carrier", "glovebox-proto", "glovebox-sandbox"],
-    ),
-    ("glovebox-confined", &["glovebox-proto", "glovebox-sandbox"]),
-    ("glovebox-contract", &[]),
-    (
-        "glovebox-workspace",
-        &["glovebox-gitignore", "glovebox-proto", "glovebox-sandbox"],
-    ),
-    (
-        "glovebox",
-        &[
-            "glovebox-agent",
-            "glovebox-aio",
-            "glovebox-bundle",
-            "glovebox-confined",
-            "glovebox-proto",
-            "glovebox-mcp",
-            "glovebox-runner",
-            "glovebox-sandbox",
-            "glovebox-server",
-            "glovebox-session",
-            "glovebox-settings",
-            "glovebox-sprites",
-            "glovebox-tools",
-            "glovebox-workspace",
-        ],
-    ),
-    (
-        "glovebox-server",
-        &[
-            "glovebox-agent",
-            "glovebox-bundle",
-            "glovebox-egress",
-            "glovebox-mcp",
-            "glovebox-proto",
-            "glovebox-runner",
-            "glovebox-sandbox",
-            "glovebox-session",
-            "glovebox-settings",
-            "glovebox-tools",
-            "glovebox-workspace",
-        ],
-    ),
-    (
-        "glovebox-session",
-        &[
-            "glovebox-agent",
-            "glovebox-bundle",
-            "glovebox-mcp",
-            "glovebox-proto",
-            "glovebox-runner",
-            "glovebox-sandbox",
-            "glovebox-settings",
-            "glovebox-tools",
-            "glovebox-workspace",
-        ],
-    ),
-    (
-        "glovebox-settings",
-        &[
-            "glovebox-agent",
-            "glovebox-mcp",
-            "glovebox-proto",
-            "glovebox-sandbox",
-            "glovebox-tools",
-            "glovebox-workspace",
-        ],
-    ),
-    (
-        "glovebox-mcp",
-        &["glovebox-agent", "glovebox-proto", "glovebox-tools"],
-    ),
-    (
-        "glovebox-tools",
-        &["glovebox-js", "glovebox-proto", "glovebox-sandbox"],
-    ),
-    (
-        "glovebox-runner",
-        &["glovebox-js", "glovebox-proto", "glovebox-sandbox"],
-    ),
-    ("glovebox-agent", &["glovebox-proto", "glovebox-tools"]),
-    ("testkit", &[]),
-    ("xtask", &[]),
-    (
-        "glovebox-tests",
-        &[
-            "glovebox-proto",
-            "glovebox-sandbox",
-            "glovebox-tools",
-            "glovebox-workspace",
-        ],
-    ),
-    (
-        "glovebox-benches",
-        &[
-            "glovebox-agent",
-            "glovebox-bundle",
-            "glovebox-proto",
-            "glovebox-runner",
-            "glovebox-sandbox",
-            "glovebox-jail",
-            "glovebox-tools",
-            "glovebox-workspace",
-        ],
-    ),
-];
-
-/// Crates that may wait asynchronously: for a model, for another program, for many connections at once. The guest and
-/// the host side of the wall are synchronous on purpose.
-const ASYNC: [&str; 8] = [
-    "glovebox-agent",
-    "glovebox-aio",
-    "glovebox-carrier",
-    "glovebox-contract",
-    "glovebox-egress",
-    "glovebox-mcp",
-    "glovebox-server",
-    "glovebox-sprites",
-];
 
 /// Longest file that needs no stated reason.
 const MAX_LINES: usize = 800;
@@ -191,52 +49,6 @@ fn sources() -> BTreeMap<String, String> {
     }
     assert!(found.len() > 100, "only {} files were found", found.len());
     found
-}
-
-#[test]
-fn crates_depend_in_one_direction() {
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--offline",
-        ])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    let own: Vec<&str> = packages
-        .iter()
-        .map(|package| package["name"].as_str().unwrap())
-        .collect();
-    for package in packages {
-        let name = package["name"].as_str().unwrap();
-        let allowed = EDGES.iter().find(|(known, _)| *known == name);
-        let (_, allowed) =
-            allowed.unwrap_or_else(|| panic!("`{name}` has no place in the order of crates"));
-        for dependency in package["dependencies"].as_array().unwrap() {
-            let target = dependency["name"].as_str().unwrap();
-            let is_for_tests = dependency["kind"] == "dev";
-            assert!(
-                target != "tokio" || ASYNC.contains(&name),
-                "`{name}` must not depend on tokio"
-            );
-            if own.contains(&target) && !is_for_tests {
-                assert!(
-                    allowed.contains(&target),
-                    "`{name}` must not depend on `{target}`"
-                );
-            }
-        }
-    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use crate::Fixture;
 use crate::commands::sh;
 use crate::fixture::{eventually, marker, processes};
 use glovebox_proto::{Class, Code, Exec, Reply, Request};
-use glovebox_sandbox::jail::spec::{LimitKind, LimitState};
 use glovebox_sandbox::{Incoming, Sandbox};
+use glovebox_spec::{LimitKind, LimitState};
 use std::process::Command;
 use std::time::{Duration, Instant};
 

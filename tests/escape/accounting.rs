@@ -4,7 +4,7 @@ use crate::arena::{ALONE, Arena, has_limit_by};
 use crate::script::{perl_exec, sh, shell};
 use glovebox_proto::{Code, Exit};
 use glovebox_sandbox::Sandbox;
-use glovebox_sandbox::jail::spec::{Layers, LimitKind, LimitState};
+use glovebox_spec::{Layers, LimitKind, LimitState};
 use rustix::fs::inotify;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};

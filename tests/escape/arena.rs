@@ -1,8 +1,8 @@
 //! Where a test meets its sandboxes: a hermetic home, a registry of its own, and the shapes of
 //! sandbox a probe is run in.
 
-use glovebox_sandbox::jail::spec::{Layers, ProcMode, RootFs};
 use glovebox_sandbox::{Backend, Registry, RegistryConfig, Sandbox, SandboxSpec};
+use glovebox_spec::{Layers, ProcMode, RootFs};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

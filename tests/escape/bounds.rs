@@ -3,7 +3,7 @@
 
 use crate::arena::Arena;
 use crate::script::{perl, sh_ok};
-use glovebox_sandbox::jail::spec::LimitState;
+use glovebox_spec::LimitState;
 
 /// Hoarding terminals, descriptors, inotify instances and watches, timers, message queues and
 /// asynchronous I/O contexts -> each ends at the documented bound. Twin: a few of each work.

@@ -2,7 +2,7 @@
 
 use crate::arena::{Arena, Shape, own_root};
 use crate::script::{perl, sh, sh_ok};
-use glovebox_sandbox::jail::spec::RootFs;
+use glovebox_spec::RootFs;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

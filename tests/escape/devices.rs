@@ -2,7 +2,7 @@
 
 use crate::arena::{Arena, own_root};
 use crate::script::{perl, sh, sh_ok};
-use glovebox_sandbox::jail::spec::{Grant, RootFs};
+use glovebox_spec::{Grant, RootFs};
 use rustix::fs::{CWD, FileType, Mode};
 
 /// mknod of devices and whiteouts -> EPERM. Twin: a FIFO, and reading /dev/zero.

@@ -5,7 +5,7 @@ use crate::arena::{ALONE, Arena};
 use crate::script::{perl_exec, sh, sh_ok, shell};
 use glovebox_proto::{Exec, Exit};
 use glovebox_sandbox::Sandbox;
-use glovebox_sandbox::jail::spec::{Layers, LimitKind, LimitState};
+use glovebox_spec::{Layers, LimitKind, LimitState};
 use std::fs;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use crate::arena::{Arena, Shape};
 use crate::script::{perl, sh, sh_ok};
-use glovebox_sandbox::jail::spec::{Grant, RootFs};
+use glovebox_spec::{Grant, RootFs};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 

@@ -3,7 +3,7 @@
 use crate::arena::{Arena, Shape};
 use crate::script::{perl, sh};
 use glovebox_sandbox::Sandbox;
-use glovebox_sandbox::jail::spec::{LimitKind, LimitState};
+use glovebox_spec::{LimitKind, LimitState};
 use testkit::{SkipReason, is_root, skip_because};
 
 /// Groups are root's to give.

@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::script::{perl, sh_ok};
-use glovebox_sandbox::jail::spec::Grant;
+use glovebox_spec::Grant;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use crate::arena::{Arena, Shape};
 use crate::script::{perl, sh};
-use glovebox_sandbox::jail::spec::{Grant, Net, RootFs};
+use glovebox_spec::{Grant, Net, RootFs};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};

@@ -5,7 +5,7 @@ use crate::arena::{ALONE, Arena};
 use crate::script::{Findings, perl, perl_exec, sh_ok};
 use glovebox_proto::Code;
 use glovebox_sandbox::Sandbox;
-use glovebox_sandbox::jail::spec::Ids;
+use glovebox_spec::Ids;
 use rustix::process::Pid;
 use std::process::{Command, Stdio};
 use std::sync::PoisonError;

@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::script::{perl, sh_ok};
-use glovebox_sandbox::jail::spec::{LimitState, Net};
+use glovebox_spec::{LimitState, Net};
 use testkit::Home;
 
 /// Each line of the report is what a command finds -> the same.

@@ -2,9 +2,9 @@
 
 use crate::arena::Arena;
 use crate::script::{sh, sh_ok, shell};
+use glovebox_proto::{Code, WriteMode};
 use glovebox_sandbox::WallFact;
-use glovebox_sandbox::jail::spec::{Layers, LimitState, WorkspaceAccess};
-use glovebox_sandbox::proto::{Code, WriteMode};
+use glovebox_spec::{Layers, LimitState, WorkspaceAccess};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;

@@ -334,8 +334,13 @@ fn an_order_of_backends_is_the_users_and_is_told() {
             .expect_code(0);
         let told = "glovebox: sandbox on confined (command is refused here)";
         assert!(ran.err().contains(told), "{ran}");
-        // A project's file cannot take it, alone or in an order.
-        for value in ["\"confined\"", "[\"native\", \"confined\"]"] {
+        // A project's file cannot take it, alone or in an order, nor a service where the user has an account.
+        for value in [
+            "\"confined\"",
+            "[\"native\", \"confined\"]",
+            "\"sprites\"",
+            "\"aio\"",
+        ] {
             person.write("project/glovebox.toml", format!("backend = {value}\n"));
             let ran = person.line("run --apply never -- true").run();
             assert_ne!(ran.code, 0, "{ran}");

@@ -1,7 +1,7 @@
 //! The table of system calls in the words of the fuzzer, read from the policy itself: what the compiled filter
 //! does is compared with that.
 
-use glovebox_sandbox::jail::seccomp::{Verdict, table};
+use glovebox_jail::seccomp::{Verdict, table};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 
 use crate::filter::{Call, Lie, glovebox_under};
 use crate::{CONFINEMENT, IDENTITY, NAMESPACES, UNUSED};
-use glovebox_sandbox::jail::landlock::abi_version;
+use glovebox_jail::landlock::abi_version;
 use std::process::{Command, Output};
 use testkit::{Person, has_program};
 

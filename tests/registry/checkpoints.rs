@@ -419,7 +419,7 @@ fn only_layers_on_disk_have_checkpoints() {
     let mut without = vec!["host"];
     if testkit::has_layers_in_memory() {
         let mut spec = ground.spec();
-        spec.jail.layers = glovebox_sandbox::jail::spec::Layers::Memory;
+        spec.jail.layers = glovebox_spec::Layers::Memory;
         spec.jail.limits.disk_bytes = Some(8 << 20);
         ground
             .place

@@ -2,10 +2,10 @@
 
 use crate::fixture::{eventually, marker, processes};
 use crate::{Place, job, name, spec, supervisor};
+use glovebox_egress::Policy;
 use glovebox_proto::{Code, Exec, Exit, JobState, Reply, Request};
-use glovebox_sandbox::egress::Policy;
-use glovebox_sandbox::jail::spec::Net;
 use glovebox_sandbox::{Backend, Incoming, SandboxSpec, SandboxState};
+use glovebox_spec::Net;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener};

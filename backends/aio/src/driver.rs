@@ -5,11 +5,12 @@ use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{GuestEnd, Sizes, carry, new_run_dir, start_dir};
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, ServiceCx, unheld_limits};
-use glovebox_sandbox::jail::spec::{LimitState, Net};
 use glovebox_sandbox::{
     Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, GUEST,
-    GUEST_SHA256, Name, Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    GUEST_SHA256, Name, Place, ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls,
+    WorkspaceMode,
 };
+use glovebox_spec::{LimitState, Net};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
@@ -37,6 +38,7 @@ static DECLARATION: Declaration = Declaration {
         variables: &["AIO_API_KEY"],
         file_option: KEY_FILE.name,
     }),
+    project_choice: ProjectChoice::Never,
     capabilities: Capabilities {
         place: Place::Elsewhere,
         walls: Walls::Theirs,
@@ -49,6 +51,7 @@ static DECLARATION: Declaration = Declaration {
         can_nest: false,
         can_resume: true,
         sub_sandboxes: SubSandboxes::SameAsSession,
+        can_serve: true,
         start: StartCost::Waiting,
         start_ms: 60_000,
     },

@@ -1,15 +1,15 @@
 //! From a spec to a running guest.
 
 use crate::report::{WEAKER, report};
+use glovebox_jail::confine::{MIN_LANDLOCK_ABI, MONITOR_MODE, Setup};
+use glovebox_jail::landlock::abi_version;
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, spawn_guest};
-use glovebox_sandbox::jail::confine::{MIN_LANDLOCK_ABI, MONITOR_MODE, Setup};
-use glovebox_sandbox::jail::landlock::abi_version;
-use glovebox_sandbox::jail::spec::Net;
 use glovebox_sandbox::{
-    Backend, COPY_DIR, Capabilities, Declaration, Files, Place, SandboxSpec, StartCost,
-    SubSandboxes, Walls, WorkspaceMode,
+    Backend, COPY_DIR, Capabilities, Declaration, Files, Place, ProjectChoice, SandboxSpec,
+    StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
+use glovebox_spec::Net;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -24,6 +24,7 @@ static DECLARATION: Declaration = Declaration {
     settings: &["net", "toolchains"],
     options: &[],
     credential: None,
+    project_choice: ProjectChoice::Never,
     capabilities: Capabilities {
         place: Place::Here,
         walls: Walls::Ours,
@@ -37,6 +38,7 @@ static DECLARATION: Declaration = Declaration {
         can_nest: false,
         can_resume: false,
         sub_sandboxes: SubSandboxes::None,
+        can_serve: false,
         start: StartCost::Processor,
         start_ms: 30_000,
     },

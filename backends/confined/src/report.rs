@@ -1,10 +1,10 @@
 //! What holds in such a sandbox, and what is weaker than natively.
 
+use glovebox_jail::confine::MIN_LANDLOCK_ABI;
+use glovebox_jail::landlock::abi_version;
 use glovebox_sandbox::Report;
 use glovebox_sandbox::backend::{CreateCx, unheld_limits};
-use glovebox_sandbox::jail::confine::MIN_LANDLOCK_ABI;
-use glovebox_sandbox::jail::landlock::abi_version;
-use glovebox_sandbox::jail::spec::LimitState;
+use glovebox_spec::LimitState;
 
 /// What is weaker than natively, one sentence each.
 pub(crate) const WEAKER: [&str; 9] = [

@@ -8,17 +8,17 @@ use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{
     GuestEnd, LinkedGuest, Release, Sizes, carry, new_run_dir, owner_id, start_dir,
 };
+use glovebox_egress::Rule;
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
     Begun, Claim, CreateCx, Driver, GuestPlace, GuestStream, HeldMachine, ServiceCx, bring_guest,
     unheld_limits,
 };
-use glovebox_sandbox::egress::Rule;
-use glovebox_sandbox::jail::spec::{LimitState, Net};
 use glovebox_sandbox::{
     Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files, Name,
-    Place, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    Place, ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
+use glovebox_spec::{LimitState, Net};
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -68,6 +68,7 @@ static DECLARATION: Declaration = Declaration {
         variables: &["SPRITES_TOKEN", "SPRITE_TOKEN"],
         file_option: TOKEN_FILE.name,
     }),
+    project_choice: ProjectChoice::Never,
     capabilities: Capabilities {
         place: Place::Elsewhere,
         walls: Walls::Theirs,
@@ -80,6 +81,7 @@ static DECLARATION: Declaration = Declaration {
         can_nest: false,
         can_resume: true,
         sub_sandboxes: SubSandboxes::SameAsSession,
+        can_serve: true,
         start: StartCost::Waiting,
         start_ms: 120_000,
     },

@@ -4,7 +4,7 @@ use crate::carry::{CarriedLink, LinkedGuest};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Report;
 use glovebox_sandbox::backend::{GuestStream, Owner};
-use glovebox_sandbox::jail::spec::LimitState;
+use glovebox_spec::LimitState;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 

@@ -4,6 +4,7 @@
 //! all programs of a user (inotify instances), and keeps memory for each. One table says how many a
 //! sandbox gets and by what that holds; stage 0 applies it, `--explain` and the report print it.
 
+use glovebox_spec::OPEN_FILES;
 use rustix::process::Resource;
 use std::fmt;
 
@@ -53,10 +54,6 @@ pub(crate) const NAMESPACE_SETTINGS: [&str; 6] = [
 
 /// The one for control groups.
 pub(crate) const CGROUP_NAMESPACE_SETTING: &str = "max_cgroup_namespaces";
-
-/// Open files of one process, unless the spec has a limit on them. Servers and language runtimes raise theirs to a few
-/// thousand at most.
-pub const OPEN_FILES: u32 = 16_384;
 
 /// All of them, in the order of reports.
 pub const BOUNDS: [Bound; 9] = [

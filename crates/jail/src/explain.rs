@@ -3,7 +3,7 @@
 use crate::bounds;
 use crate::cgroup::GROUPS;
 use crate::plan::{BytePath, Extent, Idmap, MapWriter, Plan, Step, WHOLE_PROC};
-use crate::spec::Net;
+use glovebox_spec::Net;
 use std::fmt;
 
 fn show(path: &BytePath) -> String {

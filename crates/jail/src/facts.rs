@@ -1,7 +1,7 @@
 //! What the machine has: read once, before planning, and plain data afterwards.
 
 use crate::plan::{self, RANGE_IDS};
-use crate::spec::{CacheDir, Ids, RootFs, Spec, WorkspaceAccess};
+use glovebox_spec::{CacheDir, Ids, Isolation, RootFs, WorkspaceAccess};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -36,16 +36,16 @@ pub struct HostFacts {
     /// inside: sockets somebody listens on (a read-only mount does not keep anybody from connecting)
     /// and what the caller of this library adds, such as its own state.
     pub covers: Vec<PathBuf>,
-    /// Who owns the directories of [`Spec::caches`] that the host has.
+    /// Who owns the directories of [`Isolation::caches`] that the host has.
     pub cache_owners: Vec<CacheOwner>,
-    /// Commands could write in control groups if they were to see any: asked for [`Spec::is_nested`] alone.
+    /// Commands could write in control groups if they were to see any: asked for [`Isolation::is_nested`] alone.
     pub has_writable_groups: bool,
 }
 
 /// Who owns a directory of the host that a cache shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheOwner {
-    /// [`crate::spec::CacheDir::name`].
+    /// [`glovebox_spec::CacheDir::name`].
     pub name: String,
     /// User id.
     pub uid: u32,
@@ -155,7 +155,7 @@ impl HostFacts {
     ///
     /// # Errors
     /// Only when the workspace or the root cannot be looked at.
-    pub fn read(spec: &Spec) -> io::Result<Self> {
+    pub fn read(spec: &Isolation) -> io::Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         let (workspace_uid, workspace_gid) = match &spec.workspace {
@@ -206,7 +206,7 @@ impl HostFacts {
     }
 }
 
-fn cache_owners(spec: &Spec) -> Vec<CacheOwner> {
+fn cache_owners(spec: &Isolation) -> Vec<CacheOwner> {
     let owner = |cache: &CacheDir| {
         let found = fs::metadata(cache.source.as_ref()?).ok()?;
         Some(CacheOwner {
@@ -262,7 +262,7 @@ fn group_paths(table: &str) -> Vec<&str> {
         .collect()
 }
 
-fn protectable(spec: &Spec) -> Vec<PathBuf> {
+fn protectable(spec: &Isolation) -> Vec<PathBuf> {
     let (Some(project), WorkspaceAccess::Live) = (&spec.workspace, spec.workspace_access) else {
         return Vec::new();
     };

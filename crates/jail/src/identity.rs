@@ -1,7 +1,7 @@
 //! Becoming nobody in particular: ids, capabilities, and no way back to either.
 
-use crate::spec::GUEST_UID;
 use crate::sys::ids;
+use glovebox_spec::GUEST_UID;
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Uid};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};

@@ -31,7 +31,6 @@ pub mod project_quota;
 pub mod seccomp;
 pub mod seed;
 pub mod skeleton;
-pub mod spec;
 pub mod stage0;
 mod sys;
 pub mod usage;

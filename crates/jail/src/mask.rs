@@ -7,7 +7,7 @@
 //! make (Linux 5.8).
 
 use crate::skeleton::make_dir;
-use crate::spec::ReplacedFile;
+use glovebox_spec::ReplacedFile;
 use rustix::fs::{CWD, FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::collections::BTreeSet;

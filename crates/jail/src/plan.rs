@@ -1,4 +1,4 @@
-//! From what is wanted ([`Spec`]) and what the machine has ([`HostFacts`]) to an ordered plan.
+//! From what is wanted ([`Isolation`]) and what the machine has ([`HostFacts`]) to an ordered plan.
 //!
 //! Pure: no system call is made here, so a plan can be printed, compared and tested for machines
 //! that are not at hand. [`crate::stage0`] applies it in one loop, and re-checks what it must not
@@ -13,9 +13,11 @@ use crate::cgroup::GroupView;
 use crate::facts::{EntryKind, HostFacts};
 use crate::processors::Processors;
 use crate::seed::Seed;
-use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE};
 use builder::Builder;
 pub use caches::{FrozenCache, cache_layer};
+use glovebox_spec::{
+    Ids, Isolation, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, WORKSPACE,
+};
 pub use nested::NestedNamespaces;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -66,9 +68,9 @@ pub struct CheckpointLayer {
     pub first_id: Option<u32>,
 }
 
-/// Name of the layer in [`HostResources::layers`] that hides [`Spec::hidden`].
+/// Name of the layer in [`HostResources::layers`] that hides [`Isolation::hidden`].
 pub const MASK: &str = "workspace-mask";
-/// How the names of the layers of [`Spec::caches`] begin.
+/// How the names of the layers of [`Isolation::caches`] begin.
 const CACHE: &str = "cache-";
 /// Name of the directory in [`HostResources::layers`] with the files that are shown in place of those of grants.
 pub const REPLACED: &str = "replaced";
@@ -275,7 +277,11 @@ impl Plan {
     ///
     /// # Errors
     /// [`PlanError`] when the spec is contradictory or the machine lacks what it needs.
-    pub fn new(spec: &Spec, facts: &HostFacts, place: &HostResources) -> Result<Self, PlanError> {
+    pub fn new(
+        spec: &Isolation,
+        facts: &HostFacts,
+        place: &HostResources,
+    ) -> Result<Self, PlanError> {
         let identity = identity(spec, facts, place)?;
         let nested = NestedNamespaces::of(spec, facts)?;
         let is_mapped = identity.writer == MapWriter::Privileged;
@@ -491,7 +497,7 @@ impl Plan {
 }
 
 /// No file is larger than all files together may be. Layers in memory have a size of their own.
-fn largest_file(spec: &Spec) -> Option<u64> {
+fn largest_file(spec: &Isolation) -> Option<u64> {
     let disk = match spec.layers {
         Layers::Disk => spec.limits.disk_bytes,
         Layers::Memory => None,
@@ -526,7 +532,7 @@ pub(crate) fn shows(rootfs: &RootFs, name: &str) -> bool {
 
 /// Where a host path shows inside, below something else that is shown. A socket that was itself
 /// granted is wanted.
-fn appearances(spec: &Spec, path: &Path) -> Vec<PathBuf> {
+fn appearances(spec: &Isolation, path: &Path) -> Vec<PathBuf> {
     let top = path
         .components()
         .nth(1)
@@ -588,7 +594,11 @@ fn check_inside(path: &Path) -> Result<(), PlanError> {
     )))
 }
 
-fn identity(spec: &Spec, facts: &HostFacts, place: &HostResources) -> Result<Identity, PlanError> {
+fn identity(
+    spec: &Isolation,
+    facts: &HostFacts,
+    place: &HostResources,
+) -> Result<Identity, PlanError> {
     let single = |uid, gid| Identity {
         uids: vec![Extent {
             inside: SANDBOX_UID,

@@ -1,24 +1,12 @@
-//! Names in a sandbox's git seed, and where its parts are shown inside.
+//! The parts of a sandbox's git seed, and where they are shown inside.
 //!
 //! A seed is a frozen layer: a git directory of one moment, and object files of the project that a clean-up on the
 //! host cannot take away.
 
+use glovebox_spec::seed::{
+    GIT_DIR, HELD, HELD_INSIDE, LIVE_LFS, LIVE_LFS_INSIDE, LIVE_OBJECTS, LIVE_OBJECTS_INSIDE,
+};
 use std::path::{Path, PathBuf};
-
-/// Directory of a seed that lies over the project.
-pub const GIT_DIR: &str = "workspace";
-/// Directory of a seed with links to object files, one directory for each repository.
-pub const HELD: &str = "held";
-/// Link in a seed to the project's own directory of objects.
-pub const LIVE_OBJECTS: &str = "live-objects";
-/// Link in a seed to the project's own large files of git-lfs.
-pub const LIVE_LFS: &str = "live-lfs";
-/// Directory inside where [`HELD`] is shown.
-pub const HELD_INSIDE: &str = "/run/glovebox/git/held";
-/// Directory inside where the project's own objects are shown.
-pub const LIVE_OBJECTS_INSIDE: &str = "/run/glovebox/git/live/objects";
-/// Directory inside where git-lfs looks for files beside these objects.
-pub const LIVE_LFS_INSIDE: &str = "/run/glovebox/git/live/lfs/objects";
 
 /// A seed on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]

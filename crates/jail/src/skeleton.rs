@@ -7,8 +7,8 @@
 
 use crate::facts::{EntryKind, HostFacts};
 use crate::plan::Plan;
-use crate::seed::{HELD_INSIDE, LIVE_LFS_INSIDE, LIVE_OBJECTS_INSIDE};
-use crate::spec::{RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, Spec, WORKSPACE};
+use glovebox_spec::seed::{HELD_INSIDE, LIVE_LFS_INSIDE, LIVE_OBJECTS_INSIDE};
+use glovebox_spec::{Isolation, RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, WORKSPACE};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ pub struct Recipe {
 
 impl Recipe {
     /// The machine's part, below the skeleton of [`Recipe::new`]; `None` where all of the host is shown.
-    pub fn machine(spec: &Spec) -> Option<Self> {
+    pub fn machine(spec: &Isolation) -> Option<Self> {
         (spec.rootfs == RootFs::Host).then(|| Self {
             dirs: BTreeMap::from([("etc".into(), (0o755, 0))]),
             etc: Some(etc_stamp()),
@@ -114,7 +114,7 @@ impl Recipe {
     }
 
     /// Works out what the skeleton for this spec holds.
-    pub fn new(spec: &Spec, facts: &HostFacts) -> Self {
+    pub fn new(spec: &Isolation, facts: &HostFacts) -> Self {
         let mut recipe = Self::default();
         for (path, mode) in [
             ("etc", 0o755),
@@ -205,7 +205,7 @@ impl Recipe {
     /// Where a symbolic link to the workspace goes: to the place at which the project stands on the host, for what was
     /// built there may hold its own path (the scripts of a Python virtual environment do). `None` where something else
     /// stands there, or would be hidden by it.
-    fn project_link(&self, spec: &Spec, facts: &HostFacts) -> Option<PathBuf> {
+    fn project_link(&self, spec: &Isolation, facts: &HostFacts) -> Option<PathBuf> {
         let project = spec.workspace.as_deref()?;
         let path = project.strip_prefix("/").ok()?;
         let top = path.components().next()?;
@@ -506,7 +506,7 @@ fn has_password(text: &str) -> bool {
     }
 }
 
-fn accounts(spec: &Spec) -> BTreeMap<&'static str, String> {
+fn accounts(spec: &Isolation) -> BTreeMap<&'static str, String> {
     let home = spec.home.display();
     let (user, uid, gid, host) = (SANDBOX_USER, SANDBOX_UID, SANDBOX_GID, &spec.hostname);
     BTreeMap::from([
@@ -532,14 +532,14 @@ fn accounts(spec: &Spec) -> BTreeMap<&'static str, String> {
             "resolv.conf",
             match spec.net {
                 // The guest answers there that no name exists.
-                crate::spec::Net::None => {
+                glovebox_spec::Net::None => {
                     "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n".to_owned()
                 }
                 // The owner answers there, and may have to ask somebody first.
-                crate::spec::Net::Egress => {
+                glovebox_spec::Net::Egress => {
                     "nameserver 127.0.0.1\noptions timeout:12 attempts:1\n".to_owned()
                 }
-                crate::spec::Net::Host => {
+                glovebox_spec::Net::Host => {
                     fs::read_to_string("/etc/resolv.conf").unwrap_or_default()
                 }
             },
@@ -579,11 +579,11 @@ mod tests {
 
     #[test]
     fn the_machines_part_is_the_same_for_all_and_the_skeleton_is_small() {
-        let spec = |home: &str, rootfs| Spec {
+        let spec = |home: &str, rootfs| Isolation {
             home: home.into(),
             workspace: Some(format!("{home}/project").into()),
             rootfs,
-            ..Spec::default()
+            ..Isolation::default()
         };
         let one = spec("/home/one", RootFs::Host);
         let other = spec("/home/other", RootFs::Host);
@@ -591,7 +591,7 @@ mod tests {
         assert_eq!(Recipe::machine(&spec("/home/one", RootFs::HostAll)), None);
 
         // The project need not be there.
-        let facts = HostFacts::read(&Spec::default()).unwrap();
+        let facts = HostFacts::read(&Isolation::default()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (machine, skeleton) = (dir.path().join("machine"), dir.path().join("skeleton"));
         let recipe = Recipe::machine(&one).unwrap();

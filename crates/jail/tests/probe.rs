@@ -13,7 +13,8 @@ use std::process::{Command, ExitCode};
 use std::{env, fs, io};
 
 use glovebox_jail::cgroup::{Controllers, DetectCx};
-use glovebox_jail::probe::{self, Finding, Machine, ProbeCx, State, Surroundings};
+use glovebox_jail::probe::{self, Machine, ProbeCx, Surroundings};
+use glovebox_spec::finding::{Finding, FindingState};
 use testkit::{SkipReason, skip_loudly};
 
 /// Somebody without privileges.
@@ -86,7 +87,7 @@ fn expect_working(findings: &[Finding], needed: &[&str]) {
     let machine = Machine::read(Path::new("/"), Path::new("/"), Path::new("/"));
     for id in needed {
         let finding = findings.iter().find(|f| f.id == *id).unwrap();
-        if finding.state == State::Ok {
+        if finding.state == FindingState::Ok {
             continue;
         }
         if machine.surroundings != Surroundings::Machine || finding.remedy.is_some() {
@@ -164,7 +165,7 @@ fn unknown_probes_and_dead_children_are_findings_too() {
     let dir = tempfile::tempdir().unwrap();
     let findings = run(Path::new("/nonexistent/program"), dir.path(), None);
     let seccomp = findings.iter().find(|f| f.id == "seccomp").unwrap();
-    assert_eq!(seccomp.state, State::Missing);
+    assert_eq!(seccomp.state, FindingState::Missing);
     assert!(
         seccomp.detail.contains("could not run"),
         "{}",

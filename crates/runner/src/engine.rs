@@ -1,6 +1,6 @@
 //! What runs the code of a tool.
 
-use glovebox_sandbox::jail::spec::Grant;
+use glovebox_spec::Grant;
 use std::fmt;
 use std::str::FromStr;
 

@@ -5,14 +5,14 @@ use crate::call::ToolRequest;
 use crate::grant::{CALL_BUDGET, HostGrant, RefusedHost};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use glovebox_egress::{
+    FetchAccount, FetchAnswer, FetchCaller, FetchClient, FetchError, FetchGroup, FetchReply,
+    FetchRequest, FetchSession, Fetcher, Policy, Redirects, SystemResolver, TrafficNews,
+};
 use glovebox_js::tool_call::frame;
 use glovebox_js::tool_fetch as wire;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Input;
-use glovebox_sandbox::egress::{
-    FetchAccount, FetchAnswer, FetchCaller, FetchClient, FetchError, FetchGroup, FetchReply,
-    FetchRequest, FetchSession, Fetcher, Policy, Redirects, SystemResolver, TrafficNews,
-};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,8 +1,8 @@
 //! Which hosts tools may reach: rules that an operator writes for all tools or for those of one name, and the one place
 //! that says what holds for a tool and what would open another host for it.
 
+use glovebox_egress::{FetchBudget, Host, Policy, PolicyError};
 use glovebox_proto::{Denial, EgressReason};
-use glovebox_sandbox::egress::{FetchBudget, Host, Policy, PolicyError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;

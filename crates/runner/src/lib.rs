@@ -38,7 +38,6 @@ mod runner;
 pub use call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
 pub use engine::{Engine, NodeView};
 pub use fetch::ToolCaller;
-pub use glovebox_js::tool_call::{CallLimits, FixedSources, LogLevel, LogRecord};
 pub use grant::{
     CALL_BUDGET, GrantError, GrantFlags, HostGrant, HostRule, HostRuleError, MAX_TOOL_NAME_CHARS,
     RefusedHost, is_tool_name,

@@ -3,11 +3,11 @@
 
 use crate::engine::NodeView;
 use crate::grant::{CALL_BUDGET, HostGrant, RefusedHost};
+use glovebox_egress::Policy;
 use glovebox_js::tool_call::{CallLimits, MAX_RESULT_DEPTH, SERIALIZER, TOOL_CALL};
 use glovebox_proto::{Background, Denial, EnvVar, Exec, Exit, ExitReport, Fault, Stdin};
-use glovebox_sandbox::egress::Policy;
-use glovebox_sandbox::jail::spec::{Layers, Limits, Net};
 use glovebox_sandbox::{Backend, Registry, Sandbox, SandboxSpec};
+use glovebox_spec::{Layers, Limits, Net};
 use serde_bytes::ByteBuf;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 
 use glovebox_js::tool_call::TOOL_MODE;
 use glovebox_proto::{Background, Exec, Fault, LogCaps, Stdin, WriteMode};
-use glovebox_sandbox::jail::spec::{Layers, Limits, Net, ProcMode};
 use glovebox_sandbox::{Backend, Registry, SCRIPTS, Sandbox, SandboxSpec};
+use glovebox_spec::{Layers, Limits, Net, ProcMode};
 use serde_bytes::ByteBuf;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

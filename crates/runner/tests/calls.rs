@@ -8,7 +8,8 @@
 mod bench;
 
 use bench::Bench;
-use glovebox_runner::{CallFailure, CallReport, FailureKind, FixedSources};
+use glovebox_js::tool_call::FixedSources;
+use glovebox_runner::{CallFailure, CallReport, FailureKind};
 use serde_json::{Value, json};
 use std::sync::atomic::AtomicBool;
 

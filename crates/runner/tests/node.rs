@@ -10,12 +10,11 @@ mod bench;
 mod table;
 
 use bench::Bench;
+use glovebox_js::tool_call::{CallLimits, FixedSources, LogLevel};
 use glovebox_runner::FailureKind::{
     Cpu, Killed, Memory, NotFound, NotJson, OutputLimit, Syntax, Timeout, ToolError, Unavailable,
 };
-use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, Engine, FixedSources, LogLevel, NodeView,
-};
+use glovebox_runner::{CallFailure, CallReport, Engine, NodeView};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use table::Expectation::{self, Ends, Is, Nowhere};

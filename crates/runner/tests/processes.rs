@@ -9,8 +9,9 @@
 mod bench;
 
 use bench::Bench;
+use glovebox_js::tool_call::CallLimits;
 use glovebox_runner::FailureKind::{Killed, Memory, Timeout, Unavailable};
-use glovebox_runner::{CallFailure, CallLimits, CallReport, Engine};
+use glovebox_runner::{CallFailure, CallReport, Engine};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;

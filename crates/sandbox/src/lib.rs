@@ -19,6 +19,7 @@
 //! checkpoint                     layers that are never written again
 //! cache                          package caches that a project's sandboxes keep
 //! backend                        where a guest runs, and who answers for it
+//! machine                        what this machine can do for native sandboxes
 //! control                        how a supervisor is started and spoken to
 //! lifecycle                      kill, sweep, parking
 //! handle                         `Sandbox`: what callers have
@@ -40,6 +41,7 @@ mod handle;
 mod image;
 mod lifecycle;
 mod link;
+mod machine;
 mod process;
 mod registry;
 mod report;
@@ -47,10 +49,6 @@ mod spec;
 mod state;
 mod supervisor;
 mod watch;
-
-pub use glovebox_egress as egress;
-pub use glovebox_jail as jail;
-pub use glovebox_proto as proto;
 
 pub use checkpoint::Checkpoint;
 pub use checkpoint::seed::SeedMaker;
@@ -66,6 +64,7 @@ pub use lifecycle::parking::ParkingNews;
 pub use lifecycle::sweep::Orphan;
 pub use lifecycle::termination::KillOutcome;
 pub use link::Incoming;
+pub use machine::{describe_machine, examine_machine, is_inside_sandbox, stop_caller};
 pub use registry::{
     Checkpoints, DiskUsage, Fork, ProjectCache, Registry, RegistryConfig, RegistryEntry,
     StartOutcome,
@@ -74,7 +73,7 @@ pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, R
 pub use spec::amount::limit_in_words;
 pub use spec::backend::{
     Backend, BackendOption, COPY_DIR, Capabilities, CredentialSource, DEFAULT_START_MS,
-    Declaration, Files, Place, StartCost, SubSandboxes, Walls,
+    Declaration, Files, Place, ProjectChoice, StartCost, SubSandboxes, Walls,
 };
 pub use spec::credential::{Credential, CredentialError};
 pub use spec::name::{Name, NameError, random_hex};

@@ -1,8 +1,8 @@
 //! The isolation report: what holds around one sandbox and what does not. Facts only, no praise;
 //! every line is something that was done or measured.
 
-use glovebox_jail::spec::{LimitKind, LimitState, json_path};
 use glovebox_proto::Facts;
+use glovebox_spec::{LimitKind, LimitState, json_path};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;

@@ -9,9 +9,9 @@ use crate::work::{
 use crate::{Error, Frontend, Notice};
 use glovebox_mcp::server::{Session, SessionFactory};
 use glovebox_proto::Fault;
-use glovebox_sandbox::jail::spec::Net;
 use glovebox_sandbox::{Name, Registry, Supervisor};
 use glovebox_settings::{Settings, Surroundings};
+use glovebox_spec::Net;
 use glovebox_tools::policy::Toolset;
 use glovebox_tools::{ToolSession, WaitPolicy};
 use std::path::PathBuf;

@@ -3,10 +3,10 @@
 
 use crate::Error;
 use crate::host::{SandboxView, place_inside};
+use glovebox_egress::{Policy, Secret, SecretSource, SecretValue};
 use glovebox_proto::Setting;
-use glovebox_sandbox::egress::{Policy, Secret, SecretSource, SecretValue};
-use glovebox_sandbox::jail::spec::Net;
 use glovebox_settings::{Origin, Settings, Surroundings, net_word};
+use glovebox_spec::Net;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;

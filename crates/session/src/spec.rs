@@ -8,15 +8,16 @@ use crate::Error;
 use crate::host::{self, GitSettings, Toolchain};
 use crate::note::Note;
 use crate::secrets;
+use glovebox_egress::Policy;
 use glovebox_proto::{AdvicePart, EnvVar, Remedy, Setting};
-use glovebox_sandbox::egress::Policy;
-use glovebox_sandbox::jail::spec::{
-    CacheDir, Grant, Layers, LimitKind, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
-};
 use glovebox_sandbox::{Backend, Files, SandboxSpec, WorkspaceMode};
 use glovebox_settings::units::Span;
 use glovebox_settings::{EnvArg, GrantArg};
 use glovebox_settings::{Origin, Settings, SourcedValue, Surroundings, net_word, texts};
+use glovebox_spec::{
+    CacheDir, Grant, Isolation, Layers, LimitKind, Net, ReplacedFile, RootFs, WORKSPACE,
+    WorkspaceAccess,
+};
 use glovebox_workspace::{
     HiddenPaths, HideRules, OutsideRepository, find_hidden, find_outside, find_repositories,
     normalize_path,
@@ -62,7 +63,7 @@ pub fn resolve_spec(
     let mut require: Vec<_> = settings.require.iter().map(|limit| limit.value).collect();
     require.sort_unstable();
     require.dedup();
-    let mut jail = Spec {
+    let mut jail = Isolation {
         net: settings.net.value,
         proc: settings.proc.value,
         is_nested: settings.nested.value && backend.capabilities().can_nest,
@@ -70,7 +71,7 @@ pub fn resolve_spec(
         ids: settings.ids.value,
         limits,
         require,
-        ..Spec::default()
+        ..Isolation::default()
     };
     let mut toolchains = Vec::new();
     let mut hidden = HiddenPaths::default();
@@ -256,7 +257,7 @@ fn start_ms(settings: &Settings) -> u64 {
 }
 
 /// Shows the user's git configuration, in place of the one that is shown already.
-pub(crate) fn show_git_settings(jail: &mut Spec, git: &GitSettings) {
+pub(crate) fn show_git_settings(jail: &mut Isolation, git: &GitSettings) {
     // Where git looks by itself was decided when it was built, so a variable names the place. Other programs
     // read the usual one; what shows the host's whole `/etc` cannot have a file of its own there.
     let path = match jail.rootfs {
@@ -273,7 +274,7 @@ pub(crate) fn show_git_settings(jail: &mut Spec, git: &GitSettings) {
     jail.replaced.extend(files);
 }
 
-fn shown(jail: &Spec) -> host::SandboxView<'_> {
+fn shown(jail: &Isolation) -> host::SandboxView<'_> {
     host::SandboxView {
         rootfs: &jail.rootfs,
         net: jail.net,
@@ -334,7 +335,7 @@ fn replaced_file((path, content): &(PathBuf, Vec<u8>)) -> ReplacedFile {
 }
 
 /// Gives the repositories of the project git directories of their own inside.
-fn seed_repositories(jail: &mut Spec, hidden: &mut HiddenPaths, project: &Path) -> Vec<Note> {
+fn seed_repositories(jail: &mut Isolation, hidden: &mut HiddenPaths, project: &Path) -> Vec<Note> {
     let found = find_repositories(project, &hidden.repositories, &jail.grants);
     let mut notes = Vec::new();
     if let Some(path) = found.foreign {
@@ -416,7 +417,7 @@ fn foreign_repository(path: &Path) -> Note {
 }
 
 /// Shows the repository of a linked working tree or a submodule, which lies outside the project.
-fn show_repository(jail: &mut Spec, project: &Path) -> Option<Note> {
+fn show_repository(jail: &mut Isolation, project: &Path) -> Option<Note> {
     match find_outside(project, Path::new(WORKSPACE)) {
         OutsideRepository::None => None,
         OutsideRepository::Shown(dirs) => {

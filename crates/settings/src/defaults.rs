@@ -2,7 +2,7 @@
 //! would take the machine along. `docs/guides/limits.md` has the reasons.
 
 use crate::machine;
-use glovebox_sandbox::jail::spec::LimitKind;
+use glovebox_spec::LimitKind;
 
 const MIB: u64 = 1 << 20;
 /// Least memory: linkers and test suites of ordinary projects need more than one.

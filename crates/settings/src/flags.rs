@@ -4,9 +4,9 @@
 use crate::units::{Count, Span};
 use crate::{Carrier, Dollars, EnvArg, GrantArg};
 use glovebox_agent::Price;
-use glovebox_sandbox::egress::Secret;
-use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_egress::Secret;
 use glovebox_sandbox::{Backend, BackendOption, WorkspaceMode};
+use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use std::path::PathBuf;
 
 /// What is said about a sandbox. What is absent is left to the other places.

@@ -62,9 +62,9 @@ pub use values::{
 pub use workflow::{Phase, Workflow};
 
 use crate::units::{Count, Span};
-use glovebox_sandbox::egress::Secret;
-use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_egress::Secret;
 use glovebox_sandbox::{Backend, DEFAULT_START_MS, WorkspaceMode};
+use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;

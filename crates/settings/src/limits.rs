@@ -1,13 +1,13 @@
 //! The limits of a sandbox among the settings: one value each with its origin, written as its unit is.
 //!
-//! Which limits there are, and what each counts, is the table of [`glovebox_sandbox::jail::spec::LimitKind`]; what a
+//! Which limits there are, and what each counts, is the table of [`glovebox_spec::LimitKind`]; what a
 //! user reads of them is [`crate::keys`]. The time that a sandbox lives is not here: it is the setting `timeout`, which
 //! commands have defaults of their own for.
 
 use crate::units::{Count, Cpus, Size, Span};
 use crate::{Origin, SourcedValue, defaults};
-use glovebox_sandbox::jail::bounds::OPEN_FILES;
-use glovebox_sandbox::jail::spec::{LimitKind, LimitUnit, Limits};
+use glovebox_spec::OPEN_FILES;
+use glovebox_spec::{LimitKind, LimitUnit, Limits};
 
 /// Least and most open files of one process: a shell with a pipe needs ten; more than a million the kernel does not
 /// give (fs.nr_open).

@@ -14,7 +14,7 @@ use super::{Origin, Settings};
 use crate::SettingsError;
 use crate::values::EnvArg;
 use glovebox_proto::{Remedy, Setting};
-use glovebox_sandbox::Backend;
+use glovebox_sandbox::ProjectChoice;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -115,7 +115,7 @@ impl Demand {
 impl Settings {
     /// Whether commands run outside a native sandbox.
     pub fn is_outside_native(&self) -> bool {
-        self.backend.value != Backend::NATIVE
+        self.backend.value.project_choice() != ProjectChoice::Free
     }
 
     /// Refuses while the project's file asks for what nobody has agreed to.

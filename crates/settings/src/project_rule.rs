@@ -6,8 +6,8 @@
 use super::agent::Mode;
 use super::{Settings, SourcedValue};
 use crate::limits::in_force_without;
-use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
-use glovebox_sandbox::{Backend, WorkspaceMode};
+use glovebox_sandbox::{ProjectChoice, WorkspaceMode};
+use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_tools::policy::{Toolset, USUAL_TOOLSET};
 use std::fmt::Display;
 
@@ -51,10 +51,10 @@ fn raised<T: Display, N: PartialOrd>(
         .then(|| format!("raises the limit from {} to {}", old.value, new.value))
 }
 
-pub(super) fn same_or_native_backend(new: &Settings, user: &Settings) -> Option<String> {
+pub(super) fn same_or_free_backend(new: &Settings, user: &Settings) -> Option<String> {
     let backend = new.backend.value;
     when(
-        backend != user.backend.value && backend != Backend::NATIVE,
+        backend != user.backend.value && backend.project_choice() != ProjectChoice::Free,
         "leaves the native sandbox",
     )
 }

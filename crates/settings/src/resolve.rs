@@ -198,7 +198,7 @@ fn lay_variables(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use glovebox_sandbox::jail::spec::LimitKind;
+    use glovebox_spec::LimitKind;
     use std::fs;
 
     /// A user's file and a project's.

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::resolve::tests::Tree;
     use crate::{Net, SandboxFlags};
-    use glovebox_sandbox::jail::spec::LimitKind;
+    use glovebox_spec::LimitKind;
 
     const FILE: &str = "net_bytes = \"1MiB\"\nallow = [\"a.test\"]\n[toolsets.fetch]\ntools = [\"Bash\", \"Read\"]\n\
         net = \"egress\"\nallow = [\"b.test\"]\nnet_bytes = \"2MiB\"\n[toolsets.research]\nnet = \"egress\"\n";

@@ -1,9 +1,9 @@
 //! The values of settings, and their words: what a flag, a variable and a key of a file accept.
 
 use crate::units::Span;
-use glovebox_sandbox::egress::Policy;
-use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_egress::Policy;
 use glovebox_sandbox::{Backend, WorkspaceMode};
+use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_workspace::Filter;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

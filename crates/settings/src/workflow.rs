@@ -326,7 +326,7 @@ impl Settings {
 mod tests {
     use super::super::{Consent, ProjectFile};
     use super::*;
-    use glovebox_sandbox::jail::spec::LimitKind;
+    use glovebox_spec::LimitKind;
 
     const TEXT: &str = r#"
         [[workflow]]

@@ -37,7 +37,7 @@ pub(crate) struct AgentArgs {
         value_parser = parse_backend,
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "native",
+        default_missing_value = Backend::NATIVE.as_str(),
         conflicts_with_all = ["local", "backend"]
     )]
     pub in_sandbox: Option<Backend>,

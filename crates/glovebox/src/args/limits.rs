@@ -1,8 +1,8 @@
 //! Flags of limits: one for each row of the settings' table that is a limit.
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use glovebox_sandbox::jail::spec::{LimitKind, LimitUnit};
 use glovebox_settings::{DefaultValue, Key, limit_keys, parse_limit_value};
+use glovebox_spec::{LimitKind, LimitUnit};
 
 /// What the flags say; absent flags leave the value to the configuration.
 #[derive(Debug, Clone, Default)]

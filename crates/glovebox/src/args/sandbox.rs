@@ -4,8 +4,7 @@ use super::backend_options::BackendOptionArgs;
 use super::limits::LimitArgs;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use glovebox_sandbox::egress::Secret;
-use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_egress::Secret;
 use glovebox_sandbox::{Backend, WorkspaceMode};
 use glovebox_settings::units::Span;
 use glovebox_settings::{
@@ -13,6 +12,7 @@ use glovebox_settings::{
     parse_layers, parse_limit, parse_net, parse_pattern, parse_proc, parse_reach, parse_rootfs,
     parse_start_timeout, parse_workspace,
 };
+use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use std::path::PathBuf;
 use std::str::FromStr;
 

@@ -10,8 +10,8 @@ use crate::args::{Cli, CompleteArgs};
 use crate::exit::CommandResult;
 use crate::render;
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
-use glovebox_sandbox::jail::spec::LimitKind;
 use glovebox_sandbox::{Backend, Registry, SandboxState};
+use glovebox_spec::LimitKind;
 use std::fmt::Write as _;
 
 /// Words that flags take, where their parsers are functions that cannot list them.

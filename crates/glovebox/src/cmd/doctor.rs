@@ -4,22 +4,24 @@ use super::{Cx, try_start};
 use crate::args::DoctorArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, plural};
-use glovebox_sandbox::jail::cgroup::{Controllers, DetectCx};
-use glovebox_sandbox::jail::probe::{self, Finding, Machine, ProbeCx, State};
-use glovebox_sandbox::jail::spec::LimitState;
-use glovebox_sandbox::{Backend, DiskUsage, GuestImage, Orphan, Registry, Report};
+use glovebox_sandbox::{
+    Backend, DiskUsage, Orphan, Registry, Report, describe_machine, examine_machine,
+    is_inside_sandbox,
+};
 use glovebox_settings::units::human_bytes;
+use glovebox_spec::LimitState;
+use glovebox_spec::finding::{Finding, FindingState};
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Checks, and with `--fix` cleans up. Fails when no backend of the user's order starts here.
 pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     let registry = cx.user_registry()?;
-    let mut findings = findings(registry.state_dir())?;
-    let is_inside = probe::is_inside_sandbox(Path::new("/"));
+    let program = std::env::current_exe().unwrap_or_default();
+    let mut findings = examine_machine(registry.state_dir(), &program)?;
+    let is_inside = is_inside_sandbox();
     if is_inside {
         // What is missing here is refused on purpose, and settings of the machine would not change that.
         for finding in &mut findings {
@@ -33,14 +35,14 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     };
     let room = registry.room()?;
     let backends = try_backends(&registry);
-    let context = context(registry.state_dir());
+    let context = describe_machine(registry.state_dir());
     let order = order(cx)?;
     let has_usable = backends
         .iter()
         .any(|one| one.works && order.contains(&one.name));
     let is_usable = findings
         .iter()
-        .all(|finding| finding.state != State::Missing);
+        .all(|finding| finding.state != FindingState::Missing);
     let verdict = if is_usable {
         "the native backend works here"
     } else if is_inside {
@@ -118,16 +120,6 @@ fn order(cx: &Cx) -> Result<Vec<&'static str>, CommandError> {
     Ok(order.map(Backend::as_str).collect())
 }
 
-/// The kind of place this is, and as whom.
-fn context(state_dir: &Path) -> String {
-    let machine = Machine::read(Path::new("/"), state_dir, Path::new(""));
-    let user = match machine.uid {
-        0 => "root".to_owned(),
-        uid => format!("user {uid}"),
-    };
-    format!("{}, {user}", machine.surroundings.describe())
-}
-
 /// One line: where this is, and which backends work.
 fn backends_text(context: &str, backends: &[TriedBackend]) -> String {
     let one = |tried: &TriedBackend| match &tried.why {
@@ -138,34 +130,13 @@ fn backends_text(context: &str, backends: &[TriedBackend]) -> String {
     format!("this is {context}; sandboxes here: {}\n", all.join("; "))
 }
 
-/// Tries everything, each in a process of its own that runs the embedded guest.
-fn findings(state_dir: &Path) -> Result<Vec<Finding>, CommandError> {
-    let image = GuestImage::new()?;
-    let program = std::env::current_exe().unwrap_or_default();
-    let run_child = |argument: &str| {
-        let output = Command::new(image.path())
-            .args(["probe", argument])
-            .env_clear()
-            .stdin(Stdio::null())
-            .output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    Ok(probe::run_all(&ProbeCx {
-        run_child: &run_child,
-        state_dir,
-        program: &program,
-        root: Path::new("/"),
-        controllers: &Controllers::detect(&DetectCx::default()),
-    }))
-}
-
 fn findings_text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
         let word = match finding.state {
-            State::Ok => "ok",
-            State::Degraded => "weaker",
-            State::Missing => "missing",
+            FindingState::Ok => "ok",
+            FindingState::Degraded => "weaker",
+            FindingState::Missing => "missing",
         };
         let _ = writeln!(
             text,
@@ -174,7 +145,7 @@ fn findings_text(findings: &[Finding]) -> String {
             escape_text(&finding.detail)
         );
         if let Some(remedy) = &finding.remedy
-            && finding.state != State::Ok
+            && finding.state != FindingState::Ok
         {
             // Some remedies are several lines to copy.
             for line in remedy.lines() {

@@ -5,9 +5,9 @@
 
 use crate::render::{Messages, in_flags, plural, say};
 use glovebox_proto::{Denial, ExitReport};
-use glovebox_sandbox::jail::spec::{Limits, Net};
 use glovebox_sandbox::{Sandbox, SandboxSpec};
 use glovebox_settings::units::{Count, Size, Span};
+use glovebox_spec::{Limits, Net};
 use serde_json::{Value, json};
 use std::fmt;
 

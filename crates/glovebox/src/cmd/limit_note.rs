@@ -4,8 +4,8 @@
 //! was said before. What was said is a file of lines in the state directory; when that cannot be read or
 //! written the line is said again.
 
-use glovebox_sandbox::jail::spec::{LimitKind, LimitState};
 use glovebox_sandbox::{Backend, Report};
+use glovebox_spec::{LimitKind, LimitState};
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -64,7 +64,6 @@ use crate::args::{GlobalArgs, SandboxArgs};
 use crate::exit::{CommandError, TIMED_OUT};
 use crate::render::Messages;
 use glovebox_proto::ExitReport;
-use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
 use glovebox_sandbox::{
     Backend, CacheKeeping, Name, Place, Registry, RegistryConfig, Report, SandboxSpec, Walls,
 };
@@ -74,6 +73,7 @@ use glovebox_session::host;
 use glovebox_session::work::unknown_toolset;
 use glovebox_settings::one_of;
 use glovebox_settings::{self as settings, Settings, Sources, Surroundings};
+use glovebox_spec::{Net, WorkspaceAccess};
 use std::path::{Path, PathBuf};
 
 /// What every command gets.

@@ -2,8 +2,8 @@
 
 use super::{escape_text, table};
 use glovebox_sandbox::Report;
-use glovebox_sandbox::jail::spec::{LimitKind, LimitUnit};
 use glovebox_settings::units::{Span, human_us};
+use glovebox_spec::{LimitKind, LimitUnit};
 use std::fmt::Write;
 
 /// A limit's value in its own unit.

@@ -15,7 +15,7 @@
 use super::terminal;
 use crate::exit::{CommandError, INTERRUPTED};
 use glovebox_proto::{JobId, Request};
-use glovebox_sandbox::jail::process::stop_caller;
+use glovebox_sandbox::stop_caller;
 use glovebox_sandbox::{Input, Sandbox};
 use rustix::process::Signal;
 use signal_hook::consts::{

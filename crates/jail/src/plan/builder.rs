@@ -3,8 +3,8 @@
 
 use super::{HostResources, Idmap, MASK, PlanError, Source, Step, check_inside};
 use crate::facts::HostFacts;
-use crate::seed::LIVE_OBJECTS_INSIDE;
-use crate::spec::{Spec, WORKSPACE, WorkspaceAccess};
+use glovebox_spec::seed::LIVE_OBJECTS_INSIDE;
+use glovebox_spec::{Isolation, WORKSPACE, WorkspaceAccess};
 use std::path::{Path, PathBuf};
 
 /// A plan's sources and steps, as they come together.
@@ -77,7 +77,7 @@ impl Builder {
 
     pub(super) fn workspace(
         &mut self,
-        spec: &Spec,
+        spec: &Isolation,
         facts: &HostFacts,
         place: &HostResources,
     ) -> Result<(), PlanError> {
@@ -135,7 +135,7 @@ impl Builder {
     /// goes along: so every directory on the way to a protected path is a mount of its own as well.
     fn live_workspace(
         &mut self,
-        spec: &Spec,
+        spec: &Isolation,
         facts: &HostFacts,
         place: &HostResources,
     ) -> Result<(), PlanError> {

@@ -5,7 +5,7 @@
 use super::builder::Builder;
 use super::{CACHE, HostResources, Idmap, PlanError, check_target};
 use crate::facts::HostFacts;
-use crate::spec::{CacheDir, Spec, WorkspaceAccess};
+use glovebox_spec::{CacheDir, Isolation, WorkspaceAccess};
 use std::path::{Component, Path, PathBuf};
 
 /// What an earlier sandbox left in one cache: read-only, between the writable layer and the host's directory.
@@ -27,7 +27,7 @@ pub fn cache_layer(name: &str) -> String {
 impl Builder {
     pub(super) fn caches(
         &mut self,
-        spec: &Spec,
+        spec: &Isolation,
         facts: &HostFacts,
         place: &HostResources,
     ) -> Result<(), PlanError> {
@@ -50,7 +50,7 @@ impl Builder {
     /// What is kept of build output in the workspace, newest first.
     pub(super) fn kept_in_workspace<'a>(
         &self,
-        spec: &Spec,
+        spec: &Isolation,
         place: &'a HostResources,
     ) -> Vec<(&'a Path, Idmap)> {
         let caches = spec.caches.iter();
@@ -87,7 +87,7 @@ fn cache_owner(cache: &CacheDir, facts: &HostFacts) -> Idmap {
 }
 
 /// A layer says what its directories are like: one for a directory further down would say it of those above as well.
-fn check_in_workspace(path: &Path, spec: &Spec) -> Result<(), PlanError> {
+fn check_in_workspace(path: &Path, spec: &Isolation) -> Result<(), PlanError> {
     let mut parts = path.components();
     let is_top = matches!(
         (parts.next(), parts.next()),

@@ -3,7 +3,7 @@
 use super::PlanError;
 use crate::bounds::NESTED_NAMESPACES;
 use crate::facts::HostFacts;
-use crate::spec::{ProcMode, Spec};
+use glovebox_spec::{Isolation, ProcMode};
 use serde::{Deserialize, Serialize};
 
 /// Namespaces that commands make.
@@ -16,7 +16,7 @@ pub struct NestedNamespaces {
 }
 
 impl NestedNamespaces {
-    pub(super) fn of(spec: &Spec, facts: &HostFacts) -> Result<Option<Self>, PlanError> {
+    pub(super) fn of(spec: &Isolation, facts: &HostFacts) -> Result<Option<Self>, PlanError> {
         if !spec.is_nested {
             return Ok(None);
         }

@@ -17,40 +17,13 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use glovebox_spec::finding::Finding;
 
 use crate::cgroup::{Controller, Controllers};
 
 pub use inside::child_main;
 pub use machine::{Machine, Surroundings};
 pub use verdict::judge;
-
-/// How well something works here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// It works.
-    Ok,
-    /// Sandboxes start without it, and are weaker or slower in the way the finding says.
-    Degraded,
-    /// Native sandboxes cannot start.
-    Missing,
-}
-
-/// One line of the doctor's report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// Stable kebab-case name, for scripts.
-    pub id: String,
-    /// What it is, for people.
-    pub title: String,
-    /// How well it works.
-    pub state: State,
-    /// What was seen.
-    pub detail: String,
-    /// What to do about it, when something can be done.
-    pub remedy: Option<String>,
-}
 
 /// Something a child tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

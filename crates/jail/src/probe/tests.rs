@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
+use glovebox_spec::finding::FindingState;
 
 const EPERM: i32 = 1;
 const EIO: i32 = 5;
@@ -53,7 +54,7 @@ fn ubuntu_with_app_armor_gets_a_profile_for_this_program_only() {
     ];
     for (probe, step, errno) in refusals {
         let finding = failed(probe, step, errno, &ubuntu);
-        assert_eq!(finding.state, State::Missing);
+        assert_eq!(finding.state, FindingState::Missing);
         let remedy = finding.remedy.unwrap();
         assert!(
             remedy.contains(
@@ -167,7 +168,7 @@ fn overlays_fail_for_reasons_that_are_told_apart() {
 #[test]
 fn what_is_only_weaker_without_is_not_missing() {
     let landlock = failed(Probe::Landlock, "landlock", 95, &ordinary());
-    assert_eq!(landlock.state, State::Degraded);
+    assert_eq!(landlock.state, FindingState::Degraded);
     assert!(landlock.remedy.unwrap().contains("lsm="));
     let old = Machine {
         kernel_release: "5.10.0".to_owned(),
@@ -175,15 +176,15 @@ fn what_is_only_weaker_without_is_not_missing() {
     };
     assert!(remedy(Probe::Landlock, "landlock", ENOSYS, &old).contains("5.13"));
     assert!(remedy(Probe::IdmappedMount, "idmap", ENOSYS, &old).contains("5.12"));
-    assert_eq!(verdict::kernel(&old).state, State::Missing);
-    assert_eq!(verdict::kernel(&ordinary()).state, State::Ok);
+    assert_eq!(verdict::kernel(&old).state, FindingState::Missing);
+    assert_eq!(verdict::kernel(&ordinary()).state, FindingState::Ok);
     assert_eq!(
         failed(Probe::MemfdExec, "exec", EACCES, &ordinary()).state,
-        State::Degraded
+        FindingState::Degraded
     );
     assert_eq!(
         failed(Probe::Seccomp, "seccomp", EINVAL, &ordinary()).state,
-        State::Missing
+        FindingState::Missing
     );
 }
 
@@ -225,7 +226,7 @@ fn kernels_that_are_none_are_recognised() {
         "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n",
     );
     assert_eq!(read().surroundings, Surroundings::Gvisor);
-    assert_eq!(verdict::kernel(&read()).state, State::Missing);
+    assert_eq!(verdict::kernel(&read()).state, FindingState::Missing);
 }
 
 #[test]
@@ -270,7 +271,7 @@ fn a_machine_is_read_from_its_files() {
     assert_eq!(machine.apparmor_restrict_unprivileged_userns, Some(1));
     assert_eq!(machine.unprivileged_userns_clone, None);
     let in_container = verdict::id_ranges(&machine);
-    assert_eq!(in_container.state, State::Degraded);
+    assert_eq!(in_container.state, FindingState::Degraded);
     assert_eq!(in_container.remedy, None, "nobody inside can install it");
     let machine = Machine {
         surroundings: Surroundings::Machine,
@@ -317,11 +318,11 @@ fn controllers_split_reason_and_remedy() {
     );
     assert_eq!(
         (finding.state, finding.detail.as_str()),
-        (State::Degraded, "it is not ours")
+        (FindingState::Degraded, "it is not ours")
     );
     assert_eq!(finding.remedy.as_deref(), Some("start it elsewhere"));
     let finding = verdict::controller(Controller::Pids, Some((PathBuf::from("/x"), 2)), None);
-    assert_eq!(finding.state, State::Ok);
+    assert_eq!(finding.state, FindingState::Ok);
 }
 
 #[test]

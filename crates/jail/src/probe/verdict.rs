@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use super::machine::{Machine, Surroundings};
-use super::{Finding, Outcome, Probe, State};
+use super::{Outcome, Probe};
 use crate::cgroup::Controller;
+use glovebox_spec::finding::{Finding, FindingState};
 
 /// The number of ids below which package managers of a distribution fail.
 const ID_RANGE: u64 = 65_535;
@@ -63,19 +64,19 @@ pub fn judge(probe: Probe, outcome: &Outcome, machine: &Machine) -> Finding {
     };
     // Without Landlock a sandbox starts; with one that is not applied it does not.
     let state = match step {
-        "landlock-effect" => State::Missing,
+        "landlock-effect" => FindingState::Missing,
         _ => weight(probe),
     };
     finding(probe, state, seen, remedy)
 }
 
 /// How bad it is when `probe` fails.
-fn weight(probe: Probe) -> State {
+fn weight(probe: Probe) -> FindingState {
     match probe {
         Probe::IdmappedMount | Probe::Landlock | Probe::MemfdExec | Probe::Terminal => {
-            State::Degraded
+            FindingState::Degraded
         }
-        _ => State::Missing,
+        _ => FindingState::Missing,
     }
 }
 
@@ -93,7 +94,7 @@ fn worked(probe: Probe, detail: &str) -> Finding {
         }
         (_, fact) => format!("works; {fact}"),
     };
-    finding(probe, State::Ok, detail, None)
+    finding(probe, FindingState::Ok, detail, None)
 }
 
 fn title(probe: Probe) -> &'static str {
@@ -112,7 +113,7 @@ fn title(probe: Probe) -> &'static str {
     }
 }
 
-fn finding(probe: Probe, state: State, detail: String, remedy: Option<String>) -> Finding {
+fn finding(probe: Probe, state: FindingState, detail: String, remedy: Option<String>) -> Finding {
     Finding {
         id: probe.id().to_owned(),
         title: title(probe).to_owned(),
@@ -300,16 +301,18 @@ fn persistently(setting: &str, value: &str) -> String {
 /// The kernel's version against what the design was made for.
 pub(super) fn kernel(machine: &Machine) -> Finding {
     let (state, remedy) = match (machine.surroundings, machine.kernel()) {
-        (Surroundings::Wsl1 | Surroundings::Gvisor, _) => (State::Missing, not_linux(machine)),
+        (Surroundings::Wsl1 | Surroundings::Gvisor, _) => {
+            (FindingState::Missing, not_linux(machine))
+        }
         (_, version) if version < (5, 12) => (
-            State::Missing,
+            FindingState::Missing,
             Some("native sandboxes need Linux 5.12 or later".to_owned()),
         ),
         (_, version) if version < (5, 13) => (
-            State::Degraded,
+            FindingState::Degraded,
             Some("Linux 5.13 adds Landlock, the second wall around files".to_owned()),
         ),
-        _ => (State::Ok, None),
+        _ => (FindingState::Ok, None),
     };
     Finding {
         id: "kernel".to_owned(),
@@ -325,25 +328,25 @@ pub(super) fn id_ranges(machine: &Machine) -> Finding {
     let has_ranges = machine.sub_ids.0 >= ID_RANGE && machine.sub_ids.1 >= ID_RANGE;
     let (state, detail, remedy) = if machine.uid == 0 {
         (
-            State::Ok,
+            FindingState::Ok,
             "root takes a range of its own for each sandbox".to_owned(),
             None,
         )
     } else if !has_ranges {
         (
-            State::Degraded,
+            FindingState::Degraded,
             "one user id inside: changing owners fails there, and so do package managers of the distribution".to_owned(),
             outside_container(machine, "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER".to_owned()),
         )
     } else if !machine.has_newidmap {
         (
-            State::Degraded,
+            FindingState::Degraded,
             "ranges are assigned in /etc/subuid and /etc/subgid, but newuidmap is missing to use them".to_owned(),
             outside_container(machine, "install it: sudo apt install uidmap (Debian, Ubuntu), sudo dnf install shadow-utils (Fedora)".to_owned()),
         )
     } else {
         (
-            State::Ok,
+            FindingState::Ok,
             format!(
                 "{} user ids, {} group ids",
                 machine.sub_ids.0, machine.sub_ids.1
@@ -368,7 +371,7 @@ pub(super) fn controller(
 ) -> Finding {
     let (state, detail, remedy) = if let Some((path, version)) = place {
         let detail = format!("control groups version {version} in {}", path.display());
-        (State::Ok, detail, None)
+        (FindingState::Ok, detail, None)
     } else {
         let why = why_absent.unwrap_or("not available");
         // The reason ends in what to do, where something can be done.
@@ -376,7 +379,7 @@ pub(super) fn controller(
             Some((why, remedy)) => (why, Some(remedy.to_owned())),
             None => (why, None),
         };
-        (State::Degraded, why.to_owned(), remedy)
+        (FindingState::Degraded, why.to_owned(), remedy)
     };
     let title = match controller {
         Controller::Memory => "memory limit",

@@ -13,11 +13,11 @@ use crate::identity::{self, Separation};
 use crate::landlock;
 use crate::plan::{MapWriter, Plan};
 use crate::seccomp;
-use crate::spec::Net;
 use crate::sys::holder::Network;
 use crate::sys::landlock_trial::Trial;
 use crate::sys::once;
 use crate::sys::unshare::unshare;
+use glovebox_spec::Net;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -283,7 +283,7 @@ fn assemble(
         .map_err(|_| FailedStep::new("show what is mounted", Errno::PIPE))?;
     clock.mark("mounts");
 
-    rustix::process::chdir(crate::spec::WORKSPACE).cannot("enter the workspace")?;
+    rustix::process::chdir(glovebox_spec::WORKSPACE).cannot("enter the workspace")?;
     let separation = seal(plan)?;
     // Also the child of stage 0 came with the caller's stdin, stdout and stderr.
     silence_stdio()?;

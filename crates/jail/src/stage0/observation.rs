@@ -9,9 +9,9 @@ pub use super::mountinfo::MountEntry;
 
 use super::{Context as _, FailedStep};
 use crate::plan::{Plan, Step};
-use crate::spec::WORKSPACE;
 use crate::sys::landlock_trial::{Answers, Trial};
 use crate::sys::{filter_trial, ids};
+use glovebox_spec::WORKSPACE;
 use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;

@@ -7,6 +7,7 @@
 use super::{Context as _, FailedStep, Report};
 use crate::channel;
 use crate::sys::once;
+use glovebox_spec::PROXY;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -14,18 +15,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Where programs send their questions for names when `/etc/resolv.conf` gives an address without a port.
 const RESOLVER_PORT: u16 = 53;
-/// An address that the sandbox's loopback interface has besides 127.0.0.1, of a range that is kept for measurements of
-/// networks (RFC 2544). Programs that look whether there is a network at all (getaddrinfo(3) with AI_ADDRCONFIG) do
+/// An address that the sandbox's loopback interface has besides 127.0.0.1. Programs that look whether there is a network at all (getaddrinfo(3) with AI_ADDRCONFIG) do
 /// not count the loopback's own.
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const ADDRESS: Ipv4Addr = *PROXY.ip();
 /// Its mask. With it every address of 198.18.0.0/15 is one of the sandbox itself.
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 254, 0, 0);
 /// The first of the addresses that can stand in for names.
 pub const FIRST_STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Where programs that know of proxies find the one of the sandbox. No rule of a policy leads to a port of this address.
-/// It is listened on before any command runs, and so are the ports of rules: a command that wants one of them finds it
-/// taken.
-pub const PROXY: SocketAddrV4 = SocketAddrV4::new(ADDRESS, 808);
 /// Stream sockets for the owner: one for each port that it listens on, and one for [`PROXY`].
 pub const SPARE_SOCKETS: usize = 33;
 /// Most addresses of other machines that can be the sandbox's own.

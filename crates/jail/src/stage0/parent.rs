@@ -4,8 +4,8 @@ use super::{BATCH, FailedStep, ParentMessage, ParentPlan, ProcessExit, Report, S
 use crate::channel;
 use crate::mount;
 use crate::plan::{Extent, Identity, Idmap, MapWriter, Source};
-use crate::spec::{SANDBOX_GID, SANDBOX_UID};
 use crate::sys::holder::Holder;
+use glovebox_spec::{SANDBOX_GID, SANDBOX_UID};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

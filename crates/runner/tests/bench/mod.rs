@@ -2,8 +2,9 @@
 
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
+use glovebox_js::tool_call::CallLimits;
 use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, Engine, NodeView, RunnerConfig, ToolRequest, ToolRunner,
+    CallFailure, CallReport, Engine, NodeView, RunnerConfig, ToolRequest, ToolRunner,
 };
 use glovebox_sandbox::{Registry, RegistryConfig};
 use serde_json::{Value, json};

@@ -22,8 +22,8 @@ use crate::{Backend, CacheKeeping, GuestImage, LimitFact, Name, Report, SandboxS
 use glovebox_egress::{Control, ProxyHandle};
 use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::plan::{CheckpointLayer, FrozenCache};
-use glovebox_jail::spec::{LimitKind, LimitState};
 use glovebox_proto::{Code, Denial, Fault, Remedy, Setting};
+use glovebox_spec::{LimitKind, LimitState};
 use serde::Serialize;
 use std::any::Any;
 use std::fmt::Debug;

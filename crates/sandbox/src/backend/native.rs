@@ -34,11 +34,12 @@ use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::plan::{HostResources, Plan, PlanError};
 use glovebox_jail::probe::{Machine, is_inside_sandbox};
 use glovebox_jail::processors::Processors;
-use glovebox_jail::seed::{self, Seed};
+use glovebox_jail::seed::Seed;
 use glovebox_jail::skeleton::{self, Recipe};
-use glovebox_jail::spec::{Layers, Net, RootFs, Spec};
 use glovebox_jail::stage0::StepKind;
 use glovebox_proto::{Code, Denial, Fault, Setting};
+use glovebox_spec::seed::{GIT_DIR, HELD};
+use glovebox_spec::{Isolation, Layers, Net, RootFs};
 use rustix::process::Pid;
 use std::fmt::Write as _;
 use std::fs;
@@ -170,8 +171,8 @@ fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
         frozen: Vec::new(),
         caches: Vec::new(),
         seed: (!spec.repositories.is_empty()).then(|| Seed {
-            git_dir: state_dir.join("layers/SEED").join(seed::GIT_DIR),
-            held: state_dir.join("layers/SEED").join(seed::HELD),
+            git_dir: state_dir.join("layers/SEED").join(GIT_DIR),
+            held: state_dir.join("layers/SEED").join(HELD),
             live_objects: None,
             live_lfs: None,
         }),
@@ -210,7 +211,7 @@ fn reachable(policy: &Policy) -> String {
 }
 
 /// Starts what becomes a native sandbox: the process and its namespaces.
-fn begin(spec: &Spec, image: &GuestImage, state_dir: &Path) -> Result<Stage0, Fault> {
+fn begin(spec: &Isolation, image: &GuestImage, state_dir: &Path) -> Result<Stage0, Fault> {
     Stage0::spawn(
         &image.path(),
         spec.net.is_own(),
@@ -367,7 +368,7 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
 }
 
 /// Adds to a plan what follows from the limits and this machine. `dir` is the sandbox's own directory.
-fn complete(plan: &mut Plan, spec: &Spec, dir: &Path) {
+fn complete(plan: &mut Plan, spec: &Isolation, dir: &Path) {
     // A second counter of processes, held by the kernel for the sandbox's own user namespace.
     plan.seal.processes = spec
         .limits
@@ -385,7 +386,7 @@ fn complete(plan: &mut Plan, spec: &Spec, dir: &Path) {
 }
 
 /// What a new writable layer of the workspace looks like: the top one below it.
-fn workspace_mode(spec: &Spec, place: &HostResources) -> u32 {
+fn workspace_mode(spec: &Isolation, place: &HostResources) -> u32 {
     let newest = place
         .frozen
         .iter()
@@ -397,7 +398,7 @@ fn workspace_mode(spec: &Spec, place: &HostResources) -> u32 {
 }
 
 /// What the control group of a sandbox limits; `None` where it needs no group.
-fn group_limits(spec: &Spec) -> Option<cgroup::Limits> {
+fn group_limits(spec: &Isolation) -> Option<cgroup::Limits> {
     let limits = cgroup::Limits {
         memory_bytes: spec.limits.memory_bytes,
         cpus: spec
@@ -414,7 +415,7 @@ fn group_limits(spec: &Spec) -> Option<cgroup::Limits> {
     (limits != cgroup::Limits::default()).then_some(limits)
 }
 
-fn make_cgroup(spec: &Spec, dir: &Path) -> Result<Cgroup, String> {
+fn make_cgroup(spec: &Isolation, dir: &Path) -> Result<Cgroup, String> {
     let limits = group_limits(spec).ok_or("no limit needs one")?;
     Cgroup::create(controllers(), &cgroup_name(dir), &limits).map_err(|error| error.to_string())
 }
@@ -426,7 +427,7 @@ struct NewGroup {
 }
 
 impl NewGroup {
-    fn make(spec: &Spec, dir: &Path) -> Self {
+    fn make(spec: &Isolation, dir: &Path) -> Self {
         match make_cgroup(spec, dir) {
             Ok(group) => Self {
                 group: Some(group),

@@ -391,7 +391,7 @@ fn too_many(all: &[(PathBuf, Index)], max: u64, max_of_owner: u64) -> Vec<&Path>
 mod tests {
     use super::*;
     use crate::Backend;
-    use glovebox_jail::spec::CacheDir;
+    use glovebox_spec::CacheDir;
 
     struct LeaseFixture {
         temp: tempfile::TempDir,

@@ -8,8 +8,8 @@
 use super::store::CacheLayer;
 use crate::checkpoint::tree;
 use crate::fault;
-use glovebox_jail::spec::json_path;
 use glovebox_proto::{Code, Fault};
+use glovebox_spec::json_path;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

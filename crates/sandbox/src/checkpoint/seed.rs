@@ -10,8 +10,8 @@ use crate::spec::name::random_hex;
 use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::Layout;
 use crate::state::trash;
-use glovebox_jail::spec::{Spec, WorkspaceAccess};
 use glovebox_proto::Fault;
+use glovebox_spec::{Isolation, WorkspaceAccess};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Copy)]
 pub struct SeedMaker {
     /// Makes the seed for a spec in an empty directory.
-    pub build: fn(&Spec, &Path) -> Result<(), Fault>,
+    pub build: fn(&Isolation, &Path) -> Result<(), Fault>,
     /// Whether the writable layer of a workspace and the frozen ones below it hold nothing that depends on the seed in
     /// a directory.
     pub is_untouched: fn(&Path, &[PathBuf], &Path) -> bool,
@@ -32,7 +32,7 @@ pub struct SeedMaker {
 pub(crate) fn make(
     layout: &Layout,
     dir: &Path,
-    spec: &Spec,
+    spec: &Isolation,
     maker: Option<SeedMaker>,
 ) -> Result<Option<PathBuf>, Fault> {
     let is_wanted = !spec.repositories.is_empty()
@@ -81,7 +81,7 @@ pub(crate) fn make(
 pub(crate) fn renew(
     layout: &Layout,
     dir: &Path,
-    spec: &Spec,
+    spec: &Isolation,
     maker: Option<SeedMaker>,
 ) -> Result<(), Fault> {
     let stack = stack::read(dir)?;

@@ -9,10 +9,10 @@ use crate::state::layout::{LAYERS, open_dir};
 use crate::state::sandbox_dir::read_spec;
 use crate::{Sandbox, SandboxSpec};
 use glovebox_jail::project_quota;
-use glovebox_jail::spec::{Spec, WORKSPACE};
 use glovebox_proto::{
     Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, SecretReason, visible,
 };
+use glovebox_spec::{Isolation, WORKSPACE};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -151,7 +151,7 @@ fn is_disk_used_up(bytes_left: u64, tail: &[u8]) -> bool {
 }
 
 /// Hidden files of the project that a text names.
-fn named_hidden(text: &[u8], spec: &Spec) -> Vec<Denial> {
+fn named_hidden(text: &[u8], spec: &Isolation) -> Vec<Denial> {
     let hidden: BTreeSet<&Path> = spec.hidden.iter().map(PathBuf::as_path).collect();
     let mut found: Vec<&Path> = Vec::new();
     let words = text.split(|byte| byte.is_ascii_whitespace() || b"'\"`()[]<>=,;".contains(byte));
@@ -219,12 +219,12 @@ fn trim(word: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn spec() -> Spec {
-        Spec {
+    fn spec() -> Isolation {
+        Isolation {
             workspace: Some("/home/me/project".into()),
             hidden: vec![".env".into(), "keys".into(), "sub/.env".into()],
             start_dir: "sub".into(),
-            ..Spec::default()
+            ..Isolation::default()
         }
     }
 

@@ -148,7 +148,7 @@ pub(crate) fn save_memory_layers(sandbox_dir: &SandboxDir, layers: &OwnedFd) -> 
         .join(layers.as_raw_fd().to_string())
         .join(name);
     checkpoint::copy_layer(&from, &place.join(name))?;
-    spec.jail.layers = glovebox_jail::spec::Layers::Disk;
+    spec.jail.layers = glovebox_spec::Layers::Disk;
     sandbox_dir.write_spec(&spec)
 }
 

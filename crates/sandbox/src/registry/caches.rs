@@ -3,8 +3,8 @@
 use crate::cache::store;
 use crate::state::trash;
 use crate::{Registry, fault};
-use glovebox_jail::spec::json_path;
 use glovebox_proto::{Code, Fault};
+use glovebox_spec::json_path;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

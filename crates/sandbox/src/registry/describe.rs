@@ -5,8 +5,8 @@ use crate::backend;
 use crate::state::sandbox_dir::{read_spec, read_status};
 use crate::state::status::SandboxState;
 use crate::{Name, SandboxSpec, limit_in_words};
-use glovebox_jail::spec::LimitKind;
 use glovebox_proto::Code;
+use glovebox_spec::LimitKind;
 use std::path::Path;
 
 /// What the files say, and the lock: `is_live`.

@@ -9,9 +9,9 @@ use crate::{Name, Registry, Sandbox, fault};
 use glovebox_egress::{
     Host, LogEntry, Probe, RuleInForce, TrafficLimitChanges, TrafficNews, TrafficStats,
 };
-use glovebox_jail::spec::Net;
-use glovebox_jail::stage0::own_network::PROXY;
 use glovebox_proto::{Fault, ListeningPort};
+use glovebox_spec::Net;
+use glovebox_spec::PROXY;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //!
 //! For sentences and tables only. What programs read has plain numbers in the smallest unit.
 
-use glovebox_jail::spec::{LimitKind, LimitUnit};
+use glovebox_spec::{LimitKind, LimitUnit};
 
 const UNITS: [(&str, u64); 4] = [
     ("TiB", 1 << 40),

@@ -4,7 +4,7 @@
 //! file that names a backend which the program does not have cannot be read.
 
 use super::workspace_mode::WorkspaceMode;
-use glovebox_jail::spec::Net;
+use glovebox_spec::Net;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::OnceLock;
@@ -26,6 +26,8 @@ pub struct Declaration {
     pub options: &'static [BackendOption],
     /// Sources of its key or token, where it has one.
     pub credential: Option<CredentialSource>,
+    /// Right of a project's file to choose it.
+    pub project_choice: ProjectChoice,
     /// Its abilities.
     pub capabilities: Capabilities,
 }
@@ -60,6 +62,17 @@ pub struct CredentialSource {
     pub file_option: &'static str,
 }
 
+/// Right of a project's file to choose a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProjectChoice {
+    /// Without asking: no other backend has stronger walls.
+    Free,
+    /// Once the user has agreed to it.
+    WithConsent,
+    /// Never: the backend takes something of the user's that no project may decide about, such as an account.
+    Never,
+}
+
 /// What a backend can do.
 #[derive(Debug, Serialize)]
 pub struct Capabilities {
@@ -85,6 +98,8 @@ pub struct Capabilities {
     pub can_resume: bool,
     /// Sandboxes that a session may make of its own.
     pub sub_sandboxes: SubSandboxes,
+    /// Whether sessions of a server can have such sandboxes.
+    pub can_serve: bool,
     /// What a start costs.
     pub start: StartCost,
     /// Default deadline for coming up, in milliseconds.
@@ -167,6 +182,7 @@ static NATIVE: Declaration = Declaration {
     settings: &[],
     options: &[],
     credential: None,
+    project_choice: ProjectChoice::Free,
     capabilities: Capabilities {
         place: Place::Here,
         walls: Walls::Ours,
@@ -179,6 +195,7 @@ static NATIVE: Declaration = Declaration {
         can_nest: true,
         can_resume: false,
         sub_sandboxes: SubSandboxes::Narrowed,
+        can_serve: true,
         start: StartCost::Processor,
         start_ms: DEFAULT_START_MS,
     },
@@ -190,6 +207,7 @@ static HOST: Declaration = Declaration {
     settings: &[],
     options: &[],
     credential: None,
+    project_choice: ProjectChoice::WithConsent,
     capabilities: Capabilities {
         place: Place::Here,
         walls: Walls::None,
@@ -202,6 +220,7 @@ static HOST: Declaration = Declaration {
         can_nest: false,
         can_resume: false,
         sub_sandboxes: SubSandboxes::None,
+        can_serve: true,
         start: StartCost::Processor,
         start_ms: DEFAULT_START_MS,
     },
@@ -213,6 +232,7 @@ static COMMAND: Declaration = Declaration {
     settings: &["carrier", "guest_dir"],
     options: &[],
     credential: None,
+    project_choice: ProjectChoice::WithConsent,
     capabilities: Capabilities {
         place: Place::Elsewhere,
         walls: Walls::None,
@@ -225,6 +245,7 @@ static COMMAND: Declaration = Declaration {
         can_nest: false,
         can_resume: false,
         sub_sandboxes: SubSandboxes::SameAsSession,
+        can_serve: true,
         start: StartCost::Waiting,
         start_ms: DEFAULT_START_MS,
     },
@@ -266,6 +287,11 @@ impl Backend {
     /// Whether this general setting, which is not for all backends, means something to it.
     pub fn takes(self, setting: &str) -> bool {
         self.0.settings.contains(&setting)
+    }
+
+    /// Right of a project's file to choose it.
+    pub const fn project_choice(self) -> ProjectChoice {
+        self.0.project_choice
     }
 
     /// Settings of its own.

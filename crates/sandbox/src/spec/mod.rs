@@ -10,8 +10,8 @@ use crate::Name;
 use crate::spec::backend::Backend;
 use crate::spec::credential::Credential;
 use glovebox_egress::{MAX_SECRETS, Policy, Secret};
-use glovebox_jail::spec::{Layers, Net, Spec, json_path};
 use glovebox_proto::{Code, Fault, Setting, limits::MAX_TIMEOUT_MS};
+use glovebox_spec::{Isolation, Layers, Net, json_path};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub struct SandboxSpec {
     /// `limits` and `require` from it. For `host`, `env` is the whole environment of the guest; for
     /// `command` it is that of the carrier (`ssh` wants `HOME` and `SSH_AUTH_SOCK`, for instance),
     /// and what commands see is the other side's own.
-    pub jail: Spec,
+    pub jail: Isolation,
     /// Working directory of the guest for the `host` and `command` backends.
     #[serde(with = "json_path::option")]
     pub cwd: Option<PathBuf>,
@@ -98,7 +98,7 @@ impl SandboxSpec {
     pub fn new(backend: Backend) -> Self {
         Self {
             backend,
-            jail: Spec::default(),
+            jail: Isolation::default(),
             cwd: None,
             start_ms: backend.capabilities().start_ms,
             guest_dir: None,

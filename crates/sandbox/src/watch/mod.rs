@@ -29,9 +29,9 @@ use glovebox_jail::cgroup::{Cgroup, GroupFreezer};
 use glovebox_jail::counters::{Counters, used_bytes};
 use glovebox_jail::launch::Init;
 use glovebox_jail::plan::{CheckpointLayer, HostResources};
-use glovebox_jail::spec::{Layers, LimitKind, Limits, Spec};
 use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
 use glovebox_proto::{Fault, Limit};
+use glovebox_spec::{Isolation, Layers, LimitKind, Limits};
 use held::KernelHeldBytes;
 use rest::Rest;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -157,7 +157,7 @@ impl WatchedSandbox {
     /// Takes what was started under its wing.
     pub(crate) fn new(
         init: Init,
-        spec: &Spec,
+        spec: &Isolation,
         place: &HostResources,
         instruments: Instruments,
     ) -> Self {

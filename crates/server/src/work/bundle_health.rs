@@ -1,8 +1,9 @@
 //! Whether the engines that run tools of bundles work: found out by a call.
 
 use super::App;
+use glovebox_js::tool_call::CallLimits;
 use glovebox_proto::visible::line_of_text;
-use glovebox_runner::{CallFailure, CallLimits, Engine, FailureKind, ToolRequest};
+use glovebox_runner::{CallFailure, Engine, FailureKind, ToolRequest};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;

@@ -14,8 +14,8 @@ use crate::Error;
 use glovebox_agent::{Conversation, Ending, Placement, RunOutcome, SessionState};
 use glovebox_proto::{Code, Fault, Remedy, Setting, WriteMode};
 use glovebox_sandbox::WorkspaceMode;
-use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_settings::{Phase, Settings};
+use glovebox_spec::WORKSPACE;
 use std::fmt::Write as _;
 use std::path::Path;
 

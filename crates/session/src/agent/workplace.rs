@@ -16,9 +16,9 @@ use glovebox_agent::{Date, NetworkReach, Placement, PromptFacts, Questions, plai
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Fault, Remedy, Setting};
 use glovebox_sandbox::WorkspaceMode;
-use glovebox_sandbox::jail::spec::{LimitKind, Net, WORKSPACE};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_settings::Settings;
+use glovebox_spec::{LimitKind, Net, WORKSPACE};
 use glovebox_tools::{ContextData, ToolSession};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

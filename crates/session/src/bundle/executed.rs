@@ -16,11 +16,9 @@ use glovebox_bundle::{
     ConfinedExtractor, ExtractError, ExtractOptions, Extraction, Language, not_declared,
     not_wrapped,
 };
+use glovebox_js::tool_call::{CallLimits, FixedSources};
 use glovebox_proto::Fault;
-use glovebox_runner::{
-    CallFailure, CallLimits, Engine, FailureKind, FixedSources, RunnerConfig, ToolRequest,
-    ToolRunner,
-};
+use glovebox_runner::{CallFailure, Engine, FailureKind, RunnerConfig, ToolRequest, ToolRunner};
 use glovebox_sandbox::Registry;
 use serde_json::{Value, json};
 use std::io;

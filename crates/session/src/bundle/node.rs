@@ -2,8 +2,8 @@
 
 use crate::host;
 use glovebox_runner::{Engine, NodeView};
-use glovebox_sandbox::jail::spec::RootFs;
 use glovebox_settings::{Settings, Surroundings};
+use glovebox_spec::RootFs;
 
 /// Version managers that install Node in a home directory.
 const MANAGERS: [&str; 5] = ["nvm", "fnm", "volta", "asdf", "mise"];

@@ -6,11 +6,12 @@ use super::defaults::fill_defaults;
 use super::schema::{Mismatch, Schema};
 use glovebox_agent::{ToolDefinition, ToolOutput, Tools};
 use glovebox_bundle::{Slice, Tool, ToolKind};
+use glovebox_js::tool_call::{CallLimits, LogRecord};
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
 use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, Engine, FailureKind, LogRecord, MAX_TOOL_NAME_CHARS,
-    ToolRequest, ToolRunner, is_tool_name,
+    CallFailure, CallReport, Engine, FailureKind, MAX_TOOL_NAME_CHARS, ToolRequest, ToolRunner,
+    is_tool_name,
 };
 use glovebox_tools::cut::{CutBias, CutSource, OUTPUT_BYTES, cut};
 use serde_json::{Map, Value};

@@ -6,8 +6,8 @@
 //!
 //! What cargo builds lies in the project, in `target`. It is kept with the caches where git ignores it.
 
-use glovebox_sandbox::jail::spec::{CacheDir, Grant, WORKSPACE};
 use glovebox_settings::Surroundings;
+use glovebox_spec::{CacheDir, Grant, WORKSPACE};
 use glovebox_workspace::{IgnoreRules, RelPath};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! The environment of commands: built from nothing, by allow-list.
 
-use glovebox_sandbox::jail::spec::{Grant, RootFs, SANDBOX_USER, WORKSPACE};
 use glovebox_settings::Surroundings;
+use glovebox_spec::{Grant, RootFs, SANDBOX_USER, WORKSPACE};
 use std::path::{Path, PathBuf};
 
 /// What every Linux system has, in the order login programs use.

@@ -3,8 +3,8 @@
 use super::PassedEnvironment;
 use crate::note::Note;
 use glovebox_proto::{Remedy, Setting};
-use glovebox_sandbox::jail::spec::Grant;
 use glovebox_settings::Surroundings;
+use glovebox_spec::Grant;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -6,8 +6,8 @@
 use super::is_shown;
 use crate::note::Note;
 use glovebox_proto::{Remedy, Setting};
-use glovebox_sandbox::jail::spec::{Grant, Net, RootFs, WORKSPACE};
 use glovebox_settings::Surroundings;
+use glovebox_spec::{Grant, Net, RootFs, WORKSPACE};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};

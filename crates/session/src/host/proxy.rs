@@ -7,7 +7,7 @@
 //! name that does not exist makes them fail. Nor is `ALL_PROXY`: with a `socks5h:` address there, clients that were
 //! installed without a library for it end at once (httpx, and with it the SDKs of model providers).
 
-use glovebox_sandbox::jail::stage0::own_network::PROXY;
+use glovebox_spec::PROXY;
 
 /// The variables for commands in a sandbox of this host name, whose network is of listed hosts.
 pub fn proxy_variables(hostname: &str) -> Vec<(String, String)> {

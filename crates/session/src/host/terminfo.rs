@@ -3,8 +3,8 @@
 //! Newer terminals (kitty, ghostty, foot) bring a description of their own into the home, or name its directory in a
 //! variable. The name of the terminal reaches commands, so the description has to as well. See `terminfo(5)`.
 
-use glovebox_sandbox::jail::spec::{Grant, RootFs};
 use glovebox_settings::Surroundings;
+use glovebox_spec::{Grant, RootFs};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@
 //! beside them (`~/.cargo/credentials.toml`, `~/.m2/settings.xml`): they are never part of a grant,
 //! and a configuration file is granted only when nothing in it looks like a secret.
 
-use glovebox_sandbox::jail::spec::Grant;
 use glovebox_settings::Surroundings;
+use glovebox_spec::Grant;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

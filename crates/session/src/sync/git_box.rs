@@ -12,11 +12,9 @@ use crate::host::GitSettings;
 use crate::spec::{resolve_spec, show_git_settings};
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, EnvVar, Exec, Exit, Fault, Request, Setting};
-use glovebox_sandbox::jail::spec::{
-    Net, OutsideGitDirs, SeedRepository, WORKSPACE, WorkspaceAccess,
-};
 use glovebox_sandbox::{Backend, CommandOutput, Name, Registry, Sandbox, SandboxSpec};
 use glovebox_settings::{Settings, Surroundings};
+use glovebox_spec::{Net, OutsideGitDirs, SeedRepository, WORKSPACE, WorkspaceAccess};
 use glovebox_workspace::branch::{
     self, CommitBuilder, CommitDraft, CommitOutcome, HostRepository, OfferedCommit,
 };
@@ -343,7 +341,7 @@ fn base_spec(
     host: &Surroundings,
     workspace: &Path,
 ) -> Result<SandboxSpec, Error> {
-    let mut jail = if made.backend == Backend::NATIVE {
+    let mut jail = if made.backend.has_layers() {
         made.jail
     } else {
         resolve_spec(&Settings::default(), host, workspace, None)?

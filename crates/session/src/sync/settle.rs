@@ -10,9 +10,9 @@ use super::git_state;
 use super::{SandboxChanges, collect_own, destination, ignore_rules, project_of};
 use crate::frontend::{Frontend, Notice};
 use crate::{Error, GitWork};
-use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{CacheKeeping, Sandbox, Supervisor};
 use glovebox_settings::{Settings, Surroundings, texts};
+use glovebox_spec::WORKSPACE;
 use glovebox_workspace::{Filter, RefusalReason, RefusedPath, Watch};
 use std::path::{Path, PathBuf};
 

@@ -5,12 +5,12 @@
 
 use crate::Error;
 use crate::spec::ResolvedSpec;
+use glovebox_egress::{Rule, Secret};
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::egress::{Rule, Secret};
-use glovebox_sandbox::jail::spec::{Grant, LimitKind};
 use glovebox_sandbox::{Name, SandboxSpec};
 use glovebox_settings::{ids_word, layers_word, limit_flag, limit_text, net_word, proc_word};
+use glovebox_spec::{Grant, LimitKind};
 use std::path::Path;
 
 /// One setting that differs.
@@ -284,7 +284,7 @@ fn variable_difference(has: &SandboxSpec, asked: &SandboxSpec, name: &str) -> Op
 mod tests {
     use super::*;
     use glovebox_sandbox::Backend;
-    use glovebox_sandbox::jail::spec::Net;
+    use glovebox_spec::Net;
 
     fn wanted(spec: SandboxSpec) -> ResolvedSpec {
         ResolvedSpec {

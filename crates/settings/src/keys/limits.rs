@@ -6,7 +6,7 @@ use crate::limits::{limit_text, parse_limit_value};
 use crate::project_rule::ProjectRule::{Harmless, TightensOnly};
 use crate::project_rule::{less_time, raised_limit};
 use crate::values::parse_limit;
-use glovebox_sandbox::jail::spec::LimitKind;
+use glovebox_spec::LimitKind;
 
 /// The row of a limit: its variable, its flag, what it is without either, and what it means. Its name, its unit and
 /// what a project may do with it are those of its kind.

@@ -23,7 +23,7 @@ use super::project_rule::ProjectRule;
 use super::raw::{PathContext, RawValue};
 use super::{Origin, Settings};
 use access::{Access, KeyAccess};
-use glovebox_sandbox::jail::spec::LimitKind;
+use glovebox_spec::LimitKind;
 pub use limits::{limit_flag, limit_keys};
 
 /// What a setting is when nobody says anything.

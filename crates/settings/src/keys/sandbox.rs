@@ -6,13 +6,13 @@ use crate::Origin;
 use crate::project_rule::ProjectRule::{Harmless, NativeOnly, NeedsTrust, TightensOnly};
 use crate::project_rule::{
     less_start_time, no_kept_caches, no_network, no_new_env_from_host, no_other_rootfs,
-    no_toolchains, same_or_narrower_workspace, same_or_native_backend,
+    no_toolchains, same_or_free_backend, same_or_narrower_workspace,
 };
 use crate::raw::{PathContext, RawValue, switch};
 use crate::values::{self, EnvArg, GrantArg};
-use glovebox_sandbox::Backend;
-use glovebox_sandbox::egress::{Secret, SecretError, SecretSource};
-use glovebox_sandbox::jail::spec::RootFs;
+use glovebox_egress::{Secret, SecretError, SecretSource};
+use glovebox_sandbox::{Backend, ProjectChoice};
+use glovebox_spec::RootFs;
 use std::ffi::OsStr;
 
 pub(super) const KEYS: &[Key] = &[
@@ -21,7 +21,7 @@ pub(super) const KEYS: &[Key] = &[
         "what stands behind a sandbox: `native`, `host` (no isolation), `command`, or another one that the help of \
          `--backend` names. In your own settings also an order, such as `[\"native\", \"confined\"]`: the first that \
          starts here is taken, and each run says so when it was not the first",
-        TightensOnly(same_or_native_backend),
+        TightensOnly(same_or_free_backend),
         Access {
             set: |settings, raw, _, origin| {
                 let order: Vec<_> = raw
@@ -33,12 +33,11 @@ pub(super) const KEYS: &[Key] = &[
                     return Err("names no backend".to_owned());
                 };
                 if matches!(origin, Origin::ProjectFile(_))
-                    && (order.len() > 1 || first.as_str() == "confined")
+                    && (order.len() > 1 || first.project_choice() == ProjectChoice::Never)
                 {
-                    return Err(
-                        "only the user's own settings may take `confined` or several backends"
-                            .to_owned(),
-                    );
+                    return Err(format!(
+                        "only the user's own settings may take `{first}` or several backends"
+                    ));
                 }
                 settings.backend.set(first, origin);
                 settings.backend_order = order;
@@ -58,7 +57,7 @@ pub(super) const KEYS: &[Key] = &[
     )
     .variable("GLOVEBOX_BACKEND")
     .flags(&["backend"])
-    .default(DefaultValue::Text("native")),
+    .default(DefaultValue::Text(Backend::NATIVE.as_str())),
     Key::new(
         "carrier",
         "with `backend = \"command\"`: the command whose standard input and output lead to the other side, a string or \

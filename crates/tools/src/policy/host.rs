@@ -1,8 +1,8 @@
 //! Questions to the user about hosts that a command was refused: each once in a run, and the answer holds.
 
+use glovebox_egress::Policy;
 use glovebox_proto::{Denial, EgressReason};
 use glovebox_sandbox::Sandbox;
-use glovebox_sandbox::egress::Policy;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};

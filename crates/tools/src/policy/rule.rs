@@ -204,7 +204,7 @@ fn absolute(path: &str) -> String {
     let whole = if path.starts_with('/') {
         path.to_owned()
     } else {
-        format!("{}/{path}", glovebox_sandbox::jail::spec::WORKSPACE)
+        format!("{}/{path}", glovebox_spec::WORKSPACE)
     };
     let mut parts: Vec<&str> = Vec::new();
     for part in whole.split('/') {

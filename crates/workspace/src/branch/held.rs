@@ -14,7 +14,7 @@ use crate::beneath::Anchor;
 use crate::git::{RepositoryRecord, read_seed_record};
 use crate::{RelPath, collect};
 use glovebox_proto::{Code, Fault, Setting};
-use glovebox_sandbox::jail::seed::HELD;
+use glovebox_spec::seed::HELD;
 use std::collections::BTreeSet;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@
 use super::outside::names_back;
 use super::seed::{hidden_alternates, why_unusable};
 use super::{common_dir, git_dir};
-use glovebox_sandbox::jail::spec::{Grant, OutsideGitDirs, SeedRepository};
+use glovebox_spec::{Grant, OutsideGitDirs, SeedRepository};
 use std::fs;
 use std::path::{Path, PathBuf};
 

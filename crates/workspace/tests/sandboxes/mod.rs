@@ -7,8 +7,8 @@
 )]
 
 use glovebox_proto::Exec;
-use glovebox_sandbox::jail::spec::Layers;
 use glovebox_sandbox::{Backend, Registry, RegistryConfig, Sandbox, SandboxSpec};
+use glovebox_spec::Layers;
 use glovebox_workspace::collect::{LayerPaths, from_layers};
 use glovebox_workspace::copy::{
     CopyInputs, Packing, PushOptions, PushRecords, PushTotals, SandboxRoot, collect, push,

@@ -32,12 +32,12 @@ use dry_run::dry_run;
 pub(crate) use ending::{code_of, state_of, tell};
 use glovebox_agent::{Ending, Log, Placement, RunOutcome, SessionState};
 use glovebox_sandbox::WorkspaceMode;
-use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ContextFile, NewSession, find_model, load_instructions,
 };
 use glovebox_session::host::now_unix_ms;
 use glovebox_settings::Settings;
+use glovebox_spec::WORKSPACE;
 use serde_json::json;
 use settle::{load, refuse_unasked, settle};
 use std::io::Read;

@@ -11,11 +11,11 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::streams::Signals;
 use glovebox_agent::{Instructions, Placement, RunOutcome};
-use glovebox_sandbox::jail::spec::LimitKind;
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ModelConfig, PhaseDriver, PlannedPhase, check_phase,
     find_model, load_instructions, run_phases,
 };
+use glovebox_spec::LimitKind;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;

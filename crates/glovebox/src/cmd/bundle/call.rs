@@ -6,8 +6,9 @@ use crate::args::BundleCallArgs;
 use crate::cmd::{Cx, tools};
 use crate::exit::{CommandError, CommandResult, Kind, TIMED_OUT};
 use crate::render::{self, escape_text};
+use glovebox_js::tool_call::LogRecord;
 use glovebox_runner::{
-    CallReport, Engine, FailureKind, LogRecord, MAX_WALL, RefusedHost, RunnerConfig, ToolRunner,
+    CallReport, Engine, FailureKind, MAX_WALL, RefusedHost, RunnerConfig, ToolRunner,
 };
 use glovebox_session::bundle::{BundleTools, CallContext, ToolFailure, node_view};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use crate::args::NetLimitArgs;
 use crate::cmd::Cx;
 use crate::exit::CommandResult;
 use crate::render::{self, table};
-use glovebox_sandbox::egress::{LimitChange, TrafficLimitChanges, TrafficStats};
+use glovebox_egress::{LimitChange, TrafficLimitChanges, TrafficStats};
 use glovebox_settings::units::{Count, Size, human_bytes};
 use serde_json::json;
 

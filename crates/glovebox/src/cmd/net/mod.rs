@@ -7,10 +7,8 @@ use super::Cx;
 use crate::args::{NetAction, NetAllowArgs, NetArgs, NetPresetsArgs, NetShowArgs, NetTestArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, plural, table};
+use glovebox_egress::{AddressKind, Endpoint, PRESETS, Probe, ProbeConnection, RuleInForce};
 use glovebox_proto::EgressReason;
-use glovebox_sandbox::egress::{
-    AddressKind, Endpoint, PRESETS, Probe, ProbeConnection, RuleInForce,
-};
 use glovebox_settings::units::Span;
 use serde_json::{Value, json};
 use std::fmt::Write as _;

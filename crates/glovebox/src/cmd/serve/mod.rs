@@ -34,8 +34,6 @@ use std::time::Duration;
 use traces::TraceExport;
 use tracing::{info, warn};
 
-/// The backend that sessions cannot have yet.
-const CONFINED: &str = "confined";
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
 const MAX_PEM_BYTES: u64 = 1 << 20;
 const USUAL_RUNNING: usize = 32;
@@ -102,9 +100,9 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let listener = TcpListener::bind(args.listen)
         .map_err(|error| cannot_listen(args.listen, &error, "--listen"))?;
     let registry = cx.registry(&settings)?;
-    if placement == Placement::Sandbox && settings.backend.value == Backend::NATIVE {
+    if placement == Placement::Sandbox && settings.backend.value.is_walled_here() {
         // Sessions that all end with the same refusal are no service.
-        try_start(&registry, Backend::NATIVE)?;
+        try_start(&registry, settings.backend.value)?;
     }
     let config = ServerConfig {
         host: cx.host.clone(),
@@ -395,11 +393,15 @@ fn settings(
         ));
     }
     // The order is taken as it is at the start, and a backend that sessions cannot have yet is none of it.
-    settings.choose_backend(|backend| backend.as_str() != CONFINED);
-    if placement == Placement::Sandbox && settings.backend.value.as_str() == CONFINED {
+    settings.choose_backend(|backend| backend.capabilities().can_serve);
+    let backend = settings.backend.value;
+    if placement == Placement::Sandbox && !backend.capabilities().can_serve {
         return Err(CommandError::usage(
-            "sessions on `confined` come with its last part",
-            "use `native` here, or `run`, `start`, `agent`, `mcp` and `call` on `confined`",
+            format!("a server has no sessions on `{backend}` yet"),
+            format!(
+                "use `{}` here, or `run`, `start`, `agent`, `mcp` and `call` with `{backend}`",
+                Backend::NATIVE
+            ),
         ));
     }
     let is_outside = placement == Placement::Local || settings.is_outside_native();

@@ -4,8 +4,8 @@ use super::raw::{self, Word};
 use super::slot::{ENDED_EMPTY, ENDED_OTHERS_LEFT, LEFT, RawOutcome, Slot};
 use super::{Stage, command};
 use crate::identity::Separation;
-use crate::spec::GUEST_UID;
 use core::sync::atomic::Ordering;
+use glovebox_spec::GUEST_UID;
 
 /// Gives up the way to the user id of commands, which only the child needs: from now on they cannot signal
 /// this process either. It keeps its capability, with which the kernel checks the signal that ends the

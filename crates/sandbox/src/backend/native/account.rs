@@ -8,11 +8,9 @@ use glovebox_jail::bounds;
 use glovebox_jail::cgroup::{self, Cgroup, Controller};
 use glovebox_jail::launch::LaunchedSandbox;
 use glovebox_jail::plan::{MapWriter, Plan};
-use glovebox_jail::spec::{
-    Layers, LimitKind, LimitState, RootFs, Spec, WORKSPACE, WorkspaceAccess,
-};
 use glovebox_jail::stage0::SelfTest;
 use glovebox_proto::{Code, Fault};
+use glovebox_spec::{Isolation, Layers, LimitKind, LimitState, RootFs, WORKSPACE, WorkspaceAccess};
 use std::path::{Path, PathBuf};
 
 /// What counts as memory where no controller counts it.
@@ -23,7 +21,7 @@ const SAMPLED_MEMORY_NESTED: &str = "memory of processes, memory files, shared s
      commands write to file systems in memory that they mount";
 
 /// The package caches, and what becomes of what is written there.
-pub(super) fn caches(spec: &Spec, keeping: CacheKeeping) -> Vec<CacheFact> {
+pub(super) fn caches(spec: &Isolation, keeping: CacheKeeping) -> Vec<CacheFact> {
     spec.caches
         .iter()
         .map(|cache| CacheFact {
@@ -38,7 +36,7 @@ pub(super) fn caches(spec: &Spec, keeping: CacheKeeping) -> Vec<CacheFact> {
 /// How well each limit of the spec holds, given the control group or why there is none, and what holds that on
 /// disk.
 pub(super) fn limits(
-    spec: &Spec,
+    spec: &Isolation,
     group: Result<&Cgroup, &str>,
     disk: &DiskLimit,
 ) -> Vec<LimitFact> {
@@ -189,7 +187,7 @@ pub(super) fn judge(found: &SelfTest, plan: &Plan, mut wrong: Vec<String>) -> Re
 }
 
 /// What stands between commands and the project on the host.
-fn workspace_wall(report: &mut Report, spec: &Spec, plan: &Plan) {
+fn workspace_wall(report: &mut Report, spec: &Isolation, plan: &Plan) {
     let hidden = match spec.hidden.len() {
         0 => String::new(),
         count => format!("; {count} names hidden"),
@@ -250,7 +248,7 @@ fn workspace_wall(report: &mut Report, spec: &Spec, plan: &Plan) {
 /// The isolation report, without the limits.
 pub(super) fn report(
     name: &Name,
-    spec: &Spec,
+    spec: &Isolation,
     plan: &Plan,
     launched: &LaunchedSandbox,
     prepared_us: u64,

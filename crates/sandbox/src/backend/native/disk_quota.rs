@@ -9,9 +9,9 @@
 use crate::fault;
 use crate::state::layout::open_dir;
 use glovebox_jail::project_quota::{self, ProjectLimits, QuotaUnavailable};
-use glovebox_jail::spec::{Layers, Spec};
 use glovebox_jail::usage::MAX_ENTRIES;
 use glovebox_proto::Fault;
+use glovebox_spec::{Isolation, Layers};
 use rustix::fs::{CWD, Mode, mkdirat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -42,7 +42,7 @@ impl DiskLimit {
     ///
     /// # Errors
     /// When the directory cannot be made, or a limit of earlier cannot be lifted.
-    pub(super) fn prepare(spec: &Spec, layers: &Path) -> Result<Self, Fault> {
+    pub(super) fn prepare(spec: &Isolation, layers: &Path) -> Result<Self, Fault> {
         if spec.layers != Layers::Disk {
             return Ok(Self::NotOurs);
         }
@@ -168,9 +168,9 @@ mod tests {
     fn what_the_kernel_does_not_hold_is_watched_with_a_reason() {
         let temp = tempfile::tempdir().unwrap();
         let layers = temp.path().join("layers");
-        let mut spec = Spec {
+        let mut spec = Isolation {
             layers: Layers::Disk,
-            ..Spec::default()
+            ..Isolation::default()
         };
         spec.limits.disk_bytes = None;
         let none = DiskLimit::prepare(&spec, &layers).unwrap();

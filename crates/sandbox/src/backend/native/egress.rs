@@ -4,8 +4,9 @@ use crate::fault;
 use glovebox_egress::{
     AddAddress, Control, Interceptor, Proxy, ProxyHandle, Sockets, SystemResolver,
 };
-use glovebox_jail::stage0::own_network::{self, FIRST_STAND_IN, PROXY};
+use glovebox_jail::stage0::own_network::{self, FIRST_STAND_IN};
 use glovebox_proto::{Denial, Fault};
+use glovebox_spec::PROXY;
 use std::io;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;

@@ -10,8 +10,8 @@ use glovebox_jail::facts::HostFacts;
 use glovebox_jail::plan::{CheckpointLayer, HostResources, Plan};
 use glovebox_jail::seed::Seed;
 use glovebox_jail::skeleton;
-use glovebox_jail::spec::Spec;
 use glovebox_proto::Fault;
+use glovebox_spec::Isolation;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const STEP_WAIT: Duration = Duration::from_secs(10);
 /// What a plan was made from, and another can be.
 #[derive(Debug)]
 pub(super) struct PlanInput {
-    pub(super) spec: Spec,
+    pub(super) spec: Isolation,
     pub(super) facts: HostFacts,
     /// Without what is frozen, which changes.
     pub(super) place: HostResources,

@@ -8,8 +8,8 @@ use glovebox_jail::facts::HostFacts;
 use glovebox_jail::mask;
 use glovebox_jail::plan::{MASK, REPLACED};
 use glovebox_jail::skeleton::Recipe;
-use glovebox_jail::spec::{Limits, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault, Setting};
+use glovebox_spec::{Isolation, Limits, RootFs, WorkspaceAccess};
 use rustix::fs::{FlockOperation, Timestamps, flock};
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Makes every host path of the spec absolute and free of links, and refuses what would be unsafe.
 /// `state` is the state directory, free of links as well where it is there.
-pub(super) fn resolve(spec: &Spec, state: &Path) -> Result<Spec, Fault> {
+pub(super) fn resolve(spec: &Isolation, state: &Path) -> Result<Isolation, Fault> {
     let mut spec = spec.clone();
     let canonical = |what: &str, path: &Path| {
         fs::canonicalize(path).map_err(|error| fault::io(what, path, error))
@@ -99,7 +99,7 @@ pub(super) fn resolve(spec: &Spec, state: &Path) -> Result<Spec, Fault> {
 }
 
 /// Reads the facts that a plan for `spec` depends on. `state` is as for [`resolve`].
-pub(super) fn facts(spec: &Spec, state: &Path) -> Result<HostFacts, Fault> {
+pub(super) fn facts(spec: &Isolation, state: &Path) -> Result<HostFacts, Fault> {
     let mut facts = HostFacts::read(spec).map_err(|error| {
         let path = spec.workspace.clone().unwrap_or_else(|| PathBuf::from("/"));
         fault::io("look at", &path, error)
@@ -120,16 +120,16 @@ pub(super) struct Skeletons {
 
 /// Finds or builds the root skeletons that fit, whoever else is doing the same.
 pub(super) fn skeletons(
-    spec: &Spec,
+    spec: &Isolation,
     facts: &HostFacts,
     state_dir: &Path,
 ) -> Result<Skeletons, Fault> {
     /// How long a skeleton that was found is trusted to still fit the host's `/etc`.
     const FRESH: Duration = Duration::from_secs(5);
-    type SandboxDirState = (Spec, PathBuf, Instant, Skeletons);
+    type SandboxDirState = (Isolation, PathBuf, Instant, Skeletons);
     static LAST: Mutex<Option<SandboxDirState>> = Mutex::new(None);
 
-    let key = Spec {
+    let key = Isolation {
         workspace_access: WorkspaceAccess::Overlay,
         hidden: Vec::new(),
         replaced: Vec::new(),
@@ -296,7 +296,11 @@ pub(crate) fn sweep_base(layout: &Layout) {
 }
 
 /// Makes what hides names of the project and shows files of it, and of grants, with other content.
-pub(super) fn mask_project(spec: &Spec, layers: &Path, is_privileged: bool) -> Result<(), Fault> {
+pub(super) fn mask_project(
+    spec: &Isolation,
+    layers: &Path,
+    is_privileged: bool,
+) -> Result<(), Fault> {
     let is_layer = spec.workspace_access != WorkspaceAccess::Live;
     let in_workspace: Vec<_> = spec.replaced_in_workspace().collect();
     if let Some(project) = &spec.workspace

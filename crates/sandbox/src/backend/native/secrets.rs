@@ -9,8 +9,8 @@ use crate::report::Report;
 use crate::spec::SandboxSpec;
 use glovebox_egress::{Interceptor, java_truststore};
 use glovebox_jail::private_memory;
-use glovebox_jail::spec::{LimitState, ReplacedFile, Spec};
 use glovebox_proto::{Code, Fault};
+use glovebox_spec::{Isolation, LimitState, ReplacedFile};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -54,7 +54,7 @@ pub(super) struct PreparedSecrets {
 /// Prepares the secrets of `wanted`, and adds to `jail` what commands have of them; `None` if there are none.
 pub(super) fn prepare(
     wanted: &SandboxSpec,
-    jail: &mut Spec,
+    jail: &mut Isolation,
     dir: &Path,
 ) -> Result<Option<PreparedSecrets>, Fault> {
     if wanted.secrets.is_empty() {

@@ -3,9 +3,9 @@
 
 use glovebox_jail::cgroup::GROUPS;
 use glovebox_jail::plan::{MapWriter, Plan, Step};
-use glovebox_jail::spec::{GUEST_UID, Net, Spec};
 use glovebox_jail::stage0::SelfTest;
 use glovebox_jail::stage0::observation::{self, MountEntry, NamespaceId, Observation};
+use glovebox_spec::{GUEST_UID, Isolation, Net};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) fn own_namespaces() -> Result<Vec<NamespaceId>, String> {
 
 /// Everything in which a sandbox is not what was planned. `own` is what [`own_namespaces`] gave.
 pub(super) fn differences(
-    spec: &Spec,
+    spec: &Isolation,
     plan: &Plan,
     found: &SelfTest,
     own: Result<&[NamespaceId], &String>,
@@ -30,7 +30,7 @@ pub(super) fn differences(
     }
 }
 
-fn compare(spec: &Spec, plan: &Plan, found: &SelfTest, own: &[NamespaceId]) -> Vec<String> {
+fn compare(spec: &Isolation, plan: &Plan, found: &SelfTest, own: &[NamespaceId]) -> Vec<String> {
     let seen = &found.observed;
     let mut wrong = Vec::new();
     compare_identity(plan, seen, &mut wrong);
@@ -93,7 +93,7 @@ fn compare_identity(plan: &Plan, seen: &Observation, wrong: &mut Vec<String>) {
 }
 
 fn compare_namespaces(
-    spec: &Spec,
+    spec: &Isolation,
     plan: &Plan,
     seen: &Observation,
     own: &[NamespaceId],
@@ -311,7 +311,7 @@ fn compare_limits(plan: &Plan, seen: &Observation, wrong: &mut Vec<String>) {
     }
 }
 
-fn compare_landlock(spec: &Spec, found: &SelfTest, wrong: &mut Vec<String>) {
+fn compare_landlock(spec: &Isolation, found: &SelfTest, wrong: &mut Vec<String>) {
     let Some(trial) = found.observed.landlock else {
         if found.landlock_abi != 0 {
             wrong.push("the Landlock rules were not tried".to_owned());

@@ -2,14 +2,14 @@
 
 use crate::Report;
 use glovebox_jail::plan::Plan;
-use glovebox_jail::spec::{LimitState, Net, Spec};
 use glovebox_jail::stage0::SelfTest;
+use glovebox_spec::{Isolation, LimitState, Net};
 
 /// The first ABI of Landlock with which abstract Unix sockets can be refused.
 const SCOPE_ABI: u32 = 6;
 
 /// What can be reached beyond the sandbox.
-pub(super) fn network(report: &mut Report, spec: &Spec, found: &SelfTest) {
+pub(super) fn network(report: &mut Report, spec: &Isolation, found: &SelfTest) {
     let seen = &found.observed;
     let interfaces = seen.interfaces.join(", ");
     match spec.net {
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    fn lines(spec: &Spec, found: &SelfTest) -> Report {
+    fn lines(spec: &Isolation, found: &SelfTest) -> Report {
         let mut report = Report::new("native", "box");
         network(&mut report, spec, found);
         landlock(&mut report, found);
@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn a_shared_network_without_scopes_is_degraded() {
-        let spec = Spec {
+        let spec = Isolation {
             net: Net::Host,
-            ..Spec::default()
+            ..Isolation::default()
         };
         let refused = LandlockTrial {
             is_refused: true,
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_network_of_its_own_has_no_abstract_sockets_of_the_host() {
-        let own = lines(&Spec::default(), &found(0, None));
+        let own = lines(&Isolation::default(), &found(0, None));
         assert_eq!(own.degraded, Vec::<String>::new());
         assert_eq!(own.walls[0].state, LimitState::Enforced);
     }

@@ -8,8 +8,8 @@ mod keys;
 
 use gix_config::file::{Metadata, includes, init};
 use gix_config::{File, Source};
-use glovebox_sandbox::jail::spec::ReplacedFile;
 use glovebox_settings::Surroundings;
+use glovebox_spec::ReplacedFile;
 use glovebox_workspace::{RepositoryFacts, has_token, repository_facts};
 use keys::{Carriage, carriage_of};
 use std::fmt::Write as _;

@@ -2,8 +2,8 @@
 
 use super::spawn::{Spawn, Workspace};
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
 use glovebox_sandbox::{SandboxSpec, SubSandboxes};
+use glovebox_spec::{Net, WorkspaceAccess};
 
 /// Makes of the session's spec that of the child which is wished for.
 ///
@@ -99,7 +99,7 @@ fn wider(name: &str, has: &str) -> Fault {
 mod tests {
     use super::*;
     use glovebox_sandbox::Backend;
-    use glovebox_sandbox::jail::spec::{Grant, Limits, ReplacedFile};
+    use glovebox_spec::{Grant, Limits, ReplacedFile};
     use proptest::prelude::*;
 
     fn session() -> SandboxSpec {

@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::catalog::{Advice, Effect, Tool};
 use glovebox_proto::Fault;
 use glovebox_sandbox::Sandbox;
-use glovebox_sandbox::jail::spec::Net;
+use glovebox_spec::Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

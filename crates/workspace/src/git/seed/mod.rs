@@ -21,8 +21,8 @@ pub use state::SeedReferences;
 use crate::beneath::{Anchor, io};
 use glovebox_proto::Fault;
 use glovebox_sandbox::SeedMaker;
-use glovebox_sandbox::jail::seed::{GIT_DIR, HELD, LIVE_LFS, LIVE_OBJECTS};
-use glovebox_sandbox::jail::spec::{Grant, SeedRepository, Spec};
+use glovebox_spec::seed::{GIT_DIR, HELD, LIVE_LFS, LIVE_OBJECTS};
+use glovebox_spec::{Grant, Isolation, SeedRepository};
 use held::{HeldObjects, LinkBudget};
 use parts::Inside;
 use serde::{Deserialize, Serialize};
@@ -99,7 +99,7 @@ pub fn read_seed_record(layer: &Path) -> Option<SeedRecord> {
 ///
 /// # Errors
 /// Any failure to write, and a project that cannot be opened.
-pub fn build_seed(spec: &Spec, to: &Path) -> Result<(), Fault> {
+pub fn build_seed(spec: &Isolation, to: &Path) -> Result<(), Fault> {
     let Some(project) = &spec.workspace else {
         return Ok(());
     };

@@ -9,8 +9,8 @@ use super::source::{
 use super::target::{Target, times_of};
 use crate::beneath::Anchor;
 use crate::git::index;
-use glovebox_sandbox::jail::seed::{HELD_INSIDE, LIVE_OBJECTS_INSIDE};
-use glovebox_sandbox::jail::spec::Grant;
+use glovebox_spec::Grant;
+use glovebox_spec::seed::{HELD_INSIDE, LIVE_OBJECTS_INSIDE};
 use rustix::fs::{FileType, Stat};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

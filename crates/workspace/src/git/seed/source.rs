@@ -2,7 +2,7 @@
 
 use super::Anchor;
 use crate::beneath::read_names;
-use glovebox_sandbox::jail::spec::SeedRepository;
+use glovebox_spec::SeedRepository;
 use rustix::fd::AsFd as _;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;

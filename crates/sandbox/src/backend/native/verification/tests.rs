@@ -16,7 +16,7 @@ fn namespaces(first: u64) -> Vec<NamespaceId> {
         .collect()
 }
 
-fn plan(spec: &Spec) -> Plan {
+fn plan(spec: &Isolation) -> Plan {
     let facts = HostFacts {
         is_privileged: true,
         root_entries: vec![RootEntry {
@@ -51,7 +51,7 @@ fn mount(target: &str, kind: &str, is_read_only: bool) -> MountEntry {
     }
 }
 
-fn honest(spec: &Spec, plan: &Plan) -> SelfTest {
+fn honest(spec: &Isolation, plan: &Plan) -> SelfTest {
     let mut mounts = vec![
         mount("/usr", "ext4", true),
         mount("/usr/local", "ext4", true),
@@ -103,7 +103,7 @@ fn honest(spec: &Spec, plan: &Plan) -> SelfTest {
 
 #[test]
 fn an_honest_sandbox_has_no_differences() {
-    let spec = Spec::default();
+    let spec = Isolation::default();
     let plan = plan(&spec);
     let found = honest(&spec, &plan);
     assert_eq!(
@@ -117,7 +117,7 @@ type Lie = fn(&mut SelfTest);
 
 #[test]
 fn every_single_lie_is_one_difference() {
-    let spec = Spec::default();
+    let spec = Isolation::default();
     let plan = plan(&spec);
     let lies: [(&str, Lie); 24] = [
         ("user ids", |found| found.observed.uids = [65_534; 3]),
@@ -190,9 +190,9 @@ fn every_single_lie_is_one_difference() {
 
 #[test]
 fn what_a_landlock_trial_met_must_be_what_the_rules_say() {
-    let shared = Spec {
+    let shared = Isolation {
         net: Net::Host,
-        ..Spec::default()
+        ..Isolation::default()
     };
     let plan = plan(&shared);
     let mut own = namespaces(200);

@@ -5,6 +5,10 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Open files of one process, unless a spec has a limit on them. Servers and language runtimes raise theirs to a few
+/// thousand at most.
+pub const OPEN_FILES: u32 = 16_384;
+
 /// What the value of a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitUnit {
@@ -133,7 +137,7 @@ limits! {
         setting: "file_size",
         noun: "file size",
     }
-    /// Open files of one process. Without it that of [`crate::bounds::OPEN_FILES`] holds.
+    /// Open files of one process. Without it that of [`OPEN_FILES`] holds.
     OpenFiles = "open-files" {
         value: open_files: u32,
         unit: Count,

@@ -1,18 +1,25 @@
-//! What is wanted of a native sandbox: declared, serialisable, free of any fact about the machine.
+//! What a sandbox is wanted to be, and words about it that every crate shares: plain data without any fact about the
+//! machine.
+//!
+//! Nothing here reads or decides anything, so whoever only speaks about walls, limits and the network depends on no
+//! code that makes them.
 
+pub mod finding;
 pub mod json_path;
 mod limits;
+pub mod seed;
 
-pub use limits::{LimitKind, LimitUnit, Limits};
+pub use limits::{LimitKind, LimitUnit, Limits, OPEN_FILES};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
-/// Everything the caller decides about one native sandbox.
+/// Everything the caller decides about the isolation of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Spec {
+pub struct Isolation {
     /// What the sandbox's `/` shows.
     pub rootfs: RootFs,
     /// Host directory that appears at `/workspace` as an overlay: readable and writable inside,
@@ -71,7 +78,7 @@ pub struct Spec {
     pub is_nested: bool,
 }
 
-impl Default for Spec {
+impl Default for Isolation {
     fn default() -> Self {
         Self {
             rootfs: RootFs::Host,
@@ -134,7 +141,7 @@ pub struct OutsideGitDirs {
     pub common_dir: PathBuf,
 }
 
-impl Spec {
+impl Isolation {
     /// Files of the workspace that are shown with other content.
     pub fn replaced_in_workspace(&self) -> impl Iterator<Item = &ReplacedFile> {
         self.replaced.iter().filter(|file| file.path.is_relative())
@@ -326,3 +333,8 @@ pub const SANDBOX_GID: u32 = 1000;
 pub const SANDBOX_USER: &str = "sandbox";
 /// Where the workspace appears inside.
 pub const WORKSPACE: &str = "/workspace";
+/// Address of the HTTP proxy inside a sandbox whose network is [`Net::Egress`], for programs that know of proxies. No
+/// rule of a policy leads to a port of this address. It belongs to the range that is kept for measurements of networks
+/// (RFC 2544). The proxy listens before any command runs, and so do the ports of rules: a command that wants one of
+/// them finds it taken.
+pub const PROXY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 808);
