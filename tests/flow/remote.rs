@@ -407,14 +407,13 @@ fn what_an_agent_changed_before_its_machine_was_lost_is_kept() {
 
 #[test]
 fn a_machine_that_was_left_is_listed_and_pruned() {
-    Person::each(|person| {
-        let mut service = RemoteService::sprites();
-        let words = "run --reconnect 1s --apply auto";
+    RemoteService::each(|service, person| {
+        let words = "run --reconnect 1s --apply auto --backend";
         let script = "echo begun; sleep 600";
         let mut running = person
             .program(person.binary())
             .args(words.split_whitespace())
-            .args(["--backend", "sprites", "--base-url", service.server.url()])
+            .args([service.backend, "--base-url", service.server.url()])
             .args(["--", "sh", "-c", script])
             .env(service.variable, SERVICE_TOKEN)
             .current_dir(person.project())
@@ -429,34 +428,71 @@ fn a_machine_that_was_left_is_listed_and_pruned() {
         // As a machine that loses power.
         running.kill().unwrap();
         running.wait().unwrap();
-        let _ = service.line(person, "start", "used").run().expect_code(0);
-        let list = service.line(person, "list", "").run().expect_code(0);
-        assert!(list.out().contains("-run-"), "{list}");
-        assert!(
-            list.out().contains("left") && list.out().contains("in use"),
-            "{list}"
-        );
-        let dry = service
-            .line(person, "prune", "--dry-run")
-            .run()
-            .expect_code(0);
-        assert!(
-            dry.out().contains("-run-") && !dry.out().contains("used"),
-            "{dry}"
-        );
+        let variable = service.variable;
+        let ask = |command: &str, rest: &str| service.line(person, command, rest);
+        let line = |line: &str| person.line(line).env(variable, SERVICE_TOKEN);
+        let _ = ask("start", "used").run().expect_code(0);
+        let _ = ask("start", "idle").run().expect_code(0);
+        let _ = line("stop idle").run().expect_code(0);
+        let list = ask("list", "").run().expect_code(0);
+        let claim = |name: &str| {
+            let out = list.out();
+            let row = out.lines().find(|row| row.contains(name));
+            row.unwrap_or_else(|| panic!("{name}: {out}")).to_owned()
+        };
+        assert!(claim("-run-").contains("left"), "{list}");
+        for kept in ["-used", "-idle"] {
+            assert!(claim(kept).contains("in use"), "{list}");
+        }
+        let dry = ask("prune", "--dry-run").run().expect_code(0);
+        assert_eq!(dry.out().lines().count(), 1, "{dry}");
+        assert!(dry.out().contains("-run-"), "{dry}");
         assert!(service.holds("-run-"));
-        let ran = service.line(person, "prune", "").run().expect_code(2);
+        let ran = ask("prune", "").run().expect_code(2);
         assert!(ran.err().contains("--yes"), "{ran}");
-        let _ = service.line(person, "prune", "--yes").run().expect_code(0);
+        let _ = ask("prune", "--yes").run().expect_code(0);
         assert!(!service.holds("-run-"), "it is still there");
-        assert!(service.holds("-used-"), "what is used went");
-        let _ = person.line("kill used").run().expect_code(0);
+        // Neither goes: one has a guest, the other's files may be all there is of the work.
+        assert!(service.holds("-used") && service.holds("-idle"));
+        // Who removes the stopped sandbox removes what the service has of it.
+        let _ = line("prune --yes").run().expect_code(0);
+        assert!(!service.holds("-idle"), "its files are left");
+        let _ = line("kill used").run().expect_code(0);
+        assert!(!service.holds("glovebox-used"), "its files are left");
         service.server.kill();
         let ran = service.line(person, "list", "").run().expect_code(1);
         assert!(ran.err().contains("hint:"), "{ran}");
         let native = person.line("prune --backend native").run().expect_code(3);
         assert!(native.err().contains("makes no machines"), "{native}");
     });
+}
+
+#[test]
+fn nobody_takes_or_removes_a_directory_of_somebody_else_in_a_container() {
+    let service = RemoteService::aio();
+    let (mine, other) = (Person::myself(), Person::myself());
+    other.write("project/theirs", "precious\n");
+    let _ = service.line(&other, "start", "lab").run().expect_code(0);
+    let refused = service.line(&mine, "start", "lab").run();
+    assert_ne!(refused.code, 0, "{refused}");
+    let told = refused.err();
+    assert!(
+        told.contains("was not made from here") && told.contains("another name"),
+        "{told}"
+    );
+    // Nor by whatever is left of that here.
+    let line = |person: &Person, line: &str| person.line(line).env(service.variable, SERVICE_TOKEN);
+    let _ = line(&mine, "kill lab").run();
+    let list = service.line(&mine, "list", "").run().expect_code(0);
+    assert!(list.out().contains("not ours"), "{list}");
+    let pruned = service.line(&mine, "prune", "--yes").run().expect_code(0);
+    assert!(pruned.err().contains("only looks as if"), "{pruned}");
+    let read = line(&other, "exec lab -- cat theirs").run().expect_code(0);
+    assert_eq!(read.out(), "precious\n");
+    let _ = line(&other, "kill lab").run().expect_code(0);
+    assert!(!service.holds("glovebox-lab"), "its files are left");
+    let _ = service.line(&mine, "start", "lab").run().expect_code(0);
+    let _ = line(&mine, "kill lab").run().expect_code(0);
 }
 
 #[test]

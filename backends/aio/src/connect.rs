@@ -11,7 +11,6 @@ use crate::script::{quote, start_script};
 use crate::wire::{Exec, ReadOutput};
 use glovebox_carrier::{Attempt, Connect, ConnectFailure, Pipe, runtime};
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::random_hex;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -189,7 +188,7 @@ impl Connect for Connector {
         let client = self.client.clone();
         let command = match attempt {
             Attempt::First => {
-                let session = format!("glovebox-{}", random_hex());
+                let session = self.placement.session();
                 let run_dir = self.next_run_dir();
                 let start = Self::start(
                     client,
@@ -223,7 +222,7 @@ impl Connect for Connector {
                 };
                 self.check_ending(&ending)?;
                 let text = format!("exec {} link --lines {}", quote(&program), quote(&run_dir));
-                let session = format!("glovebox-link-{}", random_hex());
+                let session = self.placement.session();
                 self.block(deadline, async move {
                     start_command(&client, &session, &text, false).await
                 })

@@ -1,10 +1,13 @@
 //! AIO Sandbox as a backend of Glovebox: a guest in somebody's container behind the traits of a sandbox.
 
-use crate::{ApiKey, BaseUrl, Client, Connector, GuestProgram, PipeSizes, Placement};
+use crate::held::sandbox_of_dir;
+use crate::{ApiKey, BaseUrl, Client, Connector, GuestProgram, PipeSizes, Placement, Tenant};
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
-use glovebox_carrier::{GuestEnd, Sizes, carry, new_run_dir, start_dir};
+use glovebox_carrier::{GuestEnd, Sizes, carry, new_run_dir, owner_id, start_dir};
 use glovebox_proto::{Code, Fault, Setting};
-use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, ServiceCx, unheld_limits};
+use glovebox_sandbox::backend::{
+    Begun, CreateCx, Driver, GuestStream, HeldMachine, ServiceCx, still_needed, unheld_limits,
+};
 use glovebox_sandbox::{
     Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, GUEST,
     GUEST_SHA256, Name, Place, ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls,
@@ -100,8 +103,25 @@ impl Driver for Aio {
 
     fn destroy(&self, cx: &ServiceCx<'_>, name: &Name) -> Result<(), Fault> {
         let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        let owner = owner_id(cx.state_dir)?;
         let dir = own_dir(cx.spec, name);
-        dir.map_or(Ok(()), |dir| client.remove_dir(&dir, cx.deadline))
+        dir.map_or(Ok(()), |dir| client.remove_dir(&owner, &dir, cx.deadline))
+    }
+
+    fn list_held(&self, cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
+        let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        client.list_held(&owner_id(cx.state_dir)?, cx.known, cx.deadline)
+    }
+
+    fn remove_held(&self, cx: &ServiceCx<'_>, machine: &HeldMachine) -> Result<(), Fault> {
+        let Some(name) = sandbox_of_dir(&machine.name) else {
+            return Ok(());
+        };
+        if cx.known.contains(&name) {
+            return Err(still_needed(&machine.name));
+        }
+        let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        client.remove_held(&owner_id(cx.state_dir)?, &name, cx.deadline)
     }
 
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
@@ -112,11 +132,12 @@ impl Driver for Aio {
             batch: sizes.batch,
             ..PipeSizes::default()
         };
+        let (owner, run_dir) = (owner_id(cx.state_dir)?, new_run_dir());
         let connector = Connector::new(
             client,
             GuestProgram::new(GUEST_SHA256, || GUEST.unpack()),
-            placement(cx),
-            new_run_dir(),
+            placement(cx, &owner, &run_dir),
+            run_dir,
             pipe_sizes,
         );
         let guest = carry(
@@ -128,19 +149,28 @@ impl Driver for Aio {
         // The session of the guest goes with the connector, when the link is closed.
         let (client, dir) = (removing, own_dir(cx.spec, cx.name));
         let release = move |end| match (end, &dir) {
-            (GuestEnd::Closed, Some(dir)) => client.remove_dir(dir, Instant::now() + REMOVAL_WAIT),
-            (GuestEnd::Lost, _) | (_, None) => Ok(()),
+            (GuestEnd::Closed, Some(dir)) => {
+                client.remove_dir(&owner, dir, Instant::now() + REMOVAL_WAIT)
+            }
+            (GuestEnd::Halted | GuestEnd::Lost, _) | (_, None) => Ok(()),
         };
         guest.into_stream(report(cx), Box::new(release))
     }
 }
 
-fn placement(cx: &CreateCx<'_>) -> Placement {
+fn placement(cx: &CreateCx<'_>, owner: &str, run_dir: &str) -> Placement {
     Placement {
         guest_dir: None,
         cwd: Some(start_dir(cx.spec, cx.name).display().to_string()),
         // Files of an earlier life that are gone must not look as if all of them had been deleted.
         needs_cwd: cx.is_resumed,
+        tenant: Some(Tenant {
+            owner: owner.to_owned(),
+            name: cx.name.to_string(),
+            // It ends with random digits, which no other life has.
+            life: run_dir.rsplit('-').next().unwrap_or_default().to_owned(),
+            has_own_dir: cx.spec.cwd.is_none(),
+        }),
     }
 }
 

@@ -110,6 +110,12 @@ impl ServiceError {
             _ => Code::CarrierFailed,
         };
         let fault = Fault::failed(code, format!("AIO Sandbox at {base}: {}", self.reason()));
+        let fault = match self {
+            Self::NotSent(_) => {
+                fault.remedy("check the base URL, and whether the service runs there")
+            }
+            _ => fault,
+        };
         if !self.is_passing() {
             return ConnectFailure::Final(fault);
         }

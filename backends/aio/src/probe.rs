@@ -1,9 +1,10 @@
 //! Looks at a service: what it says about itself, and whether a guest can run there.
 
+use crate::base_url::BaseUrl;
 use crate::client::Client;
 use crate::failure::carrier_failed;
 use crate::program::{GuestProgram, Placement};
-use crate::script::{Answers, check_script, quote};
+use crate::script::{Answers, check_script};
 use crate::wire::{Exec, ExecResult, Sandbox, is_running};
 use glovebox_carrier::{ConnectFailure, runtime, show_message};
 use glovebox_proto::{Code, Fault, Setting};
@@ -88,6 +89,8 @@ impl Client {
     ) -> Result<Probe, ConnectFailure> {
         let base = self.base_url();
         let nonce = random_hex();
+        let tenant = placement.tenant.as_ref();
+        let tenant = tenant.filter(|tenant| tenant.has_own_dir);
         let values = [
             ("n", nonce.as_str()),
             ("h", guest.sha256()),
@@ -95,6 +98,8 @@ impl Client {
             ("d", placement.cwd.as_deref().unwrap_or_default()),
             ("r", if placement.needs_cwd { "1" } else { "" }),
             ("k", placement.guest_dir.as_deref().unwrap_or_default()),
+            ("o", tenant.map_or("", |tenant| &tenant.owner)),
+            ("i", tenant.map_or("", |tenant| &tenant.life)),
         ];
         let script = check_script(&values, "check");
         // Both at once: a start waits for round trips.
@@ -157,34 +162,6 @@ impl Client {
             guest_dir: dir.to_owned(),
             has_guest: has_guest == "yes",
         })
-    }
-
-    /// Removes a directory of a sandbox. One that is not there is fine.
-    ///
-    /// # Errors
-    /// What keeps the service from removing it.
-    pub(crate) fn remove_dir(&self, dir: &str, deadline: Instant) -> Result<(), Fault> {
-        let client = self.clone();
-        let script = format!("rm -rf -- {}", quote(dir));
-        let removed = runtime::run_until(deadline, async move {
-            let session = format!("glovebox-end-{}", random_hex());
-            let removed = client.run_script(&session, &script).await;
-            // Its answer may be waited for by nothing else: the process may end after this.
-            let _ = client.close(&session).await;
-            removed
-        })?;
-        match removed {
-            Some(Ok(result)) if result.exit_code == Some(0) => Ok(()),
-            Some(Ok(result)) => Err(self.carrier_failed(&format!(
-                "`{}` could not be removed there: {}",
-                show_message(dir.as_bytes()),
-                self.show(&result.stderr.unwrap_or_default())
-            ))),
-            Some(Err(ConnectFailure::Retry { fault, .. } | ConnectFailure::Final(fault))) => {
-                Err(fault)
-            }
-            None => Err(self.timed_out()),
-        }
     }
 
     /// Runs a short script to its end.
@@ -257,9 +234,33 @@ impl Client {
                     show_message(placement.cwd.as_deref().unwrap_or_default().as_bytes())
                 ),
             ),
+            "taken" => taken(
+                placement.cwd.as_deref().unwrap_or_default(),
+                detail == "ours",
+                self.base_url(),
+            ),
             word => failed(&format!("its shell failed: {word} {detail}")),
         }
     }
+}
+
+/// A directory that a new sandbox was to have is there already.
+fn taken(dir: &str, is_ours: bool, base: &BaseUrl) -> Fault {
+    let dir = show_message(dir.as_bytes());
+    if is_ours {
+        return Fault::refused(
+            Code::AlreadyExists,
+            format!("the AIO Sandbox has `{dir}` already, of an earlier sandbox of this name"),
+        )
+        .remedy(format!(
+            "take another name; `glovebox prune --backend aio --base-url {base}` removes what no sandbox here needs"
+        ));
+    }
+    Fault::refused(
+        Code::AlreadyExists,
+        format!("the AIO Sandbox has `{dir}` already, and it was not made from here"),
+    )
+    .remedy("take another name")
 }
 
 /// True for an absolute path of an ordinary length that can be shown.

@@ -1,6 +1,7 @@
 //! The guest's program, and where it belongs in a container.
 
 use glovebox_proto::Fault;
+use glovebox_sandbox::random_hex;
 use std::fmt;
 use std::sync::Arc;
 
@@ -52,4 +53,68 @@ pub struct Placement {
     pub cwd: Option<String>,
     /// Whether that directory must be there already.
     pub needs_cwd: bool,
+    /// The sandbox whose guest it is. None: nothing there is marked.
+    pub tenant: Option<Tenant>,
+}
+
+/// A sandbox, as the sessions and the directory in a container are marked with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// Id of the state directory that has the sandbox.
+    pub owner: String,
+    /// Name of the sandbox.
+    pub name: String,
+    /// Id of this life of the sandbox: a directory that was claimed under it may be claimed again.
+    pub life: String,
+    /// Whether the working directory is the sandbox's own.
+    pub has_own_dir: bool,
+}
+
+/// Beginning of the ids of all sessions of commands.
+pub(crate) const SESSION: &str = "glovebox";
+
+impl Tenant {
+    /// Returns the id of a new session of commands.
+    fn session(&self, random: &str) -> String {
+        let Self { owner, name, .. } = self;
+        format!("{SESSION}-{owner}-{name}-{random}")
+    }
+
+    /// Returns the name of the sandbox to which a session of the owner belongs.
+    pub(crate) fn sandbox_of_session<'a>(owner: &str, session: &'a str) -> Option<&'a str> {
+        let rest = session.strip_prefix(SESSION)?.strip_prefix('-')?;
+        let rest = rest.strip_prefix(owner)?.strip_prefix('-')?;
+        rest.rsplit_once('-').map(|(name, _)| name)
+    }
+}
+
+impl Placement {
+    /// Returns the id of a new session of commands.
+    pub(crate) fn session(&self) -> String {
+        let random = random_hex();
+        match &self.tenant {
+            Some(tenant) => tenant.session(&random),
+            None => format!("{SESSION}-{random}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_tells_its_sandbox_to_the_owner_alone() {
+        let tenant = Tenant {
+            owner: "0123456789abcdef".to_owned(),
+            name: "my-lab_2".to_owned(),
+            life: String::new(),
+            has_own_dir: true,
+        };
+        let session = tenant.session("77");
+        let of = |owner: &str| Tenant::sandbox_of_session(owner, &session);
+        assert_eq!(of("0123456789abcdef"), Some("my-lab_2"));
+        assert_eq!(of("0123456789abcdee"), None);
+        assert_eq!(Tenant::sandbox_of_session("77", "glovebox-77"), None);
+    }
 }

@@ -71,6 +71,14 @@ impl<'a> Answers<'a> {
         })
     }
 
+    /// The details of all answers with this word, in their order.
+    pub(crate) fn all(&self, word: &str) -> impl Iterator<Item = &'a str> {
+        self.output.lines().filter_map(move |line| {
+            let answer = line.strip_prefix(self.marker.as_str())?;
+            answer.strip_prefix(word)?.strip_prefix(' ')
+        })
+    }
+
     /// Why the script gave up: a word and its detail, safe to show.
     pub(crate) fn failure(&self) -> Option<(String, String)> {
         let failure = self.last("fail")?;

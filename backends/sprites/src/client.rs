@@ -3,7 +3,7 @@
 use crate::address::BaseUrl;
 use crate::failure::CallFailure;
 use crate::http::{Call, Http, parse, within};
-use crate::names::{LABEL, owner_label};
+use crate::names::{LABEL, owner_label, with_until};
 use crate::token::TokenSource;
 use glovebox_carrier::{runtime, show_message};
 use glovebox_proto::{Code, Fault};
@@ -267,6 +267,25 @@ impl Client {
         let call = Call::new(Method::PUT, &[name], what.clone()).body(json!({"labels": labels}));
         let (_, body) = self.call(&call, deadline)?;
         Ok(parse(&what, &body)?)
+    }
+
+    /// Writes until when a Sprite of the owner is wanted, in seconds since 1970. Its other labels stay. A Sprite that is
+    /// gone, or whose labels the service does not keep, is left alone.
+    pub fn renew(
+        &self,
+        name: &str,
+        owner: &str,
+        until: u64,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let Some(sprite) = self.get(name, deadline)? else {
+            return Ok(());
+        };
+        if !sprite.is_owned_by(owner) {
+            return Ok(());
+        }
+        let labels = with_until(sprite.labels.unwrap_or_default(), until);
+        self.set_labels(name, &labels, deadline).map(drop)
     }
 
     /// Destroys a Sprite with its files and waits until the service knows it no more. False if

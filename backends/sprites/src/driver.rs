@@ -1,8 +1,8 @@
 //! Sprites as a backend of Glovebox: the service's machine behind the traits of a sandbox.
 
 use crate::{
-    BaseUrl, BringUp, Client, DEFAULT_BASE_URL, NewSprite, PolicyAction, PolicyRule, SpriteConnect,
-    TokenSource, await_goodbyes, labels, sprite_name,
+    BaseUrl, BringUp, Client, DEFAULT_BASE_URL, NewSprite, PolicyAction, PolicyRule, Renewal,
+    RenewalTimes, SpriteConnect, TokenSource, await_goodbyes, labels, sprite_name,
 };
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{
@@ -12,7 +12,7 @@ use glovebox_egress::Rule;
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
     Begun, Claim, CreateCx, Driver, GuestPlace, GuestStream, HeldMachine, ServiceCx, bring_guest,
-    unheld_limits,
+    still_needed, unheld_limits,
 };
 use glovebox_sandbox::{
     Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files, Name,
@@ -52,6 +52,8 @@ const TOKEN_FILE: BackendOption = BackendOption {
 
 /// Time that a machine is known to be wanted, from the moment its label is written.
 const KEPT_FOR: Duration = Duration::from_hours(24);
+/// Time to renew the label.
+const RENEWAL_WAIT: Duration = Duration::from_secs(10);
 /// Time to destroy a machine.
 const DESTROY_WAIT: Duration = Duration::from_secs(30);
 /// Time for the last words to a guest.
@@ -183,14 +185,27 @@ impl Driver for Sprites {
 
     fn remove_held(&self, cx: &ServiceCx<'_>, machine: &HeldMachine) -> Result<(), Fault> {
         let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
-        client.destroy(&machine.name, cx.deadline).map(drop)
+        let owner = owner_id(cx.state_dir)?;
+        // Between the listing and the user's answer a sandbox may have come up.
+        let needs = |name: &Name| sprite_name(&owner, name.as_str()) == machine.name;
+        if cx.known.iter().any(needs) {
+            return Err(still_needed(&machine.name));
+        }
+        match client.get(&machine.name, cx.deadline)? {
+            Some(sprite) if !sprite.is_owned_by(&owner) => Err(still_needed(&machine.name)),
+            Some(_) => client.destroy(&machine.name, cx.deadline).map(drop),
+            None => Ok(()),
+        }
     }
 
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
         let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
         let (machine, is_new) = open_machine(client, cx)?;
-        match bring_up(cx, &machine) {
-            Ok(guest) => guest.into_stream(report(cx, &machine), machine.release()),
+        let renewal = machine.keep_wanted(cx);
+        match renewal.and_then(|renewal| Ok((bring_up(cx, &machine)?, renewal))) {
+            Ok((guest, renewal)) => {
+                guest.into_stream(report(cx, &machine), machine.release(renewal))
+            }
             Err(fault) => {
                 if is_new {
                     // Nothing was done in it. What stays is found by pruning.
@@ -250,10 +265,29 @@ impl Machine {
             .map(drop)
     }
 
+    /// Renews the label that says how long a machine of ours is wanted, for as long as the value lives.
+    fn keep_wanted(&self, cx: &CreateCx<'_>) -> Result<Option<Renewal>, Fault> {
+        if !self.is_ours {
+            return Ok(None);
+        }
+        let owner = owner_id(cx.state_dir)?;
+        let (client, name) = (self.client.clone(), self.name.clone());
+        let renew = move || {
+            let deadline = Instant::now() + RENEWAL_WAIT;
+            client.renew(&name, &owner, now() + KEPT_FOR.as_secs(), deadline)
+        };
+        Renewal::start(RenewalTimes::default(), Box::new(renew)).map(Some)
+    }
+
     /// The end of a sandbox: a machine of ours goes, unless it may hold work that was not fetched.
-    fn release(self) -> Release {
+    fn release(self, renewal: Option<Renewal>) -> Release {
         Box::new(move |end| match (self.is_ours, end) {
             (true, GuestEnd::Closed) => self.destroy(),
+            (true, GuestEnd::Halted) => {
+                // The registry decides about a machine that it knows; the label is for everybody else.
+                let _ = renewal.as_ref().map(Renewal::renew_now);
+                Ok(())
+            }
             (true, GuestEnd::Lost) => Ok(()),
             (false, _) => {
                 // The machine stays, so the guest must hear that it is to end.
@@ -302,6 +336,10 @@ fn open_machine(client: Client, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fa
         .remedy(format!("`glovebox kill {}` forgets it", cx.name)));
     }
     let created = client.create_or_get(&wanted, cx.deadline)?;
+    if !created.is_new {
+        // The registry decides about a machine that it knows, so a label that stays old does no harm here.
+        let _ = client.renew(&name, &owner, now() + KEPT_FOR.as_secs(), cx.deadline);
+    }
     let machine = Machine {
         client,
         name,

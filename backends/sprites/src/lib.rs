@@ -16,6 +16,7 @@ mod http;
 mod names;
 mod pipe;
 mod prune;
+mod renewal;
 mod token;
 
 pub use address::{BaseUrl, DEFAULT_BASE_URL};
@@ -27,4 +28,5 @@ pub use driver::Sprites;
 pub use names::{LABEL, labels, name_prefix, owner_label, read_until, sprite_name};
 pub use pipe::{ExecEnd, ExecPipe, ExecRequest, ExecTimes, await_goodbyes};
 pub use prune::{Claim, MadeSprite};
+pub use renewal::{Renew, Renewal, RenewalTimes};
 pub use token::TokenSource;

@@ -55,11 +55,15 @@ pub fn owner_label(owner: &str) -> String {
 
 /// Returns the labels of a Sprite that may be removed after `until`, in seconds since 1970.
 pub fn labels(owner: &str, until: u64) -> Vec<String> {
-    vec![
-        LABEL.to_owned(),
-        owner_label(owner),
-        format!("{LABEL}-until-{until}"),
-    ]
+    with_until(vec![LABEL.to_owned(), owner_label(owner)], until)
+}
+
+/// Returns the labels with this time in place of an earlier one.
+pub(crate) fn with_until(mut labels: Vec<String>, until: u64) -> Vec<String> {
+    let prefix = format!("{LABEL}-until-");
+    labels.retain(|label| !label.starts_with(&prefix));
+    labels.push(format!("{prefix}{until}"));
+    labels
 }
 
 /// Returns the time in such labels, in seconds since 1970.
@@ -119,6 +123,12 @@ mod tests {
             ]
         );
         assert_eq!(read_until(&labels), Some(1_700_000_000));
+        let mut with_own = labels.clone();
+        with_own.push("team-a".to_owned());
+        let renewed = with_until(with_own, 1_700_000_001);
+        assert_eq!(read_until(&renewed), Some(1_700_000_001));
+        assert_eq!(renewed.len(), 4);
+        assert!(renewed.contains(&"team-a".to_owned()));
         assert_eq!(read_until(&["glovebox-until-x".to_owned()]), None);
     }
 }

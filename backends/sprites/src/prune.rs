@@ -64,7 +64,7 @@ fn judge(sprite: &Sprite, owner: &str, is_known: bool, now: u64) -> Claim {
     }
     let until = sprite.labels.as_deref().and_then(read_until);
     match until {
-        // Its label is not written anew while it lives, so the registry decides.
+        // The label may be old: nothing renews it while the sandbox is stopped, and its files are work.
         _ if is_known => Claim::Kept,
         Some(until) if until < now => Claim::Expired,
         _ => Claim::Unknown,

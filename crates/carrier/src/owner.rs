@@ -8,7 +8,8 @@ use glovebox_spec::LimitState;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// Removes from a service what it holds for a sandbox, after its guest was told to end. Called until it succeeds once.
+/// Removes from a service what it holds for a sandbox, after its guest was told to end. Called until it succeeds once;
+/// after a halt it keeps everything.
 pub type Release = Box<dyn Fn(GuestEnd) -> Result<(), Fault> + Send + Sync>;
 
 /// End of the link to a guest.
@@ -16,6 +17,8 @@ pub type Release = Box<dyn Fn(GuestEnd) -> Result<(), Fault> + Send + Sync>;
 pub enum GuestEnd {
     /// In order: everything that was wanted of it was fetched before.
     Closed,
+    /// In order, and what the service holds is for another life of the sandbox.
+    Halted,
     /// Loss: work that nobody fetched may still be there.
     Lost,
 }
@@ -72,7 +75,7 @@ impl Owner for RemoteOwner {
     fn halt(&self) -> Result<(), Fault> {
         // The guest ends its jobs and itself; what the service holds stays.
         self.link.close();
-        Ok(())
+        (self.release)(GuestEnd::Halted)
     }
 
     fn kill(&self) -> Result<(), Fault> {

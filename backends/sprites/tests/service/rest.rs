@@ -2,7 +2,8 @@
 
 use crate::service::{OWNER, Service, TOKEN, soon};
 use glovebox_proto::{Class, Code};
-use glovebox_sprites::{Claim, NewSprite, PolicyRule, labels, read_until};
+use glovebox_sprites::{Claim, NewSprite, PolicyRule, Renewal, RenewalTimes, labels, read_until};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -104,6 +105,51 @@ fn sprites_of_the_owner_are_listed_with_their_claims() {
             ("gb-001122-other-0000", Claim::NotOurs),
         ]
     );
+}
+
+#[test]
+fn label_of_a_machine_that_is_wanted_is_renewed_and_others_stay() {
+    let service = Service::start(&[]);
+    let mut own = labels(OWNER, 1000);
+    own.push("team-a".to_owned());
+    let wanted = NewSprite {
+        name: "gb-001122-long-0000",
+        owner: OWNER,
+        labels: &own,
+        is_known: false,
+    };
+    service.client.create_or_get(&wanted, soon()).unwrap();
+    let labels = |name: &str| {
+        let sprite = service.client.get(name, soon()).unwrap();
+        sprite.unwrap().labels.unwrap()
+    };
+    let client = service.client.clone();
+    let until = AtomicU64::new(2000);
+    let renew = move || {
+        let until = until.fetch_add(1000, Ordering::SeqCst);
+        client.renew("gb-001122-long-0000", OWNER, until, soon())
+    };
+    let times = RenewalTimes {
+        every: Duration::from_millis(30),
+        look: Duration::from_millis(10),
+    };
+    let renewal = Renewal::start(times, Box::new(renew)).unwrap();
+    let is_renewed = || read_until(&labels("gb-001122-long-0000")) >= Some(3000);
+    assert!(testkit::wait_until(Duration::from_secs(30), is_renewed));
+    drop(renewal);
+    assert!(labels("gb-001122-long-0000").contains(&"team-a".to_owned()));
+    // Machines of others, and those that are gone, are left alone.
+    let other = NewSprite {
+        name: "somebody-else",
+        owner: "0011220000000000",
+        labels: &[],
+        is_known: false,
+    };
+    service.client.create_or_get(&other, soon()).unwrap();
+    let renew = |name: &str| service.client.renew(name, OWNER, 9000, soon());
+    renew("somebody-else").unwrap();
+    renew("gb-001122-gone-0000").unwrap();
+    assert_eq!(labels("somebody-else"), Vec::<String>::new());
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! `glovebox kill`: ends sandboxes and removes what they hold, or ends one job. Safe to repeat.
 
-use super::{Cx, several};
+use super::{Cx, service, several};
 use crate::args::KillArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
 use crate::sync::copied::{self, CopyRemoval};
 use crate::sync::tell_discarded;
 use glovebox_proto::{Class, Code, Fault, JobId, JobState, Reply, Request};
-use glovebox_sandbox::SandboxState;
+use glovebox_sandbox::{Name, Registry, SandboxState};
 use glovebox_session::GitWork;
 use glovebox_session::sync::discard::{DiscardCount, count_named};
 use serde_json::{Value, json};
@@ -41,20 +41,13 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
     let mut killed: Vec<Value> = Vec::new();
     let mut failure: Option<CommandError> = None;
     for name in names {
-        let remains = copied::clean_named(&cx.host, &registry, &name);
-        if let CopyRemoval::Unreachable(error) = &remains {
-            let error = CommandError::from(error.clone());
-            if error.fault.class == Class::Refused {
-                // With its entry the user can try again once the service lets them.
+        let remains = match clean_elsewhere(cx, &registry, &name) {
+            Ok(remains) => remains,
+            Err(error) => {
                 several::keep_failure(cx, &mut failure, error);
                 continue;
             }
-            cx.talk.warning(format_args!(
-                "the service may still hold the files of `{name}`: {}; `glovebox prune --backend BACKEND` removes \
-                 what is left there",
-                render::escape_text(&error.fault.message)
-            ));
-        }
+        };
         let discarded = count_named(&cx.host, &registry, &name);
         match registry.kill(&name) {
             Ok(what) => {
@@ -101,6 +94,35 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
         }
     }
     failure.map_or(Ok(0), Err)
+}
+
+/// Removes what a sandbox that is about to go holds on another machine. A service that cannot be reached is warned
+/// about.
+///
+/// # Errors
+/// A service that refuses: with its entry the user can try again once the service lets them.
+pub(super) fn clean_elsewhere(
+    cx: &Cx,
+    registry: &Registry,
+    name: &Name,
+) -> Result<CopyRemoval, CommandError> {
+    let remains = copied::clean_named(&cx.host, registry, name);
+    if let CopyRemoval::Unreachable(error) = &remains {
+        let error = CommandError::from(error.clone());
+        if error.fault.class == Class::Refused {
+            return Err(error);
+        }
+        let flags = registry.spec(name).map_or_else(
+            |_| "--backend BACKEND".to_owned(),
+            |spec| service::flags_of(&spec),
+        );
+        cx.talk.warning(format_args!(
+            "the service may still hold the files of `{name}`: {}; `glovebox prune {flags}` removes what is left \
+             there",
+            render::escape_text(&error.fault.message)
+        ));
+    }
+    Ok(remains)
 }
 
 /// Number of discarded changes for programs; null when they were not counted.

@@ -3,9 +3,8 @@
 //! Besides what is asked for here, sandboxes that tools made for themselves (`call-*`, `mcp-*`) go by
 //! themselves a day after they ended: [`remove_temporary`] looks at every start.
 
-use super::{
-    Cx, kill::discarded_git_json, kill::discarded_json, list::state_word, service, several,
-};
+use super::kill::{clean_elsewhere, discarded_git_json, discarded_json};
+use super::{Cx, list::state_word, service, several};
 use crate::args::PruneArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
@@ -62,6 +61,10 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
             .entry(&entry.name)?
             .is_some_and(|now| matches!(now.state, SandboxState::Stopped | SandboxState::Lost));
         if !is_ended {
+            continue;
+        }
+        if let Err(error) = clean_elsewhere(cx, &registry, &entry.name) {
+            several::keep_failure(cx, &mut failure, error);
             continue;
         }
         let discarded = count_named(&cx.host, &registry, &entry.name);
@@ -187,6 +190,11 @@ pub(super) fn remove_temporary(cx: &Cx, registry: &Registry) {
                 ..
             }))
         );
+        // Files at a service may be all there is of the work, and a removal there takes requests: a user does that.
+        let is_elsewhere = registry
+            .spec(&name)
+            .is_ok_and(|spec| spec.backend.capabilities().keeps_files);
+        let has_ended = has_ended && !is_elsewhere;
         let discarded = has_ended.then(|| count_named(&cx.host, registry, &name));
         if let Some(discarded) = discarded
             && registry.kill(&name).is_ok()

@@ -77,6 +77,13 @@ pub(super) fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
     several::answer_removal(cx, args.json, &message, &data, failure)
 }
 
+/// Flags that lead to the service on which a sandbox is.
+pub(super) fn flags_of(spec: &SandboxSpec) -> String {
+    let address = spec.option("base_url").first();
+    let address = address.map(|url| format!(" --base-url {}", escape_text(url)));
+    format!("--backend {}{}", spec.backend, address.unwrap_or_default())
+}
+
 fn spec(cx: &Cx, args: &ServiceArgs) -> Result<SandboxSpec, CommandError> {
     let mut settings = cx.settings(None)?;
     settings.lay_flags(&args.to_flags());

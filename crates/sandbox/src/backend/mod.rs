@@ -293,13 +293,22 @@ pub trait Driver: Debug + Send + Sync {
         Err(no_service(self.backend()))
     }
 
-    /// Removes one of them.
+    /// Removes one of them, unless a sandbox that is known needs it by now.
     ///
     /// # Errors
-    /// As [`Self::list_held`].
+    /// As [`Self::list_held`]; [`still_needed`].
     fn remove_held(&self, _cx: &ServiceCx<'_>, _machine: &HeldMachine) -> Result<(), Fault> {
         Err(no_service(self.backend()))
     }
+}
+
+/// A machine that was to be removed belongs to a sandbox by now.
+pub fn still_needed(machine: &str) -> Fault {
+    Fault::refused(
+        Code::Changed,
+        format!("`{machine}` belongs to a sandbox here, and stays"),
+    )
+    .remedy("look again at what is left")
 }
 
 fn no_service(backend: Backend) -> Fault {
