@@ -11,7 +11,7 @@ use testkit::{Person, Process, await_sleepers, has_program, marker, skip, wait_u
 const RUN: &str = "--quiet run --backend confined --no-toolchains --apply never";
 
 /// Whether the kernel has what this backend needs; says so loudly where it has not.
-fn can_start(person: &Person) -> bool {
+pub(crate) fn can_start(person: &Person) -> bool {
     let ran = person.line(&format!("{RUN} -- true")).run();
     if ran.code == 125 && ran.err().contains("Landlock ABI") {
         testkit::skip_loudly(module_path!(), "needs Linux 6.12");

@@ -1,5 +1,5 @@
 //! What programs find of this machine inside: the files of `/etc` that they link to, the user's certificates,
-//! proxies and colours, and how many processors they may use.
+//! proxies and colours, how many processors they may use, and tables of packages.
 
 use crate::workspace::told;
 use std::fs;
@@ -220,5 +220,83 @@ fn link_that_leads_out_of_the_project_is_told_once_with_its_target() {
             (shown.out().as_str(), told(person, &shown).as_str()),
             ("module.exports = 5\n", "")
         );
+    });
+}
+
+/// Readers of what the machine keeps outside of /usr and /etc: a path it needs, and a command.
+const READERS: [(&str, &str); 6] = [
+    (
+        "/sys/devices/system/cpu",
+        "cat /sys/devices/system/cpu/online /sys/devices/system/cpu/possible",
+    ),
+    (
+        "/sys/devices/system/node",
+        "cat /sys/devices/system/node/online",
+    ),
+    ("/sys/devices/system/cpu", "getconf _NPROCESSORS_CONF"),
+    (
+        "/var/lib/dpkg",
+        "dpkg-query --show --showformat '${Version}' dpkg",
+    ),
+    ("/var/lib/dpkg", "cat /var/lib/dpkg/arch"),
+    ("/var/cache/fontconfig", "ls /var/cache/fontconfig"),
+];
+
+#[test]
+fn readers_of_the_machine_s_data_find_it_and_can_change_nothing() {
+    Person::each(|person| {
+        for flags in [
+            "",
+            "--workspace copy",
+            "--rootfs host-all",
+            "--backend confined",
+        ] {
+            if flags.contains("confined") && !crate::confined::can_start(person) {
+                continue;
+            }
+            let run = format!("--quiet run --no-toolchains --apply never {flags}");
+            for (path, script) in READERS {
+                let alone = person.program("sh").args(["-c", script]).output().unwrap();
+                if !fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+                    || !alone.status.success()
+                {
+                    continue;
+                }
+                let ran = person.script(&run, script).run().expect_code(0);
+                let alone = String::from_utf8_lossy(&alone.stdout);
+                assert_eq!(ran.out(), alone, "{flags}: {script}");
+                // A file that its owner may write is refused for the mount, or for the rules.
+                let write = format!("touch {path}/new 2>&1 || touch -c {path} 2>&1");
+                let ran = person.script(&run, &write).run();
+                assert_eq!(ran.code, 1, "{flags}: {path}: {ran}");
+            }
+        }
+    });
+}
+
+#[test]
+fn data_of_the_machine_that_is_not_shown_is_named_with_the_grant() {
+    Person::each(|person| {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for (inside, is_told) in [("shown/x", true), ("nowhere/x", false)] {
+            fs::create_dir_all(dir.path().join("shown")).unwrap();
+            fs::write(dir.path().join("shown/x"), "data\n").unwrap();
+            let path = dir.path().join(inside);
+            let script = format!("cat {}", path.display());
+            let ran = person.script("--quiet run", &script).run().expect_code(1);
+            let line = format!(
+                "glovebox: `{0}` is not shown to this sandbox: `--grant {0}` shows it",
+                path.display()
+            );
+            assert_eq!(ran.err().contains(&line), is_told, "{ran}");
+        }
+        let path = dir.path().join("shown/x");
+        let flags = format!("--quiet run --grant {}", path.display());
+        let ran = person
+            .script(&flags, &format!("cat {}", path.display()))
+            .run()
+            .expect_code(0);
+        assert_eq!(ran.out(), "data\n");
     });
 }

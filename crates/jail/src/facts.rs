@@ -1,6 +1,7 @@
 //! What the machine has: read once, before planning, and plain data afterwards.
 
 use crate::plan::{self, RANGE_IDS};
+use crate::system_data;
 use glovebox_spec::{CacheDir, Ids, Isolation, RootFs, WorkspaceAccess};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -38,6 +39,10 @@ pub struct HostFacts {
     pub covers: Vec<PathBuf>,
     /// Who owns the directories of [`Isolation::caches`] that the host has.
     pub cache_owners: Vec<CacheOwner>,
+    /// Kernel directories that are shown as they are, without translated owners.
+    pub kernel_dirs: Vec<PathBuf>,
+    /// Directories with data of packages that are shown besides [`Self::root_entries`].
+    pub package_dirs: Vec<PathBuf>,
     /// Commands could write in control groups if they were to see any: asked for [`Isolation::is_nested`] alone.
     pub has_writable_groups: bool,
 }
@@ -201,6 +206,15 @@ impl HostFacts {
                 Vec::new()
             },
             cache_owners: cache_owners(spec),
+            kernel_dirs: match spec.rootfs {
+                RootFs::Host | RootFs::HostAll => system_data::kernel_dirs(),
+                RootFs::Dir(_) => Vec::new(),
+            },
+            // With the whole root they are there anyway.
+            package_dirs: match spec.rootfs {
+                RootFs::Host => system_data::package_dirs(),
+                RootFs::HostAll | RootFs::Dir(_) => Vec::new(),
+            },
             has_writable_groups: spec.is_nested && !is_privileged && has_writable_groups(),
         })
     }

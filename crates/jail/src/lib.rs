@@ -33,4 +33,5 @@ pub mod seed;
 pub mod skeleton;
 pub mod stage0;
 mod sys;
+mod system_data;
 pub mod usage;

@@ -9,7 +9,7 @@ mod caches;
 mod nested;
 
 pub use crate::byte_path::BytePath;
-use crate::cgroup::GroupView;
+use crate::cgroup::{GROUPS, GroupView};
 use crate::facts::{EntryKind, HostFacts};
 use crate::processors::Processors;
 use crate::seed::Seed;
@@ -309,6 +309,12 @@ impl Plan {
                         builder.bind(&path, &path, Idmap::Range);
                     }
                 }
+                for path in &facts.kernel_dirs {
+                    builder.bind(path, path, Idmap::None);
+                }
+                for path in &facts.package_dirs {
+                    builder.bind(path, path, Idmap::Range);
+                }
             }
             RootFs::Dir(path) => builder.root(place, path),
         }
@@ -415,9 +421,11 @@ impl Plan {
 
     /// Shows the sandbox its own control group, unless something of the caller's stands there.
     pub fn show_groups(&mut self, views: Vec<GroupView>) {
-        let is_taken = self.steps.iter().any(
-            |step| matches!(step, Step::Bind { target, .. } if target.as_path().starts_with("/sys")),
-        );
+        let groups = Path::new(GROUPS);
+        let is_taken = self.steps.iter().any(|step| {
+            matches!(step, Step::Bind { target, .. } if groups.starts_with(target.as_path())
+                || target.as_path().starts_with(groups))
+        });
         if !views.is_empty() && !is_taken {
             self.steps.push(Step::Groups { views });
         }

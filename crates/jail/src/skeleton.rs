@@ -160,6 +160,10 @@ impl Recipe {
                 recipe.files.push(target.to_owned());
             }
         }
+        // Mount points, so that none of them is made in the layer that commands write.
+        for path in facts.kernel_dirs.iter().chain(&facts.package_dirs) {
+            recipe.own_dir(path, 0, &is_bound);
+        }
         if !spec.repositories.is_empty() {
             for target in [HELD_INSIDE, LIVE_OBJECTS_INSIDE, LIVE_LFS_INSIDE] {
                 recipe.own_dir(Path::new(target), 0, &is_bound);

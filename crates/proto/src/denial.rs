@@ -44,6 +44,11 @@ pub enum Denial {
         /// The path, relative to the project.
         path: String,
     },
+    /// The command named a path outside of the project that this machine has and the sandbox does not.
+    NotShown {
+        /// The path, absolute.
+        path: String,
+    },
     /// The memory limit was reached.
     Memory,
     /// The limit of processes and threads was reached.
@@ -181,6 +186,7 @@ impl Denial {
             Self::Connection { .. } => "connection",
             Self::ReadOnly { .. } => "read-only",
             Self::Hidden { .. } => "hidden",
+            Self::NotShown { .. } => "not-shown",
             Self::Memory => "memory",
             Self::Processes => "processes",
             Self::FileSize => "file-size",
@@ -226,6 +232,7 @@ impl Denial {
                 format!("`{path}` is below `{mount}`, which is read-only in this sandbox")
             }
             Self::Hidden { path } => format!("`{path}` is hidden from this sandbox"),
+            Self::NotShown { path } => format!("`{path}` is not shown to this sandbox"),
             Self::Memory => "the memory limit was reached".to_owned(),
             Self::Processes => "the limit of processes and threads was reached".to_owned(),
             Self::FileSize => "a file grew to the size limit".to_owned(),
@@ -290,6 +297,7 @@ impl Denial {
                 "commands can write below /workspace, /tmp and their home directory".into()
             }
             Self::Hidden { path } => [Setting::Include.of(path), " shows it".into()].into(),
+            Self::NotShown { path } => [Setting::Grant.of(path), " shows it".into()].into(),
             Self::Memory => Remedy::RaiseLimit(Limit::Memory),
             Self::Processes => Remedy::RaiseLimit(Limit::Processes),
             Self::Disk => Remedy::RaiseLimit(Limit::Disk),
@@ -342,6 +350,9 @@ impl Denial {
                 mount: safe_text(&mount),
             },
             Self::Hidden { path } => Self::Hidden {
+                path: safe_text(&path),
+            },
+            Self::NotShown { path } => Self::NotShown {
                 path: safe_text(&path),
             },
             Self::Egress {

@@ -2,8 +2,7 @@
 
 use super::{GuestOrder, GuestRequest, MIN_LANDLOCK_ABI, Setup, TerminalReply};
 use crate::landlock::{self, Policy, Ruleset};
-use crate::skeleton;
-use crate::{channel, seccomp};
+use crate::{channel, seccomp, skeleton, system_data};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -17,12 +16,11 @@ const PROGRAMS: [&str; 8] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc",
 ];
 /// Facts about the machine that programs ask for.
-const FACTS: [&str; 6] = [
+const FACTS: [&str; 5] = [
     "/etc/passwd",
     "/etc/group",
     "/etc/hosts",
     "/etc/resolv.conf",
-    "/sys/devices/system/cpu",
     "/sys/fs/cgroup",
 ];
 /// Devices, one by one: `/dev` has the disks of the machine, `/dev/pts` the terminals of others.
@@ -123,6 +121,8 @@ fn build(setup: &Setup, scope_signals: bool) -> Result<OwnedFd, String> {
     let mut read_exec = paths(&PROGRAMS);
     read_exec.extend(paths(&FACTS));
     read_exec.extend(etc.files);
+    read_exec.extend(system_data::kernel_dirs());
+    read_exec.extend(system_data::package_dirs());
     read_exec.extend(setup.shown.iter().map(|path| path.as_path().to_owned()));
     let policy = Policy {
         read_exec,

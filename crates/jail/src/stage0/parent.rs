@@ -132,8 +132,9 @@ pub(crate) fn open_sources(
     Ok(OpenedSources { mounts, holders })
 }
 
-/// A source with its owners translated; a read-only tree on a file system that cannot translate
-/// is shown untranslated, and that is reported.
+/// A source with its owners translated. A read-only tree on a file system that cannot translate is shown
+/// untranslated, and that is reported: its files are nobody's, so what all may read can be read. A layer is not,
+/// for commands write above it as its owner.
 fn open_mapped(
     source: &Source,
     idmap: Option<BorrowedFd<'_>>,
@@ -143,7 +144,9 @@ fn open_mapped(
     let mount = mount::copy_path(path, source.is_recursive).map_err(fail)?;
     match mount::narrow(&mount, source.is_read_only, idmap, source.is_recursive) {
         Ok(()) => Ok((mount, None)),
-        Err(Errno::INVAL) if source.idmap == Idmap::Range => {
+        Err(Errno::INVAL)
+            if source.idmap == Idmap::Range || (source.is_recursive && source.is_read_only) =>
+        {
             // The failed call changed nothing, so the same copy can be used.
             mount::narrow(&mount, source.is_read_only, None, source.is_recursive).map_err(fail)?;
             let note = format!(

@@ -4,15 +4,16 @@
 //! The output is a hint and no more: a record is made only of a path that the spec hides, and of a disk limit that
 //! the kernel holds; an address that it names is added to a record about addresses.
 
-use super::addresses;
+use super::output_words::words;
+use super::{addresses, not_shown};
 use crate::state::layout::{LAYERS, open_dir};
 use crate::state::sandbox_dir::read_spec;
-use crate::{Sandbox, SandboxSpec};
+use crate::{Files, Sandbox, SandboxSpec};
 use glovebox_jail::project_quota;
 use glovebox_proto::{
-    Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, SecretReason, visible,
+    Code, Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, SecretReason, visible,
 };
-use glovebox_spec::{Isolation, WORKSPACE};
+use glovebox_spec::{Isolation, RootFs, WORKSPACE};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -53,9 +54,10 @@ impl Sandbox {
         let hides = spec
             .as_ref()
             .is_some_and(|spec| !spec.jail.hidden.is_empty());
+        let is_of_this_machine = spec.as_ref().is_some_and(shows_this_machine);
         let seen = report.seen_denials();
         let lacks_address = seen.iter().any(addresses::lacks_address);
-        let tail = if hides || disk_left.is_some() || lacks_address {
+        let tail = if hides || is_of_this_machine || disk_left.is_some() || lacks_address {
             self.output_tail(report).unwrap_or_default()
         } else {
             Vec::new()
@@ -72,6 +74,13 @@ impl Sandbox {
         }
         if let Some(spec) = spec {
             denials.extend(named_hidden(&tail, &spec.jail));
+        }
+        if is_of_this_machine {
+            // What cannot be told counts as shown.
+            denials.extend(not_shown::find(&tail, |path| {
+                let found = self.stat(path.as_os_str().as_bytes(), false);
+                !found.is_err_and(|fault| fault.code == Code::NotFound)
+            }));
         }
         denials.truncate(MAX_DENIALS);
         denials
@@ -101,6 +110,12 @@ impl Sandbox {
         // TRUST: the guest may send more than was asked for.
         Some(bytes.take(TAIL_BYTES as usize).collect())
     }
+}
+
+/// True if a grant can show more of this machine to the sandbox.
+fn shows_this_machine(spec: &SandboxSpec) -> bool {
+    spec.backend.capabilities().files == Files::Layers
+        && matches!(spec.jail.rootfs, RootFs::Host | RootFs::HostAll)
 }
 
 /// True for a placeholder that left the sandbox as it is.
@@ -154,13 +169,7 @@ fn is_disk_used_up(bytes_left: u64, tail: &[u8]) -> bool {
 fn named_hidden(text: &[u8], spec: &Isolation) -> Vec<Denial> {
     let hidden: BTreeSet<&Path> = spec.hidden.iter().map(PathBuf::as_path).collect();
     let mut found: Vec<&Path> = Vec::new();
-    let words = text.split(|byte| byte.is_ascii_whitespace() || b"'\"`()[]<>=,;".contains(byte));
-    for word in words {
-        // Curly quotation marks, and what ends a clause.
-        let word = trim(word);
-        if word.is_empty() {
-            continue;
-        }
+    for word in words(text) {
         let word = Path::new(OsStr::from_bytes(word));
         let places = [
             word.strip_prefix(WORKSPACE).ok().map(Path::to_owned),
@@ -197,22 +206,6 @@ fn named_hidden(text: &[u8], spec: &Isolation) -> Vec<Denial> {
             Denial::Hidden { path }.made_safe()
         })
         .collect()
-}
-
-fn trim(word: &[u8]) -> &[u8] {
-    let mut word = word;
-    loop {
-        let shorter = [
-            word.strip_prefix("\u{2018}".as_bytes()),
-            word.strip_suffix("\u{2019}".as_bytes()),
-            word.strip_suffix(b":"),
-            word.strip_suffix(b"."),
-        ];
-        match shorter.into_iter().flatten().next() {
-            Some(shorter) => word = shorter,
-            None => return word,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ mod files;
 pub(crate) mod frozen;
 pub(crate) mod frozen_commands;
 mod keeping;
+mod not_shown;
+mod output_words;
 pub(crate) mod ports;
 pub(crate) mod stream;
 pub(crate) mod wall_clock;
