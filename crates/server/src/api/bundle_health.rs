@@ -1,10 +1,11 @@
 //! Whether tools of bundles can be called here, and within which limits.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::blocking;
 use super::body::MAX_BODY_BYTES;
 use super::bundle_tools::{MAX_MS, USUAL_MS};
 use super::error::{ApiResult, ErrorBody};
+use super::principal::Principal;
 use crate::store::Scope;
 use crate::work::MAX_CALLS_PER_USER;
 use axum::extract::State;

@@ -1,10 +1,11 @@
 //! Runs of agents that bundles declare: begin or go on, and follow in the same answer.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::body::JsonBody;
 use super::bundle_tools::parse_engine;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::events::{follow, to_response};
+use super::principal::Principal;
 use super::{SubmittedTask, blocking, own_session};
 use crate::store::Scope;
 use crate::work::{App, Cursor, HostRights, ReadyBundle, TaskLimits, check_input};

@@ -1,10 +1,11 @@
 //! Single calls of the tools of bundles. A request names a bundle or a run, never code.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::blocking;
 use super::body::JsonBody;
 use super::bundle_runs::find_run;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::principal::Principal;
 use super::sandboxes::Presence;
 use crate::store::Scope;
 use crate::work::{App, ReadyBundle};

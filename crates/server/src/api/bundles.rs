@@ -1,7 +1,8 @@
 //! Bundles of users: upload, look, delete. What they declare is read without running anything of them.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::principal::Principal;
 use super::{SubmittedTask, blocking, body};
 use crate::store::Scope;
 use crate::work::{App, BundleRefusal, ReadyBundle};

@@ -1,9 +1,10 @@
 //! What a session changed: to look at, and to take over.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::on_session;
+use super::principal::Principal;
 use super::query::CheckedQuery;
 use crate::store::Scope;
 use crate::work::{ApplyWish, ConflictChoices, ConflictSide};

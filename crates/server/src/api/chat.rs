@@ -4,7 +4,7 @@
 //! before is what the session of the chat has in its log. Where the browser takes back messages (an edit, a
 //! regeneration), the session is forked before the first of them.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::blocking;
 use super::body::JsonBody;
 use super::bundle_runs::{choose_agent, go_on};
@@ -12,6 +12,7 @@ use super::bundle_tools::parse_engine;
 use super::chat_chunks::ChatChunks;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::events::{follow, to_response};
+use super::principal::Principal;
 use crate::store::{ChatTurns, Scope};
 use crate::work::{App, Cursor, LiveSession, Sent, TaskLimits, check_input};
 use axum::Extension;

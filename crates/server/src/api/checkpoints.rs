@@ -1,9 +1,10 @@
 //! States of a session's files that stay: made, listed, gone back to, and begun from.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::on_session;
+use super::principal::Principal;
 use crate::store::Scope;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};

@@ -1,8 +1,9 @@
 //! What the machine and its sandboxes are like, and how the server stands, as it changes.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::blocking;
 use super::error::{ApiResult, ErrorBody};
+use super::principal::Principal;
 use crate::store::Scope;
 use crate::work::{App, Board, EnvironmentSnapshot, ServerStatus};
 use axum::extract::State;

@@ -4,8 +4,9 @@
 //! there: nothing that is kept is missing, and nothing comes twice. The stream ends after the session's last event; a
 //! reader that comes back to an ended session with everything seen is answered 204, which tells browsers to stop.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::principal::Principal;
 use super::query::CheckedQuery;
 use super::{blocking, on_session};
 use crate::metrics::Metrics;

@@ -1,8 +1,9 @@
 //! Files of a session's sandbox, as bytes; directories as lists.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::on_session;
+use super::principal::Principal;
 use crate::store::Scope;
 use crate::work::{FileAnswer, FileEntry};
 use axum::extract::{Path, State};

@@ -1,7 +1,8 @@
 //! Whether the server lives, whether it can work, and what it has counted.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::error::{ApiResult, ErrorBody};
+use super::principal::Principal;
 use crate::store::Scope;
 use crate::work::ComponentHealth;
 use axum::extract::State;

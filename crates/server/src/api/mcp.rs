@@ -1,8 +1,9 @@
 //! MCP over streamable HTTP: a service for each user, so that the session of one is nothing to another.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::blocking;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::principal::Principal;
 use crate::store::Scope;
 use crate::work::{App, McpUser};
 use axum::Extension;

@@ -17,10 +17,12 @@ mod files;
 mod health;
 mod interface;
 mod last_use;
+mod logins;
 mod mcp;
 mod page;
 mod preview;
 mod previews;
+mod principal;
 mod query;
 mod quotas;
 mod request_id;
@@ -32,12 +34,13 @@ mod stream;
 mod terminal;
 mod workspaces;
 
-use auth::Principal;
-pub(crate) use auth::{Logins, Shared};
+pub(crate) use auth::Shared;
 use error::{ApiError, ApiResult};
+pub(crate) use logins::Logins;
 pub(crate) use mcp::McpServices;
 use page::TokenScheme;
 pub(crate) use preview::Previews;
+use principal::Principal;
 
 use crate::store::{AuditEntry, Decision, Owned, Scope};
 use crate::work::App;

@@ -1,9 +1,10 @@
 //! Programs that listen in a sandbox: which ports, and addresses under which a browser sees them.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::preview::answer_error;
+use super::principal::Principal;
 use super::{on_session, sandboxes};
 use crate::preview_domain::PreviewAddress;
 use crate::store::Scope;

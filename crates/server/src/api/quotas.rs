@@ -1,8 +1,9 @@
 //! What the user that asks may have at the same time.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::blocking;
 use super::error::{ApiResult, ErrorBody};
+use super::principal::Principal;
 use crate::store::Scope;
 use crate::work::Quotas;
 use axum::extract::State;

@@ -1,9 +1,10 @@
 //! Sandboxes without an agent: started, called tool by tool, ended.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::blocking;
 use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::principal::Principal;
 use super::request_id::note_sandbox;
 use crate::store::Scope;
 use crate::work::App;

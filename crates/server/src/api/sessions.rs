@@ -1,8 +1,9 @@
 //! Tasks and sessions: begin, look, say something, answer a question, end.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::principal::Principal;
 use super::query::CheckedQuery;
 use super::session_pages::ListQuery;
 use super::{SubmittedTask, THIS_MACHINE, blocking, on_session, own_session};

@@ -1,7 +1,8 @@
 //! The directories of the operator's that tasks may name.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::error::{ApiResult, ErrorBody};
+use super::principal::Principal;
 use crate::store::Scope;
 use axum::extract::State;
 use axum::{Extension, Json};

@@ -9,9 +9,10 @@
 //! After `exit` or `error` the server closes. Whoever closes first ends the shell with all that it has started. Nothing
 //! is kept for a reader that is slow: programs wait until it has read.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::last_use::LastUse;
+use super::principal::Principal;
 use super::query::in_words;
 use super::{on_session, sandboxes};
 use crate::store::Scope;

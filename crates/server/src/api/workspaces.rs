@@ -1,7 +1,8 @@
 //! Workspaces that users bring as an archive, and workspaces of sessions that they take along as one.
 
-use super::auth::{Principal, Shared};
+use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::principal::Principal;
 use super::{blocking, on_session, stream};
 use crate::store::{Scope, Upload};
 use crate::work::{App, UploadRefusal};

@@ -3,7 +3,8 @@
 //! Both hold for one preview, and for the user who asked. A cookie is good for nothing else than to look at that
 //! preview, so what a browser shows there has nothing to steal that it does not have.
 
-use super::super::auth::{self, Principal};
+use super::super::logins::{cookies, is_login_cookie};
+use super::super::principal::Principal;
 use crate::config::Token;
 use crate::preview_domain::PreviewAddress;
 use glovebox_proto::Fault;
@@ -140,7 +141,7 @@ impl PreviewLogins {
         now_unix_ms: u64,
     ) -> Option<Principal> {
         let state = self.state();
-        auth::cookies(headers, self.cookie_name()).find_map(|shown| {
+        cookies(headers, self.cookie_name()).find_map(|shown| {
             let ticket = state.cookies.get(&blake3::hash(shown.as_bytes()))?;
             let holds = ticket.address == *address && ticket.until_unix_ms > now_unix_ms;
             holds.then(|| ticket.principal.clone())
@@ -171,7 +172,7 @@ impl PreviewLogins {
 /// Whether a cookie of this name is a login, to a preview or to the interface, in any way of serving.
 pub(super) fn is_own_cookie(name: &[u8]) -> bool {
     let own = [COOKIE_NAME, SECURE_COOKIE_NAME];
-    own.iter().any(|own| own.as_bytes() == name) || auth::is_login_cookie(name)
+    own.iter().any(|own| own.as_bytes() == name) || is_login_cookie(name)
 }
 
 /// Forgets what is over, and the oldest of the same user while there are too many.

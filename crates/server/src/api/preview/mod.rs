@@ -18,10 +18,9 @@ mod page;
 
 pub(super) use page::answer_error;
 
-use super::auth::{
-    Principal, Shared, bearer_of, find_by_token, host_of, keep_connection, still_known,
-};
+use super::auth::{Shared, bearer_of, find_by_token, host_of, keep_connection, still_known};
 use super::error::{ApiError, ApiResult};
+use super::principal::Principal;
 use super::query::CheckedQuery;
 use super::{blocking, own_session};
 use crate::config::ServerConfig;
