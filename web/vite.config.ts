@@ -8,6 +8,8 @@ import { defineConfig } from "vitest/config";
 const server = process.env["GLOVEBOX_URL"] ?? "http://127.0.0.1:8585";
 
 export default defineConfig({
+  // The server names the files below the path that it lies at.
+  base: "./",
   plugins: [react(), tailwind()],
   server: { proxy: { "/api": { target: server, ws: true }, "/health": server, "/login": server } },
   build: {
@@ -27,5 +29,5 @@ export default defineConfig({
       },
     },
   },
-  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"] },
+  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], testTimeout: 60_000 },
 });

@@ -36,6 +36,7 @@
 mod accounting;
 mod apart;
 mod archives;
+mod audit;
 mod bundles;
 mod contract;
 mod criteria;
@@ -51,6 +52,7 @@ mod logs;
 mod mcp;
 mod pool;
 mod previews;
+mod proxies;
 mod quotas;
 mod recovery;
 mod reviews;

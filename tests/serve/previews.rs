@@ -292,6 +292,7 @@ fn a_preview_is_for_its_user_and_its_own_page() {
     // Pages of other origins do not ask in the user's name.
     let evil = ("origin", "http://8000-s-evil.localhost:1");
     for (method, more, status) in [
+        ("GET", vec![("referer", "http://evil.example/")], 403),
         ("GET", vec![("sec-fetch-site", "same-site")], 403),
         ("GET", vec![evil], 403),
         ("POST", vec![evil], 403),

@@ -246,6 +246,15 @@ impl Server {
             ..self.client("")
         }
     }
+
+    /// Somebody without a token who asks at the root of the server's host, whatever its base path.
+    pub(crate) fn anybody_at_root(&self) -> Client {
+        let host = self.addr.split('/').next().unwrap_or_default();
+        Client {
+            base: format!("http://{host}"),
+            ..self.anybody()
+        }
+    }
 }
 
 impl Drop for Server {

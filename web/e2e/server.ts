@@ -22,6 +22,7 @@ export class TestServer {
   private child: ChildProcess | null = null;
   private proxy: Server | null = null;
   private backend = 0;
+  private basePath = "";
   private isCut = false;
   private models: string[] = [];
   /** The administrator's. */
@@ -29,7 +30,7 @@ export class TestServer {
   url = "";
 
   /** Starts with models that play these recordings; `demo` is there besides. The names of the models. */
-  async start(recordings: Record<string, string[]> = {}, config = ""): Promise<Record<string, string>> {
+  async start(recordings: Record<string, string[]> = {}, config = "", basePath = ""): Promise<Record<string, string>> {
     const names: Record<string, string> = {};
     for (const [name, answers] of Object.entries(recordings)) {
       const file = join(this.dir, `${name}.jsonl`);
@@ -43,7 +44,8 @@ export class TestServer {
     await new Promise<void>((done) => proxy.listen(0, "127.0.0.1", done));
     const address = proxy.address();
     if (typeof address !== "object" || !address) throw new Error("the proxy has no address");
-    this.url = `http://localhost:${address.port}`;
+    this.basePath = basePath;
+    this.url = `http://localhost:${address.port}${basePath}`;
     await this.run();
     return names;
   }
@@ -70,7 +72,7 @@ export class TestServer {
     if (!program) throw new Error("GLOVEBOX_BIN does not name the program; use `cargo xtask web --test BINARY`");
     const host = new URL(this.url).host;
     const models = this.models.flatMap((model) => ["--model", model]);
-    const args = ["--config", join(this.dir, "glovebox.toml"), "serve", "--listen", "127.0.0.1:0", "--allow-host", host, "--preview-domain", host, ...models];
+    const args = ["--config", join(this.dir, "glovebox.toml"), "serve", "--listen", "127.0.0.1:0", "--allow-host", host, "--preview-domain", host, "--base-path", this.basePath || "/", ...models];
     const child = spawn(program, args, {
       cwd: this.dir,
       env: { PATH: process.env["PATH"], HOME: this.dir, GLOVEBOX_STATE: join(this.dir, "state"), GLOVEBOX_SERVER_TOKEN: TOKEN },
@@ -139,7 +141,7 @@ export class TestServer {
   private async ask(method: string, path: string, body?: unknown): Promise<Response> {
     const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
     const content = body === undefined ? {} : { body: JSON.stringify(body) };
-    return fetch(`http://127.0.0.1:${this.backend}${path}`, { method, headers, ...content });
+    return fetch(`http://127.0.0.1:${this.backend}${this.basePath}${path}`, { method, headers, ...content });
   }
 
   /** Calls a tool in the sandbox of the session that the page shows. */

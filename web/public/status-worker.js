@@ -11,7 +11,7 @@ let timer;
 
 function connect() {
   timer = undefined;
-  source = new EventSource("/api/status/events");
+  source = new EventSource(new URL("api/status/events", self.location.href));
   for (const type of TYPES) {
     source.addEventListener(type, ({ data }) => {
       newest.set(type, data);

@@ -1,6 +1,7 @@
 // The frame around every page: header, login, the state of the connection, and which page an address means.
 import { Component, lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import { post, setLoggedOutHandler } from "./api/client";
+import { withBase } from "./base";
 import { useAction, useIsOffline } from "./model/hooks";
 import { useServerStatus } from "./model/status";
 import { HealthPage } from "./pages/health";
@@ -29,7 +30,7 @@ export function App() {
       <header className="border-b border-line bg-surface">
         <div className="mx-auto flex h-14 max-w-7xl items-center gap-1 px-4 sm:gap-2 sm:px-6">
           <Link href="/" className="mr-2 flex items-center gap-2 font-semibold tracking-tight sm:mr-4">
-            <img src="/favicon.svg" alt="" width={24} height={24} />
+            <img src={withBase("/favicon.svg")} alt="" width={24} height={24} />
             Glovebox
           </Link>
           {isLoggedOut ? null : (

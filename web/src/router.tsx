@@ -1,5 +1,6 @@
 // Addresses of the interface, over the browser's history. The server answers each of them with the same page.
 import { type AnchorHTMLAttributes, type MouseEvent, useSyncExternalStore } from "react";
+import { withBase, withoutBase } from "./base";
 
 const listeners = new Set<() => void>();
 
@@ -13,7 +14,7 @@ function subscribe(listener: () => void): () => void {
 }
 
 export function navigate(to: string): void {
-  window.history.pushState(null, "", to);
+  window.history.pushState(null, "", withBase(to));
   window.scrollTo(0, 0);
   for (const listener of listeners) listener();
 }
@@ -21,7 +22,7 @@ export function navigate(to: string): void {
 /** Parts of the current path, decoded. */
 export function usePath(): string[] {
   const path = useSyncExternalStore(subscribe, () => window.location.pathname);
-  return path.split("/").filter(Boolean).map(decodePart);
+  return withoutBase(path).split("/").filter(Boolean).map(decodePart);
 }
 
 function decodePart(part: string): string {
@@ -41,5 +42,5 @@ export function Link({ href, onClick, ...rest }: AnchorHTMLAttributes<HTMLAnchor
     event.preventDefault();
     navigate(href);
   };
-  return <a href={href} onClick={follow} {...rest} />;
+  return <a href={withBase(href)} onClick={follow} {...rest} />;
 }

@@ -114,6 +114,7 @@ fn dispatch(cx: &Cx, mut command: Command) -> CommandResult {
         Command::Mcp(args) => cmd::mcp::run(cx, &args),
         Command::Serve(args) => cmd::serve::run(cx, &args),
         Command::Token(args) => cmd::token::run(cx, &args),
+        Command::Audit(args) => cmd::audit::run(cx, &args),
         Command::Doctor(args) => cmd::doctor::run(cx, &args),
         Command::Demo(args) => cmd::demo::run(cx, &args),
         Command::Completions(args) => cmd::completions::run(&args),

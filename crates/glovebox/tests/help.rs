@@ -41,6 +41,7 @@ help_of! {
     fork: "fork",
     logs: "logs",
     info: "info",
+    audit: "audit",
     doctor: "doctor",
     demo: "demo",
     completions: "completions",

@@ -1,7 +1,9 @@
 //! What a server is told when it starts.
 
+use crate::base_path::BasePath;
 use crate::metrics::DroppedSpans;
 use crate::origin::AllowedOrigin;
+use crate::peer::TrustedProxies;
 use crate::preview_domain::PreviewDomain;
 use crate::tls::Tls;
 use glovebox_agent::Placement;
@@ -156,6 +158,10 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// Origins whose pages may call the API with a token.
     pub allowed_origins: Vec<AllowedOrigin>,
+    /// Proxies whose word about a request's client is believed.
+    pub trusted_proxies: Arc<TrustedProxies>,
+    /// The path below which the server lies.
+    pub base_path: BasePath,
     /// True if the administrator's token was made for this run.
     pub is_admin_token_made: bool,
     /// True if users open hosts of the public internet for their own sessions; else only administrators open hosts.

@@ -16,12 +16,14 @@
 //! killed finds both again.
 
 mod api;
+mod base_path;
 mod bundle_page;
 mod config;
 mod listen;
 mod log;
 mod metrics;
 mod origin;
+mod peer;
 mod preview_domain;
 mod store;
 mod tls;
@@ -30,13 +32,15 @@ mod traces;
 mod work;
 
 pub use api::openapi;
+pub use base_path::BasePath;
 pub use bundle_page::{BundlePage, ServedPage, serve_bundle_page};
 pub use config::{BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Token, UploadLimits};
 pub use listen::{Serving, serve};
 pub use metrics::DroppedSpans;
 pub use origin::AllowedOrigin;
+pub use peer::{TrustedProxies, TrustedProxy};
 pub use preview_domain::PreviewDomain;
-pub use store::{Scope, Scopes, TokenInfo, TokenStore};
+pub use store::{AuditFilter, Scope, Scopes, TokenInfo, TokenStore, export_audit_log};
 pub use tls::Tls;
 #[cfg(feature = "otlp")]
 pub use traces::TraceExport;

@@ -3,6 +3,7 @@
 use crate::api::{self, Logins, McpServices, Previews, Shared};
 use crate::config::{ServerConfig, Token};
 use crate::log::millis;
+use crate::peer::Peer;
 use crate::tls::Tls;
 use crate::work::{App, ConnectionPlace, MAX_CONNECTIONS};
 use axum::{Extension, Router};
@@ -181,6 +182,7 @@ async fn idle(app: &App, most: Duration) {
 async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: CancellationToken) {
     let connections = Connections::new(MAX_CONNECTIONS);
     let tls = shared.app.config.tls.clone();
+    let proxies = Arc::clone(&shared.app.config.trusted_proxies);
     let router = api::router(shared);
     let mut last_refusal = None;
     loop {
@@ -191,8 +193,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
             } => accepted,
             () = closing.cancelled() => return,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok((stream, peer)) => (stream, Peer::new(peer.ip(), tls.is_some())),
             Err(error) => {
                 // No descriptors, for instance: others end, and then there are some again.
                 if last_refusal.is_none_or(|last: Instant| last.elapsed() > REFUSAL_PAUSE) {
@@ -205,12 +207,17 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
         };
         // Without it small answers wait for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
-        let place = connections.admit();
+        // Of this machine, and of a proxy, come the connections of many.
+        let is_shared = peer.address.is_loopback() || proxies.contain(peer.address);
+        let Some(place) = connections.admit((!is_shared).then_some(peer.address)) else {
+            continue;
+        };
         let of_user = Arc::new(ConnectionPlace::default());
         let router = router
             .clone()
             .layer(Extension(Arc::clone(&place)))
-            .layer(Extension(of_user));
+            .layer(Extension(of_user))
+            .layer(Extension(peer));
         let (tls, closing) = (tls.clone(), closing.clone());
         tokio::spawn(async move {
             let served = async {

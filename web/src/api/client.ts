@@ -1,4 +1,5 @@
 // Requests to the server this page came from. Every failure is an ApiError that says what was wrong and what to do.
+import { withBase } from "../base";
 import { decodeText } from "../model/bytes";
 import type { components, paths } from "./schema";
 
@@ -105,7 +106,7 @@ function offline(): ApiError {
 export async function send(path: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(path, { credentials: "same-origin", ...init });
+    response = await fetch(withBase(path), { credentials: "same-origin", ...init });
   } catch (error) {
     if (init.signal?.aborted) throw error;
     throw offline();
@@ -122,7 +123,7 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
 
 /** The quotas of the user, or nothing while nobody has logged in: a page that needs no user asks for them. */
 export async function getQuotas(path: string, signal: AbortSignal): Promise<Quotas | null> {
-  const response = await fetch(path, { credentials: "same-origin", signal }).catch((error: unknown) => {
+  const response = await fetch(withBase(path), { credentials: "same-origin", signal }).catch((error: unknown) => {
     if (signal.aborted) throw error;
     throw offline();
   });
@@ -147,7 +148,7 @@ export async function post<T>(path: string, body: unknown, headers: Record<strin
 export function uploadWorkspace(archive: Blob, onProgress: (sent: number) => void, signal: AbortSignal): Promise<Upload> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
-    request.open("PUT", "/api/workspaces");
+    request.open("PUT", withBase("/api/workspaces"));
     request.upload.addEventListener("progress", (event) => onProgress(event.loaded));
     request.addEventListener("load", () => {
       if (request.status === 201) return resolve(JSON.parse(request.responseText) as Upload);
@@ -200,12 +201,12 @@ export async function readBounded(response: Response, maxBytes: number, isPatch 
   return { text: isBinary ? "" : decodeText(bytes), isBinary, isCut };
 }
 
-/** The address of a session, or of something below it. */
+/** The path of a session, or of something below it. */
 export function sessionUrl(id: string, rest = ""): string {
   return `/api/sessions/${encodeURIComponent(id)}${rest}`;
 }
 
-/** The address of a path in a session's workspace. */
+/** The path of an entry of a session's workspace. */
 export function fileUrl(id: string, path: string): string {
   return sessionUrl(id, `/files${path === "" ? "" : `/${path.split("/").map(encodeURIComponent).join("/")}`}`);
 }

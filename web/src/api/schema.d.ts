@@ -4,6 +4,23 @@
  */
 
 export interface paths {
+    "/api/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The audit log: one JSON object a line, the oldest first. */
+        get: operations["audit_export"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/bundles": {
         parameters: {
             query?: never;
@@ -1587,6 +1604,42 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    audit_export: {
+        parameters: {
+            query?: {
+                /** @description From this time on, in milliseconds since 1970. */
+                since_unix_ms?: number;
+                /** @description Before this time, in milliseconds since 1970. */
+                until_unix_ms?: number;
+                /** @description Of this user. */
+                user?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entries */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description Refused: the scope `admin` is needed */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     bundles_list: {
         parameters: {
             query?: never;

@@ -2,6 +2,7 @@
 // connection, so nothing is remembered from one to the next.
 import { useEffect, useState } from "react";
 import type { components } from "../api/schema";
+import { withBase } from "../base";
 
 export type Environment = components["schemas"]["EnvironmentSnapshot"];
 export type ServerStatus = components["schemas"]["ServerStatus"];
@@ -29,7 +30,7 @@ function followAlone(take: Take): () => void {
   let source: EventSource | null = null;
   let timer: number | undefined;
   const connect = () => {
-    const opened = new EventSource("/api/status/events");
+    const opened = new EventSource(withBase("/api/status/events"));
     source = opened;
     for (const type of ["status", "environment"]) {
       opened.addEventListener(type, ({ data }: MessageEvent<string>) => take(type, data));
@@ -50,7 +51,7 @@ function followAlone(take: Take): () => void {
 function followTogether(take: Take): () => void {
   if (typeof SharedWorker === "undefined") return followAlone(take);
   let endAlone: (() => void) | null = null;
-  const worker = new SharedWorker("/status-worker.js", { name: "glovebox-status" });
+  const worker = new SharedWorker(withBase("/status-worker.js"), { name: "glovebox-status" });
   const { port } = worker;
   worker.onerror = () => {
     endAlone ??= followAlone(take);

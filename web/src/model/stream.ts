@@ -1,6 +1,7 @@
 // Follows the events of one session: connects, comes back where it was cut off, and stops when the session has ended.
 import { ApiError, get, type Session, sessionUrl } from "../api/client";
 import { EVENT_TYPES, parseEvent, type PlacedEvent } from "../api/events";
+import { withBase } from "../base";
 
 /** How a page stands to the stream. */
 export type Connection = "connecting" | "open" | "offline" | "ended" | "failed";
@@ -46,7 +47,7 @@ export function follow(id: string, handlers: StreamHandlers): { stop(): void; ag
 
   const connect = () => {
     timer = undefined;
-    const opened = new EventSource(sessionUrl(id, `/events?after=${encodeURIComponent(last)}`));
+    const opened = new EventSource(withBase(sessionUrl(id, `/events?after=${encodeURIComponent(last)}`)));
     source = opened;
     opened.onopen = () => {
       waitMs = FIRST_WAIT_MS;

@@ -2,6 +2,7 @@
 // What is shown is what the server answers at `/api/openapi.json`, and nothing else.
 import { useEffect, useMemo, useState, useSyncExternalStore } from "react";
 import { get } from "../api/client";
+import { basePath } from "../base";
 import { useIsWide, usePolled, useTitle } from "../model/hooks";
 import { type ApiDocument, filterGroups, listGroups, type OperationGroup, readDocument } from "../model/openapi";
 import { MethodBadge, OperationCard, PathText } from "../parts/operation-card";
@@ -111,7 +112,7 @@ function Description({ document }: { document: ApiDocument }) {
             </p>
           ) : null}
           <p className="max-w-prose text-sm wrap-anywhere text-muted">
-            The server is at <code className="font-mono">{window.location.origin}</code>. The commands below expect a token in the variable{" "}
+            The server is at <code className="font-mono">{`${window.location.origin}${basePath}`}</code>. The commands below expect a token in the variable{" "}
             <code className="font-mono">TOKEN</code>, such as one that <code className="font-mono">glovebox token create</code> has made. Programs
             read the same description at{" "}
             <a className="link" href={ADDRESS}>
@@ -158,7 +159,7 @@ function Description({ document }: { document: ApiDocument }) {
                 <OperationCard
                   key={operation.anchor}
                   operation={operation}
-                  baseUrl={window.location.origin}
+                  baseUrl={`${window.location.origin}${basePath}`}
                   isOpen={open.has(operation.anchor)}
                   onToggle={(isOpen) => toggle(operation.anchor, isOpen)}
                 />

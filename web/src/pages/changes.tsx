@@ -13,6 +13,7 @@ import {
   type Session,
   sessionUrl,
 } from "../api/client";
+import { withBase } from "../base";
 import { useAction, useIsWide, usePolled } from "../model/hooks";
 import { type FileDiff, readPatch, searchedTexts } from "../model/patch";
 import { isActive } from "../model/stream";
@@ -121,12 +122,12 @@ export function ChangesView({ session }: { session: Session }) {
             </button>
           ) : null}
           {list.changes.length ? (
-            <a className="button" href={sessionUrl(session.id, "/diff")} download={`${session.id}.patch`}>
+            <a className="button" href={withBase(sessionUrl(session.id, "/diff"))} download={`${session.id}.patch`}>
               Download patch
             </a>
           ) : null}
           {session.sandbox ? (
-            <a className="button" href={sessionUrl(session.id, "/workspace")} download={`${session.id}.tar.gz`}>
+            <a className="button" href={withBase(sessionUrl(session.id, "/workspace"))} download={`${session.id}.tar.gz`}>
               Download workspace
             </a>
           ) : null}

@@ -1,5 +1,6 @@
 // The files of a session's workspace: directories as lists, files as text.
 import { type BoundedText, type Directory, fileUrl, readBounded, send, type Session } from "../api/client";
+import { withBase } from "../base";
 import { usePolled } from "../model/hooks";
 import { cleanProse, cleanText, formatBytes } from "../model/text";
 import { Empty, ErrorBox, Loading } from "../parts/states";
@@ -29,7 +30,7 @@ export function FilesView({ session, path }: { session: Session; path: string })
         <Crumbs base={base} path={path} />
         <div className="ml-auto flex gap-2">
           {found.data?.kind === "file" ? (
-            <a className="button" href={url} download={path.split("/").at(-1)}>
+            <a className="button" href={withBase(url)} download={path.split("/").at(-1)}>
               Download
             </a>
           ) : null}

@@ -1,5 +1,6 @@
 // Whether the server can work, component by component, and how much of the user's quotas is used.
 import { type Health, type Quotas, getQuotas } from "../api/client";
+import { withBase } from "../base";
 import { usePolled, useTitle } from "../model/hooks";
 import { QuotaTables } from "../parts/quotas";
 import { Badge, ErrorBox, Loading } from "../parts/states";
@@ -42,7 +43,7 @@ export function HealthPage() {
           <p className="text-sm text-muted">
             {data.placement === "local" ? "A command is tried on this machine" : "A sandbox is started, tried and ended"} for this at most every
             10 seconds. Counts of everything are at{" "}
-            <a className="link" href="/metrics">
+            <a className="link" href={withBase("/metrics")}>
               /metrics
             </a>
             , the description of the API is at{" "}
@@ -50,7 +51,7 @@ export function HealthPage() {
               /api-docs
             </Link>
             , for programs at{" "}
-            <a className="link" href="/api/openapi.json">
+            <a className="link" href={withBase("/api/openapi.json")}>
               /api/openapi.json
             </a>
             .

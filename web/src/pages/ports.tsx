@@ -1,5 +1,6 @@
 // The ports that programs of a session's sandbox listen on, each with a link to its preview.
 import { type PortList, type Session, sessionUrl } from "../api/client";
+import { withBase } from "../base";
 import { usePolled } from "../model/hooks";
 import { Empty, ErrorBox, Loading } from "../parts/states";
 
@@ -38,7 +39,7 @@ export function Ports({ list, session }: { list: PortList; session: Session }) {
             <span className="min-w-0 flex-1 font-mono text-xs wrap-anywhere text-muted">{addresses.join(", ")}</span>
             <a
               className="button"
-              href={sessionUrl(session.id, `/previews/${port}`)}
+              href={withBase(sessionUrl(session.id, `/previews/${port}`))}
               target="_blank"
               rel="noopener noreferrer"
               aria-label={`Open preview of port ${port} in a new tab`}

@@ -1,6 +1,7 @@
 // Files that both the project and the session changed: both versions beside each other, and a choice for each file.
 import { useState } from "react";
 import { type Conflict, type ConflictChoice, readBounded, send, type Session, sessionUrl } from "../api/client";
+import { withBase } from "../base";
 import { usePolled } from "../model/hooks";
 import { cleanText, formatBytes } from "../model/text";
 import { describeHidden } from "../model/visible";
@@ -152,7 +153,7 @@ function Version({ session, conflict, side, moment }: VersionProps) {
         {SIDES[side]}
         {bytes === null ? null : <span className="font-normal text-muted">{formatBytes(bytes)}</span>}
         {bytes === null ? null : (
-          <a className="link font-normal" href={address} download>
+          <a className="link font-normal" href={withBase(address)} download>
             Download
           </a>
         )}

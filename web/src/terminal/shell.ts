@@ -2,6 +2,7 @@
 import { FitAddon } from "@xterm/addon-fit";
 import { Terminal } from "@xterm/xterm";
 import { sessionUrl } from "../api/client";
+import { withBase } from "../base";
 import { onThemeChange, terminalColours } from "./colours";
 import { describeClose, describeEnd, type ShellState } from "./ending";
 import { openStrictly } from "./strict-document";
@@ -42,7 +43,7 @@ export function openShell(session: string, parent: HTMLElement, onState: (state:
     return false;
   });
 
-  const address = new URL(sessionUrl(session, `/terminal?cols=${terminal.cols}&rows=${terminal.rows}`), window.location.href);
+  const address = new URL(withBase(sessionUrl(session, `/terminal?cols=${terminal.cols}&rows=${terminal.rows}`)), window.location.href);
   address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
   const socket = new WebSocket(address);
   socket.binaryType = "arraybuffer";

@@ -14,6 +14,7 @@ mod help;
 mod limits;
 mod mcp;
 mod net;
+mod past_time;
 mod ports;
 #[cfg(test)]
 mod reference;
@@ -52,7 +53,7 @@ pub(crate) use net::{
 };
 pub(crate) use ports::{ExposeArgs, Listen, PortsArgs};
 pub(crate) use serve::{
-    ServeArgs, TokenAction, TokenArgs, TokenCreateArgs, TokenListArgs, TokenRevokeArgs,
+    AuditArgs, ServeArgs, TokenAction, TokenArgs, TokenCreateArgs, TokenListArgs, TokenRevokeArgs,
 };
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
@@ -248,6 +249,7 @@ pub(crate) enum Command {
     Bundle(BundleArgs),
     Serve(Box<ServeArgs>),
     Token(TokenArgs),
+    Audit(AuditArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),

@@ -72,6 +72,7 @@ const CHAPTERS: &[(&str, &[&str])] = &[
             "token create",
             "token list",
             "token revoke",
+            "audit",
         ],
     ),
     (

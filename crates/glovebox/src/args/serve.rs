@@ -1,9 +1,10 @@
 //! Arguments of `serve` and `token`.
 
+use super::past_time::PastTime;
 use super::{EngineArg, SandboxArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use glovebox_runner::HostRule;
-use glovebox_server::{AllowedOrigin, PreviewDomain, Scope};
+use glovebox_server::{AllowedOrigin, BasePath, PreviewDomain, Scope, TrustedProxy};
 use glovebox_session::bundle::{AllowedModel, BundleKey};
 use glovebox_settings::units::{Cpus, Size, Span};
 use glovebox_settings::{LogFormat, LogLevel, SourceDir};
@@ -74,6 +75,13 @@ pub(crate) struct ServeArgs {
     /// Origin whose pages may call the API with a token, such as `https://app.example.com`
     #[arg(long, value_name = "URL")]
     pub allow_origin: Vec<AllowedOrigin>,
+    /// The path below which a proxy serves this server, such as /glovebox; the proxy sends requests with it
+    #[arg(long, value_name = "PATH")]
+    pub base_path: Option<BasePath>,
+    /// Network of proxies that are believed about a client's address and TLS (X-Forwarded-For, X-Forwarded-Proto), such
+    /// as 10.0.0.0/8
+    #[arg(long, value_name = "CIDR")]
+    pub trusted_proxy: Vec<TrustedProxy>,
     /// Hosts that users open for their own sessions by answering a question: `public` for names and addresses of the
     /// public internet [default: none, the administrator opens hosts]
     #[arg(long, value_name = "REACH")]
@@ -154,6 +162,25 @@ pub(crate) struct ServeArgs {
     /// The sandboxes of sessions.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
+}
+
+/// Print the audit log of `glovebox serve`
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Print the audit log of `glovebox serve`: who did what, when, and what was decided. One JSON object a \
+        line, the oldest first; a server may run meanwhile. The guide to the server lists the fields.",
+    after_help = "Examples:\n  glovebox audit --since 24h\n  glovebox audit --user ann --since 2026-11-01T00:00:00Z | jq .action"
+)]
+pub(crate) struct AuditArgs {
+    /// Entries from this time on: 2026-11-28T12:00:00Z, or 24h for those of the last day
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<PastTime>,
+    /// Entries before this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<PastTime>,
+    /// Entries of one user
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
 }
 
 /// Tokens for users of `glovebox serve`

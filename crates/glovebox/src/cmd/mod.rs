@@ -3,6 +3,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod attach;
+pub(crate) mod audit;
 pub(crate) mod bundle;
 pub(crate) mod cache;
 pub(crate) mod checkpoint;

@@ -2,10 +2,12 @@
 //!
 //! A connection begins without a place of its own. It has [`AUTHENTICATION_WAIT`] to make a request with the
 //! token; when more than [`MAX_UNAUTHENTICATED`] wait for that, the oldest is closed, but none before it had
-//! [`EVICTION_AGE`]: until then no other one is accepted. So whoever has no token holds no place that a client
-//! could have, and a client, which sends its request at once, gets through.
+//! [`EVICTION_AGE`]: until then no other one is accepted. Of one address, [`MAX_PER_ADDRESS`] wait at most, and its next
+//! one is closed. So whoever has no token holds no place that a client could have, and a client, which sends its
+//! request at once, gets through.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -13,6 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Connections that have not shown the token yet.
 const MAX_UNAUTHENTICATED: usize = 128;
+/// Those of one address.
+const MAX_PER_ADDRESS: usize = 16;
+/// Bits of an IPv6 address that tell networks apart: whoever has one address has all those of its network.
+const NETWORK_BITS: u32 = 64;
 /// How long a connection may take to show the token.
 const AUTHENTICATION_WAIT: Duration = Duration::from_secs(5);
 /// How long it has for that at least, however many others come.
@@ -37,6 +43,8 @@ struct WaitingList {
 #[derive(Debug)]
 struct WaitingEntry {
     id: u64,
+    /// The network that it comes from; none for one that many clients share.
+    network: Option<IpAddr>,
     since: Instant,
     evicted: CancellationToken,
 }
@@ -79,24 +87,31 @@ impl Connections {
         }
     }
 
-    /// Lets a connection in.
-    pub fn admit(self: &Arc<Self>) -> Arc<Connection> {
+    /// Lets a connection in, unless too many of its address wait. `address` is `None` where many clients share it, as
+    /// they do this machine's own and a proxy's.
+    pub fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Arc<Connection>> {
         let evicted = CancellationToken::new();
+        let network = address.map(network_of);
         let mut waiting = self.waiting();
+        let same = |entry: &&WaitingEntry| entry.network.is_some() && entry.network == network;
+        if waiting.entries.iter().filter(same).count() >= MAX_PER_ADDRESS {
+            return None;
+        }
         let id = waiting.next_id;
         waiting.next_id += 1;
         waiting.entries.push_back(WaitingEntry {
             id,
+            network,
             since: Instant::now(),
             evicted: evicted.clone(),
         });
         drop(waiting);
-        Arc::new(Connection {
+        Some(Arc::new(Connection {
             connections: Arc::clone(self),
             id,
             evicted,
             permit: OnceLock::new(),
-        })
+        }))
     }
 
     fn waiting(&self) -> MutexGuard<'_, WaitingList> {
@@ -108,6 +123,17 @@ impl Connections {
         let mut waiting = self.waiting();
         let at = waiting.entries.iter().position(|entry| entry.id == id);
         at.and_then(|at| waiting.entries.remove(at)).is_some()
+    }
+}
+
+/// The address of IPv4, or the network of IPv6.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let mask = u128::MAX << (u128::BITS - NETWORK_BITS);
+            IpAddr::V6((u128::from(address) & mask).into())
+        }
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -152,13 +178,13 @@ mod tests {
     fn the_oldest_without_the_token_makes_room_and_clients_stay() {
         super::super::stdio::runtime().unwrap().block_on(async {
             let connections = Connections::new(MAX_AUTHENTICATED);
-            let client = connections.admit();
+            let client = connections.admit(None).unwrap();
             assert!(client.authenticate() && client.authenticate());
             let begin = Instant::now();
             let mut strangers = Vec::new();
             for _ in 0..MAX_UNAUTHENTICATED {
                 connections.wait_for_room().await;
-                strangers.push(connections.admit());
+                strangers.push(connections.admit(None).unwrap());
             }
             assert!(strangers.iter().all(|one| !one.evicted.is_cancelled()));
             connections.wait_for_room().await;
@@ -168,18 +194,36 @@ mod tests {
             assert!(!strangers[1..].iter().any(evicted) && !evicted(&client));
             drop(strangers);
             assert!(connections.waiting().entries.is_empty());
-            assert!(connections.admit().authenticate());
+            assert!(connections.admit(None).unwrap().authenticate());
         });
+    }
+
+    #[test]
+    fn many_of_one_address_keep_out_their_own_next_one_only() {
+        let connections = Connections::new(MAX_AUTHENTICATED);
+        let from = |text: &str| connections.admit(Some(text.parse().unwrap()));
+        for (many, same, other) in [
+            ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"),
+            ("2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1"),
+        ] {
+            let mut held: Vec<_> = (0..MAX_PER_ADDRESS).map(|_| from(many).unwrap()).collect();
+            assert!(from(same).is_none(), "{same}");
+            assert!(from(other).is_some() && connections.admit(None).is_some());
+            // A client is no longer one of those.
+            assert!(held[0].authenticate());
+            held.push(from(same).unwrap());
+            assert!(from(many).is_none());
+        }
     }
 
     #[test]
     fn clients_are_bounded_and_leave_their_places() {
         let connections = Connections::new(MAX_AUTHENTICATED);
         let clients: Vec<_> = (0..MAX_AUTHENTICATED)
-            .map(|_| connections.admit())
+            .map(|_| connections.admit(None).unwrap())
             .inspect(|client| assert!(client.authenticate()))
             .collect();
-        let late = connections.admit();
+        let late = connections.admit(None).unwrap();
         assert!(!late.authenticate());
         drop(clients);
         assert!(late.authenticate());

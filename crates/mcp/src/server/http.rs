@@ -120,7 +120,7 @@ async fn accept(listener: &tokio::net::TcpListener, site: &Arc<HttpSite>) {
     let connections = Connections::new(MAX_CLIENT_CONNECTIONS);
     loop {
         connections.wait_for_room().await;
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             // No descriptors, for instance: others end, and then there are some again.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
@@ -128,7 +128,10 @@ async fn accept(listener: &tokio::net::TcpListener, site: &Arc<HttpSite>) {
         // Without it small answers wait for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
         let site = Arc::clone(site);
-        let connection = connections.admit();
+        let address = Some(peer.ip()).filter(|address| !address.to_canonical().is_loopback());
+        let Some(connection) = connections.admit(address) else {
+            continue;
+        };
         tokio::spawn(async move {
             let handle_request = service_fn(|request| {
                 let site = Arc::clone(&site);

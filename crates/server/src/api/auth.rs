@@ -10,15 +10,18 @@ use super::error::{ApiError, ApiResult};
 use super::interface;
 use super::logins::Logins;
 use super::mcp::McpServices;
+use super::nest::HEALTH_PATHS;
 use super::preview::Previews;
 use super::principal::Principal;
 use super::query::CheckedQuery;
 use super::request_id;
-use crate::store::Scope;
+use crate::peer::Peer;
+use crate::store::{ADMIN, AuditEntry, Decision, Scope, Via};
 use crate::work::{App, ConnectionPlace};
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use glovebox_mcp::server::Connection;
 use glovebox_proto::{AdvicePart, Code, Fault, Setting};
 use glovebox_session::host::now_unix_ms;
@@ -46,13 +49,15 @@ pub(crate) async fn require_user(
 ) -> Response {
     // The body is not looked at, and cannot be shared.
     let (method, headers) = (request.method().clone(), request.headers().clone());
-    match find_user(&shared, &method, &headers).await {
-        Ok(principal) => {
+    let is_secure = is_secure(&request);
+    match find_user(&shared, &method, &headers, is_secure).await {
+        Ok((principal, via)) => {
             if let Err(refused) = count_in(&shared, &principal, &request) {
                 return refused.into_response();
             }
             request_id::note_user(&principal.name);
             request.extensions_mut().insert(principal);
+            request.extensions_mut().insert(via);
             next.run(request).await
         }
         Err(error) => error.into_response(),
@@ -122,12 +127,24 @@ pub(super) async fn still_known(
     }
 }
 
-async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> ApiResult<Principal> {
+/// Returns true if the client of a request speaks TLS.
+fn is_secure(request: &Request) -> bool {
+    let peer = request.extensions().get::<Peer>();
+    peer.is_some_and(|peer| peer.is_secure)
+}
+
+async fn find_user(
+    shared: &Shared,
+    method: &Method,
+    headers: &HeaderMap,
+    is_secure: bool,
+) -> ApiResult<(Principal, Via)> {
     if let Some(token) = bearer(headers)? {
         let found = find_by_token(shared, &token).await?;
-        return found.ok_or_else(|| unauthorized("the token is not valid here"));
+        let found = found.ok_or_else(|| unauthorized("the token is not valid here"))?;
+        return Ok((found, Via::Token));
     }
-    let by_cookie = shared.logins.of_cookie(headers);
+    let by_cookie = shared.logins.of_cookie(headers, is_secure);
     let Some(principal) = still_known(shared, by_cookie).await? else {
         return Err(unauthorized("a token is needed"));
     };
@@ -139,7 +156,7 @@ async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> Api
             "use a token in the Authorization header",
         ));
     }
-    Ok(principal)
+    Ok((principal, Via::Cookie))
 }
 
 fn unauthorized(message: &str) -> ApiError {
@@ -194,7 +211,7 @@ pub(crate) async fn require_host(
     request: Request,
     next: Next,
 ) -> Response {
-    let is_health = matches!(request.uri().path(), "/health/live" | "/health/ready");
+    let is_health = HEALTH_PATHS.contains(&request.uri().path());
     let mut response = if is_health || shared.is_own_host(request.headers()) {
         next.run(request).await
     } else {
@@ -255,29 +272,57 @@ pub(crate) struct LoginQuery {
 /// comes without a code that holds is led there as well: it has logged in already, or is asked for a token.
 pub(crate) async fn login(
     State(shared): State<Shared>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     CheckedQuery(query): CheckedQuery<LoginQuery>,
 ) -> Response {
     let redeemed = query.code.as_deref().map(|code| shared.logins.redeem(code));
     let message = match redeemed {
-        Some(Some(Ok(cookie))) => return shared.logins.with_cookie(&cookie),
+        Some(Some(Ok(cookie))) => {
+            write_down_login(&shared, peer, StatusCode::SEE_OTHER);
+            return shared.logins.with_cookie(&cookie, peer.is_secure);
+        }
         Some(Some(Err(fault))) => return ApiError::from(fault).into_response(),
-        Some(None) => "this address has been used, or is too old",
+        Some(None) => {
+            write_down_login(&shared, peer, StatusCode::UNAUTHORIZED);
+            "this address has been used, or is too old"
+        }
         None => "the address of a login has a `code`",
     };
     if interface::wants_page(&headers) {
-        return Redirect::to("/").into_response();
+        return shared.logins.lead_in();
     }
     unauthorized(message).into_response()
+}
+
+/// Writes down that the printed address was opened.
+fn write_down_login(shared: &Shared, peer: Peer, status: StatusCode) {
+    let is_in = status == StatusCode::SEE_OTHER;
+    let entry = AuditEntry::Request {
+        user: if is_in { ADMIN } else { "?" },
+        address: Some(peer.address),
+        via: None,
+        action: "GET /login",
+        object: None,
+        decision: if is_in {
+            Decision::Allowed
+        } else {
+            Decision::Refused
+        },
+        status: status.as_u16(),
+        digest: None,
+    };
+    shared.app.accounting.write_down(&entry);
 }
 
 /// `POST /api/login`: a cookie for whoever shows a token.
 pub(crate) async fn login_by_token(
     State(shared): State<Shared>,
-    axum::Extension(principal): axum::Extension<Principal>,
+    Extension(principal): Extension<Principal>,
+    Extension(peer): Extension<Peer>,
 ) -> Response {
     match shared.logins.admit(principal) {
-        Ok(cookie) => shared.logins.with_cookie(&cookie),
+        Ok(cookie) => shared.logins.with_cookie(&cookie, peer.is_secure),
         Err(fault) => ApiError::from(fault).into_response(),
     }
 }
@@ -294,12 +339,16 @@ pub(crate) struct LogoutRequest {
 /// `POST /api/logout`: ends the login of this browser, or all of the user's, and the user's logins to previews.
 pub(crate) async fn log_out(
     State(shared): State<Shared>,
-    axum::Extension(principal): axum::Extension<Principal>,
+    Extension(principal): Extension<Principal>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     JsonBody { value: wish, .. }: JsonBody<LogoutRequest>,
 ) -> Response {
     shared.previews.forget_user(&principal.name);
-    match shared.logins.end(&headers, &principal.name, wish.all) {
+    match shared
+        .logins
+        .end(&headers, peer.is_secure, &principal.name, wish.all)
+    {
         Ok(response) => response,
         Err(fault) => ApiError::from(fault).into_response(),
     }

@@ -78,7 +78,7 @@ pub(super) async fn execute(
     let first = json!({
         "type": "session",
         "session_id": id,
-        "events_url": format!("/api/sessions/{id}/events"),
+        "events_url": format!("{}/api/sessions/{id}/events", shared.app.config.base_path),
     });
     let first = Event::default().event("session").data(first.to_string());
     let live = shared.app.live(&id);

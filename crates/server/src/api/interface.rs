@@ -4,10 +4,13 @@
 //! is one of the interface's own when a browser asks for a page, and is answered with its only page.
 
 use super::page;
+use crate::base_path::BasePath;
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 /// A file of the interface.
 struct Asset {
@@ -26,6 +29,9 @@ macro_rules! asset {
     };
 }
 
+/// The element of the page that says the base path to the interface.
+const BASE_ELEMENT: &str = "<meta name=\"base-path\" content=\"\"";
+
 /// The only page comes first.
 static ASSETS: [Asset; 8] = [
     asset!("index.html", "text/html; charset=utf-8"),
@@ -38,21 +44,78 @@ static ASSETS: [Asset; 8] = [
     asset!("favicon.svg", "image/svg+xml"),
 ];
 
-/// An `ETag` of each.
-static TAGS: LazyLock<[HeaderValue; ASSETS.len()]> = LazyLock::new(|| {
-    ASSETS.each_ref().map(|asset| {
-        let digest = blake3::hash(asset.bytes).to_hex();
-        // Hexadecimal digits in quotes are a header value.
-        HeaderValue::from_str(&format!("\"{}\"", &digest[..32]))
-            .unwrap_or_else(|_| HeaderValue::from_static("\"\""))
-    })
-});
+/// The files as one server sends them, with an `ETag` each.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    /// The page, which names the others below the server's base path.
+    page: Bytes,
+    tags: [HeaderValue; ASSETS.len()],
+}
+
+impl Interface {
+    /// Makes the page of a server below `base`.
+    pub(crate) fn new(base: &BasePath) -> Self {
+        // As built, it names files from where it lies itself, which is not where a deep address shows it.
+        let page = String::from_utf8_lossy(ASSETS[0].bytes)
+            .replace("=\"./", &format!("=\"{base}/"))
+            .replace(
+                BASE_ELEMENT,
+                &BASE_ELEMENT.replace("\"\"", &format!("\"{base}\"")),
+            );
+        let page = Bytes::from(page.into_bytes());
+        let tags = std::array::from_fn(|index| {
+            tag(if index == 0 {
+                &page
+            } else {
+                ASSETS[index].bytes
+            })
+        });
+        Self { page, tags }
+    }
+
+    fn send(&self, index: usize, headers: &HeaderMap) -> Response {
+        let (asset, tag) = (&ASSETS[index], self.tags[index].clone());
+        let known = headers.get_all(IF_NONE_MATCH).iter();
+        let mut known = known.filter_map(|value| value.to_str().ok());
+        let is_known = known.any(|value| {
+            let mut tags = value
+                .split(',')
+                .map(|one| one.trim().trim_start_matches("W/"));
+            tags.any(|one| one.as_bytes() == tag.as_bytes())
+        });
+        let caching = [
+            (ETAG, tag),
+            (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        ];
+        if is_known {
+            return (StatusCode::NOT_MODIFIED, caching).into_response();
+        }
+        let content_type = [(CONTENT_TYPE, asset.content_type)];
+        let bytes = match index {
+            0 => self.page.clone(),
+            _ => Bytes::from_static(asset.bytes),
+        };
+        (caching, content_type, bytes).into_response()
+    }
+}
+
+fn tag(bytes: &[u8]) -> HeaderValue {
+    let digest = blake3::hash(bytes).to_hex();
+    // Hexadecimal digits in quotes are a header value.
+    HeaderValue::from_str(&format!("\"{}\"", &digest[..32]))
+        .unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}
 
 /// Answers what no route does: a file of the interface, its page, or that there is nothing.
-pub(super) async fn answer(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+pub(super) async fn answer(
+    State(interface): State<Arc<Interface>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
     let is_read = matches!(method, Method::GET | Method::HEAD);
     match find(uri.path(), &headers).filter(|_| is_read) {
-        Some(index) => send(index, &headers),
+        Some(index) => interface.send(index, &headers),
         None => page::not_found().into_response(),
     }
 }
@@ -75,27 +138,6 @@ fn find(path: &str, headers: &HeaderMap) -> Option<usize> {
 pub(super) fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
-}
-
-fn send(index: usize, headers: &HeaderMap) -> Response {
-    let (asset, tag) = (&ASSETS[index], TAGS[index].clone());
-    let known = headers.get_all(IF_NONE_MATCH).iter();
-    let mut known = known.filter_map(|value| value.to_str().ok());
-    let is_known = known.any(|value| {
-        let mut tags = value
-            .split(',')
-            .map(|one| one.trim().trim_start_matches("W/"));
-        tags.any(|one| one.as_bytes() == tag.as_bytes())
-    });
-    let caching = [
-        (ETAG, tag),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-    ];
-    if is_known {
-        return (StatusCode::NOT_MODIFIED, caching).into_response();
-    }
-    let content_type = [(CONTENT_TYPE, asset.content_type)];
-    (caching, content_type, asset.bytes).into_response()
 }
 
 #[cfg(test)]
@@ -124,17 +166,24 @@ mod tests {
 
     #[test]
     fn the_page_names_only_files_that_are_carried() {
-        let page = std::str::from_utf8(ASSETS[0].bytes).unwrap();
-        let named: Vec<&str> = page
-            .split(['"', '\''])
-            .filter(|word| word.starts_with('/'))
-            .collect();
-        assert!(named.len() >= 4, "{named:?}");
-        for path in named {
-            assert!(ASSETS.iter().any(|asset| asset.path == path), "{path}");
+        for base in ["", "/box/a"] {
+            let interface = Interface::new(&base.parse().unwrap_or_default());
+            let page = std::str::from_utf8(&interface.page).unwrap();
+            let named: Vec<&str> = page
+                .split(['"', '\''])
+                .filter(|word| word.starts_with('/') && *word != base)
+                .collect();
+            assert!(named.len() >= 4, "{named:?}");
+            for path in named {
+                let below = path.strip_prefix(base).unwrap();
+                assert!(ASSETS.iter().any(|asset| asset.path == below), "{path}");
+            }
+            assert!(page.contains(&format!("name=\"base-path\" content=\"{base}\"")));
+            // The content security policy lets neither run.
+            assert!(
+                !page.contains("<script>") && !page.contains("<style") && !page.contains("style=")
+            );
         }
-        // The content security policy lets neither run.
-        assert!(!page.contains("<script>") && !page.contains("<style") && !page.contains("style="));
     }
 
     #[test]
@@ -156,6 +205,8 @@ mod tests {
 
     #[test]
     fn a_browser_that_has_the_file_gets_no_second_one() {
+        let interface = Interface::new(&BasePath::default());
+        let send = |index, headers: &HeaderMap| interface.send(index, headers);
         let first = send(1, &HeaderMap::new());
         assert_eq!(first.status(), StatusCode::OK);
         let mut headers = HeaderMap::new();

@@ -17,7 +17,9 @@ use tracing::warn;
 const COOKIE_NAME: &str = "glovebox";
 /// Over TLS, browsers take a cookie of this name from this very host only: no page of another host below the same
 /// domain, such as a preview, can put one in its place (RFC 6265bis, 4.1.3.2).
-const SECURE_COOKIE_NAME: &str = "__Host-glovebox";
+const HOST_COOKIE_NAME: &str = "__Host-glovebox";
+/// The name where the server lies below a path, which the one above does not allow: set over TLS only.
+const SECURE_COOKIE_NAME: &str = "__Secure-glovebox";
 /// Browsers of one user that are logged in at the same time; the oldest makes room.
 const MAX_LOGINS_PER_USER: usize = 16;
 /// How long a login lasts.
@@ -32,8 +34,30 @@ pub(crate) struct Logins {
     admin: blake3::Hash,
     state: Mutex<LoginState>,
     hosts: Vec<String>,
-    /// Whether browsers come over TLS, and so may keep the cookie from plain HTTP.
+}
+
+/// The form of a login's cookie, which depends on how the browser reaches the server.
+struct CookieForm<'a> {
+    name: &'static str,
+    base_path: &'a str,
     is_secure: bool,
+}
+
+impl CookieForm<'_> {
+    /// Writes the header that sets the cookie for a time.
+    fn to_header(&self, value: &str, seconds: u64) -> Option<HeaderValue> {
+        let Self {
+            name,
+            base_path,
+            is_secure,
+        } = self;
+        let secure = if *is_secure { "; Secure" } else { "" };
+        // A name, hexadecimal digits and a checked path are a header value.
+        HeaderValue::from_str(&format!(
+            "{name}={value}; Path={base_path}/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
+        ))
+        .ok()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +83,6 @@ impl Logins {
             admin: config.admin_token.digest(),
             state: Mutex::default(),
             hosts,
-            is_secure: config.tls.is_some(),
         };
         for row in app.owners.logins(now_unix_ms())? {
             let is_admin = row.user == ADMIN;
@@ -95,10 +118,12 @@ impl Logins {
     pub(super) fn end(
         &self,
         headers: &HeaderMap,
+        is_secure: bool,
         user: &str,
         is_all: bool,
     ) -> Result<Response, Fault> {
-        let shown: Vec<blake3::Hash> = cookies(headers, self.cookie_name())
+        let form = self.cookie_form(is_secure);
+        let shown: Vec<blake3::Hash> = cookies(headers, form.name)
             .map(|cookie| blake3::hash(cookie.as_bytes()))
             .collect();
         let mut state = self.state();
@@ -115,11 +140,8 @@ impl Logins {
             state.cookies.remove(&digest);
         }
         drop(state);
-        let secure = if self.is_secure { "; Secure" } else { "" };
-        let name = self.cookie_name();
-        let text = format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{secure}");
         let mut response = StatusCode::NO_CONTENT.into_response();
-        if let Ok(value) = HeaderValue::from_str(&text) {
+        if let Some(value) = form.to_header("", 0) {
             response.headers_mut().insert(SET_COOKIE, value);
         }
         Ok(response)
@@ -156,29 +178,34 @@ impl Logins {
         &self.hosts
     }
 
-    const fn cookie_name(&self) -> &'static str {
-        if self.is_secure {
-            SECURE_COOKIE_NAME
-        } else {
-            COOKIE_NAME
+    fn cookie_form(&self, is_secure: bool) -> CookieForm<'_> {
+        let base_path = self.app.config.base_path.as_str();
+        let name = match (is_secure, base_path.is_empty()) {
+            (false, _) => COOKIE_NAME,
+            (true, true) => HOST_COOKIE_NAME,
+            (true, false) => SECURE_COOKIE_NAME,
+        };
+        CookieForm {
+            name,
+            base_path,
+            is_secure,
         }
     }
 
-    /// Answers with a cookie, and leads to the interface.
-    pub(super) fn with_cookie(&self, cookie: &Token) -> Response {
-        let seconds = LOGIN_MS / 1000;
-        let secure = if self.is_secure { "; Secure" } else { "" };
-        let text = format!(
-            "{}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}",
-            self.cookie_name(),
-            cookie.reveal()
-        );
-        let mut response = Redirect::to("/").into_response();
-        // A cookie of hexadecimal digits is a header value.
-        if let Ok(value) = HeaderValue::from_str(&text) {
+    /// Answers with a cookie, and leads to the interface. It stays within TLS where the browser uses TLS.
+    pub(super) fn with_cookie(&self, cookie: &Token, is_secure: bool) -> Response {
+        let mut response = self.lead_in();
+        let form = self.cookie_form(is_secure);
+        if let Some(value) = form.to_header(cookie.reveal(), LOGIN_MS / 1000) {
             response.headers_mut().insert(SET_COOKIE, value);
         }
         response
+    }
+
+    /// Leads to the interface.
+    pub(super) fn lead_in(&self) -> Response {
+        let base_path = self.app.config.base_path.as_str();
+        Redirect::to(&format!("{base_path}/")).into_response()
     }
 
     fn state(&self) -> MutexGuard<'_, LoginState> {
@@ -216,10 +243,11 @@ impl Logins {
         self.add(&mut self.state(), principal, now_unix_ms())
     }
 
-    pub(super) fn of_cookie(&self, headers: &HeaderMap) -> Option<Principal> {
+    pub(super) fn of_cookie(&self, headers: &HeaderMap, is_secure: bool) -> Option<Principal> {
+        let form = self.cookie_form(is_secure);
         let now = now_unix_ms();
         let state = self.state();
-        cookies(headers, self.cookie_name()).find_map(|shown| {
+        cookies(headers, form.name).find_map(|shown| {
             let (principal, until) = state.cookies.get(&blake3::hash(shown.as_bytes()))?;
             (*until > now).then(|| principal.clone())
         })
@@ -240,7 +268,7 @@ pub(super) fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<I
 
 /// Whether a cookie of this name is one of the interface's logins, in any way of serving.
 pub(super) fn is_login_cookie(name: &[u8]) -> bool {
-    [COOKIE_NAME, SECURE_COOKIE_NAME]
+    [COOKIE_NAME, HOST_COOKIE_NAME, SECURE_COOKIE_NAME]
         .iter()
         .any(|own| own.as_bytes() == name)
 }

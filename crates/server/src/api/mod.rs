@@ -1,5 +1,6 @@
 //! The routes: what can be asked for, by whom, and in which form it is answered.
 
+mod audit;
 mod auth;
 mod body;
 mod bundle_health;
@@ -19,6 +20,7 @@ mod interface;
 mod last_use;
 mod logins;
 mod mcp;
+mod nest;
 mod page;
 mod preview;
 mod previews;
@@ -36,13 +38,16 @@ mod workspaces;
 
 pub(crate) use auth::Shared;
 use error::{ApiError, ApiResult};
+use interface::Interface;
 pub(crate) use logins::Logins;
 pub(crate) use mcp::McpServices;
 use page::TokenScheme;
 pub(crate) use preview::Previews;
 use principal::Principal;
 
-use crate::store::{AuditEntry, Decision, Owned, Scope};
+use crate::base_path::BasePath;
+use crate::peer::{self, Peer};
+use crate::store::{AuditEntry, Decision, Owned, Scope, Via};
 use crate::work::App;
 use axum::Router;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
@@ -57,6 +62,7 @@ use std::time::Duration;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use tracing::Span;
 use utoipa::OpenApi;
+use utoipa::openapi::Server;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -125,6 +131,7 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(environment::show, environment::refresh))
         .routes(routes!(environment::events))
         .routes(routes!(quotas::show))
+        .routes(routes!(audit::export))
         .routes(routes!(health::metrics))
 }
 
@@ -137,7 +144,15 @@ fn public() -> OpenApiRouter<Shared> {
 
 /// The description of the API, in the form of OpenAPI 3.1.
 pub fn openapi() -> String {
-    let (_, description) = api().merge(public()).split_for_parts();
+    describe(&BasePath::default())
+}
+
+/// The description of an API below `base`.
+fn describe(base: &BasePath) -> String {
+    let (_, mut description) = api().merge(public()).split_for_parts();
+    if !base.as_str().is_empty() {
+        description.servers = Some(vec![Server::new(base.as_str())]);
+    }
     // A description that is made of constants has a JSON form.
     description.to_pretty_json().unwrap_or_default()
 }
@@ -159,16 +174,20 @@ pub(crate) fn router(shared: Shared) -> Router {
             shared.clone(),
             refuse_new_work,
         ))
-        .layer(middleware::from_fn_with_state(shared.clone(), audit))
+        .layer(middleware::from_fn_with_state(shared.clone(), write_down))
         .layer(middleware::from_fn_with_state(
             shared.clone(),
             auth::require_user,
         ));
+    let interface = Arc::new(Interface::new(&shared.app.config.base_path));
+    let files = Router::new()
+        .fallback(interface::answer)
+        .with_state(interface);
     let router = Router::new()
         .route("/login", get(auth::login))
         .merge(public().split_for_parts().0)
         .merge(guarded)
-        .fallback(interface::answer)
+        .fallback_service(files)
         .method_not_allowed_fallback(page::wrong_method);
     // Outside of the question for a token, which a browser sends only after its own question is answered, and of
     // the fallback for methods: no route takes OPTIONS.
@@ -177,7 +196,7 @@ pub(crate) fn router(shared: Shared) -> Router {
     } else {
         router.layer(allow_origins(&shared))
     };
-    router
+    let router = router
         .layer(middleware::from_fn_with_state(
             shared.clone(),
             auth::require_host,
@@ -188,12 +207,12 @@ pub(crate) fn router(shared: Shared) -> Router {
             shared.clone(),
             request_id::identify,
         ))
-        // Outside of all others: what a preview answers is neither the API's nor the interface's.
-        .layer(middleware::from_fn_with_state(
-            shared.clone(),
-            preview::answer,
-        ))
-        .with_state(shared)
+        .with_state(shared.clone());
+    let proxies = Arc::clone(&shared.app.config.trusted_proxies);
+    nest::nest(&shared.app.config.base_path, router)
+        // Outside of what is below the base path: what a preview answers is neither the API's nor the interface's.
+        .layer(middleware::from_fn_with_state(shared, preview::answer))
+        .layer(middleware::from_fn_with_state(proxies, peer::find_client))
 }
 
 /// Lets pages of listed origins call the API. Cookies are never let in: such a page shows a token.
@@ -257,7 +276,7 @@ async fn challenge(mut response: Response) -> Response {
 }
 
 /// Writes down what users change, and what they are refused.
-async fn audit(
+async fn write_down(
     State(shared): State<Shared>,
     params: RawPathParams,
     request: Request,
@@ -266,6 +285,8 @@ async fn audit(
     let method = request.method().clone();
     let principal = request.extensions().get::<Principal>().cloned();
     let path = request.extensions().get::<MatchedPath>().cloned();
+    let address = request.extensions().get::<Peer>().map(|peer| peer.address);
+    let via = request.extensions().get::<Via>().copied();
     let named = params
         .iter()
         .find(|(name, _)| *name == "id")
@@ -285,6 +306,8 @@ async fn audit(
         let action = format!("{method} {path}");
         let entry = AuditEntry::Request {
             user: principal.as_ref().map_or("?", |principal| &principal.name),
+            address,
+            via,
             action: &action,
             object,
             decision: if is_refused {

@@ -1,6 +1,8 @@
 //! What is not part of the API itself: its description, and answers to what is not there.
 
+use super::auth::Shared;
 use super::error::ApiError;
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use glovebox_proto::{Code, Fault};
 use http::StatusCode;
@@ -20,9 +22,10 @@ impl Modify for TokenScheme {
     }
 }
 
-/// The description of the API.
-pub(super) async fn description() -> Response {
-    ([(CONTENT_TYPE, "application/json")], super::openapi()).into_response()
+/// The description of the API, with the path that it lies below.
+pub(super) async fn description(State(shared): State<Shared>) -> Response {
+    let text = super::describe(&shared.app.config.base_path);
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// No such route.

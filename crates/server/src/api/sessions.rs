@@ -7,6 +7,7 @@ use super::principal::Principal;
 use super::query::CheckedQuery;
 use super::session_pages::ListQuery;
 use super::{SubmittedTask, THIS_MACHINE, blocking, on_session, own_session};
+use crate::base_path::BasePath;
 use crate::store::{RequestKey, Scope, SessionWorkspace, WorkspaceChoice};
 use crate::work::{App, OpenApproval, Reply, TaskLimits, TaskRequest, Word};
 use axum::extract::{Path, State};
@@ -32,11 +33,11 @@ pub(crate) struct Submitted {
 }
 
 impl Submitted {
-    fn new(id: &str) -> Self {
+    fn new(base: &BasePath, id: &str) -> Self {
         Self {
             session_id: id.to_owned(),
-            session_url: format!("/api/sessions/{id}"),
-            events_url: format!("/api/sessions/{id}/events"),
+            session_url: format!("{base}/api/sessions/{id}"),
+            events_url: format!("{base}/api/sessions/{id}/events"),
         }
     }
 }
@@ -153,7 +154,11 @@ pub(super) async fn submit(
         Ok(app.submit(&principal.name, &request, host_rights, Some(&key))?)
     })
     .await??;
-    let mut response = (StatusCode::ACCEPTED, Json(Submitted::new(&id))).into_response();
+    let mut response = (
+        StatusCode::ACCEPTED,
+        Json(Submitted::new(&shared.app.config.base_path, &id)),
+    )
+        .into_response();
     let session = id;
     let task = SubmittedTask { session, digest };
     response.extensions_mut().insert(task);
@@ -337,7 +342,7 @@ pub(super) async fn say(
         if interrupt && let Some(live) = app.live(id) {
             live.stop();
         }
-        Ok(Submitted::new(id))
+        Ok(Submitted::new(&app.config.base_path, id))
     });
     Ok((StatusCode::ACCEPTED, Json(said.await?)))
 }

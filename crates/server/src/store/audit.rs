@@ -4,12 +4,8 @@
 //! of a task nor of a file, nor the arguments of a call. What was said is told by its digest.
 
 use glovebox_egress::DecisionSum;
-use glovebox_proto::{Code, Fault};
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::net::IpAddr;
 
 /// Most characters of a tool's name: a model chooses it.
 const MAX_TOOL_CHARS: usize = 128;
@@ -24,6 +20,17 @@ pub(crate) enum Decision {
     Refused,
 }
 
+/// The proof by which a request's user was known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Via {
+    Token,
+    /// The login of a browser.
+    Cookie,
+    /// The login to a preview.
+    Preview,
+}
+
 /// One entry, without its time.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -31,6 +38,11 @@ pub(crate) enum AuditEntry<'a> {
     /// A request over HTTP.
     Request {
         user: &'a str,
+        /// The client's, by a trusted proxy's word where there is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        address: Option<IpAddr>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        via: Option<Via>,
         /// Method and route.
         action: &'a str,
         /// The session or sandbox.
@@ -121,53 +133,4 @@ fn short<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Er
     let end = text.char_indices().nth(MAX_TOOL_CHARS);
     let text = end.map_or(text, |(end, _)| text.get(..end).unwrap_or_default());
     serializer.serialize_str(text)
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    at_unix_ms: u64,
-    #[serde(flatten)]
-    entry: &'a AuditEntry<'a>,
-}
-
-/// The file.
-#[derive(Debug)]
-pub(crate) struct Audit {
-    file: File,
-}
-
-impl Audit {
-    pub(crate) fn open(dir: &Path) -> Result<Self, Fault> {
-        let path = dir.join("audit.jsonl");
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path);
-        let file = file.map_err(|error| {
-            Fault::failed(Code::Io, format!("cannot open {}: {error}", path.display()))
-        })?;
-        Ok(Self { file })
-    }
-
-    /// Appends one line.
-    pub(crate) fn write(&self, entry: &AuditEntry<'_>, now_unix_ms: u64) -> Result<(), Fault> {
-        let line = Line {
-            at_unix_ms: now_unix_ms,
-            entry,
-        };
-        let written = serde_json::to_vec(&line)
-            .map_err(std::io::Error::from)
-            .and_then(|mut bytes| {
-                bytes.push(b'\n');
-                // One call, so that lines of several threads stay whole.
-                (&self.file).write_all(&bytes)
-            });
-        written.map_err(|error| {
-            Fault::failed(
-                Code::Io,
-                format!("the audit log cannot be written: {error}"),
-            )
-        })
-    }
 }

@@ -3,6 +3,7 @@
 //! Sessions are in the log of `glovebox_agent`, sandboxes in the registry. Here is only what those do not know.
 
 mod audit;
+mod audit_log;
 mod bundles;
 mod logins;
 mod outcomes;
@@ -11,7 +12,9 @@ mod tokens;
 mod uploads;
 mod workspaces;
 
-pub(crate) use audit::{Audit, AuditEntry, Decision, EgressEntry, ToolEntry};
+pub(crate) use audit::{AuditEntry, Decision, EgressEntry, ToolEntry, Via};
+pub(crate) use audit_log::AuditLog;
+pub use audit_log::{AuditFilter, export_audit_log};
 pub(crate) use bundles::{BundleRow, ChatTurns};
 pub(crate) use logins::LoginRow;
 pub(crate) use owners::{Owned, Owners, RequestKey, SessionRows};

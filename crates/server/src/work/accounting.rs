@@ -3,7 +3,7 @@
 use super::network::NetworkWatch;
 use crate::log;
 use crate::metrics::{DroppedSpans, Metrics};
-use crate::store::{Audit, AuditEntry, Decision, ToolEntry};
+use crate::store::{AuditEntry, AuditLog, Decision, ToolEntry};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Registry;
 use glovebox_session::host::now_unix_ms;
@@ -17,7 +17,7 @@ use tracing::{Span, error, error_span, field};
 #[derive(Debug)]
 pub(crate) struct Accounting {
     pub metrics: Arc<Metrics>,
-    audit: Audit,
+    audit: AuditLog,
     pub network: NetworkWatch,
 }
 
@@ -110,7 +110,7 @@ impl<'a> CallEnd<'a> {
 impl Accounting {
     /// With the spans that are lost, where traces have a collector.
     pub(crate) fn new(
-        audit: Audit,
+        audit: AuditLog,
         registry: Arc<Registry>,
         dropped_spans: Option<&DroppedSpans>,
     ) -> Self {

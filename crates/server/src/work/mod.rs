@@ -63,7 +63,7 @@ pub(crate) use uploads::UploadRefusal;
 
 use crate::config::ServerConfig;
 use crate::metrics::Metrics;
-use crate::store::{Audit, Owners, TokenStore};
+use crate::store::{AuditLog, Owners, TokenStore};
 use bundle_run::BundleJob;
 use bundles::Bundles;
 use environment::EnvironmentClock;
@@ -176,7 +176,7 @@ impl App {
     pub(crate) fn open(config: ServerConfig) -> Result<Arc<Self>, Fault> {
         let dir = config.state_dir.join("server");
         let owners = Owners::open(&dir)?;
-        let audit = Audit::open(&dir)?;
+        let audit = AuditLog::open(&dir)?;
         let registry = Arc::clone(&config.registry);
         let accounting = Accounting::new(audit, registry, config.dropped_spans.as_ref());
         let accounting = Arc::new(accounting);

@@ -14,8 +14,8 @@ use glovebox_agent::Placement;
 use glovebox_runner::{Engine, GrantFlags, HostGrant};
 use glovebox_sandbox::{Backend, WorkspaceMode};
 use glovebox_server::{
-    BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Serving, Tls, Token, UploadLimits,
-    serve,
+    BundleConfig, ResourceLimits, ResourceQuotas, ServerConfig, Serving, Tls, Token,
+    TrustedProxies, UploadLimits, serve,
 };
 use glovebox_session::agent::{DEMO_MODEL, find_model};
 use glovebox_session::bundle::{BundleKeys, node_view};
@@ -96,7 +96,10 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     };
     let tls = tls(cx, args)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let is_readable_on_the_way = tls.is_none() && !args.listen.ip().is_loopback();
+    let base_path = args.base_path.clone().unwrap_or_default();
+    let is_behind_proxy = !args.trusted_proxy.is_empty();
+    let is_readable_on_the_way =
+        tls.is_none() && !args.listen.ip().is_loopback() && !is_behind_proxy;
     let listener = TcpListener::bind(args.listen)
         .map_err(|error| cannot_listen(args.listen, &error, "--listen"))?;
     let registry = cx.registry(&settings)?;
@@ -122,6 +125,8 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         admin_token: admin_token.clone(),
         allowed_hosts: args.allow_host.clone(),
         allowed_origins: args.allow_origin.clone(),
+        trusted_proxies: Arc::new(TrustedProxies::new(args.trusted_proxy.clone())),
+        base_path: base_path.clone(),
         is_admin_token_made: is_made,
         users_open_public_hosts: args.users_open_hosts.is_some(),
         preview_domain: args.preview_domain.clone(),
@@ -154,13 +159,15 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let ready = |serving: &Serving| {
         let (addr, code) = (serving.addr, serving.login_code.reveal());
         if log_format == LogFormat::Json {
-            info!(url = %format_args!("{scheme}://{addr}"), "listening");
+            info!(url = %format_args!("{scheme}://{addr}{base_path}"), "listening");
             return;
         }
         // Said even with --quiet: nobody knows it otherwise.
-        say(format_args!("glovebox: serving at {scheme}://{addr}"));
         say(format_args!(
-            "glovebox: a browser comes in, once, at {scheme}://{addr}/login?code={code}"
+            "glovebox: serving at {scheme}://{addr}{base_path}"
+        ));
+        say(format_args!(
+            "glovebox: a browser comes in, once, at {scheme}://{addr}{base_path}/login?code={code}"
         ));
         if is_made {
             let token = admin_token.reveal();

@@ -24,8 +24,9 @@ use super::principal::Principal;
 use super::query::CheckedQuery;
 use super::{blocking, own_session};
 use crate::config::ServerConfig;
+use crate::peer::Peer;
 use crate::preview_domain::{PreviewAddress, PreviewDomain, PreviewHosts};
-use crate::store::{AuditEntry, Decision, Scope};
+use crate::store::{AuditEntry, Decision, Scope, Via};
 use crate::work::{App, PreviewPlace};
 use axum::extract::{FromRequestParts as _, Request, State};
 use axum::middleware::Next;
@@ -35,7 +36,7 @@ use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
 use glovebox_session::host::now_unix_ms;
 use heads::{Heads, is_websocket};
-use http::header::{AUTHORIZATION, ORIGIN, SET_COOKIE};
+use http::header::{AUTHORIZATION, ORIGIN, REFERER, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use logins::PreviewLogins;
 use serde::Deserialize;
@@ -142,7 +143,8 @@ async fn log_in(
     let redeemed = logins.redeem(&code, address, now_unix_ms()).transpose()?;
     let is_in = redeemed.is_some();
     let user = redeemed.as_ref().map_or("?", |redeemed| &redeemed.user);
-    write_down(shared, user, address, is_in);
+    let peer = parts.extensions.get::<Peer>().copied();
+    write_down(shared, user, peer, address, is_in);
     let Some(redeemed) = redeemed else {
         // A browser that goes back in its history is in already.
         if logins
@@ -168,7 +170,13 @@ fn led_to(path: &str) -> Response {
 }
 
 /// Writes down a login, for metrics and the audit log.
-fn write_down(shared: &Shared, user: &str, address: &PreviewAddress, is_in: bool) {
+fn write_down(
+    shared: &Shared,
+    user: &str,
+    peer: Option<Peer>,
+    address: &PreviewAddress,
+    is_in: bool,
+) {
     shared.app.metrics.preview_login(is_in);
     let (decision, status) = if is_in {
         (Decision::Allowed, StatusCode::SEE_OTHER)
@@ -177,6 +185,8 @@ fn write_down(shared: &Shared, user: &str, address: &PreviewAddress, is_in: bool
     };
     let entry = AuditEntry::Request {
         user,
+        address: peer.map(|peer| peer.address),
+        via: Some(Via::Preview),
         action: "preview login",
         object: Some(&address.label()),
         decision,
@@ -301,9 +311,19 @@ fn is_own_page(heads: &Heads, method: &Method, headers: &HeaderMap) -> bool {
                 && said("sec-fetch-mode") == Some("navigate")
                 && said("sec-fetch-dest") == Some("document")
         }
-        // Over plain HTTP browsers do not say it but for their own machine.
-        None => is_own_origin || origin.is_none() && is_read,
+        // Over plain HTTP browsers say neither but for their own machine. A page can keep its address to itself.
+        None => {
+            is_own_origin || origin.is_none() && is_read && !is_led_from_elsewhere(heads, headers)
+        }
     }
+}
+
+/// Returns true if a request names a page of another origin that leads here.
+fn is_led_from_elsewhere(heads: &Heads, headers: &HeaderMap) -> bool {
+    headers.get(REFERER).is_some_and(|referer| {
+        let rest = referer.as_bytes().strip_prefix(heads.origin().as_bytes());
+        !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    })
 }
 
 /// The sandbox that a preview is about, for whoever may see it. What is another's is not there.
@@ -393,6 +413,8 @@ mod tests {
             ],
             vec![("origin", OWN), websocket[0], websocket[1]],
             vec![],
+            vec![("referer", OWN)],
+            vec![("referer", "http://80-s-a.example.com/page?x")],
         ] {
             assert!(is_own(&Method::GET, &headers), "{headers:?}");
         }
@@ -407,6 +429,9 @@ mod tests {
             vec![site("none"), other, websocket[0], websocket[1]],
             vec![websocket[0], websocket[1]],
             vec![("origin", "null")],
+            vec![("referer", "http://81-s-b.example.com/")],
+            vec![("referer", "http://80-s-a.example.com.evil.example/")],
+            vec![("referer", "")],
         ] {
             assert!(!is_own(&Method::GET, &headers), "{headers:?}");
         }
