@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use testkit::{Person, skip};
+use testkit::{Person, skip, wait_until};
 
 /// Echoes what a connection brings until its end, then says how much that was; at an address and a port.
 const ECHO: &str = "import socketserver, socket, sys\nclass H(socketserver.BaseRequestHandler):\n def handle(self):\n  n = 0\n  while True:\n   \
@@ -245,5 +245,101 @@ fn what_cannot_be_exposed_is_told() {
         assert!(!status.success());
         drop(other);
         person.assert_nothing_left();
+    });
+}
+
+/// The holder of a port by `glovebox ports`: job, pid and command.
+fn holder(person: &Person, port: u16) -> Option<Value> {
+    let listed = person.line("ports --json box").run().expect_code(0);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let ports = listed["data"]["ports"].as_array().unwrap().clone();
+    ports.into_iter().find(|found| found["port"] == port)
+}
+
+#[test]
+fn holder_of_a_port_is_named() {
+    if !has("python3") {
+        skip!("needs python3");
+    }
+    Person::each(|person| {
+        let _ = person.line("start -q box").run().expect_code(0);
+        serve(person, "127.0.0.1", 8080);
+        assert!(wait_until(Duration::from_secs(20), || holder(person, 8080).is_some()));
+        let held = holder(person, 8080).unwrap();
+        assert_eq!(held["job"], 1, "{held}");
+        assert!(
+            held["command"].as_str().unwrap().starts_with("sh -c "),
+            "{held}"
+        );
+        let pid = held["pid"].as_u64().unwrap();
+        let table = person.line("ports box").run().expect_code(0);
+        assert!(table.out().contains(&format!("  1    {pid}")), "{table}");
+
+        let taken = "python3 -c 'import socket; socket.socket().bind((\"127.0.0.1\", 8080))'";
+        let ran = person.script("exec box", taken).run().expect_code(1);
+        let line = "glovebox: port 8080 is held by job 1 (`sh -c ";
+        assert!(ran.err().contains(line), "{ran}");
+        let remedy = format!(", pid {pid}): `kill {pid}` inside ends it");
+        assert!(ran.err().contains(&remedy), "{ran}");
+        // A pipe hides the exit code of what wanted it.
+        let hidden = format!("{taken} 2>&1 | cat");
+        let ran = person.script("exec box", &hidden).run().expect_code(0);
+        assert!(ran.err().contains(&remedy), "{ran}");
+        // What it says helps.
+        let kill = format!("kill {pid}");
+        let _ = person.script("exec box", &kill).run().expect_code(0);
+        assert!(wait_until(Duration::from_secs(20), || holder(person, 8080).is_none()));
+        let _ = person.script("exec box", taken).run().expect_code(0);
+        let _ = person.line("kill box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn process_that_hides_its_descriptors_is_not_named() {
+    if !has("python3") {
+        skip!("needs python3");
+    }
+    Person::each(|person| {
+        let _ = person.line("start -q box").run().expect_code(0);
+        let server = "python3 -c 'import ctypes, socket, time
+ctypes.CDLL(None).prctl(4, 0)
+s = socket.socket(); s.bind((\"127.0.0.1\", 8081)); s.listen(); time.sleep(60)' >/dev/null 2>&1 &";
+        let _ = person
+            .script("exec --keep-background box", server)
+            .run()
+            .expect_code(0);
+        assert!(wait_until(Duration::from_secs(20), || holder(person, 8081).is_some()));
+        assert!(holder(person, 8081).unwrap()["pid"].is_null());
+        let taken = "python3 -c 'import socket; socket.socket().bind((\"127.0.0.1\", 8081))'";
+        let ran = person.script("exec box", taken).run().expect_code(1);
+        assert!(
+            ran.err()
+                .contains("port 8081 is in use in this sandbox: use another port"),
+            "{ran}"
+        );
+        let _ = person.line("kill box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn port_of_the_way_out_is_named() {
+    if !has("python3") {
+        skip!("needs python3");
+    }
+    Person::each(|person| {
+        for (flags, port, kind) in [
+            ("--net egress --allow example.com", 443, "STREAM"),
+            ("--net none", 53, "DGRAM"),
+        ] {
+            let script = format!(
+                "python3 -c 'import socket; socket.socket(type=socket.SOCK_{kind}).bind((\"0.0.0.0\", {port}))'"
+            );
+            let ran = person
+                .script(&format!("run -q {flags}"), &script)
+                .run()
+                .expect_code(1);
+            let line = format!("port {port} is held by the way out of this sandbox");
+            assert!(ran.err().contains(&line), "{ran}");
+        }
     });
 }

@@ -3,7 +3,7 @@
 //! The guest reports what it has seen itself; the host adds limits and hidden files. Nothing here is a guess from
 //! the words of a command: where its output names a path, that path has been checked.
 
-use crate::{Limit, Remedy, Setting, visible};
+use crate::{JobId, Limit, Remedy, Setting, visible};
 use serde::{Deserialize, Serialize};
 
 /// Most records for one command.
@@ -70,6 +70,13 @@ pub enum Denial {
         /// Another command ran at the same time, and may have been the one.
         is_shared: bool,
     },
+    /// The command wanted a port that is in use.
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// What uses it.
+        by: PortUse,
+    },
     /// A secret was not filled in.
     Secret {
         /// Its name.
@@ -85,6 +92,24 @@ pub enum Denial {
         /// Another command ran at the same time, and may have been the one.
         is_shared: bool,
     },
+}
+
+/// What uses a port of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PortUse {
+    /// A process of a job.
+    Job {
+        /// The job.
+        job: JobId,
+        /// The process, by its id inside.
+        pid: u32,
+        /// The job's command.
+        command: String,
+    },
+    /// The way out of the sandbox: look-ups of names, and connections to listed hosts.
+    WayOut,
+    /// A process that does not show its descriptors, or that has ended since.
+    Unknown,
 }
 
 /// Why a secret is not filled in.
@@ -192,6 +217,7 @@ impl Denial {
             Self::FileSize => "file-size",
             Self::Disk => "disk",
             Self::Egress { .. } => "egress",
+            Self::PortTaken { .. } => "port-taken",
             Self::Secret { .. } => "secret",
         }
     }
@@ -244,6 +270,13 @@ impl Denial {
                 attempts: _,
                 is_shared,
             } => egress_clause(host, *port, *reason, asker(*is_shared)),
+            Self::PortTaken { port, by } => match by {
+                PortUse::Job { job, pid, command } => {
+                    format!("port {port} is held by job {job} (`{command}`, pid {pid})")
+                }
+                PortUse::WayOut => format!("port {port} is held by the way out of this sandbox"),
+                PortUse::Unknown => format!("port {port} is in use in this sandbox"),
+            },
             Self::Secret {
                 secret,
                 host,
@@ -311,6 +344,10 @@ impl Denial {
             Self::Egress {
                 host, port, reason, ..
             } => egress_remedy(host, *port, *reason),
+            Self::PortTaken { by, .. } => match by {
+                PortUse::Job { pid, .. } => format!("`kill {pid}` inside ends it").into(),
+                PortUse::WayOut | PortUse::Unknown => "use another port".into(),
+            },
             Self::Secret { host, reason, .. } => secret_remedy(host, *reason),
         }
     }
@@ -368,6 +405,17 @@ impl Denial {
                 attempts,
                 is_shared,
             },
+            Self::PortTaken {
+                port,
+                by: PortUse::Job { job, pid, command },
+            } => Self::PortTaken {
+                port,
+                by: PortUse::Job {
+                    job,
+                    pid,
+                    command: safe_text(&command),
+                },
+            },
             Self::Secret {
                 secret,
                 host,
@@ -383,7 +431,11 @@ impl Denial {
                 attempts,
                 is_shared,
             },
-            other @ (Self::Memory | Self::Processes | Self::FileSize | Self::Disk) => other,
+            other @ (Self::Memory
+            | Self::Processes
+            | Self::FileSize
+            | Self::Disk
+            | Self::PortTaken { .. }) => other,
         }
     }
 }
@@ -398,6 +450,7 @@ pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
                 | Denial::Connection { .. }
                 | Denial::ReadOnly { .. }
                 | Denial::Egress { .. }
+                | Denial::PortTaken { .. }
                 | Denial::Secret { .. }
         )
     };

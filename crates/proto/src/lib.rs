@@ -46,7 +46,7 @@ pub mod visible;
 
 pub use credit::{RecvWindow, SendWindow};
 pub use decoder::Decoder;
-pub use denial::{Denial, EgressReason, MAX_DENIALS, SecretReason};
+pub use denial::{Denial, EgressReason, MAX_DENIALS, PortUse, SecretReason};
 pub use event::{EVENT_BYTES, Event, EventDecoder};
 pub use fault::{Class, Code, Fault};
 pub use file_kind::FileKind;
@@ -57,7 +57,7 @@ pub use lines::{LinesDecoder, MAX_NOISE_BYTES, NoiseTooLong, encode_lines};
 pub use remedy::{AdvicePart, Limit, Remedy, Setting, Wording};
 pub use reply::{
     DirEntry, Exit, ExitReport, Facts, JobInfo, JobState, ListeningPort, LogChunk,
-    MAX_PORTS_LISTED, OldContent, Reply, Stat, log_gap,
+    MAX_PORTS_LISTED, OldContent, PortHolder, Reply, Stat, log_gap,
 };
 pub use request::{
     Background, EnvVar, Exec, ExtraStream, LogCaps, Request, Stdin, TerminalUse, WindowSize,

@@ -84,12 +84,26 @@ pub enum Reply {
 pub const MAX_PORTS_LISTED: usize = 256;
 
 /// A port that a server listens on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListeningPort {
     /// Its number.
     pub port: u16,
     /// The address it listens at; the unspecified one for all of the sandbox.
     pub address: IpAddr,
+    /// The process that holds it; `None` for one that does not show its descriptors, and for what holds ports from
+    /// outside.
+    pub holder: Option<PortHolder>,
+}
+
+/// A process that holds a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortHolder {
+    /// The job that it belongs to.
+    pub job: JobId,
+    /// Its id inside.
+    pub pid: u32,
+    /// The job's command, its words joined by blanks and shortened.
+    pub command: ByteBuf,
 }
 
 /// What a written file took the place of.

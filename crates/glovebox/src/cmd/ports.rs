@@ -4,6 +4,7 @@ use super::Cx;
 use crate::args::PortsArgs;
 use crate::exit::CommandResult;
 use crate::render::{self, plural, table};
+use glovebox_proto::visible;
 use serde_json::{Value, json};
 
 /// Lists them.
@@ -23,7 +24,16 @@ fn list(cx: &Cx, args: &PortsArgs) -> CommandResult {
         let message = plural(ports.len(), "port", "ports");
         let rows: Vec<Value> = ports
             .iter()
-            .map(|port| json!({"port": port.port, "address": port.address}))
+            .map(|port| {
+                let holder = port.holder.as_ref();
+                json!({
+                    "port": port.port,
+                    "address": port.address,
+                    "job": holder.map(|holder| holder.job),
+                    "pid": holder.map(|holder| holder.pid),
+                    "command": holder.map(|holder| visible::line(&holder.command)),
+                })
+            })
             .collect();
         let data = json!({ "sandbox": name, "ports": rows });
         render::print(render::envelope(true, &message, &data))?;
@@ -33,9 +43,20 @@ fn list(cx: &Cx, args: &PortsArgs) -> CommandResult {
     } else {
         let rows: Vec<Vec<String>> = ports
             .iter()
-            .map(|port| vec![port.port.to_string(), port.address.to_string()])
+            .map(|port| {
+                let holder = port.holder.as_ref();
+                // A process that does not show its descriptors is not known.
+                let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+                vec![
+                    port.port.to_string(),
+                    port.address.to_string(),
+                    known(holder.map(|holder| holder.job.to_string())),
+                    known(holder.map(|holder| holder.pid.to_string())),
+                    known(holder.map(|holder| visible::line(&holder.command))),
+                ]
+            })
             .collect();
-        render::print(table(&["PORT", "ADDRESS"], &rows))?;
+        render::print(table(&["PORT", "ADDRESS", "JOB", "PID", "COMMAND"], &rows))?;
     }
     Ok(0)
 }

@@ -21,8 +21,19 @@ const MAX_PLACES: usize = 2;
 /// Longest path that is looked for.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The records for a command that has failed.
-pub(super) fn find(job: &Job, network: Option<&mut NetworkUse>) -> Vec<Denial> {
+/// The end of what a job has written.
+pub(super) fn output_tail(job: &Job) -> Vec<u8> {
+    let total = job.log.total();
+    let (_, chunks) = job.log.read(
+        total.saturating_sub(TAIL_BYTES as u64),
+        TAIL_BYTES,
+        TAIL_CHUNKS,
+    );
+    chunks.into_iter().flat_map(|(_, bytes)| bytes).collect()
+}
+
+/// The records for a command that has failed. `tail` is the end of its output.
+pub(super) fn find(job: &Job, tail: &[u8], network: Option<&mut NetworkUse>) -> Vec<Denial> {
     let mut denials = Vec::new();
     if let (Some(network), Some(mark)) = (network, job.network)
         && let Some(news) = network.news_since(mark)
@@ -49,14 +60,7 @@ pub(super) fn find(job: &Job, network: Option<&mut NetworkUse>) -> Vec<Denial> {
             },
         });
     }
-    let total = job.log.total();
-    let (_, chunks) = job.log.read(
-        total.saturating_sub(TAIL_BYTES as u64),
-        TAIL_BYTES,
-        TAIL_CHUNKS,
-    );
-    let tail: Vec<u8> = chunks.into_iter().flat_map(|(_, bytes)| bytes).collect();
-    let paths = refused_paths(&tail, job.cwd.as_bytes());
+    let paths = refused_paths(tail, job.cwd.as_bytes());
     if !paths.is_empty() {
         let mut places = 0;
         let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();

@@ -201,10 +201,17 @@ impl Jobs {
             } else {
                 count_alive(job.warden)
             };
-            let denials = if job.has_failed() {
-                denials::find(job, self.network.as_mut())
+            let tail = denials::output_tail(job);
+            let mut denials = if job.has_failed() {
+                denials::find(job, &tail, self.network.as_mut())
             } else {
                 Vec::new()
+            };
+            if let Some(job) = self.table.get(&id) {
+                denials.extend(self.find_taken_ports(job, &tail));
+            }
+            let Some(job) = self.table.get_mut(&id) else {
+                return;
             };
             job.write_report(left_running, denials);
             job.is_draining = job.is_gone;

@@ -346,6 +346,12 @@ impl Job {
         report
     }
 
+    /// Its command, shortened: the words joined by blanks.
+    pub(crate) fn command_line(&self) -> Vec<u8> {
+        let words: Vec<&[u8]> = self.argv.iter().map(|word| word.as_slice()).collect();
+        words.join(&b' ')
+    }
+
     /// The line for the job list.
     pub(crate) fn info(&self) -> JobInfo {
         JobInfo {

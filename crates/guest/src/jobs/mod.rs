@@ -11,6 +11,7 @@
 //! waiting  requests that wait for a job or read its log
 //! extra_streams  terminal and descriptors beside the standard streams
 //! stops    commands that are stopped, and who is told
+//! ports    which job holds a port
 //! denials  which walls a failed command has met
 //! ```
 
@@ -18,6 +19,7 @@ mod denials;
 mod ending;
 mod extra_streams;
 mod job;
+mod ports;
 mod start;
 mod stops;
 mod streams;

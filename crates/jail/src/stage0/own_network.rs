@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Where programs send their questions for names when `/etc/resolv.conf` gives an address without a port.
-const RESOLVER_PORT: u16 = 53;
+pub const RESOLVER_PORT: u16 = 53;
 /// An address that the sandbox's loopback interface has besides 127.0.0.1. Programs that look whether there is a network at all (getaddrinfo(3) with AI_ADDRCONFIG) do
 /// not count the loopback's own.
 const ADDRESS: Ipv4Addr = *PROXY.ip();

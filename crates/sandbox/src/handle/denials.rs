@@ -10,10 +10,11 @@ use crate::state::layout::{LAYERS, open_dir};
 use crate::state::sandbox_dir::read_spec;
 use crate::{Files, Sandbox, SandboxSpec};
 use glovebox_jail::project_quota;
+use glovebox_jail::stage0::own_network::RESOLVER_PORT;
 use glovebox_proto::{
-    Code, Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, SecretReason, visible,
+    Code, Denial, Exit, ExitReport, MAX_DENIALS, PortUse, Reply, Request, SecretReason, visible,
 };
-use glovebox_spec::{Isolation, RootFs, WORKSPACE};
+use glovebox_spec::{Isolation, Net, PROXY, RootFs, WORKSPACE};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -39,8 +40,10 @@ impl Sandbox {
     pub fn denials(&self, report: &ExitReport) -> Vec<Denial> {
         if report.exit == Exit::Code(0) && !report.timed_out {
             let mut denials = report.seen_denials();
-            denials.retain(is_placeholder_sent);
-            return denials;
+            denials.retain(|denial| {
+                is_placeholder_sent(denial) || matches!(denial, Denial::PortTaken { .. })
+            });
+            return self.with_way_out(denials);
         }
         // A sandbox that is being removed has no spec any more; what the guest saw stays true.
         let spec = read_spec(self.dir()).ok();
@@ -55,7 +58,7 @@ impl Sandbox {
             .as_ref()
             .is_some_and(|spec| !spec.jail.hidden.is_empty());
         let is_of_this_machine = spec.as_ref().is_some_and(shows_this_machine);
-        let seen = report.seen_denials();
+        let seen = self.with_way_out(report.seen_denials());
         let lacks_address = seen.iter().any(addresses::lacks_address);
         let tail = if hides || is_of_this_machine || disk_left.is_some() || lacks_address {
             self.output_tail(report).unwrap_or_default()
@@ -83,6 +86,28 @@ impl Sandbox {
             }));
         }
         denials.truncate(MAX_DENIALS);
+        denials
+    }
+
+    /// Names the way out of the sandbox where it holds a port that no process inside shows.
+    fn with_way_out(&self, mut denials: Vec<Denial>) -> Vec<Denial> {
+        let unknown = PortUse::Unknown;
+        let is_unknown =
+            |denial: &Denial| matches!(denial, Denial::PortTaken { by, .. } if *by == unknown);
+        if !denials.iter().any(is_unknown) {
+            return denials;
+        }
+        let Ok(spec) = read_spec(self.dir()) else {
+            return denials;
+        };
+        for denial in &mut denials {
+            if let Denial::PortTaken { port, by } = denial
+                && *by == PortUse::Unknown
+                && is_way_out(&spec, *port)
+            {
+                *by = PortUse::WayOut;
+            }
+        }
         denials
     }
 
@@ -116,6 +141,13 @@ impl Sandbox {
 fn shows_this_machine(spec: &SandboxSpec) -> bool {
     spec.backend.capabilities().files == Files::Layers
         && matches!(spec.jail.rootfs, RootFs::Host | RootFs::HostAll)
+}
+
+/// True for a port at which names are looked up, or through which listed hosts are reached.
+fn is_way_out(spec: &SandboxSpec, port: u16) -> bool {
+    spec.jail.net.is_own() && port == RESOLVER_PORT
+        || spec.jail.net == Net::Egress
+            && (port == PROXY.port() || spec.egress.ports().contains(&port))
 }
 
 /// True for a placeholder that left the sandbox as it is.

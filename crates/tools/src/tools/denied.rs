@@ -57,7 +57,12 @@ fn line(denial: &Denial, answer: Option<&HostAnswer>) -> String {
         }
         None => {}
     }
-    if matches!(denial, Denial::ReadOnly { mount, .. } if mount != "/workspace") {
+    let is_the_models = match denial {
+        Denial::ReadOnly { mount, .. } => mount != "/workspace",
+        Denial::PortTaken { .. } => true,
+        _ => false,
+    };
+    if is_the_models {
         return format!("{what}; {remedy}");
     }
     format!("{what}; only the user can change that: {remedy}")

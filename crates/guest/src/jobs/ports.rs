@@ -1,0 +1,169 @@
+//! Which job holds a port: its sockets are found among the descriptors of the job's processes.
+//!
+//! The event loop looks, for a thread with the rules of commands could not read another process's descriptors.
+
+use super::Jobs;
+use super::job::Job;
+use crate::ports::{self, BoundSocket};
+use glovebox_jail::process::Census;
+use glovebox_proto::{
+    Denial, Fault, JobId, ListeningPort, MAX_PORTS_LISTED, PortHolder, PortUse, Reply, visible,
+};
+use rustix::fs::CWD;
+use serde_bytes::ByteBuf;
+use std::collections::HashMap;
+use std::fs;
+
+/// Descriptors that are looked at for one answer: some tens of milliseconds.
+const MAX_DESCRIPTORS: usize = 20_000;
+/// What programs say of EADDRINUSE (strerror(3)), in small letters.
+const IN_USE: [&[u8]; 2] = [b"address already in use", b"eaddrinuse"];
+/// Ports that are named for one command.
+const MAX_NAMED: usize = 2;
+
+impl Jobs {
+    /// Lists the ports that servers of the sandbox listen on.
+    ///
+    /// # Errors
+    /// The kernel's tables cannot be read.
+    pub(crate) fn list_ports(&self) -> Result<Reply, Fault> {
+        let mut found = ports::listening()?;
+        found.truncate(MAX_PORTS_LISTED);
+        let mut holders = self.find_holders(&found);
+        let ports = found.into_iter().map(|socket| ListeningPort {
+            port: socket.port,
+            address: socket.address,
+            holder: holders.remove(&socket.inode),
+        });
+        Ok(Reply::Ports(ports.collect()))
+    }
+
+    /// Names the ports that a job wanted and could not have.
+    pub(super) fn find_taken_ports(&self, job: &Job, output: &[u8]) -> Vec<Denial> {
+        if !says_in_use(output) {
+            return Vec::new();
+        }
+        let Ok(mut sockets) = ports::in_use() else {
+            return Vec::new();
+        };
+        let complaints = complaints(output);
+        // A program that names no port may have been given it.
+        let command = job.command_line();
+        let named: Vec<u16> = [&complaints, &command]
+            .map(|text| numbers(text))
+            .into_iter()
+            .map(|mut numbers| {
+                numbers.retain(|port| sockets.iter().any(|socket| socket.port == *port));
+                numbers
+            })
+            .find(|numbers| !numbers.is_empty())
+            .unwrap_or_default();
+        sockets.retain(|socket| named.contains(&socket.port));
+        let holders = self.find_holders(&sockets);
+        let use_of = |port: u16| {
+            let mut of_port = sockets.iter().filter(|socket| socket.port == port);
+            let holder = of_port.find_map(|socket| holders.get(&socket.inode));
+            let by = holder.map_or(PortUse::Unknown, |holder| PortUse::Job {
+                job: holder.job,
+                pid: holder.pid,
+                command: visible::line(&holder.command),
+            });
+            Denial::PortTaken { port, by }.made_safe()
+        };
+        named.into_iter().take(MAX_NAMED).map(use_of).collect()
+    }
+
+    /// Finds the processes of jobs that have a descriptor of these sockets, by the sockets' numbers.
+    fn find_holders(&self, sockets: &[BoundSocket]) -> HashMap<u64, PortHolder> {
+        let mut found = HashMap::new();
+        if sockets.is_empty() {
+            return found;
+        }
+        let Ok(census) = Census::take() else {
+            return found;
+        };
+        let mut left = MAX_DESCRIPTORS;
+        for (warden, id) in &self.by_warden {
+            let command = self.table.get(id).map(Job::command_line);
+            // Parents come before their children: the server, and not what it has forked.
+            for member in census.descendants_of(*warden) {
+                let pid = member.pid.as_raw_pid().unsigned_abs();
+                for inode in open_sockets(pid, &mut left) {
+                    if sockets.iter().any(|socket| socket.inode == inode) {
+                        found.entry(inode).or_insert_with(|| PortHolder {
+                            job: JobId(id.0),
+                            pid,
+                            command: ByteBuf::from(command.clone().unwrap_or_default()),
+                        });
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Numbers of the sockets that a process has open. One that is not dumpable shows none.
+fn open_sockets(pid: u32, left: &mut usize) -> Vec<u64> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let Some(rest) = left.checked_sub(1) else {
+            break;
+        };
+        *left = rest;
+        let target = rustix::fs::readlinkat(CWD, entry.path(), Vec::new()).ok();
+        let inode: Option<u64> = target.as_ref().and_then(|target| {
+            let text = target.to_str().ok()?;
+            let number = text.strip_prefix("socket:[")?.strip_suffix(']')?;
+            number.parse().ok()
+        });
+        found.extend(inode);
+    }
+    found
+}
+
+fn says_in_use(text: &[u8]) -> bool {
+    let small = text.to_ascii_lowercase();
+    IN_USE
+        .iter()
+        .any(|words| memchr::memmem::find(&small, words).is_some())
+}
+
+/// The lines that say so.
+fn complaints(output: &[u8]) -> Vec<u8> {
+    let lines = output.split(|byte| *byte == b'\n');
+    lines
+        .filter(|line| says_in_use(line))
+        .collect::<Vec<_>>()
+        .join(&b'\n')
+}
+
+/// Numbers in a text that can be ports, in order, each once.
+fn numbers(text: &[u8]) -> Vec<u16> {
+    let mut found = Vec::new();
+    for digits in text.split(|byte| !byte.is_ascii_digit()) {
+        let number = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|digits| digits.parse().ok());
+        found.extend(number.filter(|port| *port != 0 && !found.contains(port)));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_ports_are_read_from_complaints() {
+        let said = b"ready in 300 ms\nError: listen EADDRINUSE: address already in use :::8080\nat line 12\n";
+        assert!(says_in_use(said));
+        assert_eq!(numbers(&complaints(said)), [8080]);
+        assert_eq!(numbers(b"python3 -m http.server 8080"), [3, 8080]);
+        assert_eq!(numbers(b"0 70000 x"), [0; 0]);
+        assert!(!says_in_use(b"in use"));
+    }
+}
