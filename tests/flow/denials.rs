@@ -146,7 +146,7 @@ fn a_command_that_met_no_wall_says_nothing() {
     Person::each(|person| {
         let ran = person.line("run -q -- false").run().expect_code(1);
         assert_eq!(ran.err(), "", "as {}", person.name());
-        let script = "getent hosts a.example; touch /usr/x; exit 0";
+        let script = "touch /usr/x; cat /var/nonexistent; exit 0";
         let ran = person.script("run -q", script).run().expect_code(0);
         assert!(!ran.err().contains("glovebox:"), "{ran}");
         assert!(kinds(person, "", script).is_empty());
@@ -168,6 +168,22 @@ fn a_command_that_met_no_wall_says_nothing() {
         assert!(ran.out().contains(r#""kind":"name-lookup""#), "{ran}");
         let _ = person.line("kill box").run().expect_code(0);
         person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn network_and_limits_are_told_whatever_the_exit_code_is() {
+    Person::each(|person| {
+        let script = "getent hosts a.example | cat";
+        let ran = person.script("run", script).run().expect_code(0);
+        insta::assert_snapshot!(told(person, &ran), @"glovebox: the command looked up the name `a.example`, and this sandbox has no network: `--net egress` with `--allow a.example` opens it");
+        assert_eq!(kinds(person, "", script), ["name-lookup"]);
+        // The command has done what it was to do, so silence was asked for.
+        let ran = person.script("run -q", script).run().expect_code(0);
+        assert_eq!(ran.err(), "");
+        let many = "for n in $(seq 60); do sleep 1 & done; wait; exit 0";
+        let found = kinds(person, "--pids 20", many);
+        assert!(found.iter().all(|kind| kind == "processes"), "{found:?}");
     });
 }
 

@@ -4,7 +4,7 @@
 //! Nothing is guessed: a limit is named only when it was seen to act, a wall only when a fact tells of it.
 
 use crate::render::{Messages, in_flags, plural, say};
-use glovebox_proto::{Denial, ExitReport};
+use glovebox_proto::{Denial, Exit, ExitReport};
 use glovebox_sandbox::{Sandbox, SandboxSpec};
 use glovebox_settings::units::{Count, Size, Span};
 use glovebox_spec::{Limits, Net};
@@ -40,11 +40,16 @@ pub(super) fn as_json(walls: &[WallNote]) -> Value {
     walls.iter().map(object).collect()
 }
 
-/// Says which walls and limits a command met, and what moves them. That is said even with `--quiet`: the command
-/// did not fail by itself.
+/// Says which walls and limits a command met, and what moves them. Of one that failed that is said even with
+/// `--quiet`: it did not fail by itself.
 pub(super) fn explain(talk: Messages, report: &ExitReport, walls: &[WallNote]) {
+    let has_failed = report.exit != Exit::Code(0) || report.timed_out;
     for wall in walls {
-        say(format_args!("glovebox: {wall}"));
+        if has_failed {
+            say(format_args!("glovebox: {wall}"));
+        } else {
+            talk.note(format_args!("{wall}"));
+        }
     }
     if report.killed > 0 {
         talk.detail(format_args!(

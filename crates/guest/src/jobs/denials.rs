@@ -1,4 +1,4 @@
-//! Which walls a failed command has met, as far as there are facts about it inside.
+//! Which walls a command has met, as far as there are facts about it inside.
 //!
 //! In: the job, what the sandbox tried over a network that there is not, and the table of mounts. A command that was
 //! refused a write says so in words of its own, with a path; only a path that really lies below a read-only mount
@@ -32,7 +32,8 @@ pub(super) fn output_tail(job: &Job) -> Vec<u8> {
     chunks.into_iter().flat_map(|(_, bytes)| bytes).collect()
 }
 
-/// The records for a command that has failed. `tail` is the end of its output.
+/// The records for a command that has ended. `tail` is the end of its output. Only of one that has failed it is looked
+/// at: one that succeeded may have written about a refusal that it could do without.
 pub(super) fn find(job: &Job, tail: &[u8], network: Option<&mut NetworkUse>) -> Vec<Denial> {
     let mut denials = Vec::new();
     if let (Some(network), Some(mark)) = (network, job.network)
@@ -60,7 +61,11 @@ pub(super) fn find(job: &Job, tail: &[u8], network: Option<&mut NetworkUse>) -> 
             },
         });
     }
-    let paths = refused_paths(tail, job.cwd.as_bytes());
+    let paths = if job.has_failed() {
+        refused_paths(tail, job.cwd.as_bytes())
+    } else {
+        Vec::new()
+    };
     if !paths.is_empty() {
         let mut places = 0;
         let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();

@@ -202,11 +202,7 @@ impl Jobs {
                 count_alive(job.warden)
             };
             let tail = denials::output_tail(job);
-            let mut denials = if job.has_failed() {
-                denials::find(job, &tail, self.network.as_mut())
-            } else {
-                Vec::new()
-            };
+            let mut denials = denials::find(job, &tail, self.network.as_mut());
             if let Some(job) = self.table.get(&id) {
                 denials.extend(self.find_taken_ports(job, &tail));
             }

@@ -1,4 +1,4 @@
-//! Which walls a failed command met: what the guest saw, and what only this side knows.
+//! Which walls a command met: what the guest saw, and what only this side knows.
 //!
 //! In: the end of a job, the sandbox's spec, and the end of the job's output. Out: records, bounded and printable.
 //! The output is a hint and no more: a record is made only of a path that the spec hides, and of a disk limit that
@@ -12,7 +12,7 @@ use crate::{Files, Sandbox, SandboxSpec};
 use glovebox_jail::project_quota;
 use glovebox_jail::stage0::own_network::RESOLVER_PORT;
 use glovebox_proto::{
-    Code, Denial, Exit, ExitReport, MAX_DENIALS, PortUse, Reply, Request, SecretReason, visible,
+    Code, Denial, Exit, ExitReport, MAX_DENIALS, PortUse, Reply, Request, visible,
 };
 use glovebox_spec::{Isolation, Net, PROXY, RootFs, WORKSPACE};
 use std::cell::LazyCell;
@@ -35,30 +35,31 @@ const QUOTA_EXCEEDED: &[u8] = b"disk quota exceeded";
 const USED_UP_BYTES: u64 = 64 << 10;
 
 impl Sandbox {
-    /// Which walls of this sandbox a command met, if it has failed: facts, the most certain first. Of one that
-    /// succeeded, only which placeholders it sent where no value is filled in: programs succeed with such an answer.
+    /// Which walls of this sandbox a command met: facts, the most certain first. Limits and network are told whatever
+    /// its exit code is, for a pipe or `|| true` hides that of the program that met them; paths only of a command that
+    /// has failed.
     pub fn denials(&self, report: &ExitReport) -> Vec<Denial> {
-        if report.exit == Exit::Code(0) && !report.timed_out {
-            let mut denials = report.seen_denials();
-            denials.retain(|denial| {
-                is_placeholder_sent(denial) || matches!(denial, Denial::PortTaken { .. })
-            });
-            return self.with_way_out(denials);
+        let has_failed = report.exit != Exit::Code(0) || report.timed_out;
+        // `None` without a limit that the kernel holds.
+        let disk_left = disk_bytes_left(self.dir());
+        let seen = report.seen_denials();
+        let left = report.killed.saturating_add(report.left_running);
+        if !has_failed
+            && seen.is_empty()
+            && !(report.oom || report.fork_refused || left > 0)
+            && disk_left.is_none_or(|left| left >= USED_UP_BYTES)
+        {
+            return Vec::new();
         }
         // A sandbox that is being removed has no spec any more; what the guest saw stays true.
         let spec = read_spec(self.dir()).ok();
         let mut denials = reached_limits(report, spec.as_ref());
-        let has_disk_limit = spec
-            .as_ref()
-            .is_some_and(|spec| spec.jail.limits.disk_bytes.is_some());
-        let disk_left = has_disk_limit
-            .then(|| disk_bytes_left(self.dir()))
-            .flatten();
-        let hides = spec
-            .as_ref()
-            .is_some_and(|spec| !spec.jail.hidden.is_empty());
-        let is_of_this_machine = spec.as_ref().is_some_and(shows_this_machine);
-        let seen = self.with_way_out(report.seen_denials());
+        let hides = has_failed
+            && spec
+                .as_ref()
+                .is_some_and(|spec| !spec.jail.hidden.is_empty());
+        let is_of_this_machine = has_failed && spec.as_ref().is_some_and(shows_this_machine);
+        let seen = self.with_way_out(seen);
         let lacks_address = seen.iter().any(addresses::lacks_address);
         let tail = if hides || is_of_this_machine || disk_left.is_some() || lacks_address {
             self.output_tail(report).unwrap_or_default()
@@ -75,7 +76,7 @@ impl Sandbox {
         } else {
             denials.extend(seen);
         }
-        if let Some(spec) = spec {
+        if let Some(spec) = spec.filter(|_| hides) {
             denials.extend(named_hidden(&tail, &spec.jail));
         }
         if is_of_this_machine {
@@ -148,17 +149,6 @@ fn is_way_out(spec: &SandboxSpec, port: u16) -> bool {
     spec.jail.net.is_own() && port == RESOLVER_PORT
         || spec.jail.net == Net::Egress
             && (port == PROXY.port() || spec.egress.ports().contains(&port))
-}
-
-/// True for a placeholder that left the sandbox as it is.
-const fn is_placeholder_sent(denial: &Denial) -> bool {
-    matches!(
-        denial,
-        Denial::Secret {
-            reason: SecretReason::Address | SecretReason::Body,
-            ..
-        }
-    )
 }
 
 /// Limits that were seen to act.
