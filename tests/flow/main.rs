@@ -22,6 +22,7 @@ mod copies;
 mod crowds;
 mod denials;
 mod depth;
+mod descriptors;
 mod destruction;
 mod egress;
 mod egress_addresses;

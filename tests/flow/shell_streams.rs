@@ -12,7 +12,7 @@ use testkit::{Person, has_program};
 
 /// A shell script by this person; `$RUN` is `glovebox run`, `$EXEC` is `glovebox exec --stdin box --`, and both are
 /// unquoted words. Outside they are empty.
-fn script(person: &Person, shell: &str, script: &str, is_inside: bool) -> Command {
+pub(crate) fn script(person: &Person, shell: &str, script: &str, is_inside: bool) -> Command {
     let binary = person.binary().to_str().unwrap();
     let (run, exec) = if is_inside {
         (
@@ -37,7 +37,7 @@ fn script(person: &Person, shell: &str, script: &str, is_inside: bool) -> Comman
     command
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
@@ -293,29 +293,5 @@ fn output_to_one_place_keeps_its_order() {
             "{called}"
         );
         let _ = person.line("kill -q box").run().expect_code(0);
-    });
-}
-
-#[test]
-fn descriptor_that_does_not_reach_the_command_is_told() {
-    Person::each(|person| {
-        let outside = script(person, "bash", "cat <(echo x)", false).output();
-        assert_eq!(text(&outside.unwrap()), "x\n");
-        let run = |place: &str| {
-            let line = format!("$BIN run --apply never -- cat {place}");
-            let mut command = script(person, "bash", &line, true);
-            let output = command.env("BIN", person.binary()).output().unwrap();
-            String::from_utf8_lossy(&output.stderr).into_owned()
-        };
-        let told = run("<(echo x)");
-        assert!(
-            told.contains("descriptor 63 does not reach the command"),
-            "{told}"
-        );
-        // The command's own streams by name, and a number that the caller has not opened, are nothing of the caller's.
-        for own in ["/dev/fd/0", "/dev/fd/40"] {
-            let told = run(own);
-            assert!(!told.contains("does not reach"), "{told}");
-        }
     });
 }

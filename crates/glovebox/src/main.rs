@@ -32,6 +32,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // First of all: what is open now is the caller's.
+    streams::note_inherited();
     give_back_terminal_on_panic();
     backends::register();
     let argv: Vec<OsString> = std::env::args_os().collect();

@@ -15,6 +15,7 @@ pub mod exchange;
 mod explain;
 pub mod facts;
 mod identity;
+pub mod inherited;
 pub mod landlock;
 pub mod launch;
 pub mod mask;

@@ -255,6 +255,17 @@ impl Wardens {
                 *fd = OwnedFd::as_fd(home.insert(copy));
             }
         }
+        // Above every number, so that no step overwrites a later source.
+        let above = launch.descriptors.iter().map(|(_, number)| number + 1);
+        let above = above.max().unwrap_or_default().cast_signed();
+        let mut copies = Vec::with_capacity(launch.descriptors.len());
+        let mut descriptors = Vec::with_capacity(launch.descriptors.len());
+        for (fd, number) in launch.descriptors {
+            let copy = rustix::io::fcntl_dupfd_cloexec(fd, above).map_err(SpawnError::Other)?;
+            descriptors.push([copy.as_raw_fd(), number.cast_signed()]);
+            copies.push(copy);
+        }
+        descriptors.sort_unstable_by_key(|[_, number]| *number);
         let order = warden::Order {
             argv: &argv,
             env: &env,
@@ -262,6 +273,7 @@ impl Wardens {
             program: launch.program,
             cwd: launch.cwd,
             stdio,
+            descriptors: &descriptors,
 
             limits: &limits,
             umask: launch.umask,

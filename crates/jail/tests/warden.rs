@@ -54,6 +54,7 @@ fn spawn_with(
         program: None,
         cwd,
         stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+        descriptors: &[],
         terminal: None,
         limits,
         umask: None,

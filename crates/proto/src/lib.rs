@@ -60,8 +60,8 @@ pub use reply::{
     MAX_PORTS_LISTED, OldContent, PortHolder, Reply, Stat, log_gap,
 };
 pub use request::{
-    Background, EnvVar, Exec, ExtraStream, LogCaps, Request, Stdin, TerminalUse, WindowSize,
-    WriteMode, WritePrecondition,
+    Background, Descriptor, DescriptorDirection, EnvVar, Exec, ExtraStream, LogCaps, Request,
+    Stdin, TerminalUse, WindowSize, WriteMode, WritePrecondition,
 };
 pub use search::{
     Case, EditReport, FileHits, FoundFile, Glob, GlobReport, Grep, GrepMode, GrepReport,

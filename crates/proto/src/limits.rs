@@ -53,3 +53,9 @@ pub const MAX_REPLACEMENTS: usize = 1000;
 pub const MAX_DIFF_BYTES: usize = 64 << 10;
 /// Largest file mode creation mask: every permission bit.
 pub const MAX_UMASK: u32 = 0o777;
+
+/// Most descriptors of one command besides the three standard ones.
+pub const MAX_DESCRIPTORS: usize = 16;
+
+/// Highest number of such a descriptor.
+pub const MAX_DESCRIPTOR: u32 = 255;

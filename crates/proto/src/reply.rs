@@ -78,6 +78,11 @@ pub enum Reply {
     },
     /// The ports that are listened on, by number; at most [`MAX_PORTS_LISTED`].
     Ports(Vec<ListeningPort>),
+    /// The job of an extra stream has ended, and all of the stream was sent.
+    StreamEnded {
+        /// Bytes of input that the command has read; 0 for a terminal and for outputs.
+        taken: u64,
+    },
 }
 
 /// Most ports that are listed.

@@ -196,8 +196,9 @@ pub enum Request {
     /// Which ports servers of the sandbox listen on. Answers [`crate::Reply::Ports`].
     Ports,
     /// Carries a stream of a job besides the standard ones: `Data` on [`crate::Channel::Input`] goes to it, what it
-    /// brings comes on [`crate::Channel::Stdout`]. What the job writes to it is kept until this request comes, which may
-    /// be after the job's end. Answers [`crate::Reply::Done`] when the job has ended and all was sent.
+    /// brings comes on [`crate::Channel::Stdout`], and [`crate::Event::InputTaken`] on [`crate::Channel::Content`]. What
+    /// the job writes to it is kept until this request comes, which may be after the job's end. `Cancel` closes a
+    /// descriptor. Answers [`crate::Reply::StreamEnded`] when the job has ended and all was sent.
     JobStream {
         /// The job.
         job: JobId,
@@ -212,6 +213,8 @@ pub enum ExtraStream {
     /// The terminal, where some standard stream is another: its keys, and its screen unless standard output or
     /// standard error is the terminal.
     Terminal,
+    /// The descriptor with this number, one of [`Exec::descriptors`].
+    Descriptor(u32),
 }
 
 /// A command to run.
@@ -232,6 +235,8 @@ pub struct Exec {
     pub pty: Option<WindowSize>,
     /// What of the job is in that terminal. Without effect where there is none.
     pub terminal_use: TerminalUse,
+    /// Descriptors besides the three standard ones, at most [`limits::MAX_DESCRIPTORS`].
+    pub descriptors: Vec<Descriptor>,
     /// Ends the job when it passes: SIGTERM, grace, SIGKILL of everything it started.
     pub timeout_ms: Option<u64>,
     /// Milliseconds between SIGTERM and SIGKILL.
@@ -272,6 +277,28 @@ impl TerminalUse {
         streams: [true; 3],
         is_foreground: true,
     };
+}
+
+/// A descriptor that a command gets besides the three standard ones: one end of a pipe, whose other end
+/// [`Request::JobStream`] carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its number, from 3 to [`limits::MAX_DESCRIPTOR`].
+    pub number: u32,
+    /// What the command does with it.
+    pub direction: DescriptorDirection,
+}
+
+/// What a command does with a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DescriptorDirection {
+    /// Reads what is lent, as [`Stdin::Lent`].
+    Lent {
+        /// Sends [`crate::Event::InputTaken`] whenever all that has come was read. Slower.
+        is_followed: bool,
+    },
+    /// Writes.
+    Output,
 }
 
 /// How much output a job's log keeps: its beginning and its end in memory, more in a bounded file.
@@ -458,6 +485,7 @@ impl Exec {
             stdin: Stdin::Null,
             pty: None,
             terminal_use: TerminalUse::WHOLE,
+            descriptors: Vec::new(),
             timeout_ms: None,
             grace_ms: 2000,
             stream_output: true,
@@ -527,12 +555,42 @@ impl Exec {
         {
             return Err(invalid("a terminal needs at least one row and one column"));
         }
+        self.validate_descriptors()?;
         let (caps, max) = (self.log, LogCaps::MAX);
         if caps.head_bytes > max.head_bytes
             || caps.tail_bytes > max.tail_bytes
             || caps.spill_bytes > max.spill_bytes
         {
             return Err(invalid("the log caps exceed what a guest keeps"));
+        }
+        Ok(())
+    }
+}
+
+impl Exec {
+    fn validate_descriptors(&self) -> Result<(), Fault> {
+        let count = self.descriptors.len();
+        if count > limits::MAX_DESCRIPTORS {
+            return Err(invalid(format!(
+                "{count} descriptors are passed on; at most {} can be",
+                limits::MAX_DESCRIPTORS
+            )));
+        }
+        if count > 0 && (self.program.is_some() || self.detach) {
+            return Err(invalid("this command cannot have descriptors"));
+        }
+        for (index, descriptor) in self.descriptors.iter().enumerate() {
+            let number = descriptor.number;
+            if !(3..=limits::MAX_DESCRIPTOR).contains(&number) {
+                return Err(invalid(format!(
+                    "descriptor {number} is not between 3 and {}",
+                    limits::MAX_DESCRIPTOR
+                )));
+            }
+            let mut before = self.descriptors[..index].iter();
+            if before.any(|other| other.number == number) {
+                return Err(invalid(format!("descriptor {number} is passed on twice")));
+            }
         }
         Ok(())
     }

@@ -64,7 +64,10 @@ pub use lifecycle::parking::ParkingNews;
 pub use lifecycle::sweep::Orphan;
 pub use lifecycle::termination::KillOutcome;
 pub use link::Incoming;
-pub use machine::{describe_machine, examine_machine, is_inside_sandbox, stop_caller};
+pub use machine::{
+    describe_machine, duplicate_descriptor, examine_machine, is_inside_sandbox, note_descriptors,
+    stop_caller,
+};
 pub use registry::{
     Checkpoints, DiskUsage, Fork, ProjectCache, Registry, RegistryConfig, RegistryEntry,
     StartOutcome,

@@ -3,9 +3,10 @@
 use crate::image::GuestImage;
 use glovebox_jail::cgroup::{Controllers, DetectCx};
 use glovebox_jail::probe::{self, Machine, ProbeCx};
-use glovebox_jail::process;
+use glovebox_jail::{inherited, process};
 use glovebox_proto::Fault;
 use glovebox_spec::finding::Finding;
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::path::Path;
@@ -58,4 +59,18 @@ pub fn is_inside_sandbox() -> bool {
 /// No such signal.
 pub fn stop_caller(signal: Signal, is_group: bool) -> Result<(), Errno> {
     process::stop_caller(signal, is_group)
+}
+
+/// Returns the numbers of the descriptors from 3 on that this process was started with, and has no program that it
+/// starts inherit them. Must be called before anything is opened.
+pub fn note_descriptors() -> Vec<i32> {
+    inherited::note_descriptors()
+}
+
+/// Makes another descriptor of the open file that has this number in this process.
+///
+/// # Errors
+/// Nothing is open under this number.
+pub fn duplicate_descriptor(number: i32) -> Result<OwnedFd, Errno> {
+    inherited::duplicate_descriptor(number)
 }

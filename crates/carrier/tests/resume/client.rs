@@ -137,6 +137,7 @@ fn exec(script: &str, detach: bool) -> Request {
         stdin: Stdin::Null,
         pty: None,
         terminal_use: TerminalUse::WHOLE,
+        descriptors: Vec::new(),
         timeout_ms: None,
         grace_ms: 100,
         stream_output: false,

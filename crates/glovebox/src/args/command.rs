@@ -39,6 +39,10 @@ pub(crate) struct RunArgs {
     /// Give the command no terminal, only streams
     #[arg(long, conflicts_with = "tty")]
     pub no_tty: bool,
+    /// Give the command this descriptor of yours, 3 or above; those that its arguments name as /dev/fd/N it has
+    /// anyway. Can be given several times
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub fd: Vec<i32>,
     /// Keep the sandbox under this name when the command has ended
     #[arg(long, value_name = "NAME")]
     pub keep: Option<String>,
@@ -138,6 +142,10 @@ pub(crate) struct ExecArgs {
     /// Give the command no terminal, only streams
     #[arg(long, conflicts_with = "tty")]
     pub no_tty: bool,
+    /// Give the command this descriptor of yours, 3 or above; those that its arguments name as /dev/fd/N it has
+    /// anyway. Can be given several times
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub fd: Vec<i32>,
     /// Leave processes running that outlive the command
     #[arg(long)]
     pub keep_background: bool,

@@ -4,7 +4,8 @@ use super::Cx;
 use crate::args::AttachArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::streams::{
-    self, InputFrom, OnSignal, Passthrough, RawMode, Screen, Signals, StreamsEnd, carry,
+    self, CallerDescriptors, InputFrom, OnSignal, Passthrough, RawMode, Screen, Signals,
+    StreamsEnd, carry,
 };
 use glovebox_proto::{Code, Exec, Fault, JobId, Request, Stdin};
 use glovebox_sandbox::Sandbox;
@@ -68,11 +69,27 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
     };
     let ended = if has_pty {
         let mut sink = Passthrough::on_terminal(Some(false));
-        carry(&sandbox, request, input, on_signal, &signals, &mut sink)
+        carry(
+            &sandbox,
+            request,
+            input,
+            CallerDescriptors::default(),
+            on_signal,
+            &signals,
+            &mut sink,
+        )
     } else {
         // A look at a log, as `logs --follow`.
         let mut sink = Screen::new(false, cx.talk.has_screen_color());
-        let ended = carry(&sandbox, request, input, on_signal, &signals, &mut sink);
+        let ended = carry(
+            &sandbox,
+            request,
+            input,
+            CallerDescriptors::default(),
+            on_signal,
+            &signals,
+            &mut sink,
+        );
         sink.finish()
             .map_err(|error| CommandError::io("write the job's output", &error))?;
         ended

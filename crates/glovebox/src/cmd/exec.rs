@@ -1,6 +1,6 @@
 //! `glovebox exec`: a command in a named sandbox.
 
-use super::descriptor_note::warn_of_descriptors;
+use super::descriptors::{find_missing, open_descriptors, tell_missing};
 use super::limit_end::{self, WallNote};
 use super::{Cx, command_words, exit_code, run::stand_in};
 use crate::args::ExecArgs;
@@ -25,15 +25,18 @@ pub(super) const MAX_CAPTURED_BYTES: usize = 4 << 20;
 /// Runs the command.
 pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
     if !args.json {
+        let descriptors = open_descriptors(&args.fd, &args.command)?;
+        let given = descriptors.numbers();
         let (sandbox, exec) = prepare(cx, args)?;
         let signals = Signals::take_over_all()?;
         let timeout_ms = exec.timeout_ms;
         let terminal = TerminalPlan::resolve(args.tty, args.no_tty);
-        let ended = stand_in(&sandbox, exec, terminal, args.stdin, &signals)?;
+        let ended = stand_in(&sandbox, exec, terminal, args.stdin, descriptors, &signals)?;
         return match ended {
             StreamsEnd::Exited(report) => {
                 let walls = met_walls(cx, &sandbox, &report, timeout_ms);
                 limit_end::explain(cx.talk, &report, &walls);
+                tell_missing(cx, &find_missing(&sandbox, &report, &given));
                 tell_ended_processes(cx, &report);
                 Ok(exit_code(&report))
             }
@@ -76,7 +79,6 @@ fn met_walls(
 fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandError> {
     let name = super::name(&args.name)?;
     let command = command_words(&args.command, &format!("glovebox exec {name} -- ls"))?;
-    warn_of_descriptors(cx, &args.command);
     let mut exec = Exec {
         cwd: args
             .cwd
@@ -99,6 +101,7 @@ fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandErro
 }
 
 fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
+    let descriptors = open_descriptors(&args.fd, &args.command)?;
     let (sandbox, mut exec) = prepare(cx, args)?;
     let timeout_ms = exec.timeout_ms;
     let signals = Signals::take_over_all()?;
@@ -113,7 +116,16 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     data.insert("command".to_owned(), words(&args.command).into());
     let carry_into = |sink: &mut dyn OutputSink| {
         let request = Request::Exec(exec);
-        carry(&sandbox, request, input, OnSignal::PassOn, &signals, sink)
+        let on_signal = OnSignal::PassOn;
+        carry(
+            &sandbox,
+            request,
+            input,
+            descriptors,
+            on_signal,
+            &signals,
+            sink,
+        )
     };
     let ended = if args.stream {
         let mut sink = JsonLines::default();

@@ -15,7 +15,7 @@ pub(crate) mod config;
 pub(crate) mod consent;
 pub(crate) mod cp;
 pub(crate) mod demo;
-mod descriptor_note;
+mod descriptors;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;

@@ -1,6 +1,6 @@
 //! `glovebox run`: one command in a sandbox of its own.
 
-use super::descriptor_note::warn_of_descriptors;
+use super::descriptors::{find_missing, open_descriptors, tell_missing};
 use super::limit_end::{self, WallNote};
 use super::park::{self, ParkOutcome};
 use super::run_json::CapturedRun;
@@ -9,7 +9,8 @@ use crate::args::{Apply, RunArgs};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
 use crate::render;
 use crate::streams::{
-    self, InputFrom, OnSignal, Passthrough, RawMode, Signals, StreamsEnd, TerminalPlan, carry,
+    self, CallerDescriptors, InputFrom, OnSignal, Passthrough, RawMode, Signals, StreamsEnd,
+    TerminalPlan, carry,
 };
 use crate::sync::settle::{self, ApplyWhen, SettleOptions, SettleOutcome};
 use crate::sync::{BaseIndex, copied};
@@ -46,7 +47,8 @@ pub(super) fn run_command(
     mut captured: Option<&mut CapturedRun>,
 ) -> CommandResult {
     let command = command_words(&args.command, "glovebox run -- make test")?;
-    warn_of_descriptors(cx, &args.command);
+    let descriptors = open_descriptors(&args.fd, &args.command)?;
+    let given = descriptors.numbers();
     let keep = args.keep.as_deref().map(super::name).transpose()?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
     if !settings.can_collect() {
@@ -116,10 +118,10 @@ pub(super) fn run_command(
         .then(|| KeptChanges::begin(&sandbox))
         .flatten();
     let ended = if let Some(captured) = &mut captured {
-        captured.carry(&sandbox, exec, &signals)
+        captured.carry(&sandbox, exec, descriptors, &signals)
     } else {
         let terminal = TerminalPlan::resolve(args.tty, args.no_tty);
-        stand_in(&sandbox, exec, terminal, true, &signals)
+        stand_in(&sandbox, exec, terminal, true, descriptors, &signals)
     };
     // Whatever was not written down by now is done without.
     drop(index);
@@ -129,6 +131,7 @@ pub(super) fn run_command(
         Ok(StreamsEnd::Exited(report)) => {
             walls = limit_end::met_walls(&sandbox, &report, timeout_ms, || Some(spec.clone()));
             limit_end::explain(cx.talk, &report, &walls);
+            tell_missing(cx, &find_missing(&sandbox, &report, &given));
             (exit_code(&report), None)
         }
         Ok(StreamsEnd::Detached) => (0, None),
@@ -346,6 +349,7 @@ pub(super) fn stand_in(
     mut exec: Exec,
     terminal: TerminalPlan,
     has_stdin: bool,
+    descriptors: CallerDescriptors,
     signals: &Signals,
 ) -> Result<StreamsEnd, CommandError> {
     exec.merge = streams::is_output_one_place();
@@ -386,6 +390,7 @@ pub(super) fn stand_in(
         sandbox,
         Request::Exec(exec),
         input,
+        descriptors,
         OnSignal::PassOn,
         signals,
         &mut sink,

@@ -6,7 +6,9 @@ use super::{Cx, run::run_command};
 use crate::args::RunArgs;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
 use crate::render;
-use crate::streams::{Capture, InputFrom, OnSignal, Signals, StreamsEnd, carry, is_null_device};
+use crate::streams::{
+    CallerDescriptors, Capture, InputFrom, OnSignal, Signals, StreamsEnd, carry, is_null_device,
+};
 use glovebox_proto::{Exec, Exit, ExitReport, Request, Stdin};
 use glovebox_sandbox::Sandbox;
 use serde_json::{Map, Value};
@@ -29,6 +31,7 @@ impl CapturedRun {
         &mut self,
         sandbox: &Arc<Sandbox>,
         mut exec: Exec,
+        descriptors: CallerDescriptors,
         signals: &Signals,
     ) -> Result<StreamsEnd, CommandError> {
         let input = if is_null_device() {
@@ -42,6 +45,7 @@ impl CapturedRun {
             sandbox,
             request,
             input,
+            descriptors,
             OnSignal::PassOn,
             signals,
             &mut self.output,

@@ -1,4 +1,4 @@
-//! Standard input that is lent to a command: what the command has not read is there for the next reader.
+//! Standard input, or another descriptor, that is lent to a command: what the command has not read is there for the next reader.
 //!
 //! Bytes are copied from the caller's file, pipe or socket without being taken, and taken once the guest says that
 //! the command has read them: a file is read at a position of our own, a pipe by tee(2), a socket by MSG_PEEK. A pipe
@@ -19,9 +19,15 @@ use std::thread::JoinHandle;
 /// Largest piece that is copied at once; also what a pipe holds.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Standard input of a kind that can be read without being taken.
+/// An input of a kind that can be read without being taken.
 #[derive(Debug)]
-pub(super) enum LentSource {
+pub(super) struct LentSource {
+    fd: OwnedFd,
+    kind: SourceKind,
+}
+
+#[derive(Debug)]
+enum SourceKind {
     /// A regular file, from this position on.
     File { start: u64 },
     /// A pipe, and one of our own that takes the copies.
@@ -33,51 +39,84 @@ pub(super) enum LentSource {
 impl LentSource {
     /// Standard input, if it is of such a kind.
     pub(super) fn of_stdin() -> Option<Self> {
-        let stdin = rustix::stdio::stdin();
-        let stat = rustix::fs::fstat(stdin).ok()?;
-        match FileType::from_raw_mode(stat.st_mode) {
+        Self::new(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok()?)
+    }
+
+    /// An open file, if it is of such a kind.
+    pub(super) fn new(fd: OwnedFd) -> Option<Self> {
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
-                let start = rustix::fs::seek(stdin, SeekFrom::Current(0)).ok()?;
-                Some(Self::File { start })
+                let start = rustix::fs::seek(&fd, SeekFrom::Current(0)).ok()?;
+                SourceKind::File { start }
             }
             FileType::Fifo => {
                 let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
                 let copies = [read, write];
-                Some(Self::Pipe { copies })
+                SourceKind::Pipe { copies }
             }
             FileType::Socket => {
-                let kind = rustix::net::sockopt::socket_type(stdin).ok()?;
-                (kind == rustix::net::SocketType::STREAM).then_some(Self::Socket)
+                let kind = rustix::net::sockopt::socket_type(&fd).ok()?;
+                if kind != rustix::net::SocketType::STREAM {
+                    return None;
+                }
+                SourceKind::Socket
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(Self { fd, kind })
     }
 
     /// What the command gets.
     pub(super) const fn is_followed(&self) -> bool {
-        !matches!(self, Self::File { .. })
+        !matches!(self.kind, SourceKind::File { .. })
     }
 
     /// Copies what comes next without taking it; 0 at the end. Follows a wait for something to read.
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let stdin = rustix::stdio::stdin();
-        match self {
-            Self::File { start } => rustix::io::pread(stdin, buffer, start + offset),
-            Self::Pipe {
+        match &self.kind {
+            SourceKind::File { start } => rustix::io::pread(&self.fd, buffer, start + offset),
+            SourceKind::Pipe {
                 copies: [read, write],
             } => {
-                let count = rustix::pipe::tee(stdin, write, buffer.len(), SpliceFlags::NONBLOCK)?;
+                let flags = SpliceFlags::NONBLOCK;
+                let count = rustix::pipe::tee(&self.fd, write, buffer.len(), flags)?;
                 let mut copied = 0;
                 while copied < count {
                     copied += rustix::io::read(read, &mut buffer[copied..count])?;
                 }
                 Ok(count)
             }
-            Self::Socket => {
+            SourceKind::Socket => {
                 let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-                rustix::net::recv(stdin, buffer, flags).map(|(count, _)| count)
+                rustix::net::recv(&self.fd, buffer, flags).map(|(count, _)| count)
             }
         }
+    }
+
+    /// Takes bytes from the caller's pipe or socket, up to `total` from its beginning.
+    fn remove(&self, state: &mut LoanState, total: u64) {
+        let mut buffer = vec![0; PIECE_BYTES];
+        while state.removed < total {
+            let left = usize::try_from(total - state.removed).unwrap_or(PIECE_BYTES);
+            let left = left.min(PIECE_BYTES);
+            // Another reader of the same pipe may have been faster; nothing is waited for.
+            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+            let now = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            if poll(&mut fds, Some(&now)) != Ok(1) {
+                break;
+            }
+            match rustix::io::read(&self.fd, &mut buffer[..left]) {
+                Ok(0) => break,
+                Ok(count) => state.removed += count as u64,
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        state.removed = total.max(state.removed);
     }
 }
 
@@ -111,13 +150,13 @@ pub(super) struct LentInput {
 }
 
 impl LentInput {
-    /// Starts to pass standard input on.
+    /// Starts to pass an input on.
     ///
     /// # Errors
     /// When no thread can be started.
     pub(super) fn lend(source: LentSource, input: Input) -> Result<Self, CommandError> {
         let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| CommandError::io("watch standard input", &errno.into()))?;
+            .map_err(|errno| CommandError::io("watch an input", &errno.into()))?;
         let loan = Arc::new(Loan {
             source,
             state: Mutex::default(),
@@ -153,17 +192,16 @@ impl LentInput {
         let _ = rustix::io::write(&self.loan.over, &1_u64.to_ne_bytes());
         let _ = self.thread.join();
         let mut state = self.loan.lock();
-        match self.loan.source {
-            LentSource::File { start } => {
+        let source = &self.loan.source;
+        match source.kind {
+            SourceKind::File { start } => {
                 // A file that cannot be positioned any more is left where it is.
-                let _ = rustix::fs::seek(
-                    rustix::stdio::stdin(),
-                    SeekFrom::Start(start.saturating_add(state.taken)),
-                );
+                let end = SeekFrom::Start(start.saturating_add(state.taken));
+                let _ = rustix::fs::seek(&source.fd, end);
             }
-            LentSource::Pipe { .. } | LentSource::Socket => {
+            SourceKind::Pipe { .. } | SourceKind::Socket => {
                 let taken = state.taken;
-                remove(&mut state, taken);
+                source.remove(&mut state, taken);
             }
         }
     }
@@ -207,17 +245,16 @@ impl Loan {
                     return Ok(());
                 }
                 let taken = state.taken;
-                remove(&mut state, taken);
+                self.source.remove(&mut state, taken);
             }
         }
     }
 
     /// Waits for something to read, or the end of the input; false when the command has ended first.
     fn wait_for_input(&self) -> bool {
-        let stdin = rustix::stdio::stdin();
         let mut fds = [
             PollFd::new(&self.over, PollFlags::IN),
-            PollFd::from_borrowed_fd(stdin, PollFlags::IN),
+            PollFd::new(&self.source.fd, PollFlags::IN),
         ];
         loop {
             match poll(&mut fds, None) {
@@ -227,30 +264,4 @@ impl Loan {
             }
         }
     }
-}
-
-/// Takes bytes from the caller's pipe or socket, up to `total` from its beginning.
-fn remove(state: &mut LoanState, total: u64) {
-    let stdin = rustix::stdio::stdin();
-    let mut buffer = vec![0; PIECE_BYTES];
-    while state.removed < total {
-        let left = usize::try_from(total - state.removed).unwrap_or(PIECE_BYTES);
-        let left = left.min(PIECE_BYTES);
-        // Another reader of the same pipe may have been faster; nothing is waited for.
-        let mut fds = [PollFd::from_borrowed_fd(stdin, PollFlags::IN)];
-        let now = rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        if poll(&mut fds, Some(&now)) != Ok(1) {
-            break;
-        }
-        match rustix::io::read(stdin, &mut buffer[..left]) {
-            Ok(0) => break,
-            Ok(count) => state.removed += count as u64,
-            Err(Errno::INTR) => {}
-            Err(_) => break,
-        }
-    }
-    state.removed = total.max(state.removed);
 }

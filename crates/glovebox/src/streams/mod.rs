@@ -2,10 +2,11 @@
 //!
 //! In: an open sandbox, a request, and what to do with input and output. Out: how it ended. Three
 //! threads: this one receives and writes, one reads standard input or keys, one turns signals into requests;
-//! a fourth shows a terminal that no standard stream is.
+//! a fourth shows a terminal that no standard stream is; each descriptor from 3 on has one or two.
 //! Each blocks on its own side only, and the credit of the wire bounds what is in flight, so neither
 //! a flood nor a slow reader grows memory.
 
+mod descriptors;
 mod input;
 mod lent_input;
 mod output;
@@ -15,6 +16,7 @@ mod signals;
 mod terminal;
 mod terminal_modes;
 
+pub(crate) use descriptors::{CallerDescriptors, inherited, note_inherited};
 pub(crate) use input::is_null_device;
 pub(crate) use output::{Capture, JsonLines, OutputSink, Passthrough};
 pub(crate) use screen::Screen;
@@ -25,6 +27,7 @@ pub(crate) use terminal::{
 };
 
 use crate::exit::{CommandError, Kind};
+use descriptors::CarriedDescriptors;
 use glovebox_proto::{
     Channel, Code, Event, EventDecoder, ExitReport, Fault, JobId, Reply, Request, Stdin,
     TerminalUse,
@@ -66,6 +69,7 @@ pub(crate) fn carry(
     sandbox: &Arc<Sandbox>,
     mut request: Request,
     input_from: InputFrom,
+    descriptors: CallerDescriptors,
     on_signal: OnSignal,
     signals: &Signals,
     sink: &mut dyn OutputSink,
@@ -75,6 +79,7 @@ pub(crate) fn carry(
     let mut source = None;
     if let Request::Exec(exec) = &mut request {
         exec.sends_events = true;
+        exec.descriptors = descriptors.requested();
         if input_from == InputFrom::Stdin {
             source = LentSource::of_stdin();
         }
@@ -107,6 +112,8 @@ pub(crate) fn carry(
         lent,
         has_shared_terminal,
         terminal: None,
+        descriptors,
+        carried: CarriedDescriptors::default(),
     };
     let mut events = EventDecoder::default();
     let ended = loop {
@@ -189,6 +196,9 @@ struct CarriedCommand<'a> {
     lent: Option<LentInput>,
     has_shared_terminal: bool,
     terminal: Option<SharedTerminal>,
+    /// Descriptors that are not carried yet.
+    descriptors: CallerDescriptors,
+    carried: CarriedDescriptors,
 }
 
 impl CarriedCommand<'_> {
@@ -199,6 +209,10 @@ impl CarriedCommand<'_> {
                 Event::Began(job) => {
                     if self.has_shared_terminal && self.terminal.is_none() {
                         self.terminal = Some(SharedTerminal::begin(self.sandbox, job)?);
+                    }
+                    let descriptors = std::mem::take(&mut self.descriptors);
+                    if !descriptors.is_empty() {
+                        self.carried = descriptors.carry(self.sandbox, job)?;
                     }
                     self.signals.note_job(job);
                 }
@@ -227,6 +241,7 @@ impl CarriedCommand<'_> {
         if let Some(lent) = self.lent {
             lent.settle(report.input_taken);
         }
+        self.carried.end();
     }
 }
 

@@ -1,13 +1,14 @@
-//! Streams of a job besides the three standard ones: keys and screen of a terminal that no standard stream carries.
-//! Each is carried by a request of its own (`JobStream`), which may come later than the job's first bytes, and after
+//! Streams of a job besides the three standard ones: keys and screen of a terminal that no standard stream carries, and
+//! descriptors from 3 on. Each is carried by a request of its own (`JobStream`), which may come later than the job's first bytes, and after
 //! its end.
 
-use super::job::{DRAIN_BYTES, Job};
+use super::job::{DRAIN_BYTES, Job, LentInput};
 use super::{Jobs, no_such_job};
 use crate::poll::{Poll, Token};
 use crate::requests::{PendingRequest, Requests};
 use glovebox_proto::{
-    Channel, Code, ExtraStream, Fault, JobId, RecvWindow, Reply, RequestId, SendWindow, WireError,
+    Channel, Code, EVENT_BYTES, Event, ExtraStream, Fault, JobId, RecvWindow, Reply, RequestId,
+    SendWindow, WireError,
 };
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -22,6 +23,7 @@ struct Carrier {
     request: RequestId,
     received: RecvWindow,
     sent: SendWindow,
+    events: SendWindow,
 }
 
 /// An extra stream.
@@ -32,6 +34,12 @@ pub(crate) struct JobStream {
     input: Option<OwnedFd>,
     /// Input that is not written yet.
     queue: VecDeque<u8>,
+    /// The end mark was received.
+    is_closing: bool,
+    /// Counts what is read of the input, where that is lent.
+    lent: Option<LentInput>,
+    /// Bytes of lent input that were read in all, once the stream is over.
+    taken: u64,
     /// Where output is read from, until its end.
     output: Option<OwnedFd>,
     /// Something may be there to read.
@@ -49,12 +57,16 @@ impl JobStream {
     pub(super) const fn new(
         name: ExtraStream,
         input: Option<OwnedFd>,
+        lent: Option<LentInput>,
         output: Option<OwnedFd>,
     ) -> Self {
         Self {
             name,
             input,
             queue: VecDeque::new(),
+            is_closing: false,
+            lent,
+            taken: 0,
             output,
             is_readable: true,
             drain: None,
@@ -90,6 +102,9 @@ impl JobStream {
     /// Nothing of the stream is used any more, but for what is not sent yet.
     pub(super) fn close(&mut self) {
         self.is_over = true;
+        if let Some(lent) = self.lent.take() {
+            self.taken = lent.taken();
+        }
         self.input = None;
         self.output = None;
     }
@@ -127,6 +142,9 @@ impl JobStream {
             };
             self.queue.drain(..count);
             consumed += count;
+            if let Some(lent) = self.lent.as_mut().filter(|_| !is_broken) {
+                lent.written += count as u64;
+            }
         }
         if let Some(carrier) = &mut self.carrier {
             let credit = carrier.received.consumed(consumed as u32);
@@ -136,8 +154,26 @@ impl JobStream {
                     .credit(carrier.request, Channel::Input, credit);
             }
         }
-        if is_broken {
+        if is_broken || (self.is_closing && self.queue.is_empty()) {
             self.input = None;
+        }
+        if self.queue.is_empty() {
+            self.tell_taken(requests);
+        }
+    }
+
+    /// Tells that all of lent input was read, if it was.
+    fn tell_taken(&mut self, requests: &mut Requests) {
+        if let (Some(lent), Some(carrier)) = (&mut self.lent, &mut self.carrier)
+            && let Some(taken) = lent.news()
+            && carrier.events.room() >= EVENT_BYTES as u32
+        {
+            lent.told = taken;
+            carrier.events.spend(EVENT_BYTES as u32);
+            let event = Event::InputTaken(taken).encode();
+            requests
+                .link
+                .data(carrier.request, Channel::Content, &event);
         }
     }
 
@@ -199,7 +235,8 @@ impl JobStream {
             && self.unsent.is_empty()
             && let Some(carrier) = self.carrier.take()
         {
-            requests.answer(carrier.request, &Ok(Reply::Done));
+            let ended = Reply::StreamEnded { taken: self.taken };
+            requests.answer(carrier.request, &Ok(ended));
         }
     }
 }
@@ -235,6 +272,7 @@ impl Jobs {
             request,
             received: RecvWindow::new(),
             sent: SendWindow::new(),
+            events: SendWindow::new(),
         });
         requests.open.insert(request, PendingRequest::Job(job));
         stream.advance(requests);
@@ -260,6 +298,7 @@ impl Jobs {
         requests: &mut Requests,
         request: RequestId,
         bytes: &[u8],
+        is_last: bool,
     ) -> Result<bool, WireError> {
         let Some(stream) = known.stream_of(request) else {
             return Ok(false);
@@ -268,6 +307,8 @@ impl Jobs {
             carrier.received.arrived(bytes.len() as u32)?;
         }
         stream.queue.extend(bytes);
+        // A terminal has no end.
+        stream.is_closing |= is_last && stream.name != ExtraStream::Terminal;
         stream.write_input(requests);
         Ok(true)
     }
@@ -289,7 +330,8 @@ impl Jobs {
         if let Some(carrier) = &mut stream.carrier {
             match channel {
                 Channel::Stdout => carrier.sent.credit(bytes)?,
-                Channel::Input | Channel::Stderr | Channel::Content => {
+                Channel::Content => carrier.events.credit(bytes)?,
+                Channel::Input | Channel::Stderr => {
                     return Err(WireError::BadHeader(
                         "credit for a channel that a stream does not have",
                     ));
@@ -300,10 +342,15 @@ impl Jobs {
         Ok(true)
     }
 
-    /// The request that carries an extra stream is given up: it is carried by none.
+    /// The request that carries an extra stream is given up: it is carried by none. A descriptor is closed, so that a
+    /// command that goes on writing learns that nothing reads.
     pub(super) fn drop_carrier(known: &mut Job, request: RequestId) {
         if let Some(stream) = known.stream_of(request) {
             stream.carrier = None;
+            if stream.name != ExtraStream::Terminal {
+                stream.unsent.clear();
+                stream.close();
+            }
         }
     }
 }

@@ -17,8 +17,8 @@ use crate::timers::Timer;
 use glovebox_jail::confine::MonitorClient;
 use glovebox_jail::process::{self, ControllingTerminal, Launch, SpawnError};
 use glovebox_proto::{
-    Channel, Code, EVENT_BYTES, Event, Exec, Exit, ExitReport, ExtraStream, Fault, JobId,
-    RecvWindow, Reply, RequestId, SendWindow, Stdin, TerminalUse, limits,
+    Channel, Code, DescriptorDirection, EVENT_BYTES, Event, Exec, Exit, ExitReport, ExtraStream,
+    Fault, JobId, RecvWindow, Reply, RequestId, SendWindow, Stdin, TerminalUse, limits,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -51,6 +51,8 @@ struct Streams {
     /// Another reading end of lent input, which tells how much of it was not read.
     unread: Option<OwnedFd>,
     outputs: [Option<OwnedFd>; 2],
+    /// Descriptors of the command from 3 on, with their numbers.
+    descriptors: Vec<(OwnedFd, u32)>,
     extras: Vec<JobStream>,
     terminal: Option<Terminal>,
 }
@@ -93,6 +95,7 @@ fn open_streams(exec: &Exec, monitor: Option<&MonitorClient>) -> Result<Streams,
         input: None,
         unread: None,
         outputs: [None, None],
+        descriptors: Vec::new(),
         extras: Vec::new(),
         terminal: None,
     };
@@ -149,12 +152,34 @@ fn open_streams(exec: &Exec, monitor: Option<&MonitorClient>) -> Result<Streams,
         }
         if exec.terminal_use != TerminalUse::WHOLE {
             let keys = Some(dup(&terminal.master)?);
-            let stream = JobStream::new(ExtraStream::Terminal, keys, screen);
+            let stream = JobStream::new(ExtraStream::Terminal, keys, None, screen);
             streams.extras.push(stream);
         }
         streams.terminal = Some(terminal);
     }
+    open_descriptors(exec, &mut streams)?;
     Ok(streams)
+}
+
+/// Makes a pipe for each descriptor from 3 on.
+fn open_descriptors(exec: &Exec, streams: &mut Streams) -> Result<(), Errno> {
+    for descriptor in &exec.descriptors {
+        let name = ExtraStream::Descriptor(descriptor.number);
+        let (given, stream) = match descriptor.direction {
+            DescriptorDirection::Lent { is_followed } => {
+                let (read, write, unread) = lent_pipe(is_followed)?;
+                let lent = LentInput::new(unread, is_followed);
+                (read, JobStream::new(name, Some(write), Some(lent), None))
+            }
+            DescriptorDirection::Output => {
+                let (read, write) = pipe(true)?;
+                (write, JobStream::new(name, None, None, Some(read)))
+            }
+        };
+        streams.descriptors.push((given, descriptor.number));
+        streams.extras.push(stream);
+    }
+    Ok(())
 }
 
 impl Jobs {
@@ -194,6 +219,11 @@ impl Jobs {
         let dev_null = self.defaults.dev_null.as_fd();
         let [stdin, stdout, stderr] = &streams.given;
         let stdio = [stdin, stdout, stderr].map(|fd| fd.as_ref().map_or(dev_null, AsFd::as_fd));
+        let descriptors: Vec<_> = streams
+            .descriptors
+            .iter()
+            .map(|(fd, number)| (fd.as_fd(), *number))
+            .collect();
         let started = self.wardens.spawn(&Launch {
             argv: &command.argv,
             env: &command.env,
@@ -201,6 +231,7 @@ impl Jobs {
             program: program.as_ref().map(|file| file.as_fd()),
             cwd: Some(&command.cwd),
             stdio,
+            descriptors: &descriptors,
             terminal: streams
                 .terminal
                 .as_ref()

@@ -172,7 +172,7 @@ impl Jobs {
         let Some(job) = self.table.get_mut(&id) else {
             return Ok(());
         };
-        if Self::feed_extra(job, requests, request, bytes)? {
+        if Self::feed_extra(job, requests, request, bytes, is_last)? {
             return Ok(());
         }
         let Some(feeder) = job.feeders.iter_mut().find(|one| one.request == request) else {

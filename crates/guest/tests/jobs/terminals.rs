@@ -157,7 +157,8 @@ fn command_is_stopped_when_it_wants_its_terminal_and_has_it_when_continued() {
     assert_eq!(guest.call(&signal).unwrap(), Reply::Done);
     let ran = guest.ran(id).unwrap();
     assert_eq!(ran.out(), "got key\n");
-    assert_eq!(guest.answer(carrier).unwrap(), Reply::Done);
+    let ended = Reply::StreamEnded { taken: 0 };
+    assert_eq!(guest.answer(carrier).unwrap(), ended);
 }
 
 #[test]
@@ -172,7 +173,8 @@ fn screen_that_nothing_carried_is_there_after_the_end() {
     assert_eq!(guest.ran(id).unwrap().code(), 0);
     let (job, stream) = (JobId(1), ExtraStream::Terminal);
     let carrier = guest.ask(&Request::JobStream { job, stream });
-    assert_eq!(guest.answer(carrier).unwrap(), Reply::Done);
+    let ended = Reply::StreamEnded { taken: 0 };
+    assert_eq!(guest.answer(carrier).unwrap(), ended);
     assert_eq!(guest.take(carrier, Channel::Stdout), b"late\r\n");
 }
 

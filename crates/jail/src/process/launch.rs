@@ -24,6 +24,8 @@ pub struct Launch<'a> {
     pub cwd: Option<&'a CStr>,
     /// Standard input, output and error.
     pub stdio: [BorrowedFd<'a>; 3],
+    /// Further descriptors, each with the number that the command gets it as, at least 3. Not together with `program`.
+    pub descriptors: &'a [(BorrowedFd<'a>, u32)],
     /// Terminal that becomes the command's controlling one.
     pub terminal: Option<ControllingTerminal<'a>>,
     /// Resource limits, soft and hard alike. Only ever lowered: a value above the current hard

@@ -6,6 +6,7 @@ pub(crate) mod clone;
 pub(crate) mod filter_trial;
 pub(crate) mod holder;
 pub(crate) mod ids;
+pub(crate) mod inherited;
 pub(crate) mod landlock;
 pub(crate) mod landlock_trial;
 pub(crate) mod memory_lock;

@@ -120,6 +120,8 @@ pub(crate) struct Order<'a> {
     pub(crate) cwd: Option<&'a CStr>,
     /// Descriptors for 0, 1 and 2, each at least 3.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
+    /// Further descriptors of this process and the numbers that they get, by number; no source is one of the numbers.
+    pub(crate) descriptors: &'a [[i32; 2]],
     pub(crate) limits: &'a [LimitEntry],
     /// File mode creation mask; `None` for that of the guest.
     pub(crate) umask: Option<Mode>,
@@ -372,6 +374,8 @@ pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal>
         shell_argv: shell_argv.as_mut_ptr(),
         cwd: order.cwd.map_or(core::ptr::null(), CStr::as_ptr),
         stdio: order.stdio.map(|fd| fd.as_raw_fd()),
+        descriptors: order.descriptors.as_ptr(),
+        descriptor_count: order.descriptors.len(),
         limits: order.limits.as_ptr(),
         limit_count: order.limits.len(),
         umask: order.umask.map_or(-1, |umask| umask.as_raw_mode() as i32),

@@ -121,7 +121,7 @@ impl Sandbox {
     }
 
     /// The end of what a job has written, while that is still known.
-    fn output_tail(&self, report: &ExitReport) -> Option<Vec<u8>> {
+    pub fn output_tail(&self, report: &ExitReport) -> Option<Vec<u8>> {
         let total = report.stdout_bytes.saturating_add(report.stderr_bytes);
         let request = Request::JobRead {
             job: report.job,

@@ -44,7 +44,7 @@ impl StreamSet {
             Request::JobStream { .. } => Self {
                 has_input: true,
                 has_output: true,
-                ..none
+                has_content: true,
             },
             Request::FileRead { .. } | Request::TreeScan { .. } | Request::Hold => Self {
                 has_content: true,

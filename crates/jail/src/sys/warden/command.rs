@@ -268,6 +268,12 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
             call(Stage::Stdio, libc::SYS_dup3, args)?;
         }
     }
+    for index in 0..order.descriptor_count {
+        // SAFETY: `descriptor_count` pairs are there, kept alive by `give`.
+        let [source, number] = unsafe { *order.descriptors.add(index) };
+        let args = [source as Word, number as Word, 0, 0, 0];
+        call(Stage::Stdio, libc::SYS_dup3, args)?;
+    }
     if !order.cwd.is_null() {
         call(Stage::Cwd, libc::SYS_chdir, [order.cwd as Word, 0, 0, 0, 0])?;
     }
@@ -292,11 +298,18 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
     }
     // Everything of ours is close-on-exec already; this is the second lock on that door. Kernels
     // before 5.9 do not have the call.
-    let _ = call(
-        Stage::Stdio,
-        libc::SYS_close_range,
-        [first_unused, u32::MAX as Word, 0, 0, 0],
-    );
+    let close = |first: Word, last: Word| {
+        if first <= last {
+            let _ = call(Stage::Stdio, libc::SYS_close_range, [first, last, 0, 0, 0]);
+        }
+    };
+    for index in 0..order.descriptor_count {
+        // SAFETY: as above.
+        let [_, number] = unsafe { *order.descriptors.add(index) };
+        close(first_unused, number as Word - 1);
+        first_unused = number as Word + 1;
+    }
+    close(first_unused, u32::MAX as Word);
     let empty_mask = 0_u64;
     let mask = [
         libc::SIG_SETMASK as Word,

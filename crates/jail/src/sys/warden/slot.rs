@@ -64,6 +64,9 @@ pub(super) struct RawOrder {
     pub(super) shell_argv: *mut *const c_char,
     pub(super) cwd: *const c_char,
     pub(super) stdio: [i32; 3],
+    /// Sources and numbers of further descriptors, by number. No source is one of the numbers.
+    pub(super) descriptors: *const [i32; 2],
+    pub(super) descriptor_count: usize,
     pub(super) limits: *const LimitEntry,
     pub(super) limit_count: usize,
     /// File mode creation mask; negative for that of the guest.
@@ -81,6 +84,8 @@ impl RawOrder {
             shell_argv: core::ptr::null_mut(),
             cwd: core::ptr::null(),
             stdio: [-1; 3],
+            descriptors: core::ptr::null(),
+            descriptor_count: 0,
             limits: core::ptr::null(),
             limit_count: 0,
             umask: -1,
