@@ -99,6 +99,28 @@ const REQUESTS: &[(Fate, &str)] = &[
         Arrives,
         "GET / HTTP/1.1\r\nHost: web.test\r\nCookie: a=1\r\nCookie: b=2\r\n\r\n",
     ),
+    // Characters that clients send as they are, which are no part of an address.
+    (
+        Arrives,
+        "GET /?q={\"x\":1} HTTP/1.1\r\nHost: web.test\r\n\r\n",
+    ),
+    (
+        Arrives,
+        "GET /caf\u{e9}/<>` HTTP/1.1\r\nHost: web.test\r\n\r\n",
+    ),
+    // Of the two only the first arrives.
+    (
+        Arrives,
+        "GET /\" HTTP/1.1\r\nHost: web.test\r\n\r\nGET /\" HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    ),
+    (
+        Refused,
+        "GET http://web.test:@P@\"@other.test/ HTTP/1.1\r\nHost: web.test:@P@\r\n\r\n",
+    ),
+    (
+        Refused,
+        "GET \"http://other.test/\" HTTP/1.1\r\nHost: web.test:@P@\r\n\r\n",
+    ),
     // Two hosts, or one of them in the first line.
     (Refused, "GET / HTTP/1.1\r\n\r\n"),
     (

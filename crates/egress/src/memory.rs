@@ -18,6 +18,8 @@ const MAX_HTTP2: usize = 16;
 pub(crate) const PUMP_BYTES: usize = 64 << 10;
 /// Largest head of a request or an answer of HTTP/1, and each of the two buffers of each of both ends.
 pub(crate) const HTTP1_BYTES: usize = 64 << 10;
+/// Headers of one of them.
+pub(crate) const HTTP1_HEADERS: usize = 1000;
 /// Requests of one connection of HTTP/2 at once.
 pub(crate) const HTTP2_STREAMS: u32 = 100;
 /// Largest head of one of them, and of its answer.

@@ -4,7 +4,8 @@
 
 use crate::innermost::innermost;
 use crate::memory::{
-    HTTP1_BYTES, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW, HTTP2_WINDOW,
+    HTTP1_BYTES, HTTP1_HEADERS, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW,
+    HTTP2_WINDOW,
 };
 use crate::outward::target::Target;
 use crate::outward::tls_client::TlsClient;
@@ -161,6 +162,10 @@ where
     let (sender, connection) = http1::Builder::new()
         .preserve_header_case(true)
         .max_buf_size(HTTP1_BYTES)
+        .max_headers(HTTP1_HEADERS)
+        // What servers send and clients take. Both are gone when the answer is written anew.
+        .allow_obsolete_multiline_headers_in_responses(true)
+        .allow_spaces_after_header_name_in_responses(true)
         .handshake(stream)
         .await
         .map_err(io::Error::other)?;

@@ -6,14 +6,15 @@
 //! placeholder in its address or body is passed on as it is, and that is told.
 
 use crate::memory::{
-    HTTP1_BYTES, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW, HTTP2_STREAMS,
-    HTTP2_WINDOW,
+    HTTP1_BYTES, HTTP1_HEADERS, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW,
+    HTTP2_STREAMS, HTTP2_WINDOW,
 };
 use crate::outward::target::Target;
 use crate::record::log::now_ns;
 use crate::relay::http_link::{Link, UpstreamTransport};
 use crate::relay::metered::Metered;
 use crate::relay::negotiation::{ask_for_plain_answer, is_encoded, refuse_hidden_hosts};
+use crate::relay::request_line::{LastBody, RequestReader};
 use crate::secrets::interceptor::Interceptor;
 use crate::secrets::scrub::Scrubber;
 use crate::secrets::scrubbed_body::{ScrubbedBody, scrub_headers};
@@ -22,9 +23,10 @@ use crate::secrets::swap::FilledSecrets;
 use crate::state::ProxyState;
 use bytes::Bytes;
 use glovebox_proto::{EgressReason, SecretReason};
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::uri::Scheme;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -107,12 +109,24 @@ impl Relay {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let serve =
-            service_fn(|request| async { Ok::<_, Infallible>(self.answer(request, false).await) });
+        let stream = RequestReader::new(stream);
+        let bounds = stream.bounds();
+        let serve = service_fn(|request: Request<Incoming>| {
+            // Where the connection speaks something else afterwards, no further request begins.
+            let is_last = request.headers().contains_key(UPGRADE);
+            let body_bytes = request.body().size_hint().exact();
+            let ends = body_bytes.filter(|_| !is_last);
+            let ends = ends.map(|bytes| (Arc::clone(&bounds), bytes));
+            async {
+                let answer = self.answer(request, false).await;
+                Ok::<_, Infallible>(answer.map(|body| LastBody::new(body, ends)))
+            }
+        });
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_WAIT)
             .max_buf_size(HTTP1_BYTES)
+            .max_headers(HTTP1_HEADERS)
             .preserve_header_case(true)
             .auto_date_header(false)
             .half_close(true)
@@ -306,6 +320,10 @@ impl Relay {
         } else {
             answer.headers_mut().remove(CONNECTION);
             answer.headers_mut().remove("keep-alive");
+            // Its end was found as clients find it, chunks before a length. It is written with one idea of it.
+            if answer.headers_mut().remove(TRANSFER_ENCODING).is_some() {
+                answer.headers_mut().remove(CONTENT_LENGTH);
+            }
         }
         Ok(answer)
     }

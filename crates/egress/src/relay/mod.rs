@@ -12,6 +12,7 @@ pub(crate) mod metered;
 pub(crate) mod negotiation;
 pub(crate) mod peek;
 pub(crate) mod pump;
+pub(crate) mod request_line;
 
 use crate::outward::target::Target;
 use crate::policy::name::{Host, Name};
