@@ -196,3 +196,53 @@ fn removing_a_sandbox_tells_of_commits_that_only_it_has() {
         assert!(!ran.err().contains("discarded"), "{ran}");
     });
 }
+
+/// A submodule has commits of its own, which come to its own repository on the host.
+#[test]
+fn commits_of_a_submodule_come_with_all() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    let make = format!(
+        "{MAKE} && cp -r .git ../lib.git && git -c protocol.file.allow=always submodule -q add ../lib.git lib && \
+         git commit -q -m lib"
+    );
+    let git = "git -c user.name=T -c user.email=t@example.org";
+    Person::each(|person| {
+        host(person, &make);
+        let before = host(person, "git -C lib for-each-ref");
+        person.line("start -q box").run().expect_code(0);
+        let work = format!(
+            "cd lib && echo x > x && git add x && {git} commit -q -m inner && cd .. && git add lib && git commit -q -m outer"
+        );
+        person.script("exec box", &work).run().expect_code(0);
+        let ran = person.line("stop box").run().expect_code(0);
+        assert!(ran.err().contains("git work in lib"), "{ran}");
+        assert!(ran.err().contains("pull box --commits --all"), "{ran}");
+        let ran = person.line("pull box --commits --all").run().expect_code(0);
+        assert!(ran.err().contains("`sandbox/box in lib`"), "{ran}");
+        assert_eq!(
+            host(
+                person,
+                "git -C lib log -1 --format=%s sandbox/box && git log -1 --format=%s sandbox/box"
+            ),
+            "inner\nouter\n"
+        );
+        // What the commit outside points to is there now.
+        host(
+            person,
+            "git -C lib cat-file -e $(git rev-parse sandbox/box:lib)",
+        );
+        let after = host(
+            person,
+            "git -C lib for-each-ref | grep -v refs/heads/sandbox",
+        );
+        assert_eq!(after, before, "nothing else moved");
+        let ran = person.line("pull box --commits --all").run().expect_code(0);
+        assert!(
+            ran.err().contains("no commits that you do not have"),
+            "{ran}"
+        );
+        person.line("kill -q box").run().expect_code(0);
+    });
+}

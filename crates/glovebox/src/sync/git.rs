@@ -25,17 +25,13 @@ pub(crate) fn tell_left(name: &Name, work: &GitWork) {
     } else {
         "stay"
     };
-    let has_more =
-        work.is_uncounted || !work.branches.is_empty() || !work.tags.is_empty() || work.stashes > 0;
+    let has_more = work.is_uncounted || work.has_more();
     let how = match (work.commits > 0, has_more) {
         (true, false) => format!("; `glovebox pull {name} --commits` takes the commits"),
         (true, true) => format!(
             "; `glovebox pull {name} --commits` takes the commits, `glovebox pull {name} --commits --all` the rest too"
         ),
-        (false, true) => format!("; `glovebox pull {name} --commits --all` takes it"),
-        (false, false) => {
-            format!("; `glovebox start {name}` and `glovebox exec {name}` lead to it")
-        }
+        (false, _) => format!("; `glovebox pull {name} --commits --all` takes it"),
     };
     render::say(format_args!("glovebox: {what} {stays} in {name}{how}"));
 }

@@ -3,16 +3,16 @@
 //! The sandbox's git is asked for the objects that the host does not have. They are checked by
 //! [`HostRepository::take_commits`]; nothing else of its repository is looked at.
 
+use super::GIT;
 use super::copied_git::{CopiedCommit, FetchedCommits};
 use super::git_inside::SandboxGit;
 use super::git_state::OwnRepository;
 use super::large_files::take_large_files;
-use super::{GIT, copied};
 use crate::Error;
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::branch::{HostRepository, TakenCommits};
+use glovebox_workspace::branch::{HostRepository, TakenCommits, changed_repositories};
 use glovebox_workspace::{SeedReferences, Stage, SyncError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Most names that are tried for a branch that nobody named.
 const MAX_NAMES: usize = 99;
@@ -50,7 +50,8 @@ pub fn default_branch(sandbox: &Sandbox) -> String {
 
 /// Takes everything that was committed or stashed: the commit that is checked out to the branch of the sandbox's name,
 /// or, if it is held, to `sandbox/NAME@held`; other branches and tags to `sandbox/NAME@BRANCH`, and stashes to
-/// `sandbox/NAME@stash-N`. Each result stands beside its branch; one that fails does not stop the others.
+/// `sandbox/NAME@stash-N`. What is checked out in submodules and nested repositories goes to `sandbox/NAME` of theirs
+/// on the host. Each result stands beside its branch; one that fails does not stop the others.
 ///
 /// # Errors
 /// When the host's repository cannot be used, or git inside does not answer.
@@ -94,7 +95,28 @@ pub fn take_all(sandbox: &Sandbox, project: &Path) -> Result<Vec<BranchResult>, 
             take(stash, format!("{name}@stash-{number}"), false);
         }
     }
+    for tree in find_changed_trees(sandbox) {
+        let taken = CommitTaker::below(sandbox, &project.join(&tree), &tree)
+            .and_then(|taker| taker.take("HEAD", std::slice::from_ref(&name), false));
+        let tree = tree.display();
+        let taken = taken.map(|taken| TakenCommits {
+            branch: format!("{} in {tree}", taken.branch),
+            ..taken
+        });
+        results.push((format!("{name} in {tree}"), taken));
+    }
     Ok(results)
+}
+
+/// Finds submodules and nested repositories whose references the sandbox has written.
+fn find_changed_trees(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let Ok(Some(own)) = OwnRepository::of(sandbox) else {
+        return Vec::new();
+    };
+    let mut trees = changed_repositories(&own.seed, &own.layers.layers);
+    trees.retain(|tree| !tree.as_os_str().is_empty());
+    trees.truncate(MAX_TAKEN);
+    trees
 }
 
 /// Takes the commits of a copy that were fetched into the directory of its sandbox before it went: those that were
@@ -159,9 +181,21 @@ struct CommitTaker<'a> {
 
 impl<'a> CommitTaker<'a> {
     fn new(sandbox: &'a Sandbox, project: &'a Path) -> Result<Self, Error> {
+        Self::between(sandbox, SandboxGit::new(sandbox), project)
+    }
+
+    /// Those of a submodule or nested repository: `tree` in the workspace, `project` on the host.
+    fn below(sandbox: &'a Sandbox, project: &'a Path, tree: &Path) -> Result<Self, Error> {
+        Self::between(sandbox, SandboxGit::at(sandbox, tree), project)
+    }
+
+    fn between(
+        sandbox: &'a Sandbox,
+        inside: SandboxGit<'a>,
+        project: &'a Path,
+    ) -> Result<Self, Error> {
         let host = HostRepository::open(project, Path::new(GIT)).map_err(apply)?;
         let tips = host.known_tips().map_err(apply)?;
-        let inside = SandboxGit::new(sandbox);
         let known = inside.known(&tips).map_err(transfer)?;
         Ok(Self {
             sandbox,
@@ -183,7 +217,7 @@ impl<'a> CommitTaker<'a> {
         let own = OwnRepository::of(self.sandbox).map_err(transfer)?;
         let origin = own.map(|own| own.origin).filter(|_| is_compared);
         // Pointers without what they stand for would be of no use.
-        take_large_files(self.sandbox, &copied::root(self.sandbox), &self.host)?;
+        take_large_files(self.sandbox, self.inside.root(), &self.host)?;
         let taken = self.host.take_commits(&offer, branches, origin.as_ref());
         taken.map_err(apply)
     }

@@ -8,6 +8,8 @@ use glovebox_proto::{Code, Exec, Exit, Fault, Setting};
 use glovebox_sandbox::{CommandOutput, Sandbox};
 use glovebox_workspace::branch::{self, OfferedCommit};
 use serde_bytes::ByteBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// Most bytes of objects that are taken, compressed.
 const MAX_PACK_BYTES: usize = 256 << 20;
@@ -39,6 +41,19 @@ impl<'a> SandboxGit<'a> {
             sandbox,
             root: copied::root(sandbox),
         }
+    }
+
+    /// The git of another working tree in the workspace, such as a submodule.
+    pub(super) fn at(sandbox: &'a Sandbox, tree: &Path) -> Self {
+        let mut root = copied::root(sandbox);
+        root.push(b'/');
+        root.extend_from_slice(tree.as_os_str().as_bytes());
+        Self { sandbox, root }
+    }
+
+    /// Directory inside of the working tree.
+    pub(super) fn root(&self) -> &[u8] {
+        &self.root
     }
 
     /// Returns the commit that a revision leads to; `None` where there is none.
