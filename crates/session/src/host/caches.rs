@@ -1,8 +1,9 @@
 //! Caches of package managers: where they are, and which of them a sandbox gets.
 //!
 //! Inside, each is an overlay at the same place: commands read what the host has there and write to a layer of the
-//! sandbox's own. Only caches are named here. Credentials and settings lie beside them (`~/.npmrc`,
-//! `~/.cargo/credentials.toml`, `~/.m2/settings.xml`, `pip.conf`) and are no part of any.
+//! sandbox's own. Only caches are named here, never a directory above one. Credentials and settings lie beside them
+//! (`~/.npmrc`, `~/.cargo/credentials.toml`, `~/.m2/settings.xml`, `~/.gradle/gradle.properties`, `pip.conf`) and are no
+//! part of any. Not among them: caches that hold clones of repositories, whose settings can hold credentials.
 //!
 //! What cargo builds lies in the project, in `target`. It is kept with the caches where git ignores it.
 
@@ -20,6 +21,8 @@ struct Kind {
     base: &'static str,
     /// Where it is below its base.
     part: &'static str,
+    /// True if `--cache` keeps it where the host has none.
+    is_made: bool,
 }
 
 const fn kind(name: &'static str, base: &'static str, part: &'static str) -> Kind {
@@ -28,10 +31,19 @@ const fn kind(name: &'static str, base: &'static str, part: &'static str) -> Kin
         base_variable: None,
         base,
         part,
+        is_made: true,
     }
 }
 
-const KINDS: [Kind; 8] = [
+/// A kind that sandboxes get where the host has one.
+const fn found(name: &'static str, base: &'static str, part: &'static str) -> Kind {
+    Kind {
+        is_made: false,
+        ..kind(name, base, part)
+    }
+}
+
+const KINDS: &[Kind] = &[
     Kind {
         base_variable: Some("CARGO_HOME"),
         ..kind("cargo-registry", ".cargo", "registry")
@@ -49,6 +61,40 @@ const KINDS: [Kind; 8] = [
     },
     kind("go-build", ".cache", "go-build"),
     kind("maven", ".m2", "repository"),
+    found("maven-wrapper", ".m2", "wrapper"),
+    found("gradle-caches", ".gradle", "caches"),
+    found("gradle-wrapper", ".gradle", "wrapper"),
+    found("ivy-cache", ".ivy2", "cache"),
+    found("ivy-local", ".ivy2", "local"),
+    found("sbt-boot", ".sbt", "boot"),
+    found("coursier", ".cache", "coursier"),
+    found("yarn", ".cache", "yarn"),
+    found("yarn-berry-cache", ".yarn/berry", "cache"),
+    found("yarn-berry-index", ".yarn/berry", "index"),
+    found("pnpm", ".local/share/pnpm", "store"),
+    found("playwright", ".cache", "ms-playwright"),
+    found("puppeteer", ".cache", "puppeteer"),
+    found("cypress", ".cache", "Cypress"),
+    found("deno-deps", ".cache/deno", "deps"),
+    found("deno-remote", ".cache/deno", "remote"),
+    found("deno-npm", ".cache/deno", "npm"),
+    found("deno-gen", ".cache/deno", "gen"),
+    found("deno-registries", ".cache/deno", "registries"),
+    found("poetry-cache", ".cache/pypoetry", "cache"),
+    found("poetry-artifacts", ".cache/pypoetry", "artifacts"),
+    found("poetry-virtualenvs", ".cache/pypoetry", "virtualenvs"),
+    found("gem", ".gem", "ruby"),
+    found("bundle", ".bundle", "cache"),
+    found("nuget", ".nuget", "packages"),
+    found("composer-files", ".cache/composer", "files"),
+    found("composer-repo", ".cache/composer", "repo"),
+    found("pub-hosted", ".pub-cache", "hosted"),
+    found("pub-bin", ".pub-cache", "bin"),
+    found("hex", ".hex", "packages"),
+    found("mix-archives", ".mix", "archives"),
+    found("mix-elixir", ".mix", "elixir"),
+    found("opam", ".opam", ""),
+    found("ccache", ".cache", "ccache"),
 ];
 
 /// What decides which caches a sandbox gets.
@@ -75,8 +121,12 @@ pub fn find(
         return Vec::new();
     };
     let mut found: Vec<CacheDir> = Vec::new();
-    for kind in &KINDS {
-        let target = base(kind, host, home).join(kind.part);
+    for kind in KINDS {
+        // Joining nothing would leave a slash.
+        let target: PathBuf = base(kind, host, home)
+            .join(kind.part)
+            .components()
+            .collect();
         let touches = |other: &Path| target.starts_with(other) || other.starts_with(&target);
         let is_of_others = touches(wish.project)
             || ["/proc", "/dev", WORKSPACE]
@@ -88,7 +138,7 @@ pub fn find(
             continue;
         }
         let source = Some(target.clone()).filter(|path| wish.shows_host && is_listable(path));
-        let can_be_made = wish.is_kept && !is_visible(&target);
+        let can_be_made = wish.is_kept && kind.is_made && !is_visible(&target);
         if source.is_some() || can_be_made {
             found.push(CacheDir {
                 name: kind.name.to_owned(),
@@ -204,8 +254,56 @@ mod tests {
             ..wish(project)
         };
         let all = found(home.path(), &[], &kept);
-        assert_eq!(all.len(), KINDS.len());
+        assert_eq!(all.len(), 8);
         assert_eq!(&all[..3], ["cargo-registry", "cargo-git (empty)", "npm"]);
+    }
+
+    #[test]
+    fn no_cache_holds_what_lies_beside_it() {
+        let home = tempfile::tempdir().unwrap();
+        for kind in KINDS {
+            fs::create_dir_all(home.path().join(kind.base).join(kind.part)).unwrap();
+        }
+        let host = Surroundings::fixed(home.path(), Path::new("/"), &[]);
+        let all = find(&host, &wish(Path::new("/project")), |_| false);
+        assert_eq!(all.len(), KINDS.len());
+        for secret in [
+            ".cargo/credentials.toml",
+            ".m2/settings.xml",
+            ".gradle/gradle.properties",
+            ".gradle/init.gradle",
+            ".gem/credentials",
+            ".bundle/config",
+            ".nuget/NuGet/NuGet.Config",
+            ".pub-cache/credentials.json",
+            ".hex/hex.config",
+            ".sbt/.credentials",
+            ".ivy2/.credentials",
+            ".config/composer/auth.json",
+            ".cache/deno/location_data",
+        ] {
+            let place = home.path().join(secret);
+            let shows = all.iter().find(|cache| place.starts_with(&cache.target));
+            assert!(shows.is_none(), "{secret} lies in {shows:?}");
+        }
+        let names: std::collections::BTreeSet<&str> = KINDS.iter().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), KINDS.len());
+    }
+
+    #[test]
+    fn guide_names_every_cache() {
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/caches.md");
+        let guide = fs::read_to_string(guide).unwrap();
+        for kind in KINDS {
+            let place = Path::new(kind.base).join(kind.part);
+            let place: PathBuf = place.components().collect();
+            let is_named = kind.is_made || guide.contains(&format!("`~/{}`", place.display()));
+            assert!(
+                is_named && guide.contains(&format!("`{}`", kind.name)),
+                "{}",
+                kind.name
+            );
+        }
     }
 
     #[test]
