@@ -12,8 +12,10 @@ use glovebox_proto::{Code, Fault, Setting};
 use glovebox_spec::{Isolation, Limits, RootFs, WorkspaceAccess};
 use rustix::fs::{FlockOperation, Timestamps, flock};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -155,16 +157,39 @@ pub(super) fn skeletons(
         return Ok(found.clone());
     }
     let base = state_dir.join(BASE);
+    let project = spec.workspace.as_deref();
     let layer =
         |prefix: &str, recipe: &Recipe| find_or_build(prefix, recipe, facts.is_privileged, &base);
     let found = Skeletons {
-        root: Some(layer("", &Recipe::new(spec, facts))?),
+        root: Some(note_project(layer("", &Recipe::new(spec, facts))?, project)),
         machine: Recipe::machine(spec)
             .map(|machine| layer(MACHINE, &machine))
             .transpose()?,
     };
     *last = Some((key, state_dir.to_owned(), Instant::now(), found.clone()));
     Ok(found)
+}
+
+/// Notes beside a skeleton which project it was made for, and returns it.
+fn note_project(skeleton: PathBuf, project: Option<&Path>) -> PathBuf {
+    let note = skeleton.with_extension(PROJECT);
+    if let Some(project) = project
+        && !note.exists()
+    {
+        // Without the note it goes when nobody has used it for long.
+        let _ = fs::write(&note, project.as_os_str().as_bytes());
+    }
+    skeleton
+}
+
+/// Returns true if a skeleton was made for a project that is not there any more.
+fn is_of_gone_project(skeleton: &Path) -> bool {
+    let Ok(project) = fs::read(skeleton.with_extension(PROJECT)) else {
+        return false;
+    };
+    let project = Path::new(OsStr::from_bytes(&project));
+    let found = fs::symlink_metadata(project);
+    project.is_absolute() && found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// The layer of this recipe in `base`, under its digest after `prefix`.
@@ -208,6 +233,8 @@ fn find_or_build(
 const BASE: &str = "base";
 /// How the name of a machine's part begins.
 const MACHINE: &str = "etc-";
+/// How the name of the file ends that says which project a skeleton is for.
+const PROJECT: &str = "project";
 /// How the name of an unfinished skeleton begins.
 const DRAFT: &str = "new-";
 /// A skeleton nobody has used for this long is removed.
@@ -264,8 +291,9 @@ fn age(path: &Path) -> Option<Duration> {
     SystemTime::now().duration_since(modified).ok()
 }
 
-/// Removes what nobody has used for long: skeletons of projects and of an `/etc` that are no more,
-/// and the guests of other versions. What cannot be removed is left for the next time.
+/// Removes skeletons of projects that are gone, and what nobody has used for long: skeletons of other settings and of
+/// an `/etc` that is no more, and the guests of other versions. What is in use stays by its lock; what cannot be removed
+/// is left for the next time.
 pub(crate) fn sweep_base(layout: &Layout) {
     let Ok(entries) = fs::read_dir(layout.base()) else {
         return;
@@ -276,8 +304,15 @@ pub(crate) fn sweep_base(layout: &Layout) {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_draft = name.starts_with(DRAFT) || name.contains(".new-");
         let limit = if is_draft { ABANDONED } else { UNUSED };
+        if path.extension().is_some_and(|end| end == PROJECT) {
+            if !path.with_extension("").exists() {
+                let _ = fs::remove_file(&path);
+            }
+            continue;
+        }
         let is_ours = !is_draft && name.starts_with(&guest);
-        if is_ours || age(&path).is_none_or(|age| age < limit) {
+        let is_young = age(&path).is_none_or(|age| age < limit);
+        if is_ours || (is_young && !is_of_gone_project(&path)) {
             continue;
         }
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -291,6 +326,8 @@ pub(crate) fn sweep_base(layout: &Layout) {
         }
         if let Ok(Some(place)) = trash::discard(layout, &path) {
             let _ = trash::remove(layout, &place);
+            // Under its name there may be a new one already, which notes its project anew with the next start.
+            let _ = fs::remove_file(path.with_extension(PROJECT));
         }
     }
 }
@@ -357,13 +394,30 @@ mod tests {
         assert!(hold(&base.join("in-use")));
         make_old(&base.join("in-use"));
         assert!(!hold(&base.join("no-such")));
+        // One of a project that is gone goes at once, unless it is in use.
+        for (name, project) in [("gone", "/no/such"), ("kept", "/"), ("held", "/no/such")] {
+            fs::create_dir(base.join(name)).unwrap();
+            note_project(base.join(name), Some(Path::new(project)));
+        }
+        assert!(hold(&base.join("held")));
         sweep_base(&layout);
         let mut left: Vec<_> = fs::read_dir(&base)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         left.sort();
-        assert_eq!(left, [kept::name().as_str(), "in-use", "new"]);
+        let guest = kept::name();
+        let own = [
+            "held",
+            "held.project",
+            "in-use",
+            "kept",
+            "kept.project",
+            "new",
+        ];
+        let mut expected: Vec<&str> = own.into_iter().chain([guest.as_str()]).collect();
+        expected.sort_unstable();
+        assert_eq!(left, expected);
         assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
     }
 
