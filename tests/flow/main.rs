@@ -49,6 +49,7 @@ mod job_control;
 mod limits;
 mod machine;
 mod mistakes;
+mod mounted;
 mod nested;
 mod own_loopback;
 mod parked;

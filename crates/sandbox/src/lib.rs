@@ -70,7 +70,7 @@ pub use machine::{
 };
 pub use registry::{
     Checkpoints, DiskUsage, Fork, ProjectCache, Registry, RegistryConfig, RegistryEntry,
-    StartOutcome,
+    StartOutcome, is_larger_than,
 };
 pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::amount::limit_in_words;

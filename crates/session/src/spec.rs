@@ -1,7 +1,9 @@
 //! From settings and surroundings to what the sandbox crate is asked for.
 
+mod mounted;
 mod service;
 
+pub use mounted::lay_mounts;
 pub use service::{renew_credential, resolve_service};
 
 use crate::Error;

@@ -7,6 +7,7 @@ use crate::render;
 use crate::streams::Signals;
 use glovebox_sandbox::StartOutcome;
 use glovebox_sandbox::WorkspaceMode;
+use glovebox_session::spec;
 use glovebox_session::work::{self, WorkContext};
 use serde_json::json;
 use std::sync::Arc;
@@ -18,7 +19,9 @@ pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
 
 fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     let name = super::name(&args.name)?;
-    let (project, settings) = cx.project_settings(&args.sandbox)?;
+    let (project, mut settings) = cx.project_settings(&args.sandbox)?;
+    let mounted = spec::lay_mounts(&mut settings, &project)?;
+    let settings = settings;
     let registry = Arc::new(cx.registry(&settings)?);
     let caller = WorkContext {
         host: &cx.host,
@@ -26,7 +29,7 @@ fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
         supervisor: &supervisor()?,
         frontend: &TerminalFrontend::new(cx),
     };
-    let (entry, started) = work::start_named(&caller, &settings, &project, &name)?;
+    let (entry, started) = work::start_named(&caller, &settings, &project, &name, mounted)?;
     let message = match started {
         StartOutcome::Created => format!("sandbox `{name}` is ready"),
         StartOutcome::Existing => format!("sandbox `{name}` runs already, with these settings"),

@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-pub use upkeep::DiskUsage;
+pub use upkeep::{DiskUsage, is_larger_than};
 
 /// Where the registry lives and how much it allows.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_status, unlock};
 use crate::watch::{ResourceUsage, work_below};
 use crate::{Name, fault};
-use glovebox_jail::usage::{TreeUsage, measure_visible};
+use glovebox_jail::usage::{TreeUsage, measure, measure_visible};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -134,4 +134,13 @@ fn bytes_of(dir: &Path) -> Option<u64> {
             None
         }
     }
+}
+
+/// Returns true if what lies below a directory takes more than `max_bytes` of disk, or has more entries than are
+/// counted.
+pub fn is_larger_than(dir: &Path, max_bytes: u64) -> bool {
+    matches!(
+        measure(dir, max_bytes),
+        TreeUsage::Over | TreeUsage::TooManyEntries
+    )
 }

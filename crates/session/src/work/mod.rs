@@ -180,13 +180,15 @@ impl WorkSession {
         project: &Path,
     ) -> Result<(Settings, ResolvedSpec), Error> {
         let mut settings = settings.clone();
+        let mounted = spec::lay_mounts(&mut settings, project)?;
         lay_toolset(&mut settings)?;
         let toolset = settings.tools.toolset().map_err(unknown_toolset)?;
         if toolset.is_read_only && settings.workspace_mode() == WorkspaceMode::Copy {
             let toolset = &toolset.name;
             caller.frontend.notify(&Notice::CopyIsWritable { toolset });
         }
-        let resolved = resolve(caller, &settings, project)?;
+        let mut resolved = resolve(caller, &settings, project)?;
+        resolved.notes.extend(mounted);
         caller.frontend.notify(&Notice::Starting {
             resolved: &resolved,
             settings: &settings,

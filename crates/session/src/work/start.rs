@@ -3,6 +3,7 @@
 use super::{WorkContext, difference, resolve};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
+use crate::note::Note;
 use crate::secrets;
 use crate::spec::renew_credential;
 use crate::sync::copied;
@@ -44,6 +45,7 @@ pub fn start_new(
 }
 
 /// Starts the sandbox of this name, finds it running with the same settings, or starts it again with the files it had.
+/// `notes` are told beside those of its spec.
 ///
 /// # Errors
 /// A refusal that names each setting that differs from those of a sandbox that runs, or another project; whatever keeps
@@ -53,12 +55,14 @@ pub fn start_named(
     settings: &Settings,
     project: &Path,
     name: &Name,
+    notes: Vec<Note>,
 ) -> Result<(RegistryEntry, StartOutcome), Error> {
     let registry = caller.registry;
     if let Some(started) = start_remote_again(caller, settings, name)? {
         return Ok(started);
     }
-    let resolved = resolve(caller, settings, project)?;
+    let mut resolved = resolve(caller, settings, project)?;
+    resolved.notes.extend(notes);
     caller.frontend.notify(&Notice::Starting {
         resolved: &resolved,
         settings,

@@ -1,0 +1,64 @@
+//! File systems that are mounted below a project.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+/// Table of the mounts that this process sees (proc_pid_mountinfo(5)).
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// Returns the mount points below `dir`, relative to it, without those that lie below another.
+pub fn find_mounts_below(dir: &Path) -> Vec<PathBuf> {
+    let table = fs::read(TABLE).unwrap_or_default();
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    mounts_below(&table, &dir)
+}
+
+fn mounts_below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
+    let targets = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let target = unescape(line.split(|byte| *byte == b' ').nth(4)?)?;
+        let below = target.strip_prefix(dir).ok()?.to_owned();
+        (!below.as_os_str().is_empty()).then_some(below)
+    });
+    let mut found: Vec<PathBuf> = targets.collect();
+    found.sort();
+    found.dedup_by(|later, earlier| later.starts_with(earlier));
+    found
+}
+
+/// A path of the table, where blanks and backslashes stand as three octal digits.
+fn unescape(text: &[u8]) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first == b'\\' {
+            let digits = std::str::from_utf8(after.get(..3)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 8).ok()?);
+            rest = &after[3..];
+        } else {
+            bytes.push(*first);
+        }
+    }
+    Some(OsString::from_vec(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_below_a_directory_are_found() {
+        let table = b"36 35 98:0 / / rw - ext4 /dev/x rw\n\
+            37 36 0:1 / /p rw - ext4 /dev/y rw\n\
+            38 37 0:2 / /p/a\\040b rw - tmpfs none rw\n\
+            39 38 0:3 / /p/a\\040b/c rw - tmpfs none rw\n\
+            40 36 0:4 / /px rw - tmpfs none rw\n";
+        assert_eq!(mounts_below(table, Path::new("/p")), [Path::new("a b")]);
+        assert_eq!(
+            mounts_below(b"broken\n", Path::new("/p")),
+            [""; 0].map(PathBuf::from)
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! Projects with other file systems mounted below them: an overlay shows one file system only.
+
+use crate::Error;
+use crate::host::find_mounts_below;
+use crate::note::Note;
+use glovebox_proto::visible::line_of_text;
+use glovebox_proto::{Remedy, Setting};
+use glovebox_sandbox::{Files, WorkspaceMode, is_larger_than};
+use glovebox_settings::{GrantArg, Origin, Settings, SourcedValue};
+use std::path::{Path, PathBuf};
+
+/// Most bytes below one mount that are copied.
+const MAX_COPIED_BYTES: u64 = 1 << 30;
+/// Mounts that a line names.
+const SHOWN: usize = 3;
+
+/// Takes a copied workspace for a project with mounts below it, and returns what to tell of that. A large mount is not
+/// copied: it is shown read-only at its own path.
+///
+/// # Errors
+/// A usage error if an overlay was asked for: what is mounted would be an empty directory in it.
+pub fn lay_mounts(settings: &mut Settings, project: &Path) -> Result<Vec<Note>, Error> {
+    let is_overlay = matches!(
+        settings.workspace_mode(),
+        WorkspaceMode::Overlay | WorkspaceMode::ReadOnly
+    );
+    if !is_overlay || settings.backend.value.capabilities().files != Files::Layers {
+        return Ok(Vec::new());
+    }
+    let mounts = find_mounts_below(project);
+    if mounts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names = list(&mounts);
+    if let Some(mode) = settings.workspace.value {
+        return Err(Error::usage(
+            format!(
+                "the workspace `{}` cannot show what is mounted below the project: {names}",
+                mode.as_str()
+            ),
+            [
+                "leave out ".into(),
+                Setting::Workspace.of(mode.as_str()),
+                ": the project is copied then".into(),
+            ],
+        ));
+    }
+    settings.workspace.value = Some(WorkspaceMode::Copy);
+    let mut notes = vec![Note {
+        what: format!("the project is copied, since other file systems are mounted in it: {names}"),
+        remedy: Remedy::advice([
+            "what changes there stays in the sandbox; the rest comes back as always".into(),
+        ]),
+    }];
+    for mount in mounts {
+        let source = project.join(&mount);
+        if !is_larger_than(&source, MAX_COPIED_BYTES) {
+            continue;
+        }
+        notes.push(Note {
+            what: format!(
+                "{} is too large to be copied; it is shown read-only at {}",
+                line_of_text(&mount.to_string_lossy()),
+                line_of_text(&source.to_string_lossy())
+            ),
+            remedy: Remedy::advice([
+                Setting::Workspace.of("live"),
+                " works in the project itself".into(),
+            ]),
+        });
+        settings.sync.push_exclude.push(SourcedValue {
+            value: format!("/{}", mount.to_string_lossy()),
+            origin: Origin::Default,
+        });
+        settings.grants.push(SourcedValue {
+            value: GrantArg {
+                source,
+                target: None,
+            },
+            origin: Origin::Default,
+        });
+    }
+    Ok(notes)
+}
+
+fn list(mounts: &[PathBuf]) -> String {
+    let shown = mounts.iter().take(SHOWN);
+    let mut shown: Vec<String> = shown
+        .map(|mount| line_of_text(&mount.to_string_lossy()))
+        .collect();
+    if mounts.len() > SHOWN {
+        shown.push("...".to_owned());
+    }
+    shown.join(", ")
+}
