@@ -56,6 +56,7 @@ mod parked;
 mod policy;
 mod ports;
 mod proc_files;
+mod project_changes;
 mod projects;
 mod published;
 mod questions;

@@ -7,6 +7,7 @@
 //!   sandbox, and then serves on that socket;
 //! * `confine` watches over a sandbox without namespaces, whose guest it starts as `confined`;
 //! * `exchange` takes an order from there, and gives a sandbox that lives other overlays;
+//! * `refresh` lets a sandbox that lives see what the host replaced below its overlays;
 //! * `usage` adds up a directory tree of a sandbox, from within its user namespace;
 //! * `probe NAME` tries one thing a sandbox needs and says how it went.
 //!
@@ -55,7 +56,7 @@ mod workers;
 
 use glovebox_jail::process::Separation;
 use glovebox_jail::stage0::{self, GuestHandover};
-use glovebox_jail::{confine, exchange, probe, usage};
+use glovebox_jail::{confine, exchange, probe, refresh, usage};
 use glovebox_proto::Facts;
 use resume::Relay;
 use rustix::fd::{AsFd, OwnedFd};
@@ -110,10 +111,12 @@ fn main() -> ExitCode {
         }
         [confine::GUEST_MODE] => serve_confined(),
         [exchange::MODE] => return exit_code(exchange::run().0),
+        [refresh::MODE] => return exit_code(refresh::run().0),
         [usage::MODE] => return exit_code(usage::run().0),
         ["probe", what, ..] => return exit_code(probe::child_main(what)),
         _ => Err(
-            "usage: glovebox-guest serve|link|stage0|confine|exchange|usage|probe NAME".to_owned(),
+            "usage: glovebox-guest serve|link|stage0|confine|exchange|refresh|usage|probe NAME"
+                .to_owned(),
         ),
     };
     match result {

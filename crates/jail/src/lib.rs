@@ -29,6 +29,7 @@ pub mod process;
 pub mod processors;
 pub mod program;
 pub mod project_quota;
+pub mod refresh;
 pub mod seccomp;
 pub mod seed;
 pub mod skeleton;

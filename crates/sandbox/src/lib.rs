@@ -16,6 +16,7 @@
 //! process                        handles on processes: find them, hold them still, end them
 //! state                          the state directory: locks, files, what is being removed
 //! watch                          limits that the kernel does not hold
+//! applied                        applies to projects, told to the sandboxes that stand on them
 //! checkpoint                     layers that are never written again
 //! cache                          package caches that a project's sandboxes keep
 //! backend                        where a guest runs, and who answers for it
@@ -31,6 +32,7 @@
 //! and prints nothing: all of that is passed in. Programs that use it must leave `SIGPIPE` ignored,
 //! as the Rust runtime does.
 
+mod applied;
 pub mod backend;
 mod breach;
 mod cache;
@@ -50,6 +52,7 @@ mod state;
 mod supervisor;
 mod watch;
 
+pub use applied::{ProjectChange, note_applied};
 pub use checkpoint::Checkpoint;
 pub use checkpoint::seed::SeedMaker;
 pub use checkpoint::workspace::WorkspaceLayers;

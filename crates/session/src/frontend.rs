@@ -135,6 +135,8 @@ pub enum Notice<'a> {
     },
     /// Changes were taken over.
     Applied {
+        /// The sandbox.
+        name: &'a Name,
         /// The directory.
         to: &'a Path,
         /// What was done.

@@ -25,6 +25,7 @@ mod live;
 mod nearest;
 mod outcome;
 pub mod policy;
+mod project_news;
 mod schedule;
 mod tool_session;
 mod tools;

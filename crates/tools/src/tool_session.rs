@@ -7,6 +7,7 @@ use crate::hint::tool_names;
 use crate::ledger::Ledger;
 use crate::live::{self, LiveOutput};
 use crate::policy::{Ask, CallId, HostConsent, Permit, PermitRequest};
+use crate::project_news::ProjectNews;
 use crate::schedule::Schedule;
 use crate::tools::job;
 use crate::waits::WaitPolicy;
@@ -30,14 +31,17 @@ pub struct ToolSession {
     pub(crate) ledger: Ledger,
     pub(crate) commands: Commands,
     pub(crate) live: LiveOutput,
+    news: ProjectNews,
 }
 
 impl ToolSession {
     /// Nothing has been seen yet. Where several conversations share a sandbox, the others come from
     /// [`Self::new_conversation`]: changes are ordered between them.
     pub fn new(sandbox: Arc<Sandbox>) -> Self {
+        let news = ProjectNews::new(&sandbox);
         Self {
             sandbox,
+            news,
             schedule: Arc::new(Schedule::new()),
             permit: None,
             children: None,
@@ -55,6 +59,7 @@ impl ToolSession {
     pub fn new_conversation(&self) -> Self {
         Self {
             sandbox: Arc::clone(&self.sandbox),
+            news: ProjectNews::new(&self.sandbox),
             schedule: Arc::clone(&self.schedule),
             permit: self.permit.clone(),
             children: self.children.clone(),
@@ -202,6 +207,7 @@ impl ToolSession {
         let mut outcome = ready.run(&call)?;
         if !is_nested {
             job::tell_left(&call, &mut outcome);
+            self.news.tell(&self.sandbox, &mut outcome);
         }
         if let Some(id) = id {
             // What `glovebox why` knows the call by.

@@ -149,4 +149,12 @@ pub(crate) struct CommitArgs {
     /// The staging directory
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+
+    /// State directory whose other sandboxes are told
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<PathBuf>,
+
+    /// Sandbox whose changes these are
+    #[arg(long, value_name = "NAME", requires = "state")]
+    pub by: Option<String>,
 }

@@ -379,6 +379,7 @@ fn fetch_directory(
     let sizes: Vec<u64> = set.changes.iter().filter_map(size).collect();
     let skipped = set.refused.clone();
     let goal = ApplyTarget::with_conflicts(&to, Resolution::Theirs);
+    let goal = goal.telling(sandbox.state_dir(), None);
     let agree = &mut |_: &apply::Review<'_>| Ok::<_, CommandError>(ReviewAnswer::Yes);
     let watch = &mut |progress| meter.tick(progress);
     match apply::apply(taken, goal, &supervisor()?, watch, agree)? {

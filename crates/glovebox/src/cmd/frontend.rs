@@ -83,10 +83,11 @@ impl Frontend for TerminalFrontend<'_> {
                 talk.warning(escape_text(&error.fault.message));
             }
             Notice::Applied {
+                name,
                 to,
                 outcome,
                 is_reviewed,
-            } => settle::tell_applied(self.cx, to, outcome, is_reviewed),
+            } => settle::tell_applied(self.cx, name, to, outcome, is_reviewed),
             Notice::Unplaced { name, outcome } => sync::apply::tell_unplaced(name.as_str(), outcome),
             Notice::InstructionsLeftOut { path, reason } => talk.warning(format_args!(
                 "the project's {} does not reach the model: {reason}",

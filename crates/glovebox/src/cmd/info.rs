@@ -3,9 +3,9 @@
 use super::{Cx, age, list::state_word, logs};
 use crate::args::InfoArgs;
 use crate::exit::CommandResult;
-use crate::render::{self, escape_text};
+use crate::render::{self, escape_text, plural};
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::{Backend, SandboxState};
+use glovebox_sandbox::{Backend, ProjectChange, SandboxState};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -34,6 +34,10 @@ pub(crate) fn run(cx: &Cx, args: &InfoArgs) -> CommandResult {
         .map(glovebox_sandbox::Sandbox::jobs)
         .transpose()?
         .unwrap_or_default();
+    let changes = sandbox
+        .as_ref()
+        .map(glovebox_sandbox::Sandbox::project_changes)
+        .unwrap_or_default();
     if args.json {
         let jobs: Vec<Value> = jobs.iter().map(logs::job_json).collect();
         let capabilities = Backend::named(&entry.backend).map(Backend::capabilities);
@@ -42,6 +46,7 @@ pub(crate) fn run(cx: &Cx, args: &InfoArgs) -> CommandResult {
             "report": report,
             "capabilities": capabilities,
             "jobs": jobs,
+            "project_changed": changes,
         });
         render::print(render::envelope(true, &format!("sandbox `{name}`"), &data))?;
         return Ok(0);
@@ -66,6 +71,9 @@ pub(crate) fn run(cx: &Cx, args: &InfoArgs) -> CommandResult {
     if let Some(problem) = &entry.problem {
         line("problem", &escape_text(problem));
     }
+    for change in &changes {
+        line("project", &describe_change(change));
+    }
     if let Some(report) = &report {
         let _ = write!(text, "\n{}", render::report(report));
     }
@@ -79,4 +87,20 @@ pub(crate) fn run(cx: &Cx, args: &InfoArgs) -> CommandResult {
     }
     render::print(text)?;
     Ok(0)
+}
+
+/// Describes a change of the project that others applied while the sandbox ran.
+fn describe_change(change: &ProjectChange) -> String {
+    let mut text = match change.count {
+        0 => "changed".to_owned(),
+        count => format!("{} changed", plural(count as usize, "file", "files")),
+    };
+    if let Some(by) = &change.by {
+        let _ = write!(text, " by {}", escape_text(by));
+    }
+    if !change.still_old.is_empty() {
+        let paths = escape_text(&change.still_old.join(", "));
+        let _ = write!(text, "; held open, so still as before: {paths}");
+    }
+    text
 }

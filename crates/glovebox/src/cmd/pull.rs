@@ -8,7 +8,7 @@ use crate::streams::Signals;
 use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, Review, ReviewAnswer};
 use crate::sync::{self, ChangesRequest, PullSource, SandboxChanges, patch_file, question};
 use glovebox_proto::{Code, Fault};
-use glovebox_session::sync::git_box;
+use glovebox_session::sync::{git_box, viewers};
 use glovebox_workspace::{Outcome, Resolution};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -122,7 +122,10 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     };
     let registry = cx.user_registry()?;
     let goal = ApplyTarget::with_conflicts(&to, conflicts);
-    let goal = goal.keeping_earlier(registry.state_dir(), false);
+    let name = super::name(&args.name)?;
+    let goal = goal
+        .keeping_earlier(registry.state_dir(), false)
+        .telling(registry.state_dir(), Some(&name));
     if args.dry_run {
         let outcome = apply::preview(&taken, goal)?;
         data.insert("dry_run".to_owned(), true.into());
@@ -146,7 +149,6 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     drop(meter);
     // The sandbox is held still no more.
     if is_whole {
-        let name = super::name(&args.name)?;
         let git = sync::git::tell_named(cx, &registry, &name, args.json);
         data.insert("git".to_owned(), git);
     }
@@ -377,6 +379,12 @@ fn tell(
         cx.short(to),
         render::applied_summary(outcome)
     );
+    let seen_by = if is_done && !outcome.applied.is_empty() {
+        let registry = cx.user_registry()?;
+        viewers::find_viewers(&registry, to, super::name(&args.name).ok().as_ref())
+    } else {
+        Vec::new()
+    };
     if !args.json {
         cx.talk.note(&message);
         if !cx.talk.is_quiet {
@@ -384,7 +392,9 @@ fn tell(
         }
         apply::tell(cx.talk, outcome, is_done);
         apply::tell_unplaced(&args.name, outcome);
+        apply::tell_viewers(cx.talk, &seen_by);
     }
+    data.insert("seen_by".to_owned(), json!(seen_by));
     if outcome.conflicts.is_empty() {
         return Ok(message);
     }

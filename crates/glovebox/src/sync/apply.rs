@@ -11,6 +11,7 @@ use crate::exit::CommandError;
 use crate::render::{self, Messages};
 use crate::streams::Signals;
 use glovebox_proto::{Code, Fault, Remedy};
+use glovebox_sandbox::Name;
 use glovebox_workspace::{EarlierVersions, Outcome};
 
 /// Shows a plan to the one who is asked about it.
@@ -71,6 +72,23 @@ pub(crate) fn tell_unplaced(name: &str, outcome: &Outcome) {
         let paths = render::plural(rest, "further path", "further paths");
         render::say(format_args!("glovebox: so do those of {paths}"));
     }
+}
+
+/// Says which other sandboxes of the project see what was applied.
+pub(crate) fn tell_viewers(talk: Messages, names: &[Name]) {
+    if names.is_empty() {
+        return;
+    }
+    let list: Vec<&str> = names.iter().map(Name::as_str).collect();
+    talk.note(format_args!(
+        "{} it: {}",
+        render::plural(
+            names.len(),
+            "other sandbox of this project sees",
+            "other sandboxes of this project see"
+        ),
+        list.join(", ")
+    ));
 }
 
 fn tell_merged(talk: Messages, outcome: &Outcome, form: &str) {

@@ -10,8 +10,9 @@ use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CommandError, Kind};
 use crate::render::{self, Messages};
 use crate::streams::Signals;
-use glovebox_sandbox::Sandbox;
+use glovebox_sandbox::{Name, Sandbox};
 use glovebox_session::sync::settle::{self, Reviewer, SettleContext};
+use glovebox_session::sync::viewers;
 use glovebox_settings::Settings;
 use glovebox_workspace::{ChangeSet, Outcome};
 use std::path::Path;
@@ -128,7 +129,7 @@ pub(crate) fn tell_not_applied(talk: Messages, kept_as: Option<&str>, has_patch:
 }
 
 /// Says what was taken over.
-pub(crate) fn tell_applied(cx: &Cx, to: &Path, outcome: &Outcome, is_reviewed: bool) {
+pub(crate) fn tell_applied(cx: &Cx, name: &Name, to: &Path, outcome: &Outcome, is_reviewed: bool) {
     let text = format!(
         "applied to {}: {}\n{}",
         cx.short(to),
@@ -138,6 +139,9 @@ pub(crate) fn tell_applied(cx: &Cx, to: &Path, outcome: &Outcome, is_reviewed: b
     cx.talk.note(text.trim_end());
     if !is_reviewed {
         apply::tell(cx.talk, outcome, true);
+    }
+    if let Ok(registry) = cx.user_registry() {
+        apply::tell_viewers(cx.talk, &viewers::find_viewers(&registry, to, Some(name)));
     }
 }
 

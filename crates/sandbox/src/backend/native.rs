@@ -9,6 +9,7 @@ mod disk_quota;
 mod egress;
 mod layering;
 mod prepare;
+mod project;
 mod secrets;
 mod verification;
 mod walls;
@@ -360,6 +361,7 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
         ));
     }
     watch::add(&owner.watched);
+    project::follow_project(cx, &owner);
     let reader = launched
         .link
         .try_clone()

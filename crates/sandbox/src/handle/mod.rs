@@ -20,6 +20,7 @@ pub(crate) mod wall_clock;
 
 pub use commands::CommandOutput;
 
+use crate::applied::{ProjectChange, read_changes};
 use crate::backend::Owner;
 use crate::breach::LimitBreach;
 use crate::cache::KeptCaches;
@@ -329,6 +330,11 @@ impl Sandbox {
     /// Its own directory on this machine; a native sandbox's layers are below it.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Changes of its project that others applied while it ran, the oldest first; at most 20.
+    pub fn project_changes(&self) -> Vec<ProjectChange> {
+        read_changes(&self.dir)
     }
 
     /// Sends a request and waits for its answer, for as long as the request itself allows and some

@@ -182,6 +182,11 @@ impl WatchedSandbox {
         lock(&self.progress).rest = Rest::default();
     }
 
+    /// Layers that checkpoints froze.
+    pub(crate) fn frozen_layers(&self) -> Vec<PathBuf> {
+        lock(&self.frozen).paths.clone()
+    }
+
     /// Times one of its processes was ended for want of memory.
     pub(crate) fn oom_kills(&self) -> u64 {
         let by_kernel = lock(&self.instruments)

@@ -232,6 +232,10 @@ impl App {
                 state_dir: self.config.registry.state_dir(),
                 is_required: false,
             }),
+            told: Some(apply::ToldSandboxes {
+                state_dir: self.config.registry.state_dir(),
+                by: None,
+            }),
         };
         let mut watch = Unheard.watch_progress();
         // The plan is made by now, and its commit compares each path once more: from the digest to the

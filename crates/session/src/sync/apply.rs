@@ -6,7 +6,7 @@
 use super::{SandboxChanges, commit};
 use crate::Error;
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::Supervisor;
+use glovebox_sandbox::{Name, Supervisor, note_applied};
 use glovebox_workspace::apply as workspace_apply;
 use glovebox_workspace::apply::{
     BaseFile, Destination, DestinationDigests, PutBack, discard_earlier,
@@ -109,6 +109,17 @@ pub struct ApplyTarget<'a> {
     pub choices: &'a BTreeMap<RelPath, Resolution>,
     /// Where the user's files that are replaced or removed are kept for a day; `None` keeps none.
     pub undo: Option<UndoStore<'a>>,
+    /// Other sandboxes that are told; `None` tells none.
+    pub told: Option<ToldSandboxes<'a>>,
+}
+
+/// The sandboxes that are told of an apply to their project.
+#[derive(Debug, Clone, Copy)]
+pub struct ToldSandboxes<'a> {
+    /// The state directory that has them.
+    pub state_dir: &'a Path,
+    /// The sandbox whose changes are applied.
+    pub by: Option<&'a Name>,
 }
 
 /// The place for earlier versions of files that git does not have.
@@ -136,6 +147,7 @@ impl<'a> ApplyTarget<'a> {
             conflicts,
             choices: &NO_CHOICES,
             undo: None,
+            told: None,
         }
     }
 
@@ -148,6 +160,15 @@ impl<'a> ApplyTarget<'a> {
                 state_dir,
                 is_required,
             }),
+            ..self
+        }
+    }
+
+    /// Tells the other sandboxes of a state directory whose project this is.
+    #[must_use]
+    pub const fn telling(self, state_dir: &'a Path, by: Option<&'a Name>) -> Self {
+        Self {
+            told: Some(ToldSandboxes { state_dir, by }),
             ..self
         }
     }
@@ -209,6 +230,10 @@ pub fn apply<E: From<Error>>(
     agree: &mut dyn FnMut(&Review<'_>) -> Result<ReviewAnswer, E>,
 ) -> Result<ApplyOutcome, E> {
     let mut destination = Destination::open(goal.to, base(&taken, goal.to)).map_err(Error::from)?;
+    if let Some(told) = goal.told.filter(|_| destination.has_recovered()) {
+        // Best effort, as everywhere: the files are there, and who is not told sees them later.
+        let _ = note_applied(told.state_dir, goal.to, None, std::iter::empty());
+    }
     let mut options = goal.options();
     let (mut plan, is_everything) = loop {
         let mut plan = destination
@@ -247,7 +272,7 @@ pub fn apply<E: From<Error>>(
     }
     // The sandbox is not needed any more.
     drop(taken);
-    commit::commit(supervisor, destination, staged)?;
+    commit::commit(supervisor, destination, staged, goal.told)?;
     Ok(if is_everything {
         ApplyOutcome::Done(plan.outcome)
     } else {
@@ -276,7 +301,9 @@ pub fn put_back(
         is_whole: true,
         _frozen: None,
     };
-    let goal = ApplyTarget::new(&to).keeping_earlier(state_dir, false);
+    let goal = ApplyTarget::new(&to)
+        .keeping_earlier(state_dir, false)
+        .telling(state_dir, None);
     let mut agree = |_: &Review<'_>| Ok::<_, Error>(ReviewAnswer::Yes);
     let outcome = match apply(taken, goal, supervisor, watch, &mut agree)? {
         ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) => outcome,

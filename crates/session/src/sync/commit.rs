@@ -4,6 +4,7 @@
 //! the process that started it stops it half way. Should it be killed all the same, the next pull to the same place
 //! finishes or undoes what it began.
 
+use super::apply::ToldSandboxes;
 use crate::Error;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Supervisor;
@@ -12,16 +13,23 @@ use glovebox_workspace::{Stage, SyncError};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-/// Commits in a process of its own and waits for it. The destination stays locked meanwhile.
+/// Commits in a process of its own and waits for it. The destination stays locked meanwhile. That process also tells
+/// other sandboxes of the project, as `told` says: it outlives this one.
 pub(super) fn commit(
     supervisor: &Supervisor,
     destination: Destination,
     staged: StagedChanges,
+    told: Option<ToldSandboxes<'_>>,
 ) -> Result<(), Error> {
     let mut command = Command::new(&supervisor.exe);
+    command.arg("__commit").arg(staged.path());
+    if let Some(told) = told {
+        command.arg("--state").arg(told.state_dir);
+        if let Some(by) = told.by {
+            command.arg("--by").arg(by.as_str());
+        }
+    }
     command
-        .arg("__commit")
-        .arg(staged.path())
         // A group of its own from the first moment: Ctrl-C is not for it.
         .process_group(0)
         .stdin(Stdio::null())

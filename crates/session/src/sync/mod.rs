@@ -20,6 +20,7 @@ pub mod outside;
 pub mod settle;
 pub mod shown;
 pub mod single_file;
+pub mod viewers;
 
 pub use base::BaseIndex;
 

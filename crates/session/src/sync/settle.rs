@@ -303,7 +303,10 @@ fn take_over<R: Reviewer>(
     let to = destination(&taken)?;
     // Nobody is asked: what could not be put back afterwards stays in the sandbox.
     let is_unasked = options.when != ApplyWhen::Ask;
-    let goal = ApplyTarget::new(&to).keeping_earlier(sandbox.state_dir(), is_unasked);
+    let name = &sandbox.info().name;
+    let goal = ApplyTarget::new(&to)
+        .keeping_earlier(sandbox.state_dir(), is_unasked)
+        .telling(sandbox.state_dir(), Some(name));
     let is_asked = options.when == ApplyWhen::Ask;
     let can_keep = options.can_stay && options.kept_as.is_none();
     let mut is_agreed = !is_asked;
@@ -323,13 +326,13 @@ fn take_over<R: Reviewer>(
     match applied {
         ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) => {
             context.frontend.notify(&Notice::Applied {
+                name,
                 to: &to,
                 outcome: &outcome,
                 is_reviewed: is_asked,
             });
             let unplaced = outcome.unplaced().count();
             if unplaced > 0 {
-                let name = &sandbox.info().name;
                 context.frontend.notify(&Notice::Unplaced {
                     name,
                     outcome: &outcome,

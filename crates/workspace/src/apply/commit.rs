@@ -16,16 +16,16 @@ use std::path::{Path, PathBuf};
 /// Longer files are not kept as the base of later changes.
 const MAX_NOTED_BYTES: u64 = 1 << 20;
 
-/// Applies what lies in a staging directory, and removes the directory.
+/// Applies what lies in a staging directory, and removes the directory. Returns the paths that were applied.
 ///
 /// # Errors
 /// When an operation fails: then everything before it has been undone, and the destination is as it
 /// was. When undoing fails too, the message says so, and the next pull to this destination tries again.
-pub fn commit(staging: &Path) -> Result<(), SyncError> {
+pub fn commit(staging: &Path) -> Result<Vec<RelPath>, SyncError> {
     run(staging).map_err(|fault| SyncError::pull(Stage::Apply, fault))
 }
 
-fn run(path: &Path) -> Result<(), Fault> {
+fn run(path: &Path) -> Result<Vec<RelPath>, Fault> {
     let gone = || {
         Fault::failed(
             Code::NotFound,
@@ -75,7 +75,7 @@ fn run(path: &Path) -> Result<(), Fault> {
     }
     finish(&anchor, &staging, &journal);
     drop(lock);
-    Ok(())
+    Ok(journal.applied)
 }
 
 /// Undoes the first `count` operations, the last one first. Goes on after a failure, and reports the

@@ -61,6 +61,7 @@ pub struct Destination {
     base: Option<BaseFile>,
     /// What the plan saw, by path.
     seen: HashMap<RelPath, Signature>,
+    has_recovered: bool,
 }
 
 /// What a destination has at a path: the content of a regular file, or the target of a link.
@@ -88,9 +89,9 @@ impl Destination {
     /// [`Code::Busy`] when somebody else applies to it; whatever opening or recovering fails with.
     pub fn open(path: &Path, base: Option<BaseFile>) -> Result<Self, SyncError> {
         let failed = |fault| SyncError::pull(Stage::Apply, fault);
-        let destination = Self::look(path, base)?;
+        let mut destination = Self::look(path, base)?;
         lock(&destination.anchor).map_err(failed)?;
-        recover::recover(&destination.anchor).map_err(failed)?;
+        destination.has_recovered = recover::recover(&destination.anchor).map_err(failed)?;
         Ok(destination)
     }
 
@@ -105,7 +106,13 @@ impl Destination {
             anchor,
             base,
             seen: HashMap::new(),
+            has_recovered: false,
         })
+    }
+
+    /// Returns true if opening it finished or undid an apply that was interrupted.
+    pub const fn has_recovered(&self) -> bool {
+        self.has_recovered
     }
 
     /// Compares what was collected with what is here.

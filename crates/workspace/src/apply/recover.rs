@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const WAIT: Duration = Duration::from_secs(20);
 const WAIT_STEP: Duration = Duration::from_millis(10);
 
-/// Recovers a destination, which is locked.
-pub(super) fn recover(anchor: &Anchor) -> Result<(), Fault> {
+/// Recovers a destination, which is locked. Returns true if an interrupted commit was finished or undone.
+pub(super) fn recover(anchor: &Anchor) -> Result<bool, Fault> {
     let failed = |errno: Errno| io("read", anchor.path(), errno);
     let dir = anchor.dir(b"").map_err(failed)?;
     let mut names = Vec::new();
@@ -26,16 +26,17 @@ pub(super) fn recover(anchor: &Anchor) -> Result<(), Fault> {
         Ok::<(), Errno>(())
     })
     .map_err(failed)?;
+    let mut has_recovered = false;
     for name in names {
         match Staging::open(anchor.as_fd(), anchor.path(), &name) {
-            Some(staging) => one(anchor, &staging)?,
+            Some(staging) => has_recovered |= one(anchor, &staging)?,
             None => discard_unfinished(anchor.as_fd(), &name),
         }
     }
-    Ok(())
+    Ok(has_recovered)
 }
 
-fn one(anchor: &Anchor, staging: &Staging) -> Result<(), Fault> {
+fn one(anchor: &Anchor, staging: &Staging) -> Result<bool, Fault> {
     let deadline = Instant::now() + WAIT;
     let found = loop {
         match staging.take_journal() {
@@ -58,7 +59,7 @@ fn one(anchor: &Anchor, staging: &Staging) -> Result<(), Fault> {
     match &found {
         Some((journal, _)) if staging.has(DONE) => {
             finish(anchor, staging, journal);
-            return Ok(());
+            return Ok(true);
         }
         Some((journal, _)) if staging.has(COMMITTING) => {
             undo(
@@ -66,10 +67,12 @@ fn one(anchor: &Anchor, staging: &Staging) -> Result<(), Fault> {
                 journal,
                 journal.operations.len(),
             )?;
+            staging.remove(anchor.as_fd());
+            return Ok(true);
         }
         // Nothing was applied yet, or everything was and it is being removed.
         _ => {}
     }
     staging.remove(anchor.as_fd());
-    Ok(())
+    Ok(false)
 }

@@ -1,0 +1,170 @@
+//! Letting a sandbox that lives see what the host has replaced below its overlays.
+//!
+//! An overlay keeps the names that it has looked up: a file that the host replaces by rename stays the old one for
+//! such a name. Reconfiguring the file system without any option drops all names that nothing holds open. A process of
+//! its own does it, the guest program started as `refresh`, in the sandbox's user and mount namespaces, so that no
+//! capability reaches the guest. It looks up mount points and the paths that it is asked about, and follows no link.
+
+use crate::channel;
+use crate::launch::{Init, LaunchError, wait_readable};
+use crate::mount;
+use crate::program;
+use crate::stage0::{Context as _, FailedStep, ProcessExit};
+use crate::sys::once;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::fsconfig_reconfigure;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// First argument of the guest program that refreshes overlays.
+pub const MODE: &str = "refresh";
+
+/// What is at a path, as far as it tells an old version from a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PathState {
+    /// Nothing.
+    Absent,
+    /// A regular file or a link.
+    File {
+        /// Length in bytes.
+        size: u64,
+        /// Time of the last change of its content, in seconds.
+        mtime_s: i64,
+        /// Nanoseconds of that.
+        mtime_ns: u64,
+    },
+    /// Anything else, by the type in its mode.
+    Other(u32),
+    /// It cannot be looked at.
+    Unknown,
+}
+
+impl PathState {
+    /// Looks at `path` below a directory, following no link.
+    pub fn look(dir: impl AsFd, path: &Path) -> Self {
+        let found = rustix::fs::openat2(
+            dir,
+            path,
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+        );
+        let stat = match found.and_then(rustix::fs::fstat) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Self::Absent,
+            Err(_) => return Self::Unknown,
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::Symlink => Self::File {
+                size: stat.st_size as u64,
+                mtime_s: stat.st_mtime,
+                mtime_ns: stat.st_mtime_nsec as u64,
+            },
+            kind => Self::Other(kind.as_raw_mode()),
+        }
+    }
+}
+
+/// What is refreshed; the sandbox's user and mount namespaces come along.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Order {
+    overlays: Vec<Vec<u8>>,
+    paths: Vec<Vec<u8>>,
+}
+
+/// Drops the cached names of the overlays of a sandbox at these mount points, and looks at `paths` below the first of
+/// them. What is no overlay is left alone. `program` is the guest program.
+///
+/// # Errors
+/// [`LaunchError`]; some of the overlays may have been refreshed then.
+pub fn refresh(
+    program: &Path,
+    init: &Init,
+    overlays: &[PathBuf],
+    paths: &[&Path],
+    deadline: Duration,
+) -> Result<Vec<PathState>, LaunchError> {
+    let started = Instant::now();
+    let (process, link) = program::start(program, &[MODE]).map_err(LaunchError::Spawn)?;
+    {
+        let spaces = init.spaces();
+        let spaces = spaces.as_ref().ok_or(LaunchError::Vanished)?;
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let order = Order {
+            overlays: overlays.iter().map(|path| bytes(path)).collect(),
+            paths: paths.iter().map(|path| bytes(path)).collect(),
+        };
+        let fds = [spaces.user.as_fd(), spaces.mount.as_fd()];
+        channel::send(&link, &order, &fds).map_err(LaunchError::Spawn)?;
+    }
+    wait_readable(&link, started, deadline)?;
+    match channel::receive::<Result<Vec<PathState>, FailedStep>>(&link) {
+        Ok(Some((answer, _))) => answer.map_err(LaunchError::Step),
+        Ok(None) => Err(process
+            .failure()
+            .map_or(LaunchError::Vanished, LaunchError::Spawn)),
+        Err(error) => Err(LaunchError::Malformed(error)),
+    }
+}
+
+/// Refreshes what is asked for on descriptor 0, and answers there.
+///
+/// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
+pub fn run() -> ProcessExit {
+    if once::close_from(3).is_err() {
+        return ProcessExit(1);
+    }
+    let Ok(control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
+        return ProcessExit(1);
+    };
+    let Ok(Some((order, fds))) = channel::receive::<Order>(&control) else {
+        return ProcessExit(1);
+    };
+    let Ok([user, mounts]) = <[OwnedFd; 2]>::try_from(fds) else {
+        return ProcessExit(1);
+    };
+    let answer = refresh_inside(&order, &user, &mounts);
+    ProcessExit(i32::from(channel::send(&control, &answer, &[]).is_err()))
+}
+
+fn refresh_inside(
+    order: &Order,
+    user: &OwnedFd,
+    mounts: &OwnedFd,
+) -> Result<Vec<PathState>, FailedStep> {
+    // The user namespace first: only in it does this process have the right to enter the other.
+    move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
+        .cannot("enter the sandbox's user namespace")?;
+    move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))
+        .cannot("enter the sandbox's mount namespace")?;
+    let root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", root, Mode::empty()).cannot("open the sandbox's root")?;
+    let mut top = None;
+    for path in &order.overlays {
+        let at = mount::open_target(&root, Path::new(OsStr::from_bytes(path)))
+            .cannot("open a mount point of the sandbox")?;
+        if is_overlay(&at).cannot("look at an overlay")? {
+            let context = mount::pick(&at).cannot("open an overlay to reconfigure it")?;
+            fsconfig_reconfigure(context.as_fd()).cannot("reconfigure an overlay")?;
+        }
+        top.get_or_insert(at);
+    }
+    let Some(top) = top else {
+        return Ok(Vec::new());
+    };
+    let paths = order.paths.iter();
+    Ok(paths
+        .map(|path| PathState::look(&top, Path::new(OsStr::from_bytes(path))))
+        .collect())
+}
+
+fn is_overlay(at: &OwnedFd) -> Result<bool, Errno> {
+    const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+    Ok(rustix::fs::fstatfs(at)?.f_type as u64 == OVERLAYFS_SUPER_MAGIC)
+}
