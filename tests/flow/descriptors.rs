@@ -102,7 +102,7 @@ fn output_goes_where_the_caller_s_descriptor_leads() {
         let line = "$GLOVEBOX run -q --apply never --fd 3 -- sh -c 'yes >&3' 3> >(head -1 >/dev/null); echo $?";
         let begun = std::time::Instant::now();
         assert!(["141\n", "1\n"].contains(&text(&outside(person, line)).as_str()));
-        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(begun.elapsed() < Duration::from_mins(1));
     });
 }
 
@@ -126,10 +126,12 @@ fn descriptor_that_cannot_be_given_is_refused_before_the_start() {
         refused("3<>list", "--fd 3", "it is open for reading and writing");
         refused("3</dev/null", "--fd 3", "it is neither a file nor a pipe");
         refused("", "--fd 40", "it is not open");
-        let many: String = (3..20)
+        let many: Vec<String> = (3..20)
             .map(|number| format!(" {number}</etc/passwd"))
             .collect();
-        let flags: String = (3..20).map(|number| format!(" --fd {number}")).collect();
+        let many = many.concat();
+        let flags: Vec<String> = (3..20).map(|number| format!(" --fd {number}")).collect();
+        let flags = flags.concat();
         refused(
             &many,
             &flags,
