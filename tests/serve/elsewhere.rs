@@ -1,6 +1,6 @@
 //! Sessions whose sandboxes are machines of a service: AIO Sandbox and Sprites, as servers with their contracts.
 
-use crate::server::{Server, recording};
+use crate::server::{Server, TOKEN, recording, token};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -156,4 +156,103 @@ fn a_server_does_not_start_without_its_service() {
         assert!(!told.contains(SERVICE_TOKEN), "{told}");
         assert!(begun.elapsed() < Duration::from_secs(30), "{refused}");
     });
+}
+
+/// Two containers, and flags for both.
+fn two_containers() -> (Vec<RemoteService>, String) {
+    let services = vec![RemoteService::aio(), RemoteService::aio()];
+    let urls = services
+        .iter()
+        .map(|one| format!("--base-url {}", one.server.url()));
+    let urls = urls.collect::<Vec<_>>().join(" ");
+    let flags = format!("--backend aio {urls} --reconnect 3s");
+    (services, flags)
+}
+
+#[test]
+fn s3_each_user_of_a_service_has_a_container_and_a_third_one_is_refused() {
+    let person = Person::myself();
+    let (mut services, flags) = two_containers();
+    let key = ("AIO_API_KEY", SERVICE_TOKEN.to_owned());
+    let server = Server::start_with(&person, &flags, &[key]);
+    let ready = server.admin().get("/health/ready").expect(200).json();
+    let detail = ready["components"][0]["detail"].as_str().unwrap();
+    assert_eq!(detail, "2 of 2 addresses of the service answer");
+    // Asking makes nothing there.
+    assert!(!services.iter().any(|one| one.holds("glovebox-probe")));
+    let names = ["ann", "bob", "eve"];
+    let [ann, bob, eve] = names.map(|name| server.client(&token(&person, name)));
+    let start = |user: &crate::server::Client| {
+        let made = user.post("/api/sandboxes", &json!({})).expect(201).json();
+        made["id"].as_str().unwrap().to_owned()
+    };
+    let bash = |user: &crate::server::Client, id: &str, command: &str| {
+        let body = json!({ "tool": "Bash", "arguments": { "command": command } });
+        let path = format!("/api/sandboxes/{id}/call");
+        user.post(&path, &body).expect(200).json()["text"].to_string()
+    };
+    let (anns, bobs, again) = (start(&ann), start(&bob), start(&ann));
+    bash(&ann, &anns, "echo private >anns-file");
+    let seen = bash(&ann, &again, "cat ../glovebox-*/anns-file");
+    assert!(seen.contains("private"), "a user's own share one: {seen}");
+    let seen = bash(
+        &bob,
+        &bobs,
+        "ls -d ../glovebox-*; cat ../glovebox-*/anns-file 2>/dev/null; true",
+    );
+    assert_eq!(seen.matches("glovebox-").count(), 1, "{seen}");
+    assert!(!seen.contains("private"), "{seen}");
+    let refused = eve.post("/api/sandboxes", &json!({}));
+    assert_eq!(refused.code(), "too-many-sandboxes");
+    assert!(refused.words().contains("another user"), "{refused:?}");
+    let refused = eve.post("/api/tasks", &json!({ "task": "x" }));
+    assert_eq!(refused.code(), "too-many-sandboxes");
+
+    let metric = |service: &RemoteService, value: u8| {
+        let url = service.server.url();
+        let line = format!("glovebox_backend_up{{backend=\"aio\",place=\"{url}\"}} {value}");
+        server.admin().get("/metrics").text().contains(&line)
+    };
+    assert!(services.iter().all(|one| metric(one, 1)));
+    services[0].server.kill();
+    let is_down = || server.admin().get("/health/ready").status == 503;
+    let patience = Duration::from_mins(1);
+    assert!(wait_until(patience, || !is_down() && metric(&services[0], 0)));
+    // The other user goes on.
+    assert!(bash(&bob, &bobs, "echo on").contains("on"));
+    services[1].server.kill();
+    assert!(wait_until(patience, is_down));
+}
+
+#[test]
+fn f6_a_server_with_a_dead_container_does_not_start_and_names_it() {
+    let person = Person::myself();
+    let (mut services, flags) = two_containers();
+    services[1].server.kill();
+    let begun = Instant::now();
+    let serve = |flags: &str| {
+        let line = format!("serve --listen 127.0.0.1:0 {flags}");
+        let line = person.line(&line).env("GLOVEBOX_SERVER_TOKEN", TOKEN);
+        line.env("AIO_API_KEY", SERVICE_TOKEN).run()
+    };
+    let refused = serve(&flags);
+    assert_ne!(refused.code, 0, "{refused}");
+    let told = refused.err();
+    assert!(told.contains(services[1].server.url()), "{told}");
+    assert!(!told.contains(services[0].server.url()), "{told}");
+    assert!(!told.contains(SERVICE_TOKEN), "{told}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{refused}");
+    let refused = serve(&format!("{flags} --pool 1"));
+    assert!(refused.err().contains("leave the pool out"), "{refused}");
+    // One sandbox has one address; with its name in it, one of its own.
+    let refused = person.line(&format!("run {flags} -- true")).run();
+    assert!(refused.err().contains("has one address"), "{refused}");
+    let named = format!(
+        "run --backend aio --base-url {}/{{name}} -- true",
+        services[1].server.url()
+    );
+    let refused = person.line(&named).run();
+    assert!(refused.err().contains("/run-"), "{refused}");
+    let several = person.line("run --backend aio --reconnect 1s --reconnect 2s -- true");
+    assert!(several.run().err().contains("several times"));
 }

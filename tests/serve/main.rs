@@ -11,7 +11,7 @@
 //! | F3 on the machine itself only when it is said | `criteria::functional::f3_tools_work_on_the_machine_only_when_it_is_said`; of the command line in `tests/agent` |
 //! | F4 the same tools in both placements | `criteria::functional::f4_tools_are_the_same_with_and_without_a_sandbox` |
 //! | F5 a sandbox was tried before the server answers | `criteria::functional::f5_a_server_has_tried_a_sandbox_before_it_answers` |
-//! | F6 no server without a working sandbox | `criteria::functional::f6_a_server_without_a_working_sandbox_does_not_start` |
+//! | F6 no server without a working sandbox | `criteria::functional::f6_a_server_without_a_working_sandbox_does_not_start`; at a service, `elsewhere::f6_a_server_with_a_dead_container_does_not_start_and_names_it` |
 //! | F7 the command line needs no server | `criteria::functional::f7_the_command_line_needs_no_server` |
 //! | F8 errors say what to do | `criteria::functional::f8_a_server_that_is_started_wrongly_says_how_to_do_it`, `criteria::functional::f8_an_error_of_the_api_has_a_code_a_sentence_and_what_to_do` |
 //! | P1 a sandbox within 3 s | `criteria::performance::p1_a_sandbox_is_there_within_three_seconds` |
@@ -21,7 +21,7 @@
 //! | P5 ten at once | `criteria::performance::p5_many_sessions_work_at_once_each_in_its_own_sandbox` |
 //! | S1 no way to the machine's files | `criteria::security::s1_tools_have_no_way_to_the_machines_files`; far more in `tests/escape` |
 //! | S2 timeouts hold | `criteria::security::s2_a_command_that_ignores_signals_and_hides_its_children_ends_at_its_timeout` |
-//! | S3 sessions are apart | `users::s3_two_users_see_nothing_of_each_other` |
+//! | S3 sessions are apart | `users::s3_two_users_see_nothing_of_each_other`; at a service, `elsewhere::s3_each_user_of_a_service_has_a_container_and_a_third_one_is_refused` |
 //! | S4 no credential is written | `criteria::security::s4_a_credential_of_the_server_is_in_nothing_that_it_writes_or_answers` |
 //! | B1 earlier sessions go on | `criteria::backwards::b1_a_session_of_an_earlier_version_is_listed_shown_and_goes_on` |
 //! | B2 earlier calls are understood | `criteria::backwards::b2_calls_in_the_form_of_an_earlier_version_are_understood` |

@@ -6,12 +6,13 @@ use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{GuestEnd, Sizes, carry, new_run_dir, owner_id, start_dir};
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
-    Begun, CreateCx, Driver, GuestStream, HeldMachine, ServiceCx, still_needed, unheld_limits,
+    Begun, CreateCx, Driver, GuestStream, HeldMachine, ServiceCx, ServiceFacts, still_needed,
+    unheld_limits,
 };
 use glovebox_sandbox::{
     Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, GUEST,
-    GUEST_SHA256, Name, Place, ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls,
-    WorkspaceMode,
+    GUEST_SHA256, NAME_IN_URL, Name, Place, ProjectChoice, Report, SandboxSpec, StartCost,
+    SubSandboxes, Walls, WorkspaceMode,
 };
 use glovebox_spec::{LimitState, Net};
 use std::path::PathBuf;
@@ -29,6 +30,8 @@ const KEY_FILE: BackendOption = BackendOption {
     check: |_| Ok(()),
 };
 
+/// A name for an address that is only checked.
+const ANY_NAME: &str = "name";
 /// Time to remove a sandbox's directory.
 const REMOVAL_WAIT: Duration = Duration::from_secs(30);
 
@@ -49,6 +52,7 @@ static DECLARATION: Declaration = Declaration {
         has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         keeps_files: true,
+        shares_machine: true,
         can_freeze: false,
         networks: &[],
         can_nest: false,
@@ -70,7 +74,7 @@ impl Driver for Aio {
     }
 
     fn check(&self, spec: &SandboxSpec) -> Result<(), Fault> {
-        base_url(spec)?;
+        base_url(spec, ANY_NAME)?;
         if !spec.secrets.is_empty() || spec.jail.net == Net::Egress {
             return Err(Fault::refused(
                 Code::Unsupported,
@@ -86,7 +90,7 @@ impl Driver for Aio {
     }
 
     fn explain(&self, spec: &SandboxSpec) -> Result<String, Fault> {
-        let base = base_url(spec)?;
+        let base = base_url(spec, "NAME")?;
         Ok(format!(
             "the guest in the container at {base}, in a directory of its own; whoever runs that container decides what \
              isolates it\n"
@@ -102,14 +106,30 @@ impl Driver for Aio {
     }
 
     fn destroy(&self, cx: &ServiceCx<'_>, name: &Name) -> Result<(), Fault> {
-        let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        let client = Client::new(base_url(cx.spec, name.as_str())?, key(cx.spec))?;
         let owner = owner_id(cx.state_dir)?;
         let dir = own_dir(cx.spec, name);
         dir.map_or(Ok(()), |dir| client.remove_dir(&owner, &dir, cx.deadline))
     }
 
+    fn probe(&self, cx: &ServiceCx<'_>) -> Result<ServiceFacts, Fault> {
+        let client = Client::new(container_url(cx.spec)?, key(cx.spec))?;
+        let guest = GuestProgram::new(GUEST_SHA256, || GUEST.unpack());
+        let facts = client
+            .probe(&guest, &Placement::default(), cx.deadline)?
+            .facts;
+        Ok(ServiceFacts {
+            os: format!("{} {}", facts.os, facts.os_version)
+                .trim()
+                .to_owned(),
+            arch: facts.arch,
+            home: facts.home_dir,
+            version: Some(facts.version).filter(|version| !version.is_empty()),
+        })
+    }
+
     fn list_held(&self, cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
-        let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        let client = Client::new(container_url(cx.spec)?, key(cx.spec))?;
         client.list_held(&owner_id(cx.state_dir)?, cx.known, cx.deadline)
     }
 
@@ -120,12 +140,12 @@ impl Driver for Aio {
         if cx.known.contains(&name) {
             return Err(still_needed(&machine.name));
         }
-        let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        let client = Client::new(container_url(cx.spec)?, key(cx.spec))?;
         client.remove_held(&owner_id(cx.state_dir)?, &name, cx.deadline)
     }
 
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
-        let client = Client::new(base_url(cx.spec)?, key(cx.spec))?;
+        let client = Client::new(base_url(cx.spec, cx.name.as_str())?, key(cx.spec))?;
         let removing = client.clone();
         let sizes = Sizes::default();
         let pipe_sizes = PipeSizes {
@@ -180,15 +200,33 @@ fn own_dir(spec: &SandboxSpec, name: &Name) -> Option<String> {
     is_own.then(|| name.directory_elsewhere())
 }
 
-fn base_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {
+/// The address of a sandbox of this name.
+fn base_url(spec: &SandboxSpec, name: &str) -> Result<BaseUrl, Fault> {
+    let invalid = |message: &str| Fault::failed(Code::InvalidArgument, message);
     let Some(given) = spec.option(BASE_URL.name).first() else {
+        return Err(
+            invalid("the backend `aio` needs the address of an AIO Sandbox")
+                .remedy("give it with --base-url, or as `base_url` in your own configuration"),
+        );
+    };
+    if given.contains(' ') {
+        return Err(invalid("a sandbox has one address, and several were given")
+            .remedy("name one; several are for a server"));
+    }
+    BaseUrl::parse(&given.replace(NAME_IN_URL, name))
+}
+
+/// The address of one container, whatever sandboxes it has.
+fn container_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {
+    let given = spec.option(BASE_URL.name).first();
+    if given.is_some_and(|given| given.contains(NAME_IN_URL)) {
         return Err(Fault::failed(
             Code::InvalidArgument,
-            "the backend `aio` needs the address of an AIO Sandbox",
+            format!("with {NAME_IN_URL} in it the address is another one for each sandbox"),
         )
-        .remedy("give it with --base-url, or as `base_url` in your own configuration"));
-    };
-    BaseUrl::parse(given)
+        .remedy("name the address of one container"));
+    }
+    base_url(spec, "")
 }
 
 fn key(spec: &SandboxSpec) -> Option<ApiKey> {

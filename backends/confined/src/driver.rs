@@ -33,6 +33,7 @@ static DECLARATION: Declaration = Declaration {
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         // They stay on this machine, in the sandbox's own directory.
         keeps_files: false,
+        shares_machine: false,
         can_freeze: false,
         networks: &[Net::None],
         can_nest: false,

@@ -2,7 +2,7 @@
 
 use crate::{
     BaseUrl, BringUp, Client, DEFAULT_BASE_URL, NewSprite, PolicyAction, PolicyRule, Renewal,
-    RenewalTimes, SpriteConnect, TokenSource, await_goodbyes, labels, sprite_name,
+    RenewalTimes, SpriteConnect, TokenSource, await_goodbyes, labels, name_prefix, sprite_name,
 };
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{
@@ -11,8 +11,8 @@ use glovebox_carrier::{
 use glovebox_egress::Rule;
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
-    Begun, Claim, CreateCx, Driver, GuestPlace, GuestStream, HeldMachine, ServiceCx, bring_guest,
-    still_needed, unheld_limits,
+    Begun, Claim, CreateCx, Driver, GuestPlace, GuestStream, HeldMachine, ServiceCx, ServiceFacts,
+    bring_guest, still_needed, unheld_limits,
 };
 use glovebox_sandbox::{
     Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files, Name,
@@ -78,6 +78,7 @@ static DECLARATION: Declaration = Declaration {
         has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         keeps_files: true,
+        shares_machine: false,
         can_freeze: false,
         networks: &[Net::None, Net::Egress, Net::Host],
         can_nest: false,
@@ -147,6 +148,13 @@ impl Driver for Sprites {
         let mut words = vec![format!("at {place}")];
         words.extend(given_name(spec).map(|name| format!("the Sprite {name}")));
         words
+    }
+
+    fn probe(&self, cx: &ServiceCx<'_>) -> Result<ServiceFacts, Fault> {
+        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
+        let owner = owner_id(cx.state_dir)?;
+        client.list(&name_prefix(&owner), cx.deadline)?;
+        Ok(ServiceFacts::default())
     }
 
     fn list_held(&self, cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {

@@ -1,12 +1,12 @@
 //! Options that backends on other machines share, and what they hold.
 
 use crate::times::Times;
-use glovebox_sandbox::{BackendOption, SandboxSpec};
+use glovebox_sandbox::{BASE_URL_OPTION, BackendOption, SandboxSpec};
 use std::time::Duration;
 
 /// Address of the service.
 pub const BASE_URL: BackendOption = BackendOption {
-    name: "base_url",
+    name: BASE_URL_OPTION,
     flag: "base-url",
     variable: "GLOVEBOX_BASE_URL",
     value: "URL",
@@ -33,8 +33,12 @@ pub const RECONNECT: BackendOption = BackendOption {
 const WINDOW: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(24));
 
 fn check_url(text: &str) -> Result<(), String> {
-    let has_scheme = text.starts_with("https://") || text.starts_with("http://");
-    if has_scheme && !text.contains(char::is_whitespace) {
+    let has_scheme = |url: &str| url.starts_with("https://") || url.starts_with("http://");
+    // A server may have several.
+    let mut urls = text.split(' ').peekable();
+    if urls.peek().is_some()
+        && urls.all(|url| has_scheme(url) && !url.contains(char::is_whitespace))
+    {
         return Ok(());
     }
     Err("write an address that begins with https:// or http://".to_owned())
@@ -93,8 +97,17 @@ mod tests {
             assert_eq!(read_window(text), None, "{text}");
             assert!(check_window(text).is_err());
         }
-        assert!(check_url("https://x.test/p").is_ok());
-        for text in ["", "x.test", "ftp://x", "https://x y"] {
+        for text in ["https://x.test/p", "https://x http://y/{name}"] {
+            assert!(check_url(text).is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "x.test",
+            "ftp://x",
+            "https://x y",
+            "https://x ",
+            "https://x\thttps://y",
+        ] {
             assert!(check_url(text).is_err(), "{text}");
         }
     }

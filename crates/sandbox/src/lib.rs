@@ -78,8 +78,9 @@ pub use registry::{
 pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::amount::limit_in_words;
 pub use spec::backend::{
-    Backend, BackendOption, COPY_DIR, Capabilities, CredentialSource, DEFAULT_START_MS,
-    Declaration, Files, Place, ProjectChoice, StartCost, SubSandboxes, Walls,
+    BASE_URL_OPTION, Backend, BackendOption, COPY_DIR, Capabilities, CredentialSource,
+    DEFAULT_START_MS, Declaration, Files, NAME_IN_URL, Place, ProjectChoice, StartCost,
+    SubSandboxes, Walls,
 };
 pub use spec::credential::{Credential, CredentialError};
 pub use spec::name::{Name, NameError, random_hex};

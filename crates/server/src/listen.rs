@@ -93,6 +93,10 @@ pub fn serve(
         ready(&Serving { addr, login_code });
         let (placement, probe_ms) = (app.config.placement.as_str(), millis(probed));
         match app.config.placement {
+            Placement::Sandbox if app.has_addresses() => info!(
+                address = %addr, placement, probe_ms,
+                "serving: the service on which sandboxes are was asked"
+            ),
             Placement::Sandbox => info!(
                 address = %addr, placement, probe_ms,
                 "serving: a sandbox was started, tried and ended"

@@ -51,6 +51,12 @@ struct ComponentLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PlaceLabels {
+    backend: &'static str,
+    place: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
     outcome: &'static str,
 }
@@ -98,6 +104,7 @@ pub(crate) struct Metrics {
     sessions: Family<StateLabels, Gauge>,
     readers: Gauge,
     components: Family<ComponentLabels, Gauge>,
+    backend_up: Family<PlaceLabels, Gauge>,
     egress: Family<DirectionLabels, Counter>,
     warm_sandboxes: Gauge,
     warm_lost: Gauge,
@@ -118,6 +125,7 @@ impl Metrics {
         let sessions = Family::default();
         let readers = Gauge::default();
         let components = Family::default();
+        let backend_up = Family::default();
         let egress = Family::default();
         let warm_sandboxes = Gauge::default();
         let warm_lost = Gauge::default();
@@ -154,6 +162,11 @@ impl Metrics {
             "component_ready",
             "Whether a component worked when it was last checked: 1, or 0",
             components.clone(),
+        );
+        registry.register(
+            "backend_up",
+            "Whether an address of the service on which sandboxes are answered when it was last asked: 1, or 0 after three failures",
+            backend_up.clone(),
         );
         registry.register(
             "egress_bytes",
@@ -204,6 +217,7 @@ impl Metrics {
             sessions,
             readers,
             components,
+            backend_up,
             egress,
             warm_sandboxes,
             warm_lost,
@@ -272,6 +286,14 @@ impl Metrics {
         self.components
             .get_or_create(&labels)
             .set(i64::from(is_ready));
+    }
+
+    /// Notes how an address of the service is.
+    pub(crate) fn backend_checked(&self, backend: &'static str, place: &str, is_up: bool) {
+        let place = place.to_owned();
+        self.backend_up
+            .get_or_create(&PlaceLabels { backend, place })
+            .set(i64::from(is_up));
     }
 
     /// Adds what a sandbox has asked for and carried.
@@ -396,6 +418,7 @@ mod tests {
         metrics.component_checked("sandbox", true);
         metrics.component_checked("disk", false);
         metrics.session_begun(true);
+        metrics.backend_checked("aio", "http://box/1", true);
         let refused = [("unlisted", 2), (WITHHELD_SECRET, 1), ("evil\"\n", 1)];
         metrics.egress(&TrafficNews {
             sent_bytes: 5,
@@ -416,6 +439,7 @@ mod tests {
             r#"glovebox_sessions{state="running"} 2"#,
             r#"glovebox_component_ready{component="sandbox"} 1"#,
             r#"glovebox_component_ready{component="disk"} 0"#,
+            r#"glovebox_backend_up{backend="aio",place="http://box/1"} 1"#,
             r#"glovebox_egress_bytes_total{direction="sent"} 5"#,
             r#"glovebox_egress_bytes_total{direction="received"} 0"#,
             "glovebox_warm_sandboxes 3",

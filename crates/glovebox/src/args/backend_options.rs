@@ -1,6 +1,7 @@
 //! Flags of the options that backends declare. They are known at run time only, so their declaration is by hand.
 
-use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use glovebox_sandbox::{Backend, BackendOption};
 use glovebox_settings::{SandboxFlags, parse_backend};
 
@@ -50,9 +51,16 @@ impl FromArgMatches for BackendOptionArgs {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
         for option in Backend::all_options() {
-            if let Ok(Some(value)) = matches.try_get_one::<String>(option.flag) {
-                self.0.push((option, value.clone()));
+            let Ok(Some(values)) = matches.try_get_many::<String>(option.flag) else {
+                continue;
+            };
+            let values: Vec<&str> = values.map(String::as_str).collect();
+            let value = values.join(" ");
+            if values.len() > 1 && (option.check)(&value).is_err() {
+                let message = format!("--{} was given several times\n", option.flag);
+                return Err(Error::raw(ErrorKind::ArgumentConflict, message));
             }
+            self.0.push((option, value));
         }
         Ok(())
     }
@@ -68,6 +76,8 @@ impl Args for BackendOptionArgs {
                     .value_name(option.value)
                     .help(option.help)
                     .value_parser(check)
+                    // What may be a list joins its values.
+                    .action(ArgAction::Append)
                     .help_heading("Sandbox"),
             );
         }

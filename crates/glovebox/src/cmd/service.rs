@@ -4,8 +4,8 @@ use super::{Cx, several};
 use crate::args::{PruneArgs, ServiceArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, plural, table};
-use glovebox_sandbox::SandboxSpec;
 use glovebox_sandbox::backend::{Claim, HeldMachine};
+use glovebox_sandbox::{BASE_URL_OPTION, SandboxSpec};
 use glovebox_session::spec::resolve_service;
 use serde_json::json;
 
@@ -79,7 +79,7 @@ pub(super) fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
 
 /// Flags that lead to the service on which a sandbox is.
 pub(super) fn flags_of(spec: &SandboxSpec) -> String {
-    let address = spec.option("base_url").first();
+    let address = spec.option(BASE_URL_OPTION).first();
     let address = address.map(|url| format!(" --base-url {}", escape_text(url)));
     format!("--backend {}{}", spec.backend, address.unwrap_or_default())
 }

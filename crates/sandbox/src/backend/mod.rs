@@ -208,6 +208,19 @@ pub struct ServiceCx<'a> {
     pub deadline: Instant,
 }
 
+/// What a service says about the machine on which sandboxes would be. Untrusted, and empty where it says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// Operating system with its version.
+    pub os: String,
+    /// Processor architecture.
+    pub arch: String,
+    /// Home directory of commands.
+    pub home: String,
+    /// Version of the service.
+    pub version: Option<String>,
+}
+
 /// Something that a service holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HeldMachine {
@@ -276,6 +289,14 @@ pub trait Driver: Debug + Send + Sync {
     /// # Errors
     /// What keeps it from coming up. Nothing of it is left then.
     fn create(&self, cx: &CreateCx<'_>, begun: Begun) -> Result<GuestStream, Fault>;
+
+    /// Asks the backend's service whether sandboxes can be there, and makes none.
+    ///
+    /// # Errors
+    /// As [`Self::list_held`].
+    fn probe(&self, _cx: &ServiceCx<'_>) -> Result<ServiceFacts, Fault> {
+        Err(no_service(self.backend()))
+    }
 
     /// What the backend's service holds for a state directory.
     ///
@@ -381,6 +402,11 @@ pub(crate) fn check(spec: &SandboxSpec) -> Result<(), Fault> {
 /// What the service of the spec's backend holds.
 pub(crate) fn list_held(cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
     driver(cx.spec.backend)?.list_held(cx)
+}
+
+/// Asks the service of the spec's backend whether sandboxes can be there.
+pub(crate) fn probe(cx: &ServiceCx<'_>) -> Result<ServiceFacts, Fault> {
+    driver(cx.spec.backend)?.probe(cx)
 }
 
 /// Removes what the service of the spec's backend holds for a sandbox.

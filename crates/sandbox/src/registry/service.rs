@@ -1,7 +1,7 @@
 //! Machines that a backend's service holds for this state directory.
 
 use super::Registry;
-use crate::backend::{self, HeldMachine, ServiceCx};
+use crate::backend::{self, HeldMachine, ServiceCx, ServiceFacts};
 use crate::{Name, SandboxSpec};
 use glovebox_proto::Fault;
 use std::time::{Duration, Instant};
@@ -10,6 +10,18 @@ use std::time::{Duration, Instant};
 const SERVICE_WAIT: Duration = Duration::from_mins(1);
 
 impl Registry {
+    /// Asks the service of the spec's backend whether sandboxes can be there, and makes none. Of the spec only options
+    /// and credential count.
+    ///
+    /// # Errors
+    /// `unsupported` for a backend without such a service; why there can be none, or no answer within `wait`.
+    pub fn probe_service(&self, spec: &SandboxSpec, wait: Duration) -> Result<ServiceFacts, Fault> {
+        backend::probe(&ServiceCx {
+            deadline: Instant::now() + wait,
+            ..self.service_cx(spec, &[])
+        })
+    }
+
     /// Machines that the service of the spec's backend holds. Of the spec only options and credential count.
     ///
     /// # Errors

@@ -88,6 +88,8 @@ pub struct Capabilities {
     pub workspace_modes: &'static [WorkspaceMode],
     /// Whether the files of a sandbox stay where they are, not on this machine, when its guest ends.
     pub keeps_files: bool,
+    /// Whether all sandboxes at one address share one machine, and see each other.
+    pub shares_machine: bool,
     /// Whether all processes can be held still.
     pub can_freeze: bool,
     /// Networks that can be asked for; none where the network is as it is found. The first is the default.
@@ -165,6 +167,11 @@ pub enum StartCost {
 /// Directory of the copy of the project in a sandbox's own directory, with a backend that keeps it here.
 pub const COPY_DIR: &str = "tree";
 
+/// Option of backends that are services: the address.
+pub const BASE_URL_OPTION: &str = "base_url";
+/// Part of an address in whose place a sandbox's name stands, so that each sandbox has an address of its own.
+pub const NAME_IN_URL: &str = "{name}";
+
 /// Deadline for coming up unless a backend or the caller says otherwise, in milliseconds.
 pub const DEFAULT_START_MS: u64 = 30_000;
 
@@ -190,6 +197,7 @@ static NATIVE: Declaration = Declaration {
         has_own_dir: false,
         workspace_modes: ALL_MODES,
         keeps_files: false,
+        shares_machine: false,
         can_freeze: true,
         networks: &[Net::None, Net::Egress, Net::Host],
         can_nest: true,
@@ -215,6 +223,7 @@ static HOST: Declaration = Declaration {
         has_own_dir: false,
         workspace_modes: &[WorkspaceMode::Live, WorkspaceMode::None],
         keeps_files: false,
+        shares_machine: false,
         can_freeze: false,
         networks: &[],
         can_nest: false,
@@ -240,6 +249,7 @@ static COMMAND: Declaration = Declaration {
         has_own_dir: false,
         workspace_modes: &[WorkspaceMode::None, WorkspaceMode::Copy],
         keeps_files: false,
+        shares_machine: false,
         can_freeze: false,
         networks: &[],
         can_nest: false,

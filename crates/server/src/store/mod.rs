@@ -2,6 +2,7 @@
 //!
 //! Sessions are in the log of `glovebox_agent`, sandboxes in the registry. Here is only what those do not know.
 
+mod addresses;
 mod audit;
 mod audit_log;
 mod bundles;
@@ -68,10 +69,12 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
         if !is_new && layout != LAYOUT {
             return Ok(false);
         }
-        // Beside the layout's number: programs that do not know this table have no use for it.
+        // Beside the layout's number: programs that do not know these tables have no use for them.
         change.execute_batch(
             "CREATE TABLE IF NOT EXISTS login (
-                 digest BLOB PRIMARY KEY, user TEXT NOT NULL, token BLOB, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+                 digest BLOB PRIMARY KEY, user TEXT NOT NULL, token BLOB, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS address (
+                 url TEXT PRIMARY KEY, user TEXT NOT NULL UNIQUE) STRICT, WITHOUT ROWID;",
         )?;
         if !is_new {
             change.commit()?;

@@ -67,7 +67,7 @@ impl Owners {
     }
 
     /// Does everything that `write` does, or nothing.
-    fn change(
+    pub(super) fn change(
         &self,
         write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), Fault> {

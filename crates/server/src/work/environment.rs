@@ -1,8 +1,8 @@
 //! What this machine and its sandboxes are like: allow-listed facts, captured at the start, every 15 minutes, and
 //! when somebody asks.
 //!
-//! Capturing starts a sandbox as the health check does; at the start it looks at the one that is tried. What goes wrong in it is part of the snapshot and stops
-//! nothing. No variable is read but those that `HostFacts` lists.
+//! Capturing starts a sandbox as the health check does; at the start it looks at the one that is tried. Where sandboxes
+//! are at a service, the service is asked instead. What goes wrong in it is part of the snapshot and stops nothing. No variable is read but those that `HostFacts` lists.
 
 use super::App;
 use glovebox_agent::{Date, Placement, Program, SystemFacts};
@@ -228,7 +228,11 @@ impl App {
     /// captured is part of the snapshot; a sandbox that does not work is an error.
     pub(crate) fn begin_environment(&self) -> Result<Duration, Error> {
         let mut last = self.environment_clock.lock();
-        let (took, facts) = self.try_sandbox(SandboxFacts::capture)?;
+        let begun = Instant::now();
+        let (took, facts) = match self.begin_addresses() {
+            Some(facts) => (begun.elapsed(), Ok(facts?)),
+            None => self.try_sandbox(SandboxFacts::capture)?,
+        };
         self.tell_environment(facts.map_err(|fault| fault.message));
         *last = Some(Instant::now());
         self.last_probe.succeeded(took);
@@ -236,6 +240,10 @@ impl App {
     }
 
     fn capture_environment(&self) {
+        if let Some(facts) = self.capture_addresses() {
+            self.tell_environment(facts);
+            return;
+        }
         self.tell_environment(match self.try_sandbox(SandboxFacts::capture) {
             Ok((_, Ok(facts))) => Ok(facts),
             Ok((_, Err(fault))) => Err(fault.message),

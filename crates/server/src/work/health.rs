@@ -185,6 +185,9 @@ impl App {
     }
 
     fn check_sandbox(&self) -> ComponentHealth {
+        if let Some(component) = self.check_addresses(self.tools_component()) {
+            return component;
+        }
         let mut last = self.last_probe.lock();
         let known = last.as_ref().filter(|(at, probed)| {
             let fresh = if probed.is_ok() { FRESH } else { FRESH_FAILURE };
@@ -292,6 +295,9 @@ impl App {
                 (true, true) => CHECK_FOLLOWED,
                 (true, false) => CHECK_UNFOLLOWED,
             };
+            let pause = self
+                .next_address_look()
+                .map_or(pause, |look| look.min(pause));
             tokio::select! {
                 () = self.end.cancelled() => return,
                 () = self.last_probe.failed.notified(), if was_ready => {}

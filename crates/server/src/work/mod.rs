@@ -1,6 +1,7 @@
 //! The server's sessions: those that wait, those that work, and the way back to those that did.
 
 mod accounting;
+mod addresses;
 mod approvals;
 mod bundle_health;
 mod bundle_run;
@@ -64,6 +65,7 @@ pub(crate) use uploads::UploadRefusal;
 use crate::config::ServerConfig;
 use crate::metrics::Metrics;
 use crate::store::{AuditLog, Owners, TokenStore};
+use addresses::Addresses;
 use bundle_run::BundleJob;
 use bundles::Bundles;
 use environment::EnvironmentClock;
@@ -157,6 +159,8 @@ pub(crate) struct App {
     idle: IdleSandboxes,
     starts: Arc<Starts>,
     start_gate: StartGate,
+    /// None where sandboxes are on this machine, or have an address each.
+    addresses: Option<Addresses>,
     pool: Option<WarmPool>,
     /// Ends everything that waits.
     pub end: CancellationToken,
@@ -180,6 +184,10 @@ impl App {
         let registry = Arc::clone(&config.registry);
         let accounting = Accounting::new(audit, registry, config.dropped_spans.as_ref());
         let accounting = Arc::new(accounting);
+        let addresses = Addresses::open(&config).map_err(glovebox_session::Error::into_fault)?;
+        if let Some(addresses) = &addresses {
+            addresses.keep_bindings(&owners)?;
+        }
         let app = Arc::new(Self {
             tokens: TokenStore::open(&config.state_dir)?,
             metrics: Arc::clone(&accounting.metrics),
@@ -198,6 +206,7 @@ impl App {
             idle: IdleSandboxes::default(),
             starts: Arc::default(),
             start_gate: StartGate::for_backend(config.settings.backend.value),
+            addresses,
             turns: Turns::default(),
             pool: pool::open(&config)?,
             end: CancellationToken::new(),

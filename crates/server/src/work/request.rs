@@ -171,6 +171,7 @@ impl App {
         Self::lay_caches(&mut settings, user, Some(&beginning));
         self.choose_model(&mut settings, request.model.as_deref())?;
         let model = find_model(&self.config.host, &settings, None)?;
+        self.lay_address(&mut settings, user)?;
         // An upload that nobody has used for long does not go until the session is written down.
         let is_upload = matches!(request.workspace, Some(WorkspaceChoice::Upload(_)));
         let _turn = is_upload.then(|| self.uploads_turn());
@@ -279,6 +280,8 @@ impl App {
         Self::lay_caches(&mut settings, &owned.user, workspace.as_ref());
         self.choose_model(&mut settings, Some(&earlier.info.model))?;
         let model = find_model(&self.config.host, &settings, Some(&earlier.info.model))?;
+        // In case that its sandbox is gone.
+        self.lay_address(&mut settings, &owned.user)?;
         let sandbox = earlier.info.sandbox.as_deref();
         let sandbox = sandbox.and_then(|name| Name::parse(name).ok());
         let need = self.session_need(&settings, sandbox.as_ref());

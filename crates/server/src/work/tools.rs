@@ -6,7 +6,8 @@ use super::request::{TaskLimits, parse_name};
 use crate::log;
 use glovebox_agent::Placement;
 use glovebox_proto::{AdvicePart, Code, Fault, Setting};
-use glovebox_sandbox::Name;
+use glovebox_sandbox::{Name, SandboxState};
+use glovebox_session::sync::copied::{CopyRemoval, clean_named};
 use glovebox_session::sync::project_of_named;
 use glovebox_session::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget};
 use glovebox_session::{Error, Frontend, Notice};
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tracing::{Span, info};
+use tracing::{Span, info, warn};
 
 /// A sandbox without a connection stops after this long, and keeps its files.
 const LEASE_MS: u64 = 3_600_000;
@@ -113,6 +114,7 @@ impl App {
         }
         let mut settings = self.session_settings(None, TaskLimits::default())?;
         Self::lay_caches(&mut settings, user, Some(&self.beginning_of(None)));
+        self.lay_address(&mut settings, user)?;
         let _place = self.take_start_place(user, &settings)?;
         let workspace = self.workspace_for(user, None)?;
         let begun = Instant::now();
@@ -263,6 +265,7 @@ impl App {
         self.forget_disk_bytes(name);
         self.count_network(name, true);
         let project = project_of_named(&self.config.registry, name).ok().flatten();
+        self.clean_stopped(name);
         self.config.registry.kill(name)?;
         info!(sandbox = name.as_str(), "sandbox removed");
         self.owners.remove_sandbox(name.as_str())?;
@@ -270,6 +273,22 @@ impl App {
             self.release_workspace(&project);
         }
         Ok(())
+    }
+
+    /// Removes the files that a service has of a sandbox without a guest, which would remove them.
+    fn clean_stopped(&self, name: &Name) {
+        let registry = &self.config.registry;
+        let entry = registry.entry(name).ok().flatten();
+        if entry.is_none_or(|entry| entry.state == SandboxState::Ready) {
+            return;
+        }
+        if let CopyRemoval::Unreachable(error) = clean_named(&self.config.host, registry, name) {
+            warn!(
+                sandbox = name.as_str(),
+                problem = error.message(),
+                "the service may still hold the files of a sandbox"
+            );
+        }
     }
 
     /// Forgets a sandbox that is gone, and what it worked over.
