@@ -15,6 +15,7 @@ mod endings;
 mod files;
 mod fixture;
 mod jobs;
+mod round_trips;
 mod scripts;
 mod search;
 mod sshd;
