@@ -39,6 +39,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("npm", "npm", "real projects"),
     ("make", "make", "real projects"),
     ("less", "less", "pagers beside a pipe"),
+    ("fzf", "fzf", "menus beside a pipe"),
     ("vim", "vim", "editors that are put aside"),
     ("gcc", "gcc", "real projects"),
     ("bzip2", "bzip2", "real projects"),
