@@ -30,6 +30,7 @@ mod rival;
 mod running;
 mod serve;
 mod start;
+mod streams;
 mod table;
 mod timer;
 mod tools;
@@ -53,7 +54,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, idle, parallel, filter, checkpoint, egress, bundle, serve
+    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, streams, idle, parallel, filter, checkpoint, egress, bundle, serve
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -72,7 +73,7 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 17] = [
+const BENCHES: [(&str, Bench); 18] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
@@ -83,6 +84,7 @@ const BENCHES: [(&str, Bench); 17] = [
     ("turn", turn::run),
     ("mcp", mcp::run),
     ("output", output::run),
+    ("streams", streams::run),
     ("parallel", parallel::run),
     ("filter", filter::run),
     ("checkpoint", checkpoint::run),
