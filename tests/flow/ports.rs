@@ -275,6 +275,12 @@ fn holder_of_a_port_is_named() {
         let table = person.line("ports box").run().expect_code(0);
         assert!(table.out().contains(&format!("  1    {pid}")), "{table}");
 
+        // Another command still cannot look into the server; its twin, a child of its own, it can.
+        let look = format!(
+            "sleep 9 & ls /proc/$!/fd >/dev/null && ls -l /proc/{pid}/fd 2>&1 | grep -c -e socket -e pipe; kill $!"
+        );
+        let ran = person.script("exec box", &look).run();
+        assert_eq!(ran.out(), "0\n", "{ran}");
         let taken = "python3 -c 'import socket; socket.socket().bind((\"127.0.0.1\", 8080))'";
         let ran = person.script("exec box", taken).run().expect_code(1);
         let line = "glovebox: port 8080 is held by job 1 (`sh -c ";

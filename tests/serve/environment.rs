@@ -115,3 +115,22 @@ fn the_dashboard_and_the_alerts_name_metrics_that_are_there() {
     let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() >= 6);
 }
+
+#[test]
+fn server_under_a_strict_umask_runs_sessions() {
+    for mask in ["077", "027"] {
+        let person = Person::myself();
+        let look = "umask; : > made; stat -c %a made";
+        let model = recording(&person, "look", &[("Bash", json!({ "command": look }))]);
+        let server = Server::start_under_umask(&person, mask, &format!("--model {model}"));
+        assert_eq!(await_captured(&server)["state"], "ready", "umask {mask}");
+        let admin = server.admin();
+        let id = admin.submit(&json!({ "task": "look" }));
+        let events = admin.follow_to_end(&id);
+        let ended = events.iter().rfind(|event| event.kind == "ended").unwrap();
+        assert_eq!(ended.data["ending"], "completed", "{ended:?}");
+        // Whose umask the server has is the operator's matter, and not the sessions'.
+        let told = format!("{events:?}");
+        assert!(told.contains("0022") && told.contains("644"), "{told}");
+    }
+}

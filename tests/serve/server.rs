@@ -130,11 +130,27 @@ impl Server {
         for (name, value) in env {
             call = call.env(name, value);
         }
-        call.command
+        Self::spawn(call.command, args.contains("--log-format json"))
+    }
+
+    /// Serves under a umask, as a unit of systemd with `UMask=` does.
+    pub(crate) fn start_under_umask(person: &Person, mask: &str, args: &str) -> Self {
+        let mut command = person.program("sh");
+        command
+            .args(["-c", &format!("umask {mask}; exec \"$@\""), "sh"])
+            .arg(person.binary())
+            .args(["serve", "--listen", "127.0.0.1:0", "--no-toolchains"])
+            .args(args.split_whitespace())
+            .env("GLOVEBOX_SERVER_TOKEN", TOKEN);
+        Self::spawn(command, false)
+    }
+
+    fn spawn(mut command: Command, is_json: bool) -> Self {
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut child = call.command.spawn().unwrap();
+        let mut child = command.spawn().unwrap();
         let (tell, stderr) = mpsc::channel();
         let lines = Arc::<Mutex<Vec<String>>>::default();
         let said = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -153,7 +169,6 @@ impl Server {
             stderr,
             lines,
         };
-        let is_json = args.contains("--log-format json");
         let line = server.told(if is_json {
             "\"listening\""
         } else {

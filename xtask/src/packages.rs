@@ -40,6 +40,8 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("make", "make", "real projects"),
     ("less", "less", "pagers beside a pipe"),
     ("fzf", "fzf", "menus beside a pipe"),
+    ("zsh", "zsh", "scripts of another shell"),
+    ("dash", "dash", "scripts of another shell"),
     ("vim", "vim", "editors that are put aside"),
     ("gcc", "gcc", "real projects"),
     ("bzip2", "bzip2", "real projects"),
