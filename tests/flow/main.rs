@@ -52,6 +52,7 @@ mod mistakes;
 mod mounted;
 mod nested;
 mod own_loopback;
+mod owners;
 mod pagers;
 mod parked;
 mod policy;

@@ -49,6 +49,13 @@ pub enum Denial {
         /// The path, absolute.
         path: String,
     },
+    /// The command could not use a file of the project that belongs to another user or group.
+    Owner {
+        /// The path, relative to the project.
+        path: String,
+        /// To which it belongs.
+        owner: FileOwner,
+    },
     /// The memory limit was reached.
     Memory,
     /// The limit of processes and threads was reached.
@@ -91,6 +98,23 @@ pub enum Denial {
         attempts: u64,
         /// Another command ran at the same time, and may have been the one.
         is_shared: bool,
+    },
+}
+
+/// A user or group that a sandbox cannot work as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FileOwner {
+    /// Another user.
+    User {
+        /// Its id on this machine.
+        uid: u32,
+        /// Id of the user whose files commands can use.
+        works_as: u32,
+    },
+    /// Another group.
+    Group {
+        /// Its id on this machine.
+        gid: u32,
     },
 }
 
@@ -212,6 +236,7 @@ impl Denial {
             Self::ReadOnly { .. } => "read-only",
             Self::Hidden { .. } => "hidden",
             Self::NotShown { .. } => "not-shown",
+            Self::Owner { .. } => "owner",
             Self::Memory => "memory",
             Self::Processes => "processes",
             Self::FileSize => "file-size",
@@ -259,6 +284,14 @@ impl Denial {
             }
             Self::Hidden { path } => format!("`{path}` is hidden from this sandbox"),
             Self::NotShown { path } => format!("`{path}` is not shown to this sandbox"),
+            Self::Owner { path, owner } => match owner {
+                FileOwner::User { uid, works_as } => {
+                    format!("`{path}` belongs to uid {uid}, and this sandbox works as uid {works_as}")
+                }
+                FileOwner::Group { gid } => {
+                    format!("`{path}` belongs to the group {gid}, which this sandbox cannot keep")
+                }
+            },
             Self::Memory => "the memory limit was reached".to_owned(),
             Self::Processes => "the limit of processes and threads was reached".to_owned(),
             Self::FileSize => "a file grew to the size limit".to_owned(),
@@ -331,6 +364,11 @@ impl Denial {
             }
             Self::Hidden { path } => [Setting::Include.of(path), " shows it".into()].into(),
             Self::NotShown { path } => [Setting::Grant.of(path), " shows it".into()].into(),
+            Self::Owner { .. } => [
+                Setting::Workspace.of("copy"),
+                " works on a copy, or chown it".into(),
+            ]
+            .into(),
             Self::Memory => Remedy::RaiseLimit(Limit::Memory),
             Self::Processes => Remedy::RaiseLimit(Limit::Processes),
             Self::Disk => Remedy::RaiseLimit(Limit::Disk),
@@ -391,6 +429,10 @@ impl Denial {
             },
             Self::NotShown { path } => Self::NotShown {
                 path: safe_text(&path),
+            },
+            Self::Owner { path, owner } => Self::Owner {
+                path: safe_text(&path),
+                owner,
             },
             Self::Egress {
                 host,

@@ -5,7 +5,7 @@
 //! the kernel holds; an address that it names is added to a record about addresses.
 
 use super::output_words::words;
-use super::{addresses, not_shown};
+use super::{addresses, not_shown, owners};
 use crate::state::layout::{LAYERS, open_dir};
 use crate::state::sandbox_dir::read_spec;
 use crate::{Files, Sandbox, SandboxSpec};
@@ -76,10 +76,11 @@ impl Sandbox {
         } else {
             denials.extend(seen);
         }
-        if let Some(spec) = spec.filter(|_| hides) {
+        if let Some(spec) = spec.as_ref().filter(|_| hides) {
             denials.extend(named_hidden(&tail, &spec.jail));
         }
-        if is_of_this_machine {
+        if let Some(spec) = spec.filter(|_| is_of_this_machine) {
+            denials.extend(owners::find(&tail, &spec.jail));
             // What cannot be told counts as shown.
             denials.extend(not_shown::find(&tail, |path| {
                 let found = self.stat(path.as_os_str().as_bytes(), false);

@@ -14,6 +14,7 @@ pub(crate) mod frozen_commands;
 mod keeping;
 mod not_shown;
 mod output_words;
+mod owners;
 pub(crate) mod ports;
 pub(crate) mod stream;
 pub(crate) mod wall_clock;
