@@ -47,5 +47,8 @@ fn file_of_another_owner_is_named_and_a_copy_works_on_it() {
     let path = project.join("src/a.txt");
     assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\n");
     let meta = fs::metadata(&path).unwrap();
-    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o777), (501, 50, 0o600));
+    assert_eq!(
+        (meta.uid(), meta.gid(), meta.mode() & 0o777),
+        (501, 50, 0o600)
+    );
 }

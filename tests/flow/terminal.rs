@@ -93,6 +93,53 @@ fn leaving_a_shell_lets_it_run_and_coming_back_finds_it() {
 }
 
 #[test]
+fn exec_that_was_left_is_come_back_to() {
+    Person::each(|person| {
+        let _ = person.line("start box").run().expect_code(0);
+        let ask = |answer: &str| format!("echo be''gun; read a; echo {answer}-$a; read b");
+        let exec = |script: &str| {
+            let mut terminal = Terminal::run(person, &["exec", "box", "--", "sh", "-c", script]);
+            terminal.see("begun");
+            terminal
+        };
+        let mut left = exec(&ask("left"));
+        // Another client looks at the youngest one.
+        let watched = exec(&ask("watched"));
+        left.type_keys("\x1c");
+        left.see("glovebox attach box --job 1");
+        assert_eq!(left.end(), 0);
+        let mut back = Terminal::run(person, &["attach", "box"]);
+        let is_raw = |terminal: &Terminal| {
+            wait_until(Duration::from_secs(10), || {
+                let modes = terminal.modes().local_modes;
+                !modes.contains(LocalModes::ECHO)
+            })
+        };
+        assert!(is_raw(&back));
+        back.type_keys("me\r");
+        back.see("left-me");
+        back.type_keys("\r");
+        assert_eq!(back.end(), 0);
+        // Nothing is left now, so there is a shell.
+        let mut shell = Terminal::run(person, &["attach", "box"]);
+        shell.type_keys("echo shell-$((6 * 7))\r");
+        shell.see("shell-42");
+        shell.type_keys("exit\r");
+        assert_eq!(shell.end(), 0);
+        // Twice, it is the program's.
+        let read =
+            "stty raw -echo; echo be''gun; dd bs=1 count=1 2>/dev/null | od -An -tx1; stty sane";
+        let mut program = exec(read);
+        program.type_keys("\x1c\x1c");
+        program.see(" 1c");
+        assert_eq!(program.end(), 0);
+        let _ = person.line("kill box").run().expect_code(0);
+        let _ = watched.end();
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
 fn a_terminal_needs_a_terminal() {
     Person::each(|person| {
         // The terminal that the tests are run on would do.

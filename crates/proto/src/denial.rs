@@ -286,7 +286,9 @@ impl Denial {
             Self::NotShown { path } => format!("`{path}` is not shown to this sandbox"),
             Self::Owner { path, owner } => match owner {
                 FileOwner::User { uid, works_as } => {
-                    format!("`{path}` belongs to uid {uid}, and this sandbox works as uid {works_as}")
+                    format!(
+                        "`{path}` belongs to uid {uid}, and this sandbox works as uid {works_as}"
+                    )
                 }
                 FileOwner::Group { gid } => {
                     format!("`{path}` belongs to the group {gid}, which this sandbox cannot keep")

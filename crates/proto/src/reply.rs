@@ -235,6 +235,8 @@ pub struct JobInfo {
     pub has_pty: bool,
     /// Whether its standard input is open: what is sent there otherwise is read by nobody.
     pub has_input: bool,
+    /// True if a request follows its output.
+    pub is_followed: bool,
     /// Where it stands.
     pub state: JobState,
     /// Bytes of output so far.

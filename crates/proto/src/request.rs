@@ -205,6 +205,12 @@ pub enum Request {
         /// The stream. Each is carried by one request at a time.
         stream: ExtraStream,
     },
+    /// Has a job go on without the request that started it, which is answered with [`crate::Reply::Started`]. Answers
+    /// [`crate::Reply::Done`].
+    JobRelease {
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// A stream of a job besides the three standard ones.

@@ -167,8 +167,10 @@ pub(crate) struct ExecArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Open a terminal in a named sandbox, or follow one of its jobs.\n\n\
+        Comes back to the youngest job with a terminal that nobody looks at, such as one of `exec` that was left \
+        with Ctrl-\\, or else opens a shell.\n\n\
         Ctrl-\\ detaches and leaves what runs there running. The terminal is given back as it was: also \
-        its screen, cursor, colours and mouse.",
+        its screen, cursor, colours and mouse. Typed twice, Ctrl-\\ is one for the program.",
     after_help = "Examples:\n  glovebox attach work\n  glovebox attach work --job 3"
 )]
 pub(crate) struct AttachArgs {

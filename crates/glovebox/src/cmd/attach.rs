@@ -1,13 +1,14 @@
 //! `glovebox attach`: a terminal in a named sandbox, or a look over the shoulder of one of its jobs.
 
 use super::Cx;
+use super::exec::tell_left;
 use crate::args::AttachArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::streams::{
     self, CallerDescriptors, InputFrom, OnSignal, Passthrough, RawMode, Screen, Signals,
     StreamsEnd, carry,
 };
-use glovebox_proto::{Code, Exec, Fault, JobId, Request, Stdin};
+use glovebox_proto::{Code, Exec, Fault, JobId, JobInfo, JobState, Request, Stdin};
 use glovebox_sandbox::Sandbox;
 use std::sync::Arc;
 
@@ -23,7 +24,10 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
     }
     let sandbox = Arc::new(cx.user_registry()?.connect(&name)?);
     let (job, has_pty, offset) = match args.job {
-        None => (start_shell(&sandbox)?, true, Some(0)),
+        None => match find_left(&sandbox)? {
+            Some(job) => (job, true, None),
+            None => (start_shell(&sandbox)?, true, Some(0)),
+        },
         Some(number) => {
             let found = sandbox
                 .jobs()?
@@ -97,13 +101,18 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
     drop(raw);
     match ended? {
         StreamsEnd::Exited(_) => {}
-        StreamsEnd::Detached => {
-            cx.talk.note(format_args!(
-                "left; `glovebox attach {name} --job {job}` comes back"
-            ));
-        }
+        StreamsEnd::Detached(job) => tell_left(cx, &sandbox, job),
     }
     Ok(0)
+}
+
+/// Finds the youngest job with a terminal that runs and that nobody looks at: what was left.
+fn find_left(sandbox: &Sandbox) -> Result<Option<JobId>, CommandError> {
+    let left = |info: &JobInfo| {
+        info.has_pty && !info.is_followed && matches!(info.state, JobState::Running)
+    };
+    let jobs = sandbox.jobs()?.into_iter().filter(left);
+    Ok(jobs.map(|info| info.job).max())
 }
 
 fn need_terminal() -> Result<(), CommandError> {

@@ -11,7 +11,7 @@ use crate::streams::{
     carry,
 };
 use crate::sync::copied;
-use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, Request, Stdin};
+use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, JobId, Request, Stdin};
 use glovebox_sandbox::Sandbox;
 use glovebox_session::spec;
 use serde_bytes::ByteBuf;
@@ -31,7 +31,15 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
         let signals = Signals::take_over_all()?;
         let timeout_ms = exec.timeout_ms;
         let terminal = TerminalPlan::resolve(args.tty, args.no_tty);
-        let ended = stand_in(&sandbox, exec, terminal, args.stdin, descriptors, &signals)?;
+        let ended = stand_in(
+            &sandbox,
+            exec,
+            terminal,
+            InputFrom::KeysWithDetach,
+            args.stdin,
+            descriptors,
+            &signals,
+        )?;
         return match ended {
             StreamsEnd::Exited(report) => {
                 let walls = met_walls(cx, &sandbox, &report, timeout_ms);
@@ -40,7 +48,10 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
                 tell_ended_processes(cx, &report);
                 Ok(exit_code(&report))
             }
-            StreamsEnd::Detached => Ok(0),
+            StreamsEnd::Detached(job) => {
+                tell_left(cx, &sandbox, job);
+                Ok(0)
+            }
         };
     }
     match json(cx, args) {
@@ -52,6 +63,14 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
             Ok(error.stand_in_code())
         }
     }
+}
+
+/// Tells how a job that goes on is come back to.
+pub(super) fn tell_left(cx: &Cx, sandbox: &Sandbox, job: JobId) {
+    let name = &sandbox.info().name;
+    cx.talk.note(format_args!(
+        "left; `glovebox attach {name} --job {job}` comes back"
+    ));
 }
 
 /// Tells of processes that were ended because the command had left them running.

@@ -124,7 +124,8 @@ pub(super) fn run_command(
         captured.carry(&sandbox, exec, descriptors, &signals)
     } else {
         let terminal = TerminalPlan::resolve(args.tty, args.no_tty);
-        stand_in(&sandbox, exec, terminal, true, descriptors, &signals)
+        let keys = InputFrom::Keys;
+        stand_in(&sandbox, exec, terminal, keys, true, descriptors, &signals)
     };
     // Whatever was not written down by now is done without.
     drop(index);
@@ -137,7 +138,7 @@ pub(super) fn run_command(
             tell_missing(cx, &find_missing(&sandbox, &report, &given));
             (exit_code(&report), None)
         }
-        Ok(StreamsEnd::Detached) => (0, None),
+        Ok(StreamsEnd::Detached(_)) => (0, None),
         Err(error) => {
             let (code, kind) = (error.stand_in_code(), error.kind);
             match &mut captured {
@@ -346,11 +347,13 @@ fn find_lost_copy(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> Option<Lost
     Some(LostCopy::Gone)
 }
 
-/// Runs `exec` with our own streams as the command's; standard input only if it is to read that.
+/// Runs `exec` with our own streams as the command's; standard input only if it is to read that. `keys` says whether
+/// Ctrl-\ leaves a command that has the terminal.
 pub(super) fn stand_in(
     sandbox: &Arc<Sandbox>,
     mut exec: Exec,
     terminal: TerminalPlan,
+    keys: InputFrom,
     has_stdin: bool,
     descriptors: CallerDescriptors,
     signals: &Signals,
@@ -372,7 +375,7 @@ pub(super) fn stand_in(
         TerminalPlan::Whole => {
             exec.pty = Some(streams::terminal_size());
             exec.stdin = Stdin::Stream;
-            input = InputFrom::Keys;
+            input = keys;
             sink = Passthrough::on_terminal(Some(false));
             raw = Some(RawMode::enter()?);
         }

@@ -2,8 +2,9 @@
 
 use super::terminal;
 use crate::exit::CommandError;
+use glovebox_proto::Fault;
 use glovebox_sandbox::Input;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,6 +13,11 @@ use std::time::Duration;
 
 /// Ctrl-\ as a terminal in raw mode sends it.
 const DETACH: u8 = 0x1c;
+/// How long a second Ctrl-\ may follow the first, with which it is one for the program.
+const SECOND_KEY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 300_000_000,
+};
 /// How often a background process looks whether it owns the terminal again.
 const FOREGROUND_CHECK: Duration = Duration::from_millis(200);
 
@@ -40,15 +46,18 @@ impl Drop for Pump {
     }
 }
 
+/// Lets go of a command when Ctrl-\ is pressed.
+pub(super) type Leave = Box<dyn Fn() -> Result<(), Fault> + Send>;
+
 /// Starts passing on what `source` brings, in a thread that ends with its input, on a terminal with the
-/// [`Pump`], or with the process.
+/// [`Pump`], or with the process. Where there is a `leave`, Ctrl-\ calls it; typed twice, it is one for the program.
 ///
 /// # Errors
 /// When no thread can be started.
 pub(super) fn pass(
     input: Input,
     source: BorrowedFd<'static>,
-    has_detach: bool,
+    leave: Option<Leave>,
 ) -> Result<Pump, CommandError> {
     let asked = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&asked);
@@ -66,7 +75,13 @@ pub(super) fn pass(
         .stack_size(64 << 10)
         .spawn(move || {
             // An error means that the command or its sandbox has ended: whoever waits for that says so.
-            let _ = copy(&input, source, has_detach.then_some(&flag), stop.as_deref());
+            let leave = leave.map(|leave| {
+                move || {
+                    flag.store(true, Ordering::Release);
+                    leave()
+                }
+            });
+            let _ = copy(&input, source, leave, stop.as_deref());
         })
         .map_err(|error| CommandError::io("start a thread", &error))?;
     Ok(Pump { asked, over })
@@ -75,10 +90,11 @@ pub(super) fn pass(
 fn copy(
     input: &Input,
     stdin: BorrowedFd<'_>,
-    detach: Option<&Arc<AtomicBool>>,
+    leave: Option<impl Fn() -> Result<(), Fault>>,
     over: Option<&OwnedFd>,
-) -> Result<(), glovebox_proto::Fault> {
+) -> Result<(), Fault> {
     let mut buffer = vec![0u8; 32 << 10];
+    let mut keys = DetachKeys::default();
     loop {
         if let Some(over) = over
             && !wait_for_keys(stdin, over)
@@ -97,14 +113,52 @@ fn copy(
             Err(_) => return input.finish(),
         };
         let bytes = &buffer[..read];
-        if let Some(asked) = detach
-            && let Some(at) = bytes.iter().position(|&byte| byte == DETACH)
-        {
-            input.send(&bytes[..at])?;
-            asked.store(true, Ordering::Release);
-            return input.cancel();
+        let Some(leave) = &leave else {
+            input.send(bytes)?;
+            continue;
+        };
+        let (typed, is_left) = keys.filter(bytes);
+        if !typed.is_empty() {
+            input.send(&typed)?;
         }
-        input.send(bytes)?;
+        // The second one may be on its way.
+        let is_alone = keys.is_waiting && !is_typed_soon(stdin);
+        if is_left || is_alone {
+            return leave();
+        }
+    }
+}
+
+/// Whether another key follows at once.
+fn is_typed_soon(terminal: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
+    poll(&mut fds, Some(&SECOND_KEY)).is_ok_and(|count| count > 0)
+}
+
+/// Ctrl-\ among keys.
+#[derive(Debug, Default)]
+struct DetachKeys {
+    /// One was typed, and nothing after it yet.
+    is_waiting: bool,
+}
+
+impl DetachKeys {
+    /// Returns the keys that are for the program, and true if one Ctrl-\ was followed by another key: what was typed
+    /// after it is for nobody.
+    fn filter(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
+        let mut typed = Vec::with_capacity(bytes.len());
+        for &byte in bytes {
+            match (self.is_waiting, byte) {
+                (true, DETACH) => {
+                    self.is_waiting = false;
+                    typed.push(DETACH);
+                }
+                (true, _) => return (typed, true),
+                (false, DETACH) => self.is_waiting = true,
+                (false, _) => typed.push(byte),
+            }
+        }
+        (typed, false)
     }
 }
 
@@ -149,4 +203,23 @@ pub(crate) fn is_null_device() -> bool {
     let null = rustix::fs::makedev(1, 3);
     rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::CharacterDevice
         && stat.st_rdev == null
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_ctrl_backslash_leaves_and_two_are_one_for_the_program() {
+        let mut keys = DetachKeys::default();
+        assert_eq!(keys.filter(b"ab"), (b"ab".to_vec(), false));
+        assert_eq!(keys.filter(b"a\x1c\x1cb"), (b"a\x1cb".to_vec(), false));
+        assert!(!keys.is_waiting);
+        assert_eq!(keys.filter(b"a\x1cb"), (b"a".to_vec(), true));
+        let mut keys = DetachKeys::default();
+        // In two pieces.
+        assert_eq!(keys.filter(b"a\x1c"), (b"a".to_vec(), false));
+        assert!(keys.is_waiting);
+        assert_eq!(keys.filter(b"\x1cb"), (b"\x1cb".to_vec(), false));
+    }
 }

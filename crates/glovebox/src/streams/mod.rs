@@ -36,7 +36,7 @@ use glovebox_sandbox::{Incoming, Sandbox};
 use lent_input::{LentInput, LentSource};
 use shared_terminal::SharedTerminal;
 use signal_hook::consts::{SIGTTIN, SIGTTOU};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Where a command's input comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +56,8 @@ pub(crate) enum InputFrom {
 pub(crate) enum StreamsEnd {
     /// The command ended.
     Exited(ExitReport),
-    /// The user left; the job goes on.
-    Detached,
+    /// The user left; this job goes on.
+    Detached(JobId),
 }
 
 /// Carries `request`, an `Exec` or a `JobAttach`, to its end.
@@ -95,6 +95,7 @@ pub(crate) fn carry(
         RunningCommand::new(Arc::clone(sandbox), job, has_terminal, input.clone()),
         on_signal,
     );
+    let begun = Arc::new(OnceLock::new());
     let mut lent = None;
     let pump = match (source, input_from) {
         (_, InputFrom::Nothing) => None,
@@ -102,9 +103,25 @@ pub(crate) fn carry(
             lent = Some(LentInput::lend(source, input)?);
             None
         }
-        (None, InputFrom::Stdin) => Some(input::pass(input, rustix::stdio::stdin(), false)?),
-        (None, InputFrom::Keys) => Some(input::pass(input, terminal::device(), false)?),
-        (None, InputFrom::KeysWithDetach) => Some(input::pass(input, terminal::device(), true)?),
+        (None, InputFrom::Stdin) => Some(input::pass(input, rustix::stdio::stdin(), None)?),
+        (None, InputFrom::Keys) => Some(input::pass(input, terminal::device(), None)?),
+        (None, InputFrom::KeysWithDetach) => {
+            let leave: input::Leave = match job {
+                Some(_) => {
+                    let request = input.clone();
+                    Box::new(move || request.cancel())
+                }
+                // Its own request would take the job along.
+                None => {
+                    let (sandbox, begun) = (Arc::clone(sandbox), Arc::clone(&begun));
+                    Box::new(move || match begun.get() {
+                        Some(job) => sandbox.call(Request::JobRelease { job: *job }).map(drop),
+                        None => Ok(()),
+                    })
+                }
+            };
+            Some(input::pass(input, terminal::device(), Some(leave))?)
+        }
     };
     let mut running = CarriedCommand {
         sandbox,
@@ -114,6 +131,7 @@ pub(crate) fn carry(
         terminal: None,
         descriptors,
         carried: CarriedDescriptors::default(),
+        begun,
     };
     let mut events = EventDecoder::default();
     let ended = loop {
@@ -146,6 +164,11 @@ pub(crate) fn carry(
                 }
             }
             Incoming::Reply(Ok(Reply::Exited(report))) => break Ok(StreamsEnd::Exited(report)),
+            Incoming::Reply(Ok(Reply::Started(job)))
+                if pump.as_ref().is_some_and(input::Pump::was_asked) =>
+            {
+                break Ok(StreamsEnd::Detached(job));
+            }
             Incoming::Reply(Ok(_)) => {
                 break Err(Fault::lost(
                     Code::Protocol,
@@ -158,7 +181,7 @@ pub(crate) fn carry(
                     && (on_signal == OnSignal::Leave
                         || pump.as_ref().is_some_and(input::Pump::was_asked)) =>
             {
-                break Ok(StreamsEnd::Detached);
+                break Ok(StreamsEnd::Detached(job.unwrap_or(JobId(0))));
             }
             Incoming::Reply(Err(fault)) if fault.code == Code::TimedOut => {
                 break Err(CommandError {
@@ -199,6 +222,8 @@ struct CarriedCommand<'a> {
     /// Descriptors that are not carried yet.
     descriptors: CallerDescriptors,
     carried: CarriedDescriptors,
+    /// The job, once it has begun.
+    begun: Arc<OnceLock<JobId>>,
 }
 
 impl CarriedCommand<'_> {
@@ -207,6 +232,7 @@ impl CarriedCommand<'_> {
         for event in events {
             match *event {
                 Event::Began(job) => {
+                    let _ = self.begun.set(job);
                     if self.has_shared_terminal && self.terminal.is_none() {
                         self.terminal = Some(SharedTerminal::begin(self.sandbox, job)?);
                     }

@@ -63,7 +63,7 @@ impl SharedTerminal {
         }
         if self.taken.is_none() {
             let raw = RawMode::enter()?;
-            let pump = input::pass(self.keys.clone(), terminal::device(), false)?;
+            let pump = input::pass(self.keys.clone(), terminal::device(), None)?;
             self.taken = Some((pump, raw));
         }
         Ok(())

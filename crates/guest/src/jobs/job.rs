@@ -359,6 +359,7 @@ impl Job {
             argv: self.argv.clone(),
             age_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
             has_pty: self.has_pty,
+            is_followed: !self.followers.is_empty(),
             has_input: self.input.as_ref().is_some_and(|input| !input.is_closing),
             state: match &self.report {
                 None => JobState::Running,

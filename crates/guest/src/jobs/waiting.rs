@@ -145,6 +145,21 @@ impl Jobs {
         self.poll_job(requests, job);
     }
 
+    /// Has a job go on without the request that started it.
+    pub(crate) fn release(&mut self, requests: &mut Requests, job: JobId) -> Result<(), Fault> {
+        let known = self.get_mut(job)?;
+        let Some(owner) = known.owner.take() else {
+            let message = format!("no request waits for the end of job {job}");
+            return Err(Fault::failed(Code::InvalidArgument, message));
+        };
+        known.followers.retain(|one| one.request != owner);
+        known.feeders.retain(|one| one.request != owner);
+        known.listeners.retain(|one| one.request != owner);
+        requests.answer(owner, &Ok(Reply::Started(job)));
+        self.poll_job(requests, job);
+        Ok(())
+    }
+
     /// A request that waits for a job is given up.
     pub(crate) fn cancel_wait(&mut self, requests: &mut Requests, job: JobId, request: RequestId) {
         self.forget_waiter(job, request);

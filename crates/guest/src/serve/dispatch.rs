@@ -109,6 +109,10 @@ impl EventLoop {
             Request::JobStream { job, stream } => {
                 self.jobs.carry_stream(requests, id, job, stream)?;
             }
+            Request::JobRelease { job } => {
+                self.jobs.release(&mut self.requests, job)?;
+                self.requests.answer(id, &Ok(Reply::Done));
+            }
             Request::JobResize { job, size } => {
                 self.jobs.resize(job, size)?;
                 requests.answer(id, &Ok(Reply::Done));
