@@ -98,7 +98,7 @@ fn exec_that_was_left_is_come_back_to() {
         let _ = person.line("start box").run().expect_code(0);
         let ask = |answer: &str| format!("echo be''gun; read a; echo {answer}-$a; read b");
         let exec = |script: &str| {
-            let mut terminal = Terminal::run(person, &["exec", "box", "--", "sh", "-c", script]);
+            let terminal = Terminal::run(person, &["exec", "box", "--", "sh", "-c", script]);
             terminal.see("begun");
             terminal
         };
