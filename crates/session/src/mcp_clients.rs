@@ -4,14 +4,15 @@
 //! pipes or HTTP. A sandbox that a client has left untouched is removed, one with changes is kept for the user.
 
 use crate::work::{
-    NewName, NewSandbox, WorkContext, WorkSession, WorkTarget, changes_as_patch, unknown_toolset,
+    NewName, NewSandbox, Reuse, WorkContext, WorkSession, WorkTarget, changes_as_patch,
+    unknown_toolset,
 };
 use crate::{Error, Frontend, Notice};
 use glovebox_mcp::server::{Session, SessionFactory};
 use glovebox_proto::Fault;
+use glovebox_sandbox::jail::spec::Net;
 use glovebox_sandbox::{Name, Registry, Supervisor};
 use glovebox_settings::{Settings, Surroundings};
-use glovebox_spec::Net;
 use glovebox_tools::policy::Toolset;
 use glovebox_tools::{ToolSession, WaitPolicy};
 use std::path::PathBuf;
@@ -43,7 +44,13 @@ pub struct McpClients {
     shared: Option<ToolSession>,
     /// A sandbox that waits for its client.
     ready: Mutex<Option<OwnSession>>,
+    /// Sandboxes that clients have left, each with the client's name; the last one at the end.
+    left: LeftSandboxes,
 }
+
+type LeftSandboxes = Arc<Mutex<Vec<(String, Name)>>>;
+/// Sandboxes of clients that are remembered.
+const MAX_LEFT: usize = 256;
 
 impl McpClients {
     /// For clients that each get a sandbox of their own, from `project`. A call waits at most `longest_wait` for a
@@ -72,6 +79,7 @@ impl McpClients {
             waits: WaitPolicy::at_most(longest_wait),
             shared: None,
             ready: Mutex::new(None),
+            left: LeftSandboxes::default(),
         })
     }
 
@@ -97,28 +105,59 @@ impl McpClients {
     /// # Errors
     /// It cannot be started.
     pub fn with_first(self, may_be_used: bool) -> Result<Self, Error> {
-        *self.ready() = Some(self.own_session(may_be_used)?);
+        let reuse = if may_be_used {
+            Reuse::Newest
+        } else {
+            Reuse::Never
+        };
+        *self.ready() = Some(self.own_session(reuse, None)?);
         Ok(self)
     }
 
+    /// A sandbox for the client of this name: the one that a client of the same name has left last, or a new one.
+    fn returning_session(&self, client: Option<&str>) -> Result<OwnSession, Error> {
+        let own: Vec<Name> = {
+            let left = lock(&self.left);
+            let own = left
+                .iter()
+                .filter(|(name, _)| Some(name.as_str()) == client);
+            own.map(|(_, name)| name.clone()).collect()
+        };
+        let reuse = if own.is_empty() {
+            Reuse::Never
+        } else {
+            Reuse::Among(&own)
+        };
+        let session = self.own_session(reuse, client)?;
+        lock(&self.left).retain(|(_, name)| name != session.sandbox_name());
+        Ok(session)
+    }
+
     fn ready(&self) -> MutexGuard<'_, Option<OwnSession>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ready)
     }
 
     /// A sandbox for a client alone.
-    fn own_session(&self, may_be_used: bool) -> Result<OwnSession, Error> {
-        let name = if may_be_used {
-            NewName::Reused(PREFIX)
-        } else {
-            NewName::Random(PREFIX)
-        };
+    fn own_session(&self, reuse: Reuse<'_>, client: Option<&str>) -> Result<OwnSession, Error> {
         let (work, tools) = self.work(WorkTarget::New(NewSandbox {
-            name,
+            name: NewName::OfClient {
+                prefix: PREFIX,
+                reuse,
+            },
             lease_ms: Some(LEASE_MS),
         }))?;
+        // What cannot be counted now is told by `glovebox diff`.
+        let earlier_changes = if work.is_taken_over() {
+            work.count_changes().unwrap_or_default()
+        } else {
+            0
+        };
         let session = OwnSession {
             tools,
             work,
+            earlier_changes,
+            client: client.map(str::to_owned),
+            left: Arc::clone(&self.left),
             frontend: Arc::clone(&self.frontend),
         };
         self.frontend.notify(&Notice::ClientArrived {
@@ -140,15 +179,19 @@ impl McpClients {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl SessionFactory for McpClients {
-    fn open_session(&self) -> Result<Box<dyn Session>, Fault> {
+    fn open_session(&self, client: Option<&str>) -> Result<Box<dyn Session>, Fault> {
         if let Some(tools) = &self.shared {
             return Ok(Box::new(SharedSession(tools.new_conversation())));
         }
         let waiting = self.ready().take();
         let session = match waiting {
             Some(session) => session,
-            None => self.own_session(false).map_err(Error::into_fault)?,
+            None => self.returning_session(client).map_err(Error::into_fault)?,
         };
         Ok(Box::new(session))
     }
@@ -166,9 +209,19 @@ impl SessionFactory for McpClients {
              commits as a branch, stashes and other branches do not come by \
              themselves, and no credentials are here to push. Commit only files that you changed."
         };
-        let name = self.ready().as_ref().map(Session::name);
-        let name = name.as_deref();
-        describe_tools(&self.settings, &self.toolset, self.waits, name, writing)
+        let ready = self.ready();
+        let name = ready.as_ref().map(Session::name);
+        let mut text = describe_tools(
+            &self.settings,
+            &self.toolset,
+            self.waits,
+            name.as_deref(),
+            writing,
+        );
+        if let Some(earlier) = ready.as_ref().and_then(OwnSession::describe_earlier) {
+            text.push_str(&format!(" It has {earlier}."));
+        }
+        text
     }
 }
 
@@ -209,9 +262,9 @@ pub fn describe_tools(
         ""
     };
     format!(
-        "These tools work in a sandbox, not on the user's machine.{name} The user's project is in /workspace, \
-         where relative paths and commands begin. {writing} {network} A call waits at most {wait} s for a \
-         command, which then goes on as a job{job}."
+        "These tools work in a sandbox, not on the user's \
+         machine.{name} The user's project is in /workspace, where relative paths and commands begin. {writing} \
+         {network} A call waits at most {wait} s for a command, which then goes on as a job{job}."
     )
 }
 
@@ -220,12 +273,25 @@ pub fn describe_tools(
 struct OwnSession {
     work: WorkSession,
     tools: ToolSession,
+    /// Changes that the client before has left in the sandbox.
+    earlier_changes: usize,
+    /// Name of the client, if it is known.
+    client: Option<String>,
+    left: LeftSandboxes,
     frontend: ClientsFrontend,
 }
 
 impl OwnSession {
     fn sandbox_name(&self) -> &Name {
         &self.work.sandbox().info().name
+    }
+
+    fn describe_earlier(&self) -> Option<String> {
+        match self.earlier_changes {
+            0 => None,
+            1 => Some("1 change from before that is not pulled".to_owned()),
+            count => Some(format!("{count} changes from before that are not pulled")),
+        }
     }
 }
 
@@ -240,9 +306,26 @@ impl Session for OwnSession {
 
     fn notice(&self) -> Option<String> {
         let name = self.name();
-        Some(format!(
-            "[this is the sandbox {name}; the user takes over what is changed in it with `glovebox pull {name}`]"
-        ))
+        let mut notice = format!(
+            "[this is the sandbox {name}; the user takes over what is changed in it with `glovebox pull {name}`"
+        );
+        if let Some(earlier) = self.describe_earlier() {
+            notice.push_str(&format!("; it has {earlier}"));
+        }
+        let used: Vec<&str> = self
+            .work
+            .used_by_others()
+            .iter()
+            .map(Name::as_str)
+            .collect();
+        if !used.is_empty() {
+            notice.push_str(&format!(
+                "; another client works in {}, whose changes are not here",
+                used.join(", ")
+            ));
+        }
+        notice.push(']');
+        Some(notice)
     }
 
     fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
@@ -253,7 +336,15 @@ impl Session for OwnSession {
 
 impl Drop for OwnSession {
     fn drop(&mut self) {
+        // Before anything that takes time: a server that starts now waits for it.
+        self.work.tell_leaving();
         let name = self.sandbox_name();
+        if let Some(client) = &self.client {
+            let mut left = lock(&self.left);
+            left.push((client.clone(), name.clone()));
+            let surplus = left.len().saturating_sub(MAX_LEFT);
+            left.drain(..surplus);
+        }
         self.work.tell_git_work(&*self.frontend);
         let left = self.work.leave(false);
         self.frontend.notify(&match &left {

@@ -139,11 +139,12 @@ impl McpHandler {
 
     async fn with_session<T: Send + 'static>(
         &self,
+        context: &RequestContext<RoleServer>,
         work: impl FnOnce(&dyn Session) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, ErrorData> {
         let session = self
             .lease
-            .session()
+            .session(client_name(context))
             .await
             .map_err(|fault| error_data(&fault))?;
         tokio::task::spawn_blocking(move || work(&*session))
@@ -213,7 +214,7 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let wants_facts = context.meta.0.0.get(FACTS) == Some(&Value::Bool(true));
-        let session = match self.lease.session().await {
+        let session = match self.lease.session(client_name(&context)).await {
             Ok(session) => session,
             Err(fault) => {
                 let mut result = refuse(&fault, None);
@@ -259,10 +260,10 @@ impl ServerHandler for McpHandler {
     async fn list_resources(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let found = self
-            .with_session(|session| resource::list(session.tools()))
+            .with_session(&context, |session| resource::list(session.tools()))
             .await?;
         Ok(ListResourcesResult::with_all_items(found))
     }
@@ -280,14 +281,20 @@ impl ServerHandler for McpHandler {
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let uri = request.uri;
         let read = self
-            .with_session(move |session| resource::read(session, &uri))
+            .with_session(&context, move |session| resource::read(session, &uri))
             .await?;
         Ok(read.into())
     }
+}
+
+/// The name by which the client has introduced itself.
+fn client_name(context: &RequestContext<RoleServer>) -> Option<String> {
+    let info = context.peer.peer_info()?;
+    Some(info.client_info.name.clone())
 }
 
 fn tool(definition: &Definition, description: String) -> Tool {

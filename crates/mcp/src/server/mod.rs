@@ -38,11 +38,12 @@ use std::fmt::Debug;
 
 /// Opens the sessions of clients.
 pub trait SessionFactory: Debug + Send + Sync {
-    /// Opens a session for one more client. May take its time; is called on a thread that may block.
+    /// Opens a session for one more client, which calls itself `client`. May take its time; is called on a thread that
+    /// may block.
     ///
     /// # Errors
     /// Whatever keeps it from being opened; the client is told.
-    fn open_session(&self) -> Result<Box<dyn Session>, Fault>;
+    fn open_session(&self, client: Option<&str>) -> Result<Box<dyn Session>, Fault>;
 
     /// The tools clients are shown.
     fn toolset(&self) -> &Toolset;

@@ -98,11 +98,11 @@ impl SessionLease {
         }
     }
 
-    /// The session, opened now if it was not before.
+    /// The session, opened now if it was not before, for the client of this name.
     ///
     /// # Errors
     /// `too-many-sandboxes` when all slots are taken, and whatever keeps the factory from opening one.
-    pub(super) async fn session(&self) -> Result<Arc<dyn Session>, Fault> {
+    pub(super) async fn session(&self, client: Option<String>) -> Result<Arc<dyn Session>, Fault> {
         let take = || async {
             let slots = Arc::clone(&self.pool.slots);
             let slot = slots.try_acquire_owned().map_err(|_| {
@@ -110,7 +110,8 @@ impl SessionLease {
                 fault.remedy("try again when another has left").retryable()
             })?;
             let factory = Arc::clone(&self.pool.factory);
-            let opened = tokio::task::spawn_blocking(move || factory.open_session()).await;
+            let opened =
+                tokio::task::spawn_blocking(move || factory.open_session(client.as_deref())).await;
             let session = opened
                 .unwrap_or_else(|error| Err(Fault::failed(Code::Internal, error.to_string())))?;
             Ok::<_, Fault>((Arc::from(session), slot))

@@ -16,7 +16,7 @@ use glovebox_session::{Error, LeaveOutcome};
 use glovebox_tools::policy::{CallId, Toolset};
 use glovebox_tools::{ToolOutcome, ToolSession, WaitPolicy};
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::{Span, error_span};
 
@@ -29,7 +29,13 @@ pub(crate) struct McpUser {
     app: Arc<App>,
     name: String,
     toolset: Toolset,
+    /// Sandboxes that clients have left with changes, each with the client's name; the last one at the end.
+    left: LeftSandboxes,
 }
+
+type LeftSandboxes = Arc<Mutex<Vec<(String, Name)>>>;
+/// Sandboxes of clients that are remembered.
+const MAX_LEFT: usize = 256;
 
 impl McpUser {
     /// For the user of this name.
@@ -40,14 +46,41 @@ impl McpUser {
             app,
             name: name.to_owned(),
             toolset,
+            left: LeftSandboxes::default(),
         })
+    }
+
+    /// The sandbox that a client of this name has left last, running again.
+    fn reopen_left(&self, client: &str) -> Option<(Name, Arc<OpenSandbox>)> {
+        loop {
+            let name = {
+                let mut left = lock(&self.left);
+                let at = left.iter().rposition(|(name, _)| name == client)?;
+                left.remove(at).1
+            };
+            // The user may have removed it.
+            if let Ok(sandbox) = self.app.open_sandbox(&name) {
+                return Some((name, sandbox));
+            }
+        }
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl SessionFactory for McpUser {
-    fn open_session(&self) -> Result<Box<dyn Session>, Fault> {
-        let started = self.app.start_sandbox(&self.name, PREFIX);
-        let (name, sandbox) = started.map_err(Error::into_fault)?;
+    fn open_session(&self, client: Option<&str>) -> Result<Box<dyn Session>, Fault> {
+        let left = client.and_then(|client| self.reopen_left(client));
+        let is_back = left.is_some();
+        let (name, sandbox) = match left {
+            Some(left) => left,
+            None => {
+                let started = self.app.start_sandbox(&self.name, PREFIX);
+                started.map_err(Error::into_fault)?
+            }
+        };
         // A client is in it: it does not stop for being idle, or to make room, before the client has gone.
         self.app.idle.remove(&name);
         let tools = sandbox.tools.new_conversation();
@@ -57,6 +90,9 @@ impl SessionFactory for McpUser {
             user: self.name.clone(),
             name,
             sandbox,
+            is_back,
+            client: client.map(str::to_owned),
+            left: Arc::clone(&self.left),
         }))
     }
 
@@ -86,6 +122,10 @@ struct McpSession {
     name: Name,
     sandbox: Arc<OpenSandbox>,
     tools: ToolSession,
+    /// True if a client of this name has left it before.
+    is_back: bool,
+    client: Option<String>,
+    left: LeftSandboxes,
 }
 
 impl Session for McpSession {
@@ -99,9 +139,14 @@ impl Session for McpSession {
 
     fn notice(&self) -> Option<String> {
         let name = &self.name;
+        let before = if self.is_back {
+            "; it has the changes from before"
+        } else {
+            ""
+        };
         Some(format!(
             "[this is the sandbox {name}; on the server's machine, what is changed in it is taken over with \
-             `glovebox pull {name}`]"
+             `glovebox pull {name}`{before}]"
         ))
     }
 
@@ -158,12 +203,22 @@ impl Drop for McpSession {
         self.app.count_network(&self.name, true);
         let project = project_of(self.sandbox.work.sandbox());
         match self.sandbox.work.leave(false) {
-            Ok(LeaveOutcome::Removed) => self.app.forget_sandbox(&self.name, project.as_deref()),
+            Ok(LeaveOutcome::Removed) => {
+                self.app.forget_sandbox(&self.name, project.as_deref());
+                return;
+            }
             Ok(LeaveOutcome::Stopped(_)) => {}
             // It goes on, and stops when nobody has used it for a while.
             Ok(LeaveOutcome::Running(_) | LeaveOutcome::Untouched) | Err(_) => {
                 self.app.idle.touch(&self.name);
             }
+        }
+        // Only once it has stopped: a client that is quicker gets a new one.
+        if let Some(client) = &self.client {
+            let mut left = lock(&self.left);
+            left.push((client.clone(), self.name.clone()));
+            let surplus = left.len().saturating_sub(MAX_LEFT);
+            left.drain(..surplus);
         }
     }
 }

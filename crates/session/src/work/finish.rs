@@ -85,7 +85,10 @@ impl WorkSession {
     }
 
     /// Counts the changes that `diff` shows, and git work as one more.
-    fn count_changes(&self) -> Result<usize, Error> {
+    ///
+    /// # Errors
+    /// Where changes cannot be collected.
+    pub fn count_changes(&self) -> Result<usize, Error> {
         let work = find_git_work(&self.sandbox)?;
         let mut filter = Filter::default();
         if let Some(project) = project_of(&self.sandbox) {

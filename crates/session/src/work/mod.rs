@@ -7,6 +7,7 @@
 //! A new sandbox lives under a supervisor, so whatever happens to this process the work in it is kept. The one way in
 //! ([`WorkSession::open`]) is that of `agent`, `mcp` and `call`.
 
+mod client_lock;
 mod difference;
 mod finish;
 mod pool;
@@ -25,6 +26,7 @@ use crate::frontend::{Frontend, Notice};
 use crate::secrets;
 use crate::spec::{self, ResolvedSpec};
 use crate::sync::kept::KeptChanges;
+use client_lock::{ClientLock, LockOutcome};
 use glovebox_agent::Placement;
 use glovebox_proto::Fault;
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxState, Supervisor, WorkspaceMode};
@@ -75,9 +77,35 @@ pub enum NewName<'a> {
     Given(&'a Name),
     /// A random one that begins so.
     Random(&'a str),
-    /// That of a stopped sandbox whose name begins so and whose settings are the same; a random one where there is
-    /// none.
-    Reused(&'a str),
+    /// That of a sandbox which a server of a client has left, or a random one.
+    OfClient {
+        /// What it begins with.
+        prefix: &'a str,
+        /// Sandboxes that may be taken over.
+        reuse: Reuse<'a>,
+    },
+}
+
+/// Sandboxes that a client's server may take over, if they have the same settings and no client works in them.
+#[derive(Debug, Clone, Copy)]
+pub enum Reuse<'a> {
+    /// None.
+    Never,
+    /// The newest of all.
+    Newest,
+    /// The newest of these.
+    Among(&'a [Name]),
+}
+
+impl<'a> Reuse<'a> {
+    /// The names that count: `None` if there is no reuse, `Some(None)` for all.
+    const fn names(self) -> Option<Option<&'a [Name]>> {
+        match self {
+            Self::Never => None,
+            Self::Newest => Some(None),
+            Self::Among(names) => Some(Some(names)),
+        }
+    }
 }
 
 /// A sandbox that tools work in, or the project itself.
@@ -92,6 +120,12 @@ pub struct WorkSession {
     kind: Kind,
     /// Fetches the changes of a copy now and then, for the case that its machine is lost.
     kept: Option<KeptChanges>,
+    /// The right of a client's server to the sandbox.
+    lock: Option<ClientLock>,
+    /// Sandboxes with the same settings in which other clients work.
+    used: Vec<Name>,
+    /// True if a server has left the sandbox to this one.
+    is_taken_over: bool,
 }
 
 /// Whose the sandbox is.
@@ -147,22 +181,35 @@ impl WorkSession {
         let has_layers = resolved.spec.has_layers_on_disk();
         // What cannot be kept when it stops must not stop by itself.
         resolved.spec.lease_ms = new.lease_ms.filter(|_| has_layers);
-        let reused = match new.name {
-            NewName::Reused(prefix) => start::start_stopped(caller, &resolved.spec, prefix)?,
-            NewName::Given(_) | NewName::Random(_) => None,
-        };
         let kind = Kind::Supervised { has_layers };
-        if let Some(name) = reused {
-            let sandbox = caller.registry.connect(&name)?;
-            notify_started(caller.frontend, &sandbox, &settings);
-            return Ok(Self::on(caller, sandbox, kind));
+        let mut used = Vec::new();
+        if let NewName::OfClient { prefix, reuse } = new.name
+            && let Some(among) = reuse.names()
+        {
+            let found = start::take_over(caller, &resolved.spec, prefix, among)?;
+            if let Some((sandbox, lock)) = found.taken {
+                notify_started(caller.frontend, &sandbox, &settings);
+                let mut session = Self::on(caller, sandbox, kind);
+                (session.lock, session.is_taken_over) = (Some(lock), true);
+                return Ok(session);
+            }
+            used = found.used;
         }
         let name = match new.name {
             NewName::Given(name) => name.clone(),
-            NewName::Random(prefix) | NewName::Reused(prefix) => Name::random(prefix),
+            NewName::Random(prefix) | NewName::OfClient { prefix, .. } => Name::random(prefix),
+        };
+        // Before the sandbox is there: a server that finds it with its lock free takes it.
+        let lock = match new.name {
+            NewName::OfClient { .. } => match ClientLock::take(caller.registry, &name)? {
+                LockOutcome::Taken(lock) => Some(lock),
+                LockOutcome::Used | LockOutcome::Leaving => None,
+            },
+            NewName::Given(_) | NewName::Random(_) => None,
         };
         let sandbox = start_new(caller.registry, &resolved.spec, &name, caller.supervisor)?;
         let mut session = Self::on(caller, sandbox, kind);
+        (session.lock, session.used) = (lock, used);
         notify_started(caller.frontend, &session.sandbox, &settings);
         let pushed = push_project(caller.frontend, &session.sandbox, &settings, project);
         if let Err(error) = pushed {
@@ -273,6 +320,26 @@ impl WorkSession {
             children,
             kind,
             kept: None,
+            lock: None,
+            used: Vec::new(),
+            is_taken_over: false,
+        }
+    }
+
+    /// Sandboxes with the same settings in which other clients worked when this one was made.
+    pub fn used_by_others(&self) -> &[Name] {
+        &self.used
+    }
+
+    /// True if the sandbox was there before and its work goes on.
+    pub const fn is_taken_over(&self) -> bool {
+        self.is_taken_over
+    }
+
+    /// Lets servers that start now wait for the sandbox, which is about to be left.
+    pub fn tell_leaving(&self) {
+        if let Some(lock) = &self.lock {
+            lock.tell_leaving();
         }
     }
 

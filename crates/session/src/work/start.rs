@@ -1,5 +1,6 @@
 //! A sandbox of one piece of work is started, and gets its copy of the project.
 
+use super::client_lock::{self, ClientLock, LockOutcome};
 use super::{WorkContext, difference, resolve};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
@@ -15,6 +16,7 @@ use glovebox_sandbox::{
 use glovebox_settings::{Origin, Settings};
 use std::cmp::Reverse;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Starts a sandbox that stays, under a supervisor of its own. The name must be free.
 ///
@@ -136,30 +138,119 @@ fn start_remote_again(
     Ok(Some(started))
 }
 
-/// Starts the newest stopped sandbox again whose name begins with `prefix`, with these very settings; `None` where
-/// there is none that nobody uses.
-pub(super) fn start_stopped(
+/// How long a server waits for a sandbox that another is leaving.
+const LEAVE_WAIT: Duration = Duration::from_secs(10);
+/// How long it waits for a sandbox with a client: a server whose client has just gone may not know yet.
+const NOTICE_WAIT: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A sandbox that another server has left.
+pub(super) struct TakeOver {
+    /// The sandbox, if there is one.
+    pub(super) taken: Option<(Sandbox, ClientLock)>,
+    /// Sandboxes with the same settings in which other clients work.
+    pub(super) used: Vec<Name>,
+}
+
+/// Takes the newest sandbox over whose name begins with `prefix` and whose settings are these, and in which no client
+/// works: one that has stopped is started again, one whose server was killed is taken as it runs. Waits for one that
+/// is just being left.
+pub(super) fn take_over(
     caller: &WorkContext<'_>,
     spec: &SandboxSpec,
     prefix: &str,
-) -> Result<Option<Name>, Error> {
-    let registry = caller.registry;
+    among: Option<&[Name]>,
+) -> Result<TakeOver, Error> {
+    client_lock::remove_stale(caller.registry);
+    let begin = Instant::now();
+    loop {
+        let mut used = Vec::new();
+        let mut is_leaving = false;
+        for entry in find_candidates(caller.registry, spec, prefix, among)? {
+            match take_sandbox(caller, spec, &entry)? {
+                Candidate::Taken(sandbox, lock) => {
+                    let taken = Some((sandbox, lock));
+                    return Ok(TakeOver { taken, used });
+                }
+                // Its work is newer than that of all which follow.
+                Candidate::Leaving => {
+                    is_leaving = true;
+                    break;
+                }
+                Candidate::Used => used.push(entry.name),
+                Candidate::Broken => {}
+            }
+        }
+        let wait = match (is_leaving, used.is_empty()) {
+            (true, _) => LEAVE_WAIT,
+            (false, false) => NOTICE_WAIT,
+            (false, true) => Duration::ZERO,
+        };
+        if begin.elapsed() >= wait {
+            return Ok(TakeOver { taken: None, used });
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Returns sandboxes that may be taken over, the newest first.
+fn find_candidates(
+    registry: &Registry,
+    spec: &SandboxSpec,
+    prefix: &str,
+    among: Option<&[Name]>,
+) -> Result<Vec<RegistryEntry>, Error> {
     let is_ours = |entry: &RegistryEntry| {
-        let name = entry.name.as_str().strip_prefix(prefix);
-        name.is_some_and(|rest| rest.starts_with('-'))
-            && matches!(entry.state, SandboxState::Stopped | SandboxState::Lost)
+        let rest = entry.name.as_str().strip_prefix(prefix);
+        let can_be_taken = match entry.state {
+            SandboxState::Stopped | SandboxState::Lost => true,
+            SandboxState::Ready => ClientLock::was_taken(registry, &entry.name),
+            _ => false,
+        };
+        rest.is_some_and(|rest| rest.starts_with('-'))
+            && can_be_taken
+            && among.is_none_or(|names| names.contains(&entry.name))
             && registry.spec(&entry.name).is_ok_and(|made| made == *spec)
     };
-    let mut stopped: Vec<RegistryEntry> = registry.list()?.into_iter().filter(is_ours).collect();
-    stopped.sort_by_key(|entry| Reverse(entry.created_unix_ms));
-    for entry in stopped {
-        // Another client may be quicker, and one that cannot start again stays for `glovebox pull`.
-        let started = registry.start(spec, &entry.name, caller.supervisor);
-        if let Ok((_, StartOutcome::Resumed)) = started {
-            return Ok(Some(entry.name));
-        }
+    let mut found: Vec<RegistryEntry> = registry.list()?.into_iter().filter(is_ours).collect();
+    found.sort_by_key(|entry| Reverse(entry.created_unix_ms));
+    Ok(found)
+}
+
+/// Result of an attempt to take one sandbox over.
+enum Candidate {
+    Taken(Sandbox, ClientLock),
+    Used,
+    Leaving,
+    /// It cannot be started again, and stays for `glovebox pull`.
+    Broken,
+}
+
+fn take_sandbox(
+    caller: &WorkContext<'_>,
+    spec: &SandboxSpec,
+    entry: &RegistryEntry,
+) -> Result<Candidate, Error> {
+    let registry = caller.registry;
+    // Before it starts: a server that finds it running and its lock free takes it.
+    let lock = match ClientLock::take(registry, &entry.name)? {
+        LockOutcome::Taken(lock) => lock,
+        LockOutcome::Used => return Ok(Candidate::Used),
+        LockOutcome::Leaving => return Ok(Candidate::Leaving),
+    };
+    if entry.state != SandboxState::Ready
+        && registry
+            .start(spec, &entry.name, caller.supervisor)
+            .is_err()
+    {
+        return Ok(Candidate::Broken);
     }
-    Ok(None)
+    Ok(match registry.connect(&entry.name) {
+        Ok(sandbox) => Candidate::Taken(sandbox, lock),
+        // It ends: its server was killed a lease ago.
+        Err(_) if entry.state == SandboxState::Ready => Candidate::Leaving,
+        Err(_) => Candidate::Broken,
+    })
 }
 
 /// Tells what holds around a sandbox that has started.
