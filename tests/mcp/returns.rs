@@ -132,3 +132,38 @@ fn client_over_http_that_comes_back_after_idle_works_in_its_sandbox() {
     assert_ne!(sandbox(&told), name);
     drop(site);
 }
+
+/// Events without data are read as messages by clients of versions before.
+#[test]
+fn only_clients_of_the_newest_version_get_events_without_data() {
+    let person = Person::myself();
+    let site = Site::open(&person, "");
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let mut hello = crate::site::hello();
+        hello["params"]["protocolVersion"] = version.into();
+        let answer = site.post(&hello, &[]);
+        assert_eq!(answer.status, 200, "{version}: {answer:?}");
+        let has_empty = |body: &str| {
+            body.lines().any(|line| {
+                line.strip_prefix("data:")
+                    .is_some_and(|data| data.trim().is_empty())
+            })
+        };
+        let is_newest = version == "2025-11-25";
+        assert_eq!(has_empty(&answer.body), is_newest, "{version}: {answer:?}");
+        let session = answer.head.lines().find_map(|line| {
+            let line = line.to_ascii_lowercase();
+            line.strip_prefix("mcp-session-id: ").map(str::to_owned)
+        });
+        let session = [("Mcp-Session-Id", session.as_deref().unwrap())];
+        let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(site.post(&ready, &session).status, 202, "{version}");
+        let call = crate::site::call("Bash", &json!({ "command": "echo called" }));
+        let answer = site.post(&call, &session);
+        assert!(
+            text(&answer.message()["result"]).contains("called"),
+            "{version}"
+        );
+        assert_eq!(has_empty(&answer.body), is_newest, "{version}: {answer:?}");
+    }
+}

@@ -11,11 +11,13 @@ use crate::message::{ClientMessage, read_client};
 use bytes::Bytes;
 use glovebox_proto::Fault;
 use http::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, JsonRpcMessage};
+use rmcp::model::{
+    ClientRequest, ErrorCode, ErrorData, JsonRpcError, JsonRpcMessage, ProtocolVersion,
+};
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Serialize;
@@ -37,6 +39,8 @@ const MAX_BODIES: usize = 16;
 const BODY_WAIT: Duration = Duration::from_secs(30);
 /// How long a session may take to introduce itself.
 const INTRODUCTION_WAIT: Duration = Duration::from_secs(30);
+
+const SESSION_ID: &str = "mcp-session-id";
 
 /// The two forms of an answer: one message, or a stream of them.
 const JSON: &str = "application/json";
@@ -62,8 +66,10 @@ pub struct EndpointOptions {
 /// Answers the requests of clients that have been let in. Whoever has one of its sessions' names can use that
 /// session: users that must not meet need a service each.
 pub struct HttpService {
-    mcp: Mcp,
-    sessions: Arc<LocalSessionManager>,
+    /// For clients of this version and later ones, which know events without data.
+    current: Dialect,
+    /// For clients of versions before.
+    earlier: Dialect,
     pool: Arc<SessionPool>,
     max_sessions: usize,
     bodies: Semaphore,
@@ -75,6 +81,56 @@ impl fmt::Debug for HttpService {
             .field("pool", &self.pool)
             .field("max_sessions", &self.max_sessions)
             .finish_non_exhaustive()
+    }
+}
+
+/// The SDK's service for clients of some versions of the protocol, and its sessions.
+struct Dialect {
+    mcp: Mcp,
+    sessions: Arc<LocalSessionManager>,
+}
+
+impl Dialect {
+    /// Events without data tell a client when to connect again. Clients of versions before 2025-11-25 read each
+    /// event's data as a message, and fail on them.
+    fn new(
+        pool: &Arc<SessionPool>,
+        options: &EndpointOptions,
+        end: &CancellationToken,
+        has_empty_events: bool,
+    ) -> Self {
+        let mut session_config = SessionConfig::default();
+        session_config.keep_alive = Some(options.idle);
+        session_config.init_timeout = Some(INTRODUCTION_WAIT);
+        let mut config = StreamableHttpServerConfig::default()
+            .with_allowed_hosts(options.allowed_hosts.iter().cloned())
+            .with_allowed_origins(options.allowed_origins.iter().cloned())
+            .enforce_origin_validation()
+            .with_max_request_body_bytes(MAX_BODY_BYTES)
+            .with_cancellation_token(end.clone());
+        if !has_empty_events {
+            session_config.sse_retry = None;
+            config = config.with_sse_retry(None);
+        }
+        let mut sessions = LocalSessionManager::default();
+        sessions.session_config = session_config;
+        let sessions = Arc::new(sessions);
+        let make = {
+            let (pool, end) = (Arc::clone(pool), end.clone());
+            move || Ok(McpHandler::new(Arc::clone(&pool), end.child_token()))
+        };
+        Self {
+            mcp: Mcp::new(make, Arc::clone(&sessions), config),
+            sessions,
+        }
+    }
+
+    async fn count_sessions(&self) -> usize {
+        self.sessions.sessions.read().await.len()
+    }
+
+    async fn has_session(&self, id: &str) -> bool {
+        self.sessions.sessions.read().await.contains_key(id)
     }
 }
 
@@ -90,25 +146,9 @@ impl HttpService {
         end: &CancellationToken,
     ) -> Result<(Self, Closing), Fault> {
         let (pool, closing) = SessionPool::new(factory, options.max_sessions)?;
-        let mut config = SessionConfig::default();
-        config.keep_alive = Some(options.idle);
-        config.init_timeout = Some(INTRODUCTION_WAIT);
-        let mut sessions = LocalSessionManager::default();
-        sessions.session_config = config;
-        let sessions = Arc::new(sessions);
-        let config = StreamableHttpServerConfig::default()
-            .with_allowed_hosts(options.allowed_hosts.iter().cloned())
-            .with_allowed_origins(options.allowed_origins.iter().cloned())
-            .enforce_origin_validation()
-            .with_max_request_body_bytes(MAX_BODY_BYTES)
-            .with_cancellation_token(end.clone());
-        let make = {
-            let (pool, end) = (Arc::clone(&pool), end.clone());
-            move || Ok(McpHandler::new(Arc::clone(&pool), end.child_token()))
-        };
         let service = Self {
-            mcp: Mcp::new(make, Arc::clone(&sessions), config),
-            sessions,
+            current: Dialect::new(&pool, options, end, true),
+            earlier: Dialect::new(&pool, options, end, false),
             pool,
             max_sessions: options.max_sessions,
             bodies: Semaphore::new(MAX_BODIES),
@@ -122,7 +162,7 @@ impl HttpService {
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let is_new = !request.headers().contains_key("mcp-session-id");
+        let is_new = !request.headers().contains_key(SESSION_ID);
         if request.method() == Method::POST && is_new && self.is_full().await {
             let mut answer = say(StatusCode::SERVICE_UNAVAILABLE, "too many clients are here");
             answer
@@ -145,10 +185,14 @@ impl HttpService {
             Err(answer) => return answer,
         };
         let mut id = None;
+        let mut dialect = self.find_dialect(&parts.headers).await;
         if parts.method == Method::POST {
             match read_client(&body) {
                 ClientMessage::Decoded(message, json) => {
                     if let JsonRpcMessage::Request(request) = *message {
+                        if is_new && is_of_earlier_version(&request.request) {
+                            dialect = &self.earlier;
+                        }
                         id = Some(request.id);
                     }
                     body = Bytes::from(json.to_string());
@@ -171,7 +215,7 @@ impl HttpService {
         let both = HeaderValue::from_static("application/json, text/event-stream");
         parts.headers.insert(ACCEPT, both);
         parts.extensions.insert(ClientPresence(presence.clone()));
-        let mut answer = self
+        let mut answer = dialect
             .mcp
             .handle(Request::from_parts(parts, Full::new(body)))
             .await;
@@ -189,7 +233,17 @@ impl HttpService {
     }
 
     async fn is_full(&self) -> bool {
-        self.pool.free() == 0 || self.sessions.sessions.read().await.len() >= self.max_sessions
+        let sessions = self.current.count_sessions().await + self.earlier.count_sessions().await;
+        self.pool.free() == 0 || sessions >= self.max_sessions
+    }
+
+    /// Returns the service that has the session of a request.
+    async fn find_dialect(&self, headers: &HeaderMap) -> &Dialect {
+        let id = headers.get(SESSION_ID).and_then(|id| id.to_str().ok());
+        match id {
+            Some(id) if self.earlier.has_session(id).await => &self.earlier,
+            _ => &self.current,
+        }
     }
 
     // TRUST: a body is of any size and comes as slowly as its sender likes.
@@ -218,6 +272,11 @@ impl HttpService {
             ))),
         }
     }
+}
+
+fn is_of_earlier_version(request: &ClientRequest) -> bool {
+    matches!(request, ClientRequest::InitializeRequest(request)
+        if request.params.protocol_version < ProtocolVersion::V_2025_11_25)
 }
 
 /// A body that tells when nobody reads it any more.
