@@ -15,6 +15,7 @@ mod hostile;
 mod hosts;
 mod odd_messages;
 mod pipe;
+mod results;
 mod returns;
 mod site;
 mod suite;

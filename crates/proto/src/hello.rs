@@ -4,7 +4,7 @@ use crate::{WireError, limits};
 use serde::{Deserialize, Serialize};
 
 /// Version of the frame format and of the meaning of every message.
-pub const WIRE_VERSION: u16 = 16;
+pub const WIRE_VERSION: u16 = 17;
 
 /// Which end of the connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -40,6 +40,12 @@ pub const MAX_PROGRAM_BYTES: u64 = 32 << 20;
 /// Most bytes of one line that a search answers.
 pub const MAX_LINE_BYTES: usize = 2000;
 
+/// Longest line with a match that a search answers whole, in bytes.
+pub const MAX_WHOLE_LINE_BYTES: usize = 300;
+
+/// Bytes that a search answers on both sides of the match in a longer one.
+pub const AROUND_MATCH_BYTES: usize = 120;
+
 /// Largest file that is edited in place, in bytes.
 pub const MAX_EDIT_BYTES: u64 = 32 << 20;
 

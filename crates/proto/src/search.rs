@@ -173,10 +173,15 @@ pub struct Line {
     pub number: u64,
     /// Whether it matches, or only stands beside one that does.
     pub is_match: bool,
-    /// Its bytes without the line feed, cut to [`crate::limits::MAX_LINE_BYTES`].
+    /// Its bytes without the line feed, cut to [`crate::limits::MAX_LINE_BYTES`]; of a long line what stands around the
+    /// first match.
     pub text: ByteBuf,
-    /// Whether it was cut.
+    /// True if the line goes on behind the text.
     pub is_cut: bool,
+    /// Bytes of the line before the text.
+    pub start: u64,
+    /// Column of the first match in a line of which a part is shown, in bytes, counted from 1; else 0.
+    pub column: u64,
 }
 
 /// One file with matches.

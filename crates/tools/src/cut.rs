@@ -59,7 +59,8 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        if bytes.len() > LINE_BYTES {
+        // A bar of progress that was drawn again and again is one short state.
+        if bytes.len() > LINE_BYTES && command_output(bytes).len() > LINE_BYTES {
             return Self::of(bytes, 0, bytes);
         }
         Self {
@@ -99,7 +100,7 @@ impl<'a> Line<'a> {
     }
 
     fn shown_bytes(&self) -> usize {
-        readable(self.first).len() + readable(self.last).len()
+        command_output(self.first).len() + command_output(self.last).len()
     }
 }
 
@@ -116,6 +117,58 @@ enum Piece<'a> {
     },
 }
 
+/// Shows output of a command as it stands on a terminal in the end: without colours, and of a line that was written
+/// over the last state. Whatever else acts on a terminal is shown as signs.
+fn command_output(bytes: &[u8]) -> String {
+    if !bytes.iter().any(|byte| matches!(byte, b'\r' | b'\x1b')) {
+        return readable(bytes);
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let (line, end) = match line.strip_suffix(b"\n") {
+            Some(line) => (line.strip_suffix(b"\r").unwrap_or(line), "\n"),
+            None => (line, ""),
+        };
+        let line = without_styles(line);
+        let is_blank = |state: &&[u8]| state.iter().all(u8::is_ascii_whitespace);
+        let mut states = line.rsplit(|byte| *byte == b'\r');
+        let last = states.find(|state| !is_blank(state)).unwrap_or_default();
+        text.push_str(&readable(last));
+        text.push_str(end);
+    }
+    text
+}
+
+/// Leaves out colours and other styles (`CSI ... m`), erasing of a line (`CSI ... K`), and hiding and showing of the
+/// cursor.
+fn without_styles(mut line: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(line.len());
+    while let Some(at) = memchr::memchr(b'\x1b', line) {
+        kept.extend_from_slice(&line[..at]);
+        let rest = &line[at..];
+        let length = style_length(rest).unwrap_or_else(|| {
+            kept.push(b'\x1b');
+            1
+        });
+        line = &rest[length..];
+    }
+    kept.extend_from_slice(line);
+    kept
+}
+
+/// The length of the sequence that `bytes` begin with, if it is one that is left out.
+fn style_length(bytes: &[u8]) -> Option<usize> {
+    for cursor in [b"\x1b[?25l", b"\x1b[?25h"] {
+        if bytes.starts_with(cursor) {
+            return Some(cursor.len());
+        }
+    }
+    let parameters = bytes.strip_prefix(b"\x1b[")?;
+    let is_parameter = |byte: &u8| byte.is_ascii_digit() || *byte == b';';
+    let end = parameters.iter().position(|byte| !is_parameter(byte))?;
+    matches!(parameters[end], b'm' | b'K').then_some(end + 3)
+}
+
 /// What is shown of `source` in `room` bytes of text, marks not counted.
 pub fn cut(source: CutSource<'_>, room: usize, lean: CutBias) -> CutText {
     let mut text = String::new();
@@ -123,7 +176,7 @@ pub fn cut(source: CutSource<'_>, room: usize, lean: CutBias) -> CutText {
     for piece in pieces(source, room, lean) {
         match piece {
             Piece::Shown(bytes) => {
-                text.push_str(&readable(bytes));
+                text.push_str(&command_output(bytes));
                 offset += bytes.len() as u64;
             }
             Piece::Hidden {
@@ -317,6 +370,35 @@ mod tests {
         assert_eq!((cut.left_out, cut.first_left_out), (1_000_000, Some(9)));
     }
 
+    #[test]
+    fn output_is_shown_as_a_terminal_has_it_in_the_end() {
+        for (bytes, shown) in [
+            (&b"\x1b[1;31mFAILED\x1b[0m test_x\n"[..], "FAILED test_x\n"),
+            (b"\r  1%\r 50%\r100%\n", "100%\n"),
+            (b"100%\r\n", "100%\n"),
+            (b"one\r\ntwo\r\n", "one\ntwo\n"),
+            (b" 10%\r\x1b[K", " 10%"),
+            (b"\x1b[?25la\x1b[?25h\n", "a\n"),
+            // What is no style is a sign: the text of a link, a title, a movement of the cursor.
+            (b"\x1b]8;;http://x\x07y", "\\x1b]8;;http://x\\x07y"),
+            (b"\x1b[2Ja\x1b[31", "\\x1b[2Ja\\x1b[31"),
+            (b"plain\n", "plain\n"),
+        ] {
+            assert_eq!(command_output(bytes), shown, "{bytes:?}");
+        }
+        let bar: String = (0..1000)
+            .map(|n| format!("\r{n:>4} [{}]", "=".repeat(50)))
+            .collect();
+        let source = CutSource {
+            head: bar.as_bytes(),
+            gap: 0,
+            tail: &[],
+        };
+        let cut = cut(source, OUTPUT_BYTES, CutBias::Even);
+        assert_eq!(cut.text, format!(" 999 [{}]", "=".repeat(50)));
+        assert_eq!(cut.left_out, 0);
+    }
+
     fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
         let line = prop_oneof![
             4 => proptest::collection::vec(any::<u8>(), 0..60),
@@ -359,7 +441,7 @@ mod tests {
             prop_assert!(cut.text.len() <= room + marks);
             if cut.left_out == 0 && gap == 0 {
                 let whole = [&head[..], &tail].concat();
-                prop_assert!(readable(&whole).len() <= cut.text.len());
+                prop_assert!(command_output(&whole).len() <= cut.text.len());
             }
         }
     }

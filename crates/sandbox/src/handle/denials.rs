@@ -113,6 +113,12 @@ impl Sandbox {
         denials
     }
 
+    /// The memory limit in bytes, if there is one.
+    pub fn memory_limit(&self) -> Option<u64> {
+        let spec = read_spec(self.dir()).ok()?;
+        spec.jail.limits.memory_bytes
+    }
+
     /// What a job ran, while that is still known.
     fn command_of(&self, report: &ExitReport) -> Option<Vec<u8>> {
         let jobs = self.jobs().ok()?;

@@ -230,10 +230,15 @@ impl Block {
         }
         self.before = Some(line.number);
         let mark = if line.is_match { ':' } else { '-' };
+        let before = match (line.column, line.start) {
+            (0, _) => String::new(),
+            (column, 0) => format!("[column {column}] "),
+            (column, _) => format!("[column {column}] [...]"),
+        };
         let rest = if line.is_cut { "[...]" } else { "" };
         let _ = writeln!(
             self.pending,
-            "{:>6}{mark} {}{rest}",
+            "{:>6}{mark} {before}{}{rest}",
             line.number,
             readable(&line.text)
         );

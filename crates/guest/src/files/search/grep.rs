@@ -2,8 +2,9 @@
 
 use super::{Bounds, OpenDirectory, Scope, bad_pattern, mtime_ns, open_file, own, regular};
 use crate::log::LogText;
-use glovebox_proto::limits::MAX_LINE_BYTES;
+use glovebox_proto::limits::{AROUND_MATCH_BYTES, MAX_LINE_BYTES, MAX_WHOLE_LINE_BYTES};
 use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, GrepReport, Line, Reply};
+use grep_matcher::Matcher as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish,
@@ -203,6 +204,7 @@ impl Search<'_> {
         let hits = self.hits;
         let mut found = Collector {
             bounds,
+            matcher: self.matcher.clone(),
             mode: hits.wanted.mode,
             most: hits.wanted.offset as usize + hits.wanted.max_hits as usize,
             matches: 0,
@@ -397,6 +399,7 @@ impl KeptHits {
 /// Takes down what the searcher finds in one file.
 struct Collector<'a> {
     bounds: &'a Bounds<'a>,
+    matcher: RegexMatcher,
     mode: GrepMode,
     most: usize,
     matches: u64,
@@ -411,12 +414,22 @@ impl Collector<'_> {
         let first = number.unwrap_or(0);
         let lines = bytes.split(|byte| *byte == b'\n').take(most);
         for (index, line) in lines.enumerate() {
-            let cut = &line[..line.len().min(MAX_LINE_BYTES)];
+            let found = if is_match && line.len() > MAX_WHOLE_LINE_BYTES {
+                self.matcher.find(line).ok().flatten()
+            } else {
+                None
+            };
+            let range = match &found {
+                Some(found) => around(line, found.start()..found.end()),
+                None => 0..line.len().min(MAX_LINE_BYTES),
+            };
             self.lines.push(Line {
                 number: first + index as u64,
                 is_match,
-                text: ByteBuf::from(cut),
-                is_cut: cut.len() < line.len(),
+                is_cut: range.end < line.len(),
+                start: range.start as u64,
+                column: found.map_or(0, |found| found.start() as u64 + 1),
+                text: ByteBuf::from(&line[range]),
             });
         }
     }
@@ -434,6 +447,19 @@ impl Collector<'_> {
         self.is_stopped = self.bounds.is_over();
         !self.is_stopped
     }
+}
+
+/// What is shown around a match in a long line: whole characters, as far as it is text.
+fn around(line: &[u8], found: Range<usize>) -> Range<usize> {
+    let is_inside = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
+    let end = found
+        .end
+        .min(found.start + MAX_LINE_BYTES - 2 * AROUND_MATCH_BYTES);
+    let start = found.start.saturating_sub(AROUND_MATCH_BYTES);
+    let end = line.len().min(end + AROUND_MATCH_BYTES);
+    let start = (start..found.start).find(|at| !is_inside(at));
+    let end = (found.start..=end).rev().find(|at| !is_inside(at));
+    start.unwrap_or(found.start)..end.unwrap_or(found.end)
 }
 
 /// Lines without the end of the last one.
