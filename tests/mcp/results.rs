@@ -1,5 +1,5 @@
-//! What a model is told of its calls: walls that a pipe hides, limits and matches in long lines,
-//! and output as a terminal has it.
+//! What a model is told of its calls: walls that a pipe hides, limits, matches in long lines, output as a terminal has it,
+//! and names of tools.
 
 use crate::pipe::Pipe;
 use serde_json::json;
@@ -92,4 +92,43 @@ fn output_of_commands_reaches_the_model_as_a_terminal_has_it_in_the_end() {
     // A file is shown as it is.
     let told = pipe.call("Read", &json!({ "path": "colours" }));
     assert!(told.contains("\\x1b[31mred\\x1b[0m"), "{told}");
+}
+
+#[test]
+fn prefix_stands_before_the_names_of_tools_wherever_they_are_named() {
+    let person = Person::myself();
+    let mut pipe = Pipe::open(&person, "--prefix gb_ --max-wait 1s");
+    let listed = pipe.ask("tools/list", &json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    assert!(tools.len() > 8, "{listed}");
+    for tool in tools {
+        let (name, description) = (&tool["name"], tool["description"].as_str().unwrap());
+        assert!(name.as_str().unwrap().starts_with("gb_"), "{name}");
+        for named in ["Job reads", "use Edit", " Bash "] {
+            assert!(!description.contains(&format!(" {named}")), "{description}");
+        }
+    }
+    assert!(
+        pipe.instructions.contains("gb_Job waits for it"),
+        "{}",
+        pipe.instructions
+    );
+    assert!(
+        pipe.instructions
+            .starts_with("Use these tools for files and commands instead of your own.")
+    );
+    let told = pipe.call("gb_Bash", &json!({ "command": "sleep 30" }));
+    assert!(told.contains("; gb_Job {\"action\":\"wait\""), "{told}");
+    let answer = pipe.ask(
+        "tools/call",
+        &json!({ "name": "Bash", "arguments": { "command": "true" } }),
+    );
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    let told = pipe.call("gb_Nothing", &json!({}));
+    assert!(told.contains("gb_Bash, gb_Job"), "{told}");
+    // The twin: without a prefix names are as they were.
+    let mut plain = Pipe::open(&person, "");
+    assert!(bash(&mut plain, "echo plain").starts_with("plain\n"));
+    let refused = person.line("mcp --prefix a.b").run().expect_code(2);
+    assert!(refused.err().contains("up to 16 letters"), "{refused}");
 }

@@ -10,11 +10,11 @@ use crate::work::{
 use crate::{Error, Frontend, Notice};
 use glovebox_mcp::server::{Session, SessionFactory};
 use glovebox_proto::Fault;
-use glovebox_sandbox::jail::spec::Net;
 use glovebox_sandbox::{Name, Registry, Supervisor};
 use glovebox_settings::{Settings, Surroundings};
+use glovebox_spec::Net;
 use glovebox_tools::policy::Toolset;
-use glovebox_tools::{ToolSession, WaitPolicy};
+use glovebox_tools::{ToolPrefix, ToolSession, WaitPolicy};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +40,7 @@ pub struct McpClients {
     supervisor: Supervisor,
     frontend: ClientsFrontend,
     waits: WaitPolicy,
+    prefix: ToolPrefix,
     /// The one sandbox of all clients, if it is one.
     shared: Option<ToolSession>,
     /// A sandbox that waits for its client.
@@ -77,10 +78,18 @@ impl McpClients {
             supervisor,
             frontend,
             waits: WaitPolicy::at_most(longest_wait),
+            prefix: ToolPrefix::default(),
             shared: None,
             ready: Mutex::new(None),
             left: LeftSandboxes::default(),
         })
+    }
+
+    /// Their tools have names with this word before them.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: ToolPrefix) -> Self {
+        self.prefix = prefix;
+        self
     }
 
     /// All of them work in the running sandbox `name`.
@@ -175,7 +184,7 @@ impl McpClients {
         };
         let work = WorkSession::open(&caller, &self.settings, &self.project, target)?;
         let tools = work.permitted_tools(&self.settings)?.with_waits(self.waits);
-        Ok((work, tools))
+        Ok((work, tools.with_prefix(self.prefix.clone())))
     }
 }
 
@@ -200,6 +209,10 @@ impl SessionFactory for McpClients {
         &self.toolset
     }
 
+    fn prefix(&self) -> ToolPrefix {
+        self.prefix.clone()
+    }
+
     fn instructions(&self) -> String {
         let writing = if self.shared.is_some() {
             "What you change stays in that sandbox until the user takes it over."
@@ -214,6 +227,7 @@ impl SessionFactory for McpClients {
         let mut text = describe_tools(
             &self.settings,
             &self.toolset,
+            &self.prefix,
             self.waits,
             name.as_deref(),
             writing,
@@ -230,6 +244,7 @@ impl SessionFactory for McpClients {
 pub fn describe_tools(
     settings: &Settings,
     toolset: &Toolset,
+    prefix: &ToolPrefix,
     waits: WaitPolicy,
     name: Option<&str>,
     writing: &str,
@@ -257,12 +272,15 @@ pub fn describe_tools(
     let name = name.map_or_else(String::new, |name| format!(" It is called {name}."));
     let wait = waits.longest().as_secs();
     let job = if toolset.has("Job") {
-        ": Job waits for it and reads what it writes"
+        format!(
+            ": {} waits for it and reads what it writes",
+            prefix.name("Job")
+        )
     } else {
-        ""
+        String::new()
     };
     format!(
-        "These tools work in a sandbox, not on the user's \
+        "Use these tools for files and commands instead of your own. They work in a sandbox, not on the user's \
          machine.{name} The user's project is in /workspace, where relative paths and commands begin. {writing} \
          {network} A call waits at most {wait} s for a command, which then goes on as a job{job}."
     )

@@ -5,6 +5,7 @@ mod schema;
 
 use crate::ToolOutcome;
 use crate::call::Call;
+use crate::prefix::ToolPrefix;
 use crate::schedule::ScheduleLane;
 use crate::tools::sandboxes::{exec, kill, list as children, spawn};
 use crate::tools::{
@@ -54,10 +55,15 @@ impl Definition {
     /// What it is for, with what to use beside it as far as `has` says that this is there. A model takes a tool
     /// that it reads of for one it can call.
     pub fn described(&self, has: impl Fn(&str) -> bool) -> String {
+        self.described_as(has, &ToolPrefix::default())
+    }
+
+    /// [`Self::described`], with this word before the names of tools.
+    pub fn described_as(&self, has: impl Fn(&str) -> bool, prefix: &ToolPrefix) -> String {
         let mut text = self.description.to_owned();
         for advice in self.advice.iter().filter(|advice| has(advice.tool)) {
             text.push(' ');
-            text.push_str(advice.sentence);
+            text.push_str(&prefix.write_names(advice.sentence, &[advice.tool]));
         }
         text
     }

@@ -5,6 +5,7 @@
 
 use crate::call::Call;
 use crate::catalog::CATALOG;
+use crate::prefix::ToolPrefix;
 use glovebox_proto::{Fault, Remedy};
 
 /// An advice that names tools.
@@ -30,7 +31,8 @@ impl Call<'_> {
     /// The first hint all of whose tools this session has.
     pub(crate) fn hint(&self, hints: impl IntoIterator<Item = Hint>) -> Option<String> {
         let is_usable = |hint: &Hint| hint.tools.iter().all(|tool| self.session.has(tool));
-        hints.into_iter().find(is_usable).map(|hint| hint.text)
+        let hint = hints.into_iter().find(is_usable)?;
+        Some(self.session.prefix().write_names(&hint.text, hint.tools))
     }
 }
 
@@ -43,10 +45,11 @@ pub(crate) fn with_hint(fault: Fault, hint: Option<impl Into<Remedy>>) -> Fault 
 }
 
 /// The names of the tools for which `has` holds, as a sentence lists them.
-pub(crate) fn tool_names(has: impl Fn(&str) -> bool) -> String {
+pub(crate) fn tool_names(has: impl Fn(&str) -> bool, prefix: &ToolPrefix) -> String {
     let names = CATALOG.iter().map(|tool| tool.name);
     names
         .filter(|name| has(name))
+        .map(|name| prefix.name(name))
         .collect::<Vec<_>>()
         .join(", ")
 }

@@ -7,6 +7,7 @@ use crate::hint::tool_names;
 use crate::ledger::Ledger;
 use crate::live::{self, LiveOutput};
 use crate::policy::{Ask, CallId, HostConsent, Permit, PermitRequest};
+use crate::prefix::ToolPrefix;
 use crate::project_news::ProjectNews;
 use crate::schedule::Schedule;
 use crate::tools::job;
@@ -28,6 +29,7 @@ pub struct ToolSession {
     context: Option<Arc<ContextData>>,
     hosts: Option<Arc<HostConsent>>,
     waits: WaitPolicy,
+    prefix: ToolPrefix,
     pub(crate) ledger: Ledger,
     pub(crate) commands: Commands,
     pub(crate) live: LiveOutput,
@@ -48,6 +50,7 @@ impl ToolSession {
             context: None,
             hosts: None,
             waits: WaitPolicy::PATIENT,
+            prefix: ToolPrefix::default(),
             ledger: Ledger::default(),
             commands: Commands::default(),
             live: LiveOutput::default(),
@@ -66,6 +69,7 @@ impl ToolSession {
             context: self.context.clone(),
             hosts: self.hosts.clone(),
             waits: self.waits,
+            prefix: self.prefix.clone(),
             ledger: Ledger::default(),
             commands: Commands::default(),
             live: LiveOutput::default(),
@@ -107,6 +111,17 @@ impl ToolSession {
         self
     }
 
+    /// From now on what is said names tools with this word before them. Calls are made without it.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: ToolPrefix) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    pub(crate) const fn prefix(&self) -> &ToolPrefix {
+        &self.prefix
+    }
+
     /// Whether this conversation has a tool.
     pub fn has(&self, tool: &str) -> bool {
         self.permit
@@ -117,7 +132,7 @@ impl ToolSession {
     /// The tool of this name or alias. The names that a failure lists are those of this conversation.
     fn find(&self, name: &str) -> Result<&'static Definition, Fault> {
         find(name).map_err(|fault| {
-            let names = tool_names(|tool| self.has(tool));
+            let names = tool_names(|tool| self.has(tool), &self.prefix);
             fault.remedy(format!("the tools are {names}"))
         })
     }

@@ -3,6 +3,7 @@
 use super::SandboxArgs;
 use clap::Args;
 use glovebox_settings::units::Span;
+use glovebox_tools::ToolPrefix;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -24,6 +25,9 @@ pub(crate) struct McpArgs {
     /// Which tools there are, and whether they may write [default: implement]
     #[arg(long, value_name = "TOOLSET")]
     pub toolset: Option<String>,
+    /// A word before the names of the tools, for a host that adds none: up to 16 letters, digits, - and _
+    #[arg(long, value_name = "WORD")]
+    pub prefix: Option<ToolPrefix>,
     /// Longest that a call waits for a command, which then goes on as a job [default: 45s]
     #[arg(long, value_name = "TIME")]
     pub max_wait: Option<Span>,

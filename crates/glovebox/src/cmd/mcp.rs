@@ -85,7 +85,8 @@ fn clients(
         supervisor()?,
         Arc::new(SharedTerminal::new(cx)),
         longest_wait.map_or(USUAL_WAIT, Duration::from_millis),
-    )?;
+    )?
+    .with_prefix(args.prefix.clone().unwrap_or_default());
     Ok(match &args.sandbox {
         Some(name) => clients.in_sandbox(&super::name(name)?)?,
         None if args.http.is_none() => clients.with_first(!args.fresh)?,

@@ -5,8 +5,9 @@ use super::pool::{SessionLease, SessionPool};
 use super::{Session, resource};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use glovebox_proto::visible::line_of_text;
 use glovebox_proto::{Code, Fault};
-use glovebox_tools::{Definition, ToolOutcome};
+use glovebox_tools::{Definition, ToolOutcome, ToolPrefix};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
     CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult,
@@ -201,18 +202,29 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let toolset = self.pool.factory().toolset();
+        let prefix = self.pool.factory().prefix();
         let tools = toolset
             .tools()
-            .map(|definition| tool(definition, definition.described(|name| toolset.has(name))))
+            .map(|definition| tool(definition, |name| toolset.has(name), &prefix))
             .collect();
         Ok(ListToolsResult::with_all_items(tools))
     }
 
     async fn call_tool(
         &self,
-        request: CallToolRequestParams,
+        mut request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        let prefix = self.pool.factory().prefix();
+        let Some(own) = prefix.own_name(&request.name).map(str::to_owned) else {
+            let text = format!(
+                "there is no tool `{}`; the names of tools begin with `{}`",
+                line_of_text(&request.name),
+                prefix.name("")
+            );
+            return Err(ErrorData::invalid_params(text, None));
+        };
+        request.name = own.into();
         let wants_facts = context.meta.0.0.get(FACTS) == Some(&Value::Bool(true));
         let session = match self.lease.session(client_name(&context)).await {
             Ok(session) => session,
@@ -297,7 +309,7 @@ fn client_name(context: &RequestContext<RoleServer>) -> Option<String> {
     Some(info.client_info.name.clone())
 }
 
-fn tool(definition: &Definition, description: String) -> Tool {
+fn tool(definition: &Definition, has: impl Fn(&str) -> bool, prefix: &ToolPrefix) -> Tool {
     let schema = match definition.schema() {
         Value::Object(schema) => schema,
         _ => Map::new(),
@@ -308,8 +320,11 @@ fn tool(definition: &Definition, description: String) -> Tool {
         .idempotent(definition.is_idempotent)
         // Everything stays in the sandbox; what a program reaches is the sandbox's to say.
         .open_world(definition.runs_programs);
-    let mut tool =
-        Tool::new(definition.name, description, Arc::new(schema)).with_annotations(hints);
+    let (name, description) = (
+        prefix.name(definition.name),
+        definition.described_as(has, prefix),
+    );
+    let mut tool = Tool::new(name, description, Arc::new(schema)).with_annotations(hints);
     if ALWAYS_LOADED.contains(&definition.name) {
         let mark = Map::from_iter([(ALWAYS_LOAD.to_owned(), true.into())]);
         tool.meta = Some(MetaObject(mark));

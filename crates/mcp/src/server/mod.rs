@@ -32,7 +32,7 @@ pub use stdio::serve as serve_stdio;
 
 use glovebox_proto::Fault;
 use glovebox_tools::policy::Toolset;
-use glovebox_tools::{ToolOutcome, ToolSession};
+use glovebox_tools::{ToolOutcome, ToolPrefix, ToolSession};
 use serde_json::Value;
 use std::fmt::Debug;
 
@@ -47,6 +47,11 @@ pub trait SessionFactory: Debug + Send + Sync {
 
     /// The tools clients are shown.
     fn toolset(&self) -> &Toolset;
+
+    /// What stands before the names of tools. Sessions have the same.
+    fn prefix(&self) -> ToolPrefix {
+        ToolPrefix::default()
+    }
 
     /// What a client is told about where its tools work.
     fn instructions(&self) -> String;

@@ -107,6 +107,7 @@ impl SessionFactory for McpUser {
         describe_tools(
             &self.app.config.settings,
             &self.toolset,
+            &self.prefix(),
             waits,
             None,
             writing,
