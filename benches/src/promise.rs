@@ -194,6 +194,20 @@ pub(crate) fn promises() -> Vec<Promise> {
         median(&turns, turn::LOOP),
         Plus(1000.0 * turn::LONG as f64, median(&turns, turn::BARE)),
     );
+    list.promise(
+        "turn",
+        "the first request of a session, without instructions of the project",
+        "<= 20 KiB",
+        Quantity::figure(turn::SERVED, turn::FIRST_REQUEST, "KiB"),
+        Number(20.0),
+    );
+    list.goal(
+        "turn",
+        "from the last byte of a model's answer to the start of the tool that it calls",
+        "p50 <= 1 ms",
+        Quantity::figure(turn::SERVED, turn::TO_TOOL, "us"),
+        Number(1000.0),
+    );
     for (way, server) in [("over pipes", mcp::PIPES), ("over HTTP", mcp::HTTP)] {
         list.promise(
             "mcp",
