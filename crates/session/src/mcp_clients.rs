@@ -233,7 +233,7 @@ impl SessionFactory for McpClients {
             writing,
         );
         if let Some(earlier) = ready.as_ref().and_then(OwnSession::describe_earlier) {
-            text.push_str(&format!(" It has {earlier}."));
+            text.extend([" It has ", &earlier, "."]);
         }
         text
     }
@@ -328,7 +328,7 @@ impl Session for OwnSession {
             "[this is the sandbox {name}; the user takes over what is changed in it with `glovebox pull {name}`"
         );
         if let Some(earlier) = self.describe_earlier() {
-            notice.push_str(&format!("; it has {earlier}"));
+            notice.extend(["; it has ", &earlier]);
         }
         let used: Vec<&str> = self
             .work
@@ -337,10 +337,12 @@ impl Session for OwnSession {
             .map(Name::as_str)
             .collect();
         if !used.is_empty() {
-            notice.push_str(&format!(
-                "; another client works in {}, whose changes are not here",
-                used.join(", ")
-            ));
+            let used = used.join(", ");
+            notice.extend([
+                "; another client works in ",
+                &used,
+                ", whose changes are not here",
+            ]);
         }
         notice.push(']');
         Some(notice)

@@ -386,9 +386,8 @@ mod tests {
         ] {
             assert_eq!(command_output(bytes), shown, "{bytes:?}");
         }
-        let bar: String = (0..1000)
-            .map(|n| format!("\r{n:>4} [{}]", "=".repeat(50)))
-            .collect();
+        let state = |n: usize| format!("\r{n:>4} [{}]", "=".repeat(50));
+        let bar = (0..1000).map(state).collect::<Vec<_>>().concat();
         let source = CutSource {
             head: bar.as_bytes(),
             gap: 0,

@@ -74,12 +74,11 @@ impl SessionFactory for McpUser {
     fn open_session(&self, client: Option<&str>) -> Result<Box<dyn Session>, Fault> {
         let left = client.and_then(|client| self.reopen_left(client));
         let is_back = left.is_some();
-        let (name, sandbox) = match left {
-            Some(left) => left,
-            None => {
-                let started = self.app.start_sandbox(&self.name, PREFIX);
-                started.map_err(Error::into_fault)?
-            }
+        let (name, sandbox) = if let Some(left) = left {
+            left
+        } else {
+            let started = self.app.start_sandbox(&self.name, PREFIX);
+            started.map_err(Error::into_fault)?
         };
         // A client is in it: it does not stop for being idle, or to make room, before the client has gone.
         self.app.idle.remove(&name);

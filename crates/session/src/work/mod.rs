@@ -97,17 +97,6 @@ pub enum Reuse<'a> {
     Among(&'a [Name]),
 }
 
-impl<'a> Reuse<'a> {
-    /// The names that count: `None` if there is no reuse, `Some(None)` for all.
-    const fn names(self) -> Option<Option<&'a [Name]>> {
-        match self {
-            Self::Never => None,
-            Self::Newest => Some(None),
-            Self::Among(names) => Some(Some(names)),
-        }
-    }
-}
-
 /// A sandbox that tools work in, or the project itself.
 #[derive(Debug)]
 pub struct WorkSession {
@@ -184,9 +173,9 @@ impl WorkSession {
         let kind = Kind::Supervised { has_layers };
         let mut used = Vec::new();
         if let NewName::OfClient { prefix, reuse } = new.name
-            && let Some(among) = reuse.names()
+            && !matches!(reuse, Reuse::Never)
         {
-            let found = start::take_over(caller, &resolved.spec, prefix, among)?;
+            let found = start::take_over(caller, &resolved.spec, prefix, reuse)?;
             if let Some((sandbox, lock)) = found.taken {
                 notify_started(caller.frontend, &sandbox, &settings);
                 let mut session = Self::on(caller, sandbox, kind);

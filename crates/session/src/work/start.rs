@@ -1,7 +1,7 @@
 //! A sandbox of one piece of work is started, and gets its copy of the project.
 
 use super::client_lock::{self, ClientLock, LockOutcome};
-use super::{WorkContext, difference, resolve};
+use super::{Reuse, WorkContext, difference, resolve};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use crate::note::Note;
@@ -159,18 +159,20 @@ pub(super) fn take_over(
     caller: &WorkContext<'_>,
     spec: &SandboxSpec,
     prefix: &str,
-    among: Option<&[Name]>,
+    reuse: Reuse<'_>,
 ) -> Result<TakeOver, Error> {
     client_lock::remove_stale(caller.registry);
     let begin = Instant::now();
     loop {
         let mut used = Vec::new();
         let mut is_leaving = false;
-        for entry in find_candidates(caller.registry, spec, prefix, among)? {
+        for entry in find_candidates(caller.registry, spec, prefix, reuse)? {
             match take_sandbox(caller, spec, &entry)? {
-                Candidate::Taken(sandbox, lock) => {
-                    let taken = Some((sandbox, lock));
-                    return Ok(TakeOver { taken, used });
+                Candidate::Taken(taken) => {
+                    return Ok(TakeOver {
+                        taken: Some(*taken),
+                        used,
+                    });
                 }
                 // Its work is newer than that of all which follow.
                 Candidate::Leaving => {
@@ -198,8 +200,13 @@ fn find_candidates(
     registry: &Registry,
     spec: &SandboxSpec,
     prefix: &str,
-    among: Option<&[Name]>,
+    reuse: Reuse<'_>,
 ) -> Result<Vec<RegistryEntry>, Error> {
+    let may_be_taken = |name: &Name| match reuse {
+        Reuse::Never => false,
+        Reuse::Newest => true,
+        Reuse::Among(names) => names.contains(name),
+    };
     let is_ours = |entry: &RegistryEntry| {
         let rest = entry.name.as_str().strip_prefix(prefix);
         let can_be_taken = match entry.state {
@@ -209,7 +216,7 @@ fn find_candidates(
         };
         rest.is_some_and(|rest| rest.starts_with('-'))
             && can_be_taken
-            && among.is_none_or(|names| names.contains(&entry.name))
+            && may_be_taken(&entry.name)
             && registry.spec(&entry.name).is_ok_and(|made| made == *spec)
     };
     let mut found: Vec<RegistryEntry> = registry.list()?.into_iter().filter(is_ours).collect();
@@ -219,7 +226,7 @@ fn find_candidates(
 
 /// Result of an attempt to take one sandbox over.
 enum Candidate {
-    Taken(Sandbox, ClientLock),
+    Taken(Box<(Sandbox, ClientLock)>),
     Used,
     Leaving,
     /// It cannot be started again, and stays for `glovebox pull`.
@@ -246,7 +253,7 @@ fn take_sandbox(
         return Ok(Candidate::Broken);
     }
     Ok(match registry.connect(&entry.name) {
-        Ok(sandbox) => Candidate::Taken(sandbox, lock),
+        Ok(sandbox) => Candidate::Taken(Box::new((sandbox, lock))),
         // It ends: its server was killed a lease ago.
         Err(_) if entry.state == SandboxState::Ready => Candidate::Leaving,
         Err(_) => Candidate::Broken,
