@@ -2,9 +2,10 @@
 //! a process of its own.
 
 use serde_json::Value;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -120,6 +121,22 @@ impl Drop for ContractServer {
             self.kill();
         }
     }
+}
+
+/// Makes a stand-in for the program `sprite` in a directory and returns its path. With `is_old` it is one that takes
+/// the name of a machine as a word. It talks to the server at `SPRITES_API_URL`.
+///
+/// # Panics
+/// When it is not built, or the directory cannot be written.
+#[expect(clippy::expect_used, reason = "a test cannot go on without")]
+pub fn install_sprite_cli(dir: &Path, is_old: bool) -> PathBuf {
+    let name = if is_old { "sprite-old" } else { "sprite" };
+    let path = dir.join(name);
+    // Another user may not reach the place where it was built.
+    if fs::hard_link(program(), &path).is_err() {
+        fs::copy(program(), &path).expect("a directory that can be written");
+    }
+    path
 }
 
 /// The program: `GLOVEBOX_TEST_CONTRACT`, else the one beside the binary under test.

@@ -20,7 +20,7 @@ mod tar;
 
 pub use canary::Canary;
 pub use census::{Process, await_sleepers, marker, wait_until};
-pub use contract::ContractServer;
+pub use contract::{ContractServer, install_sprite_cli};
 pub use home::{Glovebox, Home, binary};
 pub use model::{Asked, ModelServer, Step, Wanted};
 pub use own_address::own_address;

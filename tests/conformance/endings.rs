@@ -212,7 +212,7 @@ pub(crate) fn the_report_states_facts(fixture: &Fixture) {
         .walls
         .iter()
         .any(|wall| wall.state == LimitState::Enforced);
-    assert_eq!(is_walled, report.backend == "native");
+    assert_eq!(is_walled, fixture.spec.backend.is_walled_here());
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(
         serde_json::from_str::<glovebox_sandbox::Report>(&text).unwrap(),

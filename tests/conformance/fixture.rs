@@ -4,6 +4,7 @@ use crate::sshd::Sshd;
 use glovebox_sandbox::{
     Backend, Credential, Name, Registry, RegistryConfig, Sandbox, SandboxSpec, Supervisor, backend,
 };
+use glovebox_spec::Net;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -100,6 +101,18 @@ impl Fixture {
     /// A directory in a server with the contract of an AIO Sandbox.
     pub(crate) fn aio_exec() -> Result<Self, String> {
         Self::elsewhere("aio", &["--key", "conformance"])
+    }
+
+    /// The same, by a stand-in for the service's own program.
+    pub(crate) fn sprites_cli() -> Result<Self, String> {
+        let mut fixture = Self::sprites_ws()?;
+        let program = testkit::install_sprite_cli(fixture.temp.path(), false);
+        let program = program.to_str().ok_or("no UTF-8")?.to_owned();
+        fixture.spec.set_option("carrier", ["cli"]);
+        fixture.spec.set_option("sprites.cli", [program]);
+        // The program sets no policy.
+        fixture.spec.jail.net = Net::Host;
+        Ok(fixture)
     }
 
     fn elsewhere(name: &'static str, key: &[&str]) -> Result<Self, String> {

@@ -4,8 +4,9 @@
 //! backends. What only carriers can get wrong is in `carrier`.
 
 #![expect(
+    clippy::print_stderr,
     clippy::unwrap_used,
-    reason = "in a test, what must not fail may panic"
+    reason = "in a test, what must not fail may panic, and a failure says where it was"
 )]
 
 mod advice;
@@ -25,6 +26,11 @@ mod trees;
 use fixture::Fixture;
 
 macro_rules! suite {
+    (table $table:ident; $($backend:ident),+ => $($room:ident :: $check:ident),+ $(,)?) => {
+        /// Names and functions of the checks.
+        const $table: &[(&str, fn(&Fixture))] = &[$((stringify!($check), $room::$check)),+];
+        suite!($($backend),+ => $($room :: $check),+);
+    };
     ($($backend:ident),+ => $($room:ident :: $check:ident),+ $(,)?) => {
         suite!(@each [$($backend),+] ($($room :: $check),+));
     };
@@ -96,6 +102,7 @@ suite! {
 }
 
 suite! {
+    table CHECKS;
     host, command_sh, command_ssh, sprites_ws, aio_exec, native =>
     commands::pings_and_tells_facts,
     commands::streams_and_exit_codes_are_kept_apart,
@@ -145,4 +152,27 @@ suite! {
     endings::the_wall_clock_limit_ends_it,
     endings::a_required_limit_is_held_or_refused,
     endings::the_report_states_facts,
+}
+
+/// Every how many checks of [`CHECKS`] a backend of [`sampled`] has, unless the whole is asked for.
+const STEP: usize = 6;
+
+/// Runs a part of the checks against one more backend, or with `GLOVEBOX_TEST_WHOLE` all of them.
+fn run_sample(fixture: fn() -> Result<Fixture, String>) {
+    let is_whole = std::env::var_os("GLOVEBOX_TEST_WHOLE").is_some();
+    for (name, check) in CHECKS.iter().step_by(if is_whole { 1 } else { STEP }) {
+        // A failure says which check it was of.
+        eprintln!("{name}");
+        check(&fixture().unwrap());
+    }
+}
+
+/// Backends whose guests are reached as those above are, by another way.
+mod sampled {
+    use crate::{Fixture, run_sample};
+
+    #[test]
+    fn sprites_cli() {
+        run_sample(Fixture::sprites_cli);
+    }
 }

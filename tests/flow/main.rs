@@ -63,6 +63,7 @@ mod projects;
 mod published;
 mod questions;
 mod remote;
+mod remote_cli;
 mod repositories;
 mod screen;
 mod scripts;

@@ -39,6 +39,7 @@ static DECLARATION: Declaration = Declaration {
     name: "aio",
     about: "a directory in a container with AIO Sandbox",
     settings: &[],
+    required: &[],
     options: &[BASE_URL, KEY_FILE, RECONNECT],
     credential: Some(CredentialSource {
         variables: &["AIO_API_KEY"],

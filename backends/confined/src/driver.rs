@@ -22,6 +22,7 @@ static DECLARATION: Declaration = Declaration {
     name: "confined",
     about: "walls without namespaces, for containers",
     settings: &["net", "toolchains"],
+    required: &[],
     options: &[],
     credential: None,
     project_choice: ProjectChoice::Never,

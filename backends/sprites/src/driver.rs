@@ -1,12 +1,15 @@
 //! Sprites as a backend of Glovebox: the service's machine behind the traits of a sandbox.
 
+use crate::cli::{self, CliConnect};
+use crate::names::{is_name, name_prefix};
+use crate::service::{Service, TOKEN_FILE, base_url, place, takes_cli};
 use crate::{
-    BaseUrl, BringUp, Client, DEFAULT_BASE_URL, NewSprite, PolicyAction, PolicyRule, Renewal,
-    RenewalTimes, SpriteConnect, TokenSource, await_goodbyes, labels, name_prefix, sprite_name,
+    BringUp, NewSprite, PolicyAction, PolicyRule, Renewal, RenewalTimes, SpriteConnect,
+    await_goodbyes, labels, sprite_name,
 };
 use glovebox_carrier::options::{self, BASE_URL, RECONNECT};
 use glovebox_carrier::{
-    GuestEnd, LinkedGuest, Release, Sizes, carry, new_run_dir, owner_id, start_dir,
+    Connect, GuestEnd, LinkedGuest, Release, Sizes, carry, new_run_dir, owner_id, start_dir,
 };
 use glovebox_egress::Rule;
 use glovebox_proto::{Code, Fault, Setting};
@@ -15,14 +18,11 @@ use glovebox_sandbox::backend::{
     bring_guest, still_needed, unheld_limits,
 };
 use glovebox_sandbox::{
-    Backend, BackendOption, Capabilities, Credential, CredentialSource, Declaration, Files, Name,
-    Place, ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, Name, Place,
+    ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
 use glovebox_spec::{LimitState, Net};
-use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -36,18 +36,6 @@ const NAME: BackendOption = BackendOption {
     meaning: "with `backend = \"sprites\"`: a Sprite that exists; it is used, and neither labelled nor destroyed",
     is_path: false,
     check: check_name,
-};
-
-const TOKEN_FILE: BackendOption = BackendOption {
-    name: "sprites.token_file",
-    flag: "sprites-token-file",
-    variable: "GLOVEBOX_SPRITES_TOKEN_FILE",
-    value: "FILE",
-    help: "With `--backend sprites`: the file that holds the token, where SPRITES_TOKEN is not set",
-    meaning: "with `backend = \"sprites\"`: the file that holds the token, where `SPRITES_TOKEN` and `SPRITE_TOKEN` are \
-              not set",
-    is_path: true,
-    check: |_| Ok(()),
 };
 
 /// Time that a machine is known to be wanted, from the moment its label is written.
@@ -64,8 +52,16 @@ const WEB_PORTS: [u16; 2] = [80, 443];
 static DECLARATION: Declaration = Declaration {
     name: "sprites",
     about: "a microVM of the service Sprites for each sandbox",
-    settings: &["net", "allow", "deny"],
-    options: &[BASE_URL, NAME, TOKEN_FILE, RECONNECT],
+    settings: &["net", "allow", "deny", "carrier"],
+    required: &[],
+    options: &[
+        BASE_URL,
+        NAME,
+        TOKEN_FILE,
+        RECONNECT,
+        cli::PROGRAM,
+        cli::SYNTAX,
+    ],
     credential: Some(CredentialSource {
         variables: &["SPRITES_TOKEN", "SPRITE_TOKEN"],
         file_option: TOKEN_FILE.name,
@@ -97,7 +93,7 @@ pub struct Sprites;
 /// The machine of one sandbox.
 #[derive(Debug, Clone)]
 struct Machine {
-    client: Client,
+    service: Service,
     name: String,
     /// Whether it was made by us, and so is ours to destroy.
     is_ours: bool,
@@ -110,6 +106,7 @@ impl Driver for Sprites {
 
     fn check(&self, spec: &SandboxSpec) -> Result<(), Fault> {
         base_url(spec)?;
+        takes_cli(spec)?;
         if !spec.secrets.is_empty() {
             return Err(Fault::refused(
                 Code::Unsupported,
@@ -127,38 +124,42 @@ impl Driver for Sprites {
                 .remedy(["leave ".into(), Setting::Net.into(), " out".into()])),
             };
         }
+        if takes_cli(spec)? {
+            return check_network_of_cli(spec);
+        }
         policy(spec).map(drop)
     }
 
     fn explain(&self, spec: &SandboxSpec) -> Result<String, Fault> {
-        let base = base_url(spec)?;
+        base_url(spec)?;
+        takes_cli(spec)?;
+        let place = place(spec);
         Ok(match given_name(spec) {
             Some(name) => format!(
-                "the guest in the Sprite `{name}` of {base}, which is left as it is; that service decides what isolates it\n"
+                "the guest in the Sprite `{name}` {place}, which is left as it is; that service decides what isolates it\n"
             ),
             None => format!(
-                "the guest in a new Sprite of {base}, which is destroyed at the end; that service decides what isolates it\n"
+                "the guest in a new Sprite {place}, which is destroyed at the end; that service decides what isolates it\n"
             ),
         })
     }
 
     fn summary(&self, spec: &SandboxSpec) -> Vec<String> {
-        let place = spec.option(BASE_URL.name).first();
-        let place = place.map_or(DEFAULT_BASE_URL, String::as_str);
-        let mut words = vec![format!("at {place}")];
+        let mut words = vec![place(spec)];
         words.extend(given_name(spec).map(|name| format!("the Sprite {name}")));
         words
     }
 
     fn probe(&self, cx: &ServiceCx<'_>) -> Result<ServiceFacts, Fault> {
-        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
-        let owner = owner_id(cx.state_dir)?;
-        client.list(&name_prefix(&owner), cx.deadline)?;
+        let prefix = name_prefix(&owner_id(cx.state_dir)?);
+        match Service::open(cx.spec)? {
+            Service::Api(client) => client.list(&prefix, cx.deadline).map(drop)?,
+            Service::Cli(cli) => cli.list(&prefix, cx.deadline).map(drop)?,
+        }
         Ok(ServiceFacts::default())
     }
 
     fn list_held(&self, cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
-        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
         let owner = owner_id(cx.state_dir)?;
         let known: Vec<String> = cx
             .known
@@ -166,6 +167,24 @@ impl Driver for Sprites {
             .map(|name| sprite_name(&owner, name.as_str()))
             .collect();
         let is_known = |name: &str| known.iter().any(|known| known == name);
+        let client = match Service::open(cx.spec)? {
+            Service::Api(client) => client,
+            Service::Cli(cli) => {
+                let names = cli.list(&name_prefix(&owner), cx.deadline)?.into_iter();
+                // The program shows no labels, so the registry alone proves that one is ours.
+                return Ok(names
+                    .map(|name| HeldMachine {
+                        claim: if is_known(&name) {
+                            Claim::InUse
+                        } else {
+                            Claim::Foreign
+                        },
+                        state: String::new(),
+                        name,
+                    })
+                    .collect());
+            }
+        };
         let made = client.list_made(&owner, &is_known, now(), cx.deadline)?;
         Ok(made
             .into_iter()
@@ -186,29 +205,33 @@ impl Driver for Sprites {
             // The machine is the user's.
             return Ok(());
         }
-        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
         let name = sprite_name(&owner_id(cx.state_dir)?, name.as_str());
-        client.destroy(&name, cx.deadline).map(drop)
+        Service::open(cx.spec)?.destroy(&name, cx.deadline)
     }
 
     fn remove_held(&self, cx: &ServiceCx<'_>, machine: &HeldMachine) -> Result<(), Fault> {
-        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
+        let service = Service::open(cx.spec)?;
         let owner = owner_id(cx.state_dir)?;
         // Between the listing and the user's answer a sandbox may have come up.
         let needs = |name: &Name| sprite_name(&owner, name.as_str()) == machine.name;
         if cx.known.iter().any(needs) {
             return Err(still_needed(&machine.name));
         }
-        match client.get(&machine.name, cx.deadline)? {
-            Some(sprite) if !sprite.is_owned_by(&owner) => Err(still_needed(&machine.name)),
-            Some(_) => client.destroy(&machine.name, cx.deadline).map(drop),
-            None => Ok(()),
+        if let Service::Api(client) = &service {
+            match client.get(&machine.name, cx.deadline)? {
+                Some(sprite) if !sprite.is_owned_by(&owner) => {
+                    return Err(still_needed(&machine.name));
+                }
+                Some(_) => {}
+                None => return Ok(()),
+            }
         }
+        service.destroy(&machine.name, cx.deadline)
     }
 
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
-        let client = Client::new(base_url(cx.spec)?, token_source(cx.spec)?)?;
-        let (machine, is_new) = open_machine(client, cx)?;
+        let service = Service::open(cx.spec)?;
+        let (machine, is_new) = open_machine(service, cx)?;
         let renewal = machine.keep_wanted(cx);
         match renewal.and_then(|renewal| Ok((bring_up(cx, &machine)?, renewal))) {
             Ok((guest, renewal)) => {
@@ -251,35 +274,38 @@ fn bring_up(cx: &CreateCx<'_>, machine: &Machine) -> Result<LinkedGuest, Fault> 
             bring_guest(reader, writer, place, deadline)
         })
     };
-    let connect = SpriteConnect::new(
-        machine.client.clone(),
-        machine.name.clone(),
-        shell(|run_dir| format!("serve --resume {run_dir}"), true),
-        shell(|run_dir| format!("link {run_dir}"), false),
-        times.window,
-    );
+    let first = shell(|run_dir| format!("serve --resume {run_dir}"), true);
+    let again = shell(|run_dir| format!("link {run_dir}"), false);
+    let name = machine.name.clone();
+    let connect: Box<dyn Connect> = match &machine.service {
+        Service::Api(client) => {
+            let client = client.clone();
+            Box::new(SpriteConnect::new(client, name, first, again, times.window))
+        }
+        Service::Cli(cli) => Box::new(CliConnect::new(Arc::clone(cli), name, first, again)),
+    };
     // The service keeps nothing of what an open session has carried.
     let sizes = Sizes {
         rotate: None,
         ..Sizes::default()
     };
-    carry(Box::new(connect), times, sizes, cx.deadline)
+    carry(connect, times, sizes, cx.deadline)
 }
 
 impl Machine {
     fn destroy(&self) -> Result<(), Fault> {
-        self.client
+        self.service
             .destroy(&self.name, Instant::now() + DESTROY_WAIT)
-            .map(drop)
     }
 
     /// Renews the label that says how long a machine of ours is wanted, for as long as the value lives.
     fn keep_wanted(&self, cx: &CreateCx<'_>) -> Result<Option<Renewal>, Fault> {
-        if !self.is_ours {
+        // The service's program writes no labels.
+        let (true, Service::Api(client)) = (self.is_ours, &self.service) else {
             return Ok(None);
-        }
+        };
         let owner = owner_id(cx.state_dir)?;
-        let (client, name) = (self.client.clone(), self.name.clone());
+        let (client, name) = (client.clone(), self.name.clone());
         let renew = move || {
             let deadline = Instant::now() + RENEWAL_WAIT;
             client.renew(&name, &owner, now() + KEPT_FOR.as_secs(), deadline)
@@ -307,9 +333,12 @@ impl Machine {
 }
 
 /// Makes or finds the machine. The second value says whether it was made.
-fn open_machine(client: Client, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fault> {
+fn open_machine(service: Service, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fault> {
+    if let Service::Cli(cli) = &service {
+        cli.check(cx.deadline)?;
+    }
     if let Some(name) = given_name(cx.spec) {
-        if client.get(name, cx.deadline)?.is_none() {
+        if !service.has(name, cx.deadline)? {
             return Err(Fault::failed(
                 Code::SandboxNotFound,
                 format!("there is no Sprite `{name}`"),
@@ -317,23 +346,15 @@ fn open_machine(client: Client, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fa
             .remedy("correct the name, or leave it out for a new one"));
         }
         let machine = Machine {
-            client,
+            service,
             name: name.to_owned(),
             is_ours: false,
         };
         return Ok((machine, false));
     }
-    let rules = policy(cx.spec)?;
     let owner = owner_id(cx.state_dir)?;
     let name = sprite_name(&owner, cx.name.as_str());
-    let labels = labels(&owner, now() + KEPT_FOR.as_secs());
-    let wanted = NewSprite {
-        name: &name,
-        owner: &owner,
-        labels: &labels,
-        is_known: cx.is_resumed,
-    };
-    if cx.is_resumed && client.get(&name, cx.deadline)?.is_none() {
+    if cx.is_resumed && !service.has(&name, cx.deadline)? {
         return Err(Fault::failed(
             Code::SandboxNotFound,
             format!(
@@ -343,29 +364,62 @@ fn open_machine(client: Client, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fa
         )
         .remedy(format!("`glovebox kill {}` forgets it", cx.name)));
     }
-    let created = client.create_or_get(&wanted, cx.deadline)?;
-    if !created.is_new {
-        // The registry decides about a machine that it knows, so a label that stays old does no harm here.
-        let _ = client.renew(&name, &owner, now() + KEPT_FOR.as_secs(), cx.deadline);
-    }
     let machine = Machine {
-        client,
+        service,
         name,
         is_ours: true,
     };
-    // Before the guest starts, so that nothing runs with a wider network.
-    match machine
-        .client
-        .set_policy(&machine.name, &rules, cx.deadline)
-    {
-        Ok(()) => Ok((machine, created.is_new)),
-        Err(fault) => {
-            if created.is_new {
-                let _ = machine.destroy();
+    let is_new = match &machine.service {
+        Service::Cli(cli) => {
+            check_network_of_cli(cx.spec)?;
+            if !cx.is_resumed {
+                cli.create(&machine.name, cx.deadline)?;
             }
-            Err(fault)
+            !cx.is_resumed
         }
+        Service::Api(client) => {
+            let rules = policy(cx.spec)?;
+            let labels = labels(&owner, now() + KEPT_FOR.as_secs());
+            let wanted = NewSprite {
+                name: &machine.name,
+                owner: &owner,
+                labels: &labels,
+                is_known: cx.is_resumed,
+            };
+            let created = client.create_or_get(&wanted, cx.deadline)?;
+            if !created.is_new {
+                // The registry decides about a machine that it knows, so a label that stays old does no harm here.
+                let until = now() + KEPT_FOR.as_secs();
+                let _ = client.renew(&machine.name, &owner, until, cx.deadline);
+            }
+            // Before the guest starts, so that nothing runs with a wider network.
+            if let Err(fault) = client.set_policy(&machine.name, &rules, cx.deadline) {
+                if created.is_new {
+                    let _ = machine.destroy();
+                }
+                return Err(fault);
+            }
+            created.is_new
+        }
+    };
+    Ok((machine, is_new))
+}
+
+/// Refuses a network that the service's program cannot set: it sets none.
+fn check_network_of_cli(spec: &SandboxSpec) -> Result<(), Fault> {
+    if spec.jail.net == Net::Host {
+        return Ok(());
     }
+    Err(Fault::refused(
+        Code::Unsupported,
+        "the program `sprite` sets no network policy, so the network is as the service gives it",
+    )
+    .remedy([
+        "take that with ".into(),
+        Setting::Net.of("host"),
+        ", or use the service without the program: ".into(),
+        Setting::Carrier.of("websocket"),
+    ]))
 }
 
 /// The rules of the service that come closest to the wanted network.
@@ -426,31 +480,6 @@ fn given_name(spec: &SandboxSpec) -> Option<&str> {
     spec.option(NAME.name).first().map(String::as_str)
 }
 
-fn base_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {
-    let given = spec.option(BASE_URL.name).first();
-    BaseUrl::parse(given.map_or(DEFAULT_BASE_URL, String::as_str))
-}
-
-/// The token of the spec at first; when the service refuses it, what stands in the file by then.
-fn token_source(spec: &SandboxSpec) -> Result<TokenSource, Fault> {
-    let Some(credential) = spec.credential.clone() else {
-        return Err(
-            Fault::refused(Code::NotAuthenticated, "there is no token for Sprites").remedy(
-                "set SPRITES_TOKEN, or name a file that holds it with `sprites.token_file`",
-            ),
-        );
-    };
-    let file = spec.option(TOKEN_FILE.name).first().map(PathBuf::from);
-    let was_given = AtomicBool::new(false);
-    Ok(Arc::new(move || {
-        let is_first = !was_given.swap(true, Ordering::Relaxed);
-        let file = file.as_ref().filter(|_| !is_first);
-        let renewed = file.and_then(|file| fs::read_to_string(file).ok());
-        let renewed = renewed.and_then(|text| Credential::new(&text).ok());
-        Ok(renewed.unwrap_or_else(|| credential.clone()))
-    }))
-}
-
 fn report(cx: &CreateCx<'_>, machine: &Machine) -> Report {
     let mut report = Report::new(DECLARATION.name, cx.name.as_str());
     report.limits = unheld_limits(cx.spec, "the service decides");
@@ -458,6 +487,9 @@ fn report(cx: &CreateCx<'_>, machine: &Machine) -> Report {
         (false, _) => "as it was found".to_owned(),
         (true, Net::None) => "the service's word: no name is resolved".to_owned(),
         (true, Net::Egress) => "the service's word: listed names only".to_owned(),
+        (true, Net::Host) if matches!(machine.service, Service::Cli(_)) => {
+            "the service's word: as it gives it, since its program sets no policy".to_owned()
+        }
         (true, Net::Host) => "the service's word: no rule".to_owned(),
     };
     let network_state = match (machine.is_ours, cx.spec.jail.net) {
@@ -487,13 +519,7 @@ fn report(cx: &CreateCx<'_>, machine: &Machine) -> Report {
 }
 
 fn check_name(text: &str) -> Result<(), String> {
-    let is_name = !text.is_empty()
-        && text.len() <= 63
-        && !text.starts_with('-')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-    if is_name {
+    if is_name(text) {
         Ok(())
     } else {
         Err("a Sprite's name has lower-case letters, digits and hyphens, at most 63".to_owned())

@@ -8,6 +8,7 @@
 //! the service is untrusted: bounded, and made visible before it stands in a message.
 
 mod address;
+mod cli;
 mod client;
 mod connect;
 mod driver;
@@ -17,9 +18,11 @@ mod names;
 mod pipe;
 mod prune;
 mod renewal;
+mod service;
 mod token;
 
 pub use address::{BaseUrl, DEFAULT_BASE_URL};
+pub use cli::{Cli, CliConnect};
 pub use client::{
     Client, NewSprite, OpenedSprite, PolicyAction, PolicyRule, ServiceCheckpoint, Sprite,
 };

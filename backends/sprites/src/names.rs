@@ -7,6 +7,9 @@ const OWNER_CHARS: usize = 6;
 /// Hexadecimal digits that keep names apart which would read the same after shortening.
 const HASH_CHARS: usize = 4;
 
+/// Longest name of a Sprite that somebody else made.
+const MAX_FOREIGN_NAME_BYTES: usize = 63;
+
 /// Label of every Sprite that a Glovebox has made.
 pub const LABEL: &str = "glovebox";
 
@@ -35,6 +38,16 @@ pub fn sprite_name(owner: &str, sandbox: &str) -> String {
     }
     // A name without a single usable character leaves the prefix alone, with its one dash.
     format!("{}-{}", name.trim_end_matches('-'), &hash[..HASH_CHARS])
+}
+
+/// True if a text can be the name of a Sprite. One that begins with a hyphen would be read as an option of a program.
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= MAX_FOREIGN_NAME_BYTES
+        && !text.starts_with('-')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 /// Returns the beginning of all names of one owner, for listings.

@@ -139,6 +139,10 @@ codes! {
     RateLimited = "rate-limited",
     /// The backend cannot start sandboxes in this place at all.
     BackendUnavailable = "backend-unavailable",
+    /// The program of a backend's service is not on this machine, or cannot be started.
+    CliNotFound = "cli-not-found",
+    /// The program of a backend's service cannot do what is needed of it.
+    CliTooOld = "cli-too-old",
 }
 
 impl fmt::Display for Code {

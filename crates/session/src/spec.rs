@@ -192,7 +192,7 @@ pub fn resolve_spec(
         }
         // A carrier is a program of this machine.
         Files::Copied if backend.takes("carrier") => {
-            jail.env = host::carrier_environment(host);
+            jail.env = host::carrier_environment(host, project);
         }
         Files::Copied if backend.keeps_copy_here() => {
             // The programs of this machine, at their own places.
@@ -472,9 +472,11 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
             ]),
         ));
     }
-    if kind.takes("carrier") && settings.carrier.value.is_empty() {
+    if kind.requires("carrier") && settings.carrier.value.is_empty() {
         return Err(Error::usage(
-            "the backend `command` needs a carrier: the command that leads to the other side",
+            format!(
+                "the backend `{kind}` needs a carrier: the command that leads to the other side"
+            ),
             Remedy::advice([
                 "add one, such as ".into(),
                 Setting::Carrier.of("ssh box"),

@@ -36,7 +36,7 @@ pub(crate) struct SandboxArgs {
     #[arg(long, value_name = "BACKEND", value_parser = parse_backend, help = backend_help())]
     pub backend: Option<Backend>,
     /// With `--backend command`: the command whose stdin and stdout lead to the other side, such as
-    /// `ssh box`
+    /// `ssh box`; with `--backend sprites`: `websocket` or `cli`, the service's own program
     #[arg(long, value_name = "COMMAND", value_parser = Carrier::from_str)]
     pub carrier: Option<Carrier>,
     /// How long it may take to come up, such as 2m for a carrier that connects slowly [default: 30s]

@@ -22,6 +22,8 @@ pub struct Declaration {
     pub about: &'static str,
     /// General settings that mean something to it, where not all do: `carrier`, `guest_dir`, `net` and so on.
     pub settings: &'static [&'static str],
+    /// Those of them without which it cannot be used.
+    pub required: &'static [&'static str],
     /// Settings of its own.
     pub options: &'static [BackendOption],
     /// Sources of its key or token, where it has one.
@@ -187,6 +189,7 @@ static NATIVE: Declaration = Declaration {
     name: "native",
     about: "walls of this machine's kernel",
     settings: &[],
+    required: &[],
     options: &[],
     credential: None,
     project_choice: ProjectChoice::Free,
@@ -213,6 +216,7 @@ static HOST: Declaration = Declaration {
     name: "host",
     about: "no isolation",
     settings: &[],
+    required: &[],
     options: &[],
     credential: None,
     project_choice: ProjectChoice::WithConsent,
@@ -239,6 +243,7 @@ static COMMAND: Declaration = Declaration {
     name: "command",
     about: "wherever a command such as `ssh box` leads",
     settings: &["carrier", "guest_dir"],
+    required: &["carrier"],
     options: &[],
     credential: None,
     project_choice: ProjectChoice::WithConsent,
@@ -297,6 +302,11 @@ impl Backend {
     /// Whether this general setting, which is not for all backends, means something to it.
     pub fn takes(self, setting: &str) -> bool {
         self.0.settings.contains(&setting)
+    }
+
+    /// Whether it cannot be used without this general setting.
+    pub fn requires(self, setting: &str) -> bool {
+        self.0.required.contains(&setting)
     }
 
     /// Right of a project's file to choose it.

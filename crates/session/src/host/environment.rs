@@ -108,10 +108,17 @@ pub fn base_environment(path: String, home: &Path) -> Vec<(String, String)> {
 }
 
 /// Variables of a carrier such as `ssh` or `docker`: what leads it to the other side. Nothing of it
-/// gets there; commands have the environment of that machine.
-pub fn carrier_environment(host: &Surroundings) -> Vec<(String, String)> {
-    [
-        "PATH",
+/// gets there; commands have the environment of that machine. Directories of `PATH` that are part of the project are
+/// left out: no program of a project is taken for a carrier because of its name.
+pub fn carrier_environment(host: &Surroundings, project: &Path) -> Vec<(String, String)> {
+    let value = |name: &str| host.var(name)?.to_str().map(str::to_owned);
+    let path = value("PATH").map(|path| {
+        let dirs = std::env::split_paths(&path)
+            .filter(|dir| dir.is_absolute() && !dir.starts_with(project));
+        let dirs: Vec<String> = dirs.map(|dir| dir.display().to_string()).collect();
+        ("PATH".to_owned(), dirs.join(":"))
+    });
+    let others = [
         "HOME",
         "USER",
         "LOGNAME",
@@ -125,10 +132,11 @@ pub fn carrier_environment(host: &Surroundings) -> Vec<(String, String)> {
         "KUBECONFIG",
         "XDG_RUNTIME_DIR",
         "XDG_CONFIG_HOME",
-    ]
-    .into_iter()
-    .filter_map(|name| Some((name.to_owned(), host.var(name)?.to_str()?.to_owned())))
-    .collect()
+    ];
+    let others = others
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), value(name)?)));
+    path.into_iter().chain(others).collect()
 }
 
 /// Variables of a command without walls: the user's own identity, the same allow-list otherwise.

@@ -2,6 +2,7 @@
 
 use super::backend;
 use crate::Error;
+use crate::host;
 use crate::secrets;
 use glovebox_sandbox::{Backend, Credential, CredentialSource, SandboxSpec};
 use glovebox_settings::{Settings, Surroundings};
@@ -14,11 +15,15 @@ use std::path::{Path, PathBuf};
 /// As [`super::resolve_spec`], of flags, options and credential.
 pub fn resolve_service(settings: &Settings, host: &Surroundings) -> Result<SandboxSpec, Error> {
     let backend = backend(settings)?;
-    Ok(SandboxSpec {
+    let mut spec = SandboxSpec {
         options: options(backend, settings, host),
         credential: credential(backend, settings, host)?,
         ..SandboxSpec::new(backend)
-    })
+    };
+    if backend.takes("carrier") {
+        spec.jail.env = host::carrier_environment(host, &host.absolute(Path::new(".")));
+    }
+    Ok(spec)
 }
 
 /// The settings that belong to the backend.
@@ -28,7 +33,7 @@ pub(super) fn options(
     host: &Surroundings,
 ) -> BTreeMap<String, Vec<String>> {
     let mut options = BTreeMap::new();
-    if backend.takes("carrier") {
+    if backend.takes("carrier") && !settings.carrier.value.is_empty() {
         options.insert("carrier".to_owned(), settings.carrier.value.clone());
     }
     for option in backend.options() {

@@ -61,7 +61,7 @@ pub(super) const KEYS: &[Key] = &[
     Key::new(
         "carrier",
         "with `backend = \"command\"`: the command whose standard input and output lead to the other side, a string or \
-         a list of words",
+         a list of words; with `backend = \"sprites\"`: `websocket`, or `cli` for the service's own program `sprite`",
         NeedsTrust("runs a command on your machine"),
         Access {
             set: |settings, raw, _, origin| {
