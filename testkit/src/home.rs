@@ -109,8 +109,17 @@ impl Home {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
+        self.program(binary(), args)
+    }
+
+    /// `PROGRAM ARGS`, a program that is used as `glovebox` is, in the same surroundings.
+    pub fn program<I, S>(&self, program: impl AsRef<OsStr>, args: I) -> Glovebox
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
         heed_signals();
-        let mut command = Command::new(binary());
+        let mut command = Command::new(program);
         command
             .args(args)
             .env_clear()

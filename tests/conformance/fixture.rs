@@ -115,6 +115,13 @@ impl Fixture {
         Ok(fixture)
     }
 
+    /// The backend that only tests have.
+    pub(crate) fn made_up() -> Result<Self, String> {
+        register_backends();
+        let backend = Backend::named("made-up").ok_or("it is not registered")?;
+        Self::with(backend, None)
+    }
+
     fn elsewhere(name: &'static str, key: &[&str]) -> Result<Self, String> {
         register_backends();
         let backend = Backend::named(name).ok_or("it is not registered")?;
@@ -167,6 +174,7 @@ fn register_backends() {
         backend::register(vec![
             Box::new(glovebox_sprites::Sprites),
             Box::new(glovebox_aio::Aio),
+            Box::new(glovebox_made_up::MadeUp),
         ]);
     });
 }

@@ -175,4 +175,9 @@ mod sampled {
     fn sprites_cli() {
         run_sample(Fixture::sprites_cli);
     }
+
+    #[test]
+    fn made_up() {
+        run_sample(Fixture::made_up);
+    }
 }

@@ -203,7 +203,7 @@ fn reference() -> String {
 
 #[test]
 fn the_reference_of_commands_is_what_is_declared() {
-    crate::backends::register();
+    glovebox_sandbox::backend::register(crate::standard_backends());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md");
     if std::env::var_os("GLOVEBOX_TEST_BLESS").is_some() {
         std::fs::write(&path, reference()).unwrap();
@@ -217,7 +217,7 @@ fn the_reference_of_commands_is_what_is_declared() {
 
 #[test]
 fn the_reference_of_settings_has_those_of_backends() {
-    crate::backends::register();
+    glovebox_sandbox::backend::register(crate::standard_backends());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
     let text = std::fs::read_to_string(path).unwrap();
     let options = Backend::all_options();

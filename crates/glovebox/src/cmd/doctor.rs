@@ -35,6 +35,7 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     };
     let room = registry.room()?;
     let backends = try_backends(&registry);
+    let others = other_backends();
     let context = describe_machine(registry.state_dir());
     let order = order(cx)?;
     let has_usable = backends
@@ -53,14 +54,15 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     };
     if args.json {
         let data = json!({
-            "context": context, "backends": backends, "native_usable": is_usable, "inside_sandbox": is_inside, "findings": findings, "orphans": orphans, "orphans_removed": args.fix,
+            "context": context, "backends": backends, "other_backends": others, "native_usable": is_usable, "inside_sandbox": is_inside, "findings": findings, "orphans": orphans, "orphans_removed": args.fix,
             "state_dir": registry.state_dir().display().to_string(), "room": room,
         });
         render::print(render::envelope(is_usable, verdict, &data))?;
     } else {
         render::print(format_args!(
-            "{}{}{}{}{verdict}\n",
+            "{}{}{}{}{}{verdict}\n",
             backends_text(&context, &backends),
+            others_text(&others),
             findings_text(&findings),
             orphans_text(&orphans, args.fix),
             room_text(registry.state_dir(), &room)
@@ -102,6 +104,36 @@ fn try_backends(registry: &Registry) -> Vec<TriedBackend> {
             }
         })
         .collect()
+}
+
+/// A backend whose walls are not made here, so that nothing can be tried.
+#[derive(Debug, Serialize)]
+struct OtherBackend {
+    name: &'static str,
+    about: &'static str,
+}
+
+/// Lists the backends that [`try_backends`] leaves out.
+fn other_backends() -> Vec<OtherBackend> {
+    let others = Backend::all().iter().filter(|one| !one.is_walled_here());
+    others
+        .map(|backend| OtherBackend {
+            name: backend.as_str(),
+            about: backend.about(),
+        })
+        .collect()
+}
+
+/// One line: the backends that were not tried.
+fn others_text(others: &[OtherBackend]) -> String {
+    let all: Vec<String> = others
+        .iter()
+        .map(|other| format!("{} ({})", other.name, other.about))
+        .collect();
+    format!(
+        "not tried, since no walls of this machine are theirs: {}\n",
+        all.join(", ")
+    )
 }
 
 fn enforced(report: Report) -> Vec<String> {
