@@ -8,6 +8,8 @@
 mod bench;
 #[path = "bench/probes.rs"]
 mod table;
+#[path = "bench/uncarried.rs"]
+mod uncarried;
 
 use bench::Bench;
 use glovebox_js::tool_call::{CallLimits, FixedSources, LogLevel};
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 use std::net::TcpListener;
 use table::Expectation::{self, Ends, Is, Nowhere};
 use table::probes;
+use uncarried::UNCARRIED;
 
 /// A node process takes a while to begin.
 const LATE_MS: u64 = 1500;
@@ -69,7 +72,7 @@ fn both_engines_answer_the_same() {
     let bench = Bench::new();
     for code in [
         "export default async ({ a }, context) => ({ a, id: context.toolCallId, session: context.sessionId, messages: context.messages, aborted: context.abortSignal.aborted });",
-        "export default () => [undefined, () => 1, 12n, NaN, -0, new Date(0), new Map([['a', 1]]), new Set([1]), new Uint8Array(2), '\\ud800'];",
+        "export default () => [undefined, NaN, -0, new Date(0), new Uint8Array(2), Object.create(null), { toJSON: () => 1 }, '\\ud800'];",
         "export default () => undefined;",
         "export default async function* () { yield 1; yield 2; }",
         "import { createHash } from 'node:crypto';\nexport default () => createHash('sha256').update('x').digest('hex');",
@@ -135,6 +138,22 @@ fn both_engines_fail_the_same() {
         if !matches!(kind, Syntax | Memory) {
             assert_eq!(node.message, quickjs.message, "{code}");
         }
+    }
+}
+
+#[test]
+fn result_that_json_cannot_carry_is_refused_as_in_quickjs() {
+    let bench = Bench::new();
+    for (expression, reason) in UNCARRIED {
+        let code = format!("export default async () => ({expression});");
+        let failure = bench.node(&code).unwrap_err();
+        assert_eq!(failure.kind, NotJson, "{expression}: {failure:?}");
+        let expected = format!("E_RESULT: {reason}");
+        assert!(
+            failure.message.starts_with(&expected),
+            "{expression}: {}",
+            failure.message
+        );
     }
 }
 
