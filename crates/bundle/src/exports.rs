@@ -142,12 +142,31 @@ fn common_js<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
                 && !is_dead(evaluator, node)
             {
                 let span = assigned.span();
-                let value = evaluator.eval(assigned, &evaluator.root());
+                let value = assigned_value(evaluator, assigned);
                 // The last assignment to one name counts; `exports.default = void 0` comes first.
                 exports.add(&name, value, span, 0);
             }
         }
     }
+}
+
+/// The value of what is assigned to exports. `module.exports = factory(require("zod"))` of UMD has as its value what the
+/// factory returns, which is a function given to the function around the call.
+fn assigned_value<'a>(evaluator: &Evaluator<'a>, assigned: &'a Expression<'a>) -> Value<'a> {
+    let root = evaluator.root();
+    if let Expression::CallExpression(call) = assigned
+        && let Some(factory) = factory_of(evaluator, call)
+    {
+        let arguments = call.arguments.iter().map(|argument| Placed {
+            value: match argument.as_expression() {
+                Some(expression) => evaluator.eval(expression, &root),
+                None => Value::Undefined,
+            },
+            span: argument.span(),
+        });
+        return evaluator.call(&factory, arguments.collect(), call.span);
+    }
+    evaluator.eval(assigned, &root)
 }
 
 /// The name and the value of an assignment to exports; `node` is `module` or `exports` in it.

@@ -14,6 +14,7 @@ use crate::report::{Report, alone};
 use crate::source::Source;
 use crate::source_map;
 use crate::syntax::{refuse_nesting, refuse_syntax};
+use crate::unread::warn_of_unread_agents;
 use crate::value::Refusal;
 use crate::weigh;
 use oxc_allocator::Allocator;
@@ -231,6 +232,7 @@ fn parse(
     };
     let evaluator = Evaluator::new(&built.semantic, source, erasure);
     read(&evaluator, bundle, report);
+    warn_of_unread_agents(&evaluator, report);
     evaluator.warn_of_eval();
     for (code, span, reason) in evaluator.take_warnings() {
         report.warn(code, "", span, reason);

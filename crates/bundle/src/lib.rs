@@ -7,6 +7,7 @@
 //!   exports    which value is the configuration
 //!   evaluate   values of expressions, without running them
 //!   config     agents;  tool  tools;  schema  zod and others -> JSON Schema
+//!   unread     agents of other libraries, which are named and left out
 //!   slice      the code that one tool would run;  erase  its types, when it is TypeScript
 //! execution    the explicit other way: a bundle as a module that is run elsewhere, and asked
 //! manifest     bundles that a compiler has made one for each agent
@@ -41,6 +42,7 @@ mod source_map;
 mod syntax;
 mod text;
 mod tool;
+mod unread;
 mod value;
 mod weigh;
 

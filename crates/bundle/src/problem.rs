@@ -86,6 +86,8 @@ codes! {
     Ignored = "W_IGNORED",
     /// The JSON Schema accepts more than the schema in the bundle does.
     SchemaLossy = "W_SCHEMA_LOSSY",
+    /// An agent of another library, which is not read.
+    AgentNotRead = "W_AGENT_NOT_READ",
     /// The source map is none, or too large.
     SourceMap = "W_SOURCE_MAP",
 }

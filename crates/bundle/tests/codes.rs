@@ -75,6 +75,10 @@ fn example(code: ProblemCode) -> String {
         ProblemCode::Stub => "function createAgent(o) { return o }\nfunction createLightfast(o) { return o }\n\
              export default createLightfast({ agents: { a: createAgent({ name: 'a', system: 's', model: 'm' }) } });"
             .to_owned(),
+        ProblemCode::AgentNotRead => format!(
+            "import {{ ToolLoopAgent }} from 'ai';\n{}\nexport const other = new ToolLoopAgent({{ model: 'm' }});",
+            agent("name: 'a', system: 's', model: 'm'")
+        ),
         ProblemCode::Ignored => agent("name: 'a', system: 's', model: 'm', temperature: 1"),
         ProblemCode::SchemaLossy => with_tool(
             "tool({ inputSchema: z.object({ x: z.string().refine((x) => x) }), execute: () => 1 })",

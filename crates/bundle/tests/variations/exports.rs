@@ -188,3 +188,96 @@ fn models_are_read_in_every_form() {
         ProblemCode::FieldMissing
     );
 }
+
+#[test]
+fn umd_with_a_default_export_is_read() {
+    let make = "const t = async ({ n }) => n; \
+        var lf = client.createLightfast({ agents: { a: agent.createAgent({ name: 'a', system: 's', model: 'm', tools: { t } }) } });";
+    for source in [
+        // rollup with `exports: "auto"`.
+        format!(
+            "(function (global, factory) {{
+  typeof exports === 'object' && typeof module !== 'undefined' ? module.exports = factory(require('lightfast/client'), require('lightfast/agent')) :
+  typeof define === 'function' && define.amd ? define(['lightfast/client', 'lightfast/agent'], factory) :
+  (global = typeof globalThis !== 'undefined' ? globalThis : global || self, global.x = factory(global.client, global.agent));
+}})(this, (function (client, agent) {{ 'use strict'; {make} return lf; }}));"
+        ),
+        // The same after a minifier.
+        format!(
+            "!function(e,t){{\"object\"==typeof exports&&\"undefined\"!=typeof module?module.exports=t(require(\"lightfast/client\"),require(\"lightfast/agent\")):(e=e||self).x=t(e.client,e.agent)}}(this,function(client,agent){{{make}return lf}});"
+        ),
+    ] {
+        let extraction = read(&source);
+        assert_eq!(complaints(&extraction), "", "{source}");
+        assert_eq!(extraction.bundle.agents[0].tools.len(), 1, "{source}");
+        assert!(
+            extraction
+                .problems
+                .iter()
+                .all(|problem| problem.code != ProblemCode::Ignored),
+            "{:?}",
+            extraction.problems
+        );
+    }
+}
+
+/// What `W_AGENT_NOT_READ` names in a bundle, with a tool that is read beside it.
+fn unread(source: &str) -> Vec<String> {
+    let source = format!(
+        "import {{ tool, generateText, ToolLoopAgent, Experimental_Agent as Agent }} from 'ai';\n\
+         import * as ai from 'ai'; import {{ openai }} from '@ai-sdk/openai'; import {{ z }} from 'zod';\n\
+         import {{ Agent as Other, createReactAgent }} from 'agents';\n\
+         export const t = tool({{ inputSchema: z.object({{ model: z.string() }}), execute: async (x) => x }});\n{source}"
+    );
+    let extraction = read(&source);
+    assert_eq!(complaints(&extraction), "", "{source}");
+    assert_eq!(extraction.bundle.tools.len(), 1, "{source}");
+    let unread = extraction
+        .problems
+        .iter()
+        .filter(|problem| problem.code == ProblemCode::AgentNotRead);
+    unread.map(|problem| problem.path.clone()).collect()
+}
+
+#[test]
+fn agent_of_another_library_is_named_and_left_out() {
+    for source in [
+        "export const a = new ToolLoopAgent({ model: openai('m'), instructions: 'i', tools: { t } });",
+        "const a = new ToolLoopAgent({ model: openai('m') }); export { a };",
+        "export const a = new ai.ToolLoopAgent({ tools: { t } });",
+        "export const a = new Agent({ system: 's' });",
+        "export const a = new Other({ name: 'x', instructions: 'i' });",
+        "export const a = createReactAgent({ tools: [t] });",
+        "const base = { model: 'm' }; export const a = new Other({ ...base, name: 'x' });",
+        "const base = { model: 'm' }; export const a = new Other(base);",
+        "export const all = { a: new Other({ tools: {} }) };",
+        "export const a = () => new ToolLoopAgent({ model: 'm' });",
+        "export function a() { return new ToolLoopAgent({ model: 'm' }); }",
+        "const a = new ToolLoopAgent({ model: 'm' }); export const POST = (request) => a.stream(request);",
+    ] {
+        assert_eq!(unread(source), ["a"], "{source}");
+    }
+    for source in [
+        "",
+        "export const m = openai('gpt', { tools: {} });",
+        "export const s = z.object({ tools: z.string(), system: z.string() });",
+        "export const ask = async (x) => generateText({ model: openai('m'), system: 's' });",
+        "class Local { constructor(x) { this.x = x } } export const a = new Local({ model: 'm' });",
+        "export const a = new Other({ name: 'x' });",
+    ] {
+        assert_eq!(unread(source), [""; 0], "{source}");
+    }
+}
+
+#[test]
+fn bundle_with_unread_agents_alone_is_refused_and_names_them() {
+    let extraction = read(
+        "import { ToolLoopAgent } from 'ai'; export const a = new ToolLoopAgent({ model: 'm' });",
+    );
+    let codes: Vec<_> = extraction
+        .problems
+        .iter()
+        .map(|problem| problem.code)
+        .collect();
+    assert_eq!(codes, [ProblemCode::NoConfig, ProblemCode::AgentNotRead]);
+}
