@@ -83,6 +83,10 @@ impl<'a> Converter<'_, 'a> {
             );
             return;
         }
+        self.lossy(
+            span,
+            format!("the format `{format}` is told to the model and not checked; every text is accepted"),
+        );
         schema.json.set("format", format.into());
         if matches!(format, "base64" | "base64url") {
             schema.json.set("contentEncoding", format.into());
@@ -257,7 +261,9 @@ impl<'a> Converter<'_, 'a> {
             }
             "lowercase" => schema.patterns.push("^[^A-Z]*$".to_owned()),
             "uppercase" => schema.patterns.push("^[^a-z]*$".to_owned()),
-            "trim" | "toLowerCase" | "toUpperCase" | "normalize" | "slugify" | "overwrite" => {}
+            "trim" | "toLowerCase" | "toUpperCase" | "normalize" | "slugify" | "overwrite" => {
+                self.not_applied(span, name);
+            }
             "min" | "max" | "length" | "minLength" | "maxLength" | "nonempty" => {
                 self.size_check(schema, name, arguments, span, ("minLength", "maxLength"));
             }

@@ -189,6 +189,16 @@ impl<'e, 'a> Converter<'e, 'a> {
         Json::object()
     }
 
+    /// Warns of a step of a schema that changes values, where it would change those that a tool is given.
+    fn not_applied(&mut self, span: Span, name: &str) {
+        if self.side == Side::Input {
+            self.lossy(
+                span,
+                format!("`{name}` is not applied: the tool is given what the model wrote, if it fits as it is"),
+            );
+        }
+    }
+
     fn lossy(&mut self, span: Span, reason: impl Into<String>) {
         self.notes
             .push(Refusal::new(ProblemCode::SchemaLossy, span, reason, ""));

@@ -196,7 +196,13 @@ impl<'a> Converter<'_, 'a> {
 
     /// `z.NAME(...)`.
     fn function(&mut self, name: &str, made: &Rc<Made<'a>>) -> ZodSchema<'a> {
-        let name = name.strip_prefix("coerce.").unwrap_or(name);
+        let name = match name.strip_prefix("coerce.") {
+            Some(name) => {
+                self.not_applied(made.span, "coerce");
+                name
+            }
+            None => name,
+        };
         match name {
             "string" | "stringbool" => {
                 if name == "stringbool" {
@@ -493,7 +499,9 @@ impl<'a> Converter<'_, 'a> {
             "default" | "prefault" | "catch" => {
                 self.finish(&mut schema);
                 schema.is_optional_in = true;
-                if name != "catch" {
+                if name == "catch" {
+                    self.not_applied(made.span, name);
+                } else {
                     schema.is_optional_out = false;
                 }
                 match first {

@@ -104,6 +104,50 @@ fn v36_schemas_by_name_and_in_parts() {
 }
 
 #[test]
+fn zod_step_that_is_not_applied_is_named() {
+    for (expression, named) in [
+        ("z.coerce.number()", Some("`coerce`")),
+        ("z.coerce.boolean().default(true)", Some("`coerce`")),
+        ("z.string().trim()", Some("`trim`")),
+        ("z.string().min(1).toLowerCase()", Some("`toLowerCase`")),
+        ("z.string().toUpperCase().optional()", Some("`toUpperCase`")),
+        ("z.string().normalize()", Some("`normalize`")),
+        ("z.string().overwrite((s) => s + '!')", Some("`overwrite`")),
+        ("z.number().catch(3)", Some("`catch`")),
+        ("z.string().email()", Some("`email`")),
+        ("z.url()", Some("`uri`")),
+        ("z.ipv4()", Some("`ipv4`")),
+        ("z.iso.datetime()", Some("`date-time`")),
+        ("z.base64()", Some("`base64`")),
+        ("z.hostname()", Some("`hostname`")),
+        ("z.array(z.uuid())", Some("`uuid`")),
+        ("z.string().min(1).regex(/^a/)", None),
+        ("z.number().int().default(3)", None),
+        ("z.iso.time()", None),
+        ("z.enum(['trim', 'email'])", None),
+    ] {
+        let extraction = tools(
+            "",
+            &format!(
+                "{{ t: tool({{ inputSchema: z.object({{ x: {expression} }}), execute: () => 1 }}) }}"
+            ),
+        );
+        assert_eq!(complaints(&extraction), "", "{expression}");
+        let warned: Vec<_> = extraction
+            .warnings()
+            .map(|problem| (problem.code.as_str(), problem.reason.as_str()))
+            .collect();
+        match named {
+            Some(named) => assert!(
+                matches!(warned.as_slice(), [("W_SCHEMA_LOSSY", reason)] if reason.contains(named)),
+                "{expression}: {warned:?}"
+            ),
+            None => assert_eq!(warned, [], "{expression}"),
+        }
+    }
+}
+
+#[test]
 fn v37_checks_that_are_code() {
     for (expression, is_lossy) in [
         ("z.object({ x: z.string().refine((x) => x > 'a') })", true),
