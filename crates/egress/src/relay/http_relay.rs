@@ -320,9 +320,13 @@ impl Relay {
         } else {
             answer.headers_mut().remove(CONNECTION);
             answer.headers_mut().remove("keep-alive");
-            // Its end was found as clients find it, chunks before a length. It is written with one idea of it.
-            if answer.headers_mut().remove(TRANSFER_ENCODING).is_some() {
+            // Its end was found as clients find it, chunks before a length. It is written with one idea of it. A body
+            // that is compressed on the way goes on saying so, for it cannot be looked through.
+            if answer.headers().contains_key(TRANSFER_ENCODING) {
                 answer.headers_mut().remove(CONTENT_LENGTH);
+                if !is_encoded(answer.headers()) {
+                    answer.headers_mut().remove(TRANSFER_ENCODING);
+                }
             }
         }
         Ok(answer)
