@@ -25,6 +25,11 @@ impl WallNote {
     pub(super) fn is_hidden_file(&self) -> bool {
         self.kind == "hidden"
     }
+
+    /// True if it is about a secret, which a user hears of in any case.
+    fn is_about_secret(&self) -> bool {
+        self.kind == "secret"
+    }
 }
 
 impl fmt::Display for WallNote {
@@ -41,11 +46,11 @@ pub(super) fn as_json(walls: &[WallNote]) -> Value {
 }
 
 /// Says which walls and limits a command met, and what moves them. Of one that failed that is said even with
-/// `--quiet`: it did not fail by itself.
+/// `--quiet`: it did not fail by itself. So is what became of a secret.
 pub(super) fn explain(talk: Messages, report: &ExitReport, walls: &[WallNote]) {
     let has_failed = report.exit != Exit::Code(0) || report.timed_out;
     for wall in walls {
-        if has_failed {
+        if has_failed || wall.is_about_secret() {
             say(format_args!("glovebox: {wall}"));
         } else {
             talk.note(format_args!("{wall}"));
