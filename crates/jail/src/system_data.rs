@@ -49,7 +49,8 @@ fn existing(list: &[&str]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// True for a directory of root that all may list, on a path of such directories without symbolic links.
+/// True for a directory of root that all may list and nobody else writes, on a path of such directories without
+/// symbolic links.
 fn is_public(path: &Path) -> bool {
     path.ancestors().all(|part| {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -58,7 +59,7 @@ fn is_public(path: &Path) -> bool {
             let mode = u32::from(found.stx_mode);
             FileType::from_raw_mode(mode) == FileType::Directory
                 && found.stx_uid == 0
-                && mode & 0o005 == 0o005
+                && mode & 0o007 == 0o005
         })
     })
 }

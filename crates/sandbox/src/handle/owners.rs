@@ -59,13 +59,16 @@ fn find_foreign(output: &[u8], project: &Path, start_dir: &Path, worker: Worker)
         let says = |list: [&str; 2]| list.iter().any(|words| small.contains(words));
         let (is_not_kept, is_refused) = (says(NOT_KEPT), says(REFUSED));
         // Outside, an ordinary user is refused the same.
-        if !is_not_kept && !(is_refused && worker.is_root) {
+        let is_told = is_not_kept || is_refused && worker.is_root;
+        if !is_told {
             continue;
         }
         for word in words(line) {
             // TRUST: a command writes what it likes, and only the owner of a path of the project is looked at.
+            // A word without a slash is a name only where there is such a file: a sentence is of such words.
+            let may_be_new = word.contains(&b'/');
             let place = places(word, project, start_dir).find_map(|path| {
-                let meta = examine(project, &path)?;
+                let meta = examine(project, &path, may_be_new)?;
                 foreign_owner(&meta, worker).map(|owner| (path, owner))
             });
             if let Some((path, owner)) = place {
@@ -106,8 +109,8 @@ fn places<'a>(
     })
 }
 
-/// The file, or else the directory in which it would be made. Links are not followed.
-fn examine(project: &Path, path: &Path) -> Option<Metadata> {
+/// The file, or else, if it `may_be_new`, the directory in which it would be made. Links are not followed.
+fn examine(project: &Path, path: &Path, may_be_new: bool) -> Option<Metadata> {
     let mut ancestors = path.ancestors().skip(1);
     let is_plain = |dir: &Path| {
         let is_dir = |meta: Metadata| meta.is_dir();
@@ -117,7 +120,9 @@ fn examine(project: &Path, path: &Path) -> Option<Metadata> {
         return None;
     }
     let parent = || {
-        let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty())?;
+        let parent = path
+            .parent()
+            .filter(|dir| may_be_new && !dir.as_os_str().is_empty())?;
         fs::symlink_metadata(project.join(parent)).ok()
     };
     fs::symlink_metadata(project.join(path))
