@@ -21,9 +21,9 @@ use utoipa::IntoParams;
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditQuery {
     /// From this time on, in milliseconds since 1970.
-    since_unix_ms: Option<u64>,
+    since_unix_ms: Option<i64>,
     /// Before this time, in milliseconds since 1970.
-    until_unix_ms: Option<u64>,
+    until_unix_ms: Option<i64>,
     /// Of this user.
     user: Option<String>,
 }
@@ -40,9 +40,11 @@ pub(super) async fn export(
     CheckedQuery(query): CheckedQuery<AuditQuery>,
 ) -> ApiResult<Response> {
     principal.require(Scope::Admin)?;
+    // Nothing was written before 1970.
+    let moment = |at: i64| u64::try_from(at).unwrap_or(0);
     let filter = AuditFilter {
-        since_unix_ms: query.since_unix_ms,
-        until_unix_ms: query.until_unix_ms,
+        since_unix_ms: query.since_unix_ms.map(moment),
+        until_unix_ms: query.until_unix_ms.map(moment),
         user: query.user,
     };
     let (mut writer, body) = stream::writer();
