@@ -289,7 +289,7 @@ fn hostile(person: &Person) {
     ]));
     let ran = start(person, &server, &INSIDE).run().expect_code(0);
     let results = last_results(&server);
-    assert_eq!(results[0], "\\x1b[31mred\\x07");
+    assert_eq!(results[0], "red\\x07");
     assert!(results[2].contains("mine"), "{results:?}");
     insta::assert_snapshot!(results[3], @"
     [failed: unavailable] the MCP server `desk` was lost during this call: it made more than 100 requests of its own in a minute

@@ -83,6 +83,9 @@ fn forward(mut from: TcpStream, mut to: TcpStream, is_from_host: bool, counter: 
     });
 }
 
+/// Makes the arguments of the call with a number.
+type Arguments<'a> = &'a dyn Fn(usize) -> Value;
+
 #[test]
 fn a_call_of_a_tool_takes_no_more_round_trips_than_its_row() {
     let mut fixture = match Fixture::sprites_ws() {
@@ -104,7 +107,7 @@ fn a_call_of_a_tool_takes_no_more_round_trips_than_its_row() {
     let number = |n: usize| json!({ "path": format!("sub/new-{n}"), "content": format!("{n}\n") });
     let edit = |n: usize| json!({ "path": format!("sub/new-{n}"), "old": format!("{n}"), "new": "changed" });
     let bash = |n: usize| json!({ "command": format!("echo {n}; cat sub/a") });
-    let rows: [(&str, u32, &dyn Fn(usize) -> Value); 7] = [
+    let rows: [(&str, u32, Arguments<'_>); 7] = [
         ("Read", 1, &|_| json!({ "path": "sub/a" })),
         ("List", 1, &|_| json!({ "path": "sub" })),
         ("Glob", 1, &|_| json!({ "pattern": "sub/*" })),

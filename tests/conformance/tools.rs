@@ -296,7 +296,7 @@ pub(crate) fn what_is_left_out_can_be_read(fixture: &Fixture) {
         ran.facts["output_bytes"].as_u64().unwrap(),
         &ran.facts["job"],
     );
-    assert!(ran.text.starts_with("line 1\n") && ran.text.contains("line 20000\n\\x1b[31mred\n["));
+    assert!(ran.text.starts_with("line 1\n") && ran.text.contains("line 20000\nred\n["));
     let mut all = String::new();
     let mut offset = 0;
     while offset < total {

@@ -115,8 +115,9 @@ fn is_declared(evaluator: &Evaluator<'_>, node: NodeId) -> bool {
     let mut inside = node;
     while let Some(function) = evaluator.function_of(inside) {
         let is_outermost = evaluator.function_of(function).is_none();
-        if !is_wrapper(evaluator, function) && !(is_outermost && returns(evaluator, function, node))
-        {
+        let is_reached =
+            is_wrapper(evaluator, function) || is_outermost && returns(evaluator, function, node);
+        if !is_reached {
             return false;
         }
         inside = function;
@@ -155,13 +156,12 @@ fn returns(evaluator: &Evaluator<'_>, function: NodeId, node: NodeId) -> bool {
         return false;
     }
     match nodes.parent_kind(node) {
-        AstKind::ReturnStatement(_) => true,
+        AstKind::ReturnStatement(_) | AstKind::ArrowFunctionExpression(_) => true,
         // The value of `() => new Agent({...})` is a statement of its own.
         AstKind::ExpressionStatement(_) => {
             matches!(nodes.kind(function), AstKind::ArrowFunctionExpression(arrow)
                 if arrow.get_expression().is_some())
         }
-        AstKind::ArrowFunctionExpression(_) => true,
         _ => false,
     }
 }

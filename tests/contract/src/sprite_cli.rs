@@ -173,19 +173,10 @@ async fn exec(name: &str, command: &[&str]) -> Result<u8> {
         let mut input = tokio::io::stdin();
         let mut chunk = vec![0; CHUNK_BYTES + 1];
         chunk[0] = stream_id::STDIN;
-        loop {
-            match input.read(&mut chunk[1..]).await {
-                Ok(count @ 1..) => {
-                    let frame = chunk[..=count].to_vec();
-                    if to_service
-                        .send(Message::Binary(frame.into()))
-                        .await
-                        .is_err()
-                    {
-                        return;
-                    }
-                }
-                _ => break,
+        while let Ok(count @ 1..) = input.read(&mut chunk[1..]).await {
+            let frame = Message::Binary(chunk[..=count].to_vec().into());
+            if to_service.send(frame).await.is_err() {
+                return;
             }
         }
         // The service may have ended the session meanwhile.

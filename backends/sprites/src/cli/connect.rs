@@ -1,6 +1,7 @@
 //! Pipes to the guest of one Sprite through the program: a shell by its standard streams.
 
 use super::Cli;
+use super::program::failure;
 use crate::connect::BringUp;
 use glovebox_carrier::{Attempt, Connect, ConnectFailure, Pipe, PipeEnd, show_message};
 use glovebox_proto::{Class, Code, Fault};
@@ -68,28 +69,28 @@ impl CliConnect {
             })?;
         Ok((session, output.into(), input.into()))
     }
+}
 
-    /// Decides whether another attempt has a chance after the program did not lead to the guest.
-    fn judge(&self, attempt: Attempt, fault: Fault, session: &Session) -> ConnectFailure {
-        let code = session.exit_code();
-        let told = self.cli.failure("exec", code, &session.last_words());
-        let mut fault = match (told.code, code) {
-            (Code::NotAuthenticated, _) => told,
-            (_, Some(_)) if fault.code == Code::CarrierFailed => told,
-            _ => fault,
+/// Decides whether another attempt has a chance after the program did not lead to the guest.
+fn judge(attempt: Attempt, fault: Fault, session: &Session) -> ConnectFailure {
+    let code = session.exit_code();
+    let told = failure("exec", code, &session.last_words());
+    let mut fault = match (told.code, code) {
+        (Code::NotAuthenticated, _) => told,
+        (_, Some(_)) if fault.code == Code::CarrierFailed => told,
+        _ => fault,
+    };
+    let is_final = attempt == Attempt::First || fault.code != Code::CarrierFailed;
+    if !is_final {
+        return ConnectFailure::Retry {
+            fault: fault.retryable(),
+            after: None,
         };
-        let is_final = attempt == Attempt::First || fault.code != Code::CarrierFailed;
-        if !is_final {
-            return ConnectFailure::Retry {
-                fault: fault.retryable(),
-                after: None,
-            };
-        }
-        if attempt == Attempt::Again {
-            fault.class = Class::Lost;
-        }
-        ConnectFailure::Final(fault)
     }
+    if attempt == Attempt::Again {
+        fault.class = Class::Lost;
+    }
+    ConnectFailure::Final(fault)
 }
 
 impl Connect for CliConnect {
@@ -108,7 +109,7 @@ impl Connect for CliConnect {
                 early,
                 end: Box::new(session),
             }),
-            Err(fault) => Err(self.judge(attempt, fault, &session)),
+            Err(fault) => Err(judge(attempt, fault, &session)),
         }
     }
 }

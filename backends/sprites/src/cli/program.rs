@@ -160,24 +160,6 @@ impl Cli {
         self.command(&self.syntax.shell(name))
     }
 
-    /// The failure that the program's last words tell. `code` is the exit code, if it has ended by itself.
-    pub(super) fn failure(&self, what: &str, code: Option<i32>, words: &str) -> Fault {
-        let shown = show_message(words.as_bytes());
-        let lower = words.to_ascii_lowercase();
-        if code == Some(1) && AUTHENTICATION.iter().any(|word| lower.contains(word)) {
-            return Fault::refused(
-                Code::NotAuthenticated,
-                format!("`{NAME}` is not logged in: {shown}"),
-            )
-            .remedy("run `sprite login`, or set SPRITES_TOKEN");
-        }
-        let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-        Fault::failed(
-            Code::CarrierFailed,
-            format!("`{NAME} {what}` ended{code}: {shown}"),
-        )
-    }
-
     /// Runs the program to its end and returns its output.
     fn call(&self, words: &[&str], deadline: Instant) -> Result<String, Fault> {
         let output = self.output(words, deadline)?;
@@ -185,7 +167,7 @@ impl Cli {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let last_words = String::from_utf8_lossy(&output.stderr);
-        Err(self.failure(words[0], output.status.code(), &last_words))
+        Err(failure(words[0], output.status.code(), &last_words))
     }
 
     fn output(&self, words: &[&str], deadline: Instant) -> Result<Output, Fault> {
@@ -287,4 +269,22 @@ fn join(reader: Option<JoinHandle<Vec<u8>>>) -> Vec<u8> {
     reader
         .and_then(|reader| reader.join().ok())
         .unwrap_or_default()
+}
+
+/// Returns the failure that the program's last words tell. `code` is the exit code, if it has ended by itself.
+pub(super) fn failure(what: &str, code: Option<i32>, words: &str) -> Fault {
+    let shown = show_message(words.as_bytes());
+    let lower = words.to_ascii_lowercase();
+    if code == Some(1) && AUTHENTICATION.iter().any(|word| lower.contains(word)) {
+        return Fault::refused(
+            Code::NotAuthenticated,
+            format!("`{NAME}` is not logged in: {shown}"),
+        )
+        .remedy("run `sprite login`, or set SPRITES_TOKEN");
+    }
+    let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+    Fault::failed(
+        Code::CarrierFailed,
+        format!("`{NAME} {what}` ended{code}: {shown}"),
+    )
 }

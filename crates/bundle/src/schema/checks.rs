@@ -85,7 +85,9 @@ impl<'a> Converter<'_, 'a> {
         }
         self.lossy(
             span,
-            format!("the format `{format}` is told to the model and not checked; every text is accepted"),
+            format!(
+                "the format `{format}` is told to the model and not checked; every text is accepted"
+            ),
         );
         schema.json.set("format", format.into());
         if matches!(format, "base64" | "base64url") {

@@ -81,7 +81,7 @@ pub(super) fn pass(
                     leave()
                 }
             });
-            let _ = copy(&input, source, leave, stop.as_deref());
+            let _ = copy(&input, source, leave.as_ref(), stop.as_deref());
         })
         .map_err(|error| CommandError::io("start a thread", &error))?;
     Ok(Pump { asked, over })
@@ -90,7 +90,7 @@ pub(super) fn pass(
 fn copy(
     input: &Input,
     stdin: BorrowedFd<'_>,
-    leave: Option<impl Fn() -> Result<(), Fault>>,
+    leave: Option<&impl Fn() -> Result<(), Fault>>,
     over: Option<&OwnedFd>,
 ) -> Result<(), Fault> {
     let mut buffer = vec![0u8; 32 << 10];
@@ -113,7 +113,7 @@ fn copy(
             Err(_) => return input.finish(),
         };
         let bytes = &buffer[..read];
-        let Some(leave) = &leave else {
+        let Some(leave) = leave else {
             input.send(bytes)?;
             continue;
         };

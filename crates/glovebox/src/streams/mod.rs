@@ -106,19 +106,16 @@ pub(crate) fn carry(
         (None, InputFrom::Stdin) => Some(input::pass(input, rustix::stdio::stdin(), None)?),
         (None, InputFrom::Keys) => Some(input::pass(input, terminal::device(), None)?),
         (None, InputFrom::KeysWithDetach) => {
-            let leave: input::Leave = match job {
-                Some(_) => {
-                    let request = input.clone();
-                    Box::new(move || request.cancel())
-                }
+            let leave: input::Leave = if job.is_some() {
+                let request = input.clone();
+                Box::new(move || request.cancel())
+            } else {
                 // Its own request would take the job along.
-                None => {
-                    let (sandbox, begun) = (Arc::clone(sandbox), Arc::clone(&begun));
-                    Box::new(move || match begun.get() {
-                        Some(job) => sandbox.call(Request::JobRelease { job: *job }).map(drop),
-                        None => Ok(()),
-                    })
-                }
+                let (sandbox, begun) = (Arc::clone(sandbox), Arc::clone(&begun));
+                Box::new(move || match begun.get() {
+                    Some(job) => sandbox.call(Request::JobRelease { job: *job }).map(drop),
+                    None => Ok(()),
+                })
             };
             Some(input::pass(input, terminal::device(), Some(leave))?)
         }

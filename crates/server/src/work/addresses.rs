@@ -209,24 +209,7 @@ impl Addresses {
     /// Why one of them cannot have sandboxes.
     fn begin(&self, registry: &Registry) -> Result<(), Fault> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.probe_all(&self.all.iter().collect::<Vec<_>>(), registry)
-    }
-
-    /// Asks these addresses at once. Returns the first failure.
-    fn probe_all(&self, addresses: &[&Address], registry: &Registry) -> Result<(), Fault> {
-        std::thread::scope(|scope| {
-            let probes: Vec<_> = addresses
-                .iter()
-                .map(|address| scope.spawn(|| address.probe(registry)))
-                .collect();
-            let ended = probes.into_iter().map(|probe| {
-                probe
-                    .join()
-                    .unwrap_or_else(|_| Err(Fault::failed(Code::Internal, "a probe has panicked")))
-            });
-            // All are waited for.
-            ended.collect::<Vec<_>>().into_iter().collect()
-        })
+        probe_all(&self.all.iter().collect::<Vec<_>>(), registry)
     }
 
     /// Asks what is due and tells how they are.
@@ -235,7 +218,7 @@ impl Addresses {
         let is_due = |one: &&Address| one.state().due_in().is_zero();
         let due: Vec<&Address> = self.all.iter().filter(is_due).collect();
         // Each keeps its own failure.
-        let _ = self.probe_all(&due, registry);
+        let _ = probe_all(&due, registry);
         let mut up = 0;
         let mut problems = Vec::new();
         for address in &self.all {
@@ -302,6 +285,23 @@ impl Addresses {
              each sandbox"
         )))
     }
+}
+
+/// Asks these addresses at once. Returns the first failure.
+fn probe_all(addresses: &[&Address], registry: &Registry) -> Result<(), Fault> {
+    std::thread::scope(|scope| {
+        let probes: Vec<_> = addresses
+            .iter()
+            .map(|address| scope.spawn(|| address.probe(registry)))
+            .collect();
+        let ended = probes.into_iter().map(|probe| {
+            probe
+                .join()
+                .unwrap_or_else(|_| Err(Fault::failed(Code::Internal, "a probe has panicked")))
+        });
+        // All are waited for.
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
 }
 
 // TRUST: a service says anything about itself; each fact is cut to one line of plain characters.
