@@ -154,7 +154,9 @@ fn common_js<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
 /// factory returns, which is a function given to the function around the call.
 fn assigned_value<'a>(evaluator: &Evaluator<'a>, assigned: &'a Expression<'a>) -> Value<'a> {
     let root = evaluator.root();
+    // At the level of the module it is a helper of a bundler, such as `__toCommonJS`.
     if let Expression::CallExpression(call) = assigned
+        && evaluator.function_of(call.node_id.get()).is_some()
         && let Some(factory) = factory_of(evaluator, call)
     {
         let arguments = call.arguments.iter().map(|argument| Placed {
