@@ -104,7 +104,7 @@ fn violations_end_the_connection() {
         }),
         ("credit on a channel a job does not have", |guest| {
             let id = guest.ask(&Request::Exec(sh("sleep 5")));
-            guest.give(id, Channel::Content, 0);
+            guest.give(id, Channel::Input, 1);
         }),
         ("more input than there is room for", |guest| {
             let mut exec = sh("sleep 5");
