@@ -119,16 +119,7 @@ impl SpriteConnect {
             let more = reason.map_or_else(String::new, |reason| format!("; {reason}"));
             fault.message = format!("the Sprite `{}`: {}{more}", self.sprite, fault.message);
         }
-        if has_broken {
-            return ConnectFailure::Retry {
-                fault: fault.retryable(),
-                after: None,
-            };
-        }
-        if attempt == Attempt::Again {
-            fault.class = Class::Lost;
-        }
-        ConnectFailure::Final(fault)
+        ConnectFailure::of_attempt(attempt, fault, has_broken)
     }
 }
 

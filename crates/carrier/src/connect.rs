@@ -1,6 +1,6 @@
 //! A pipe to a guest, and who opens it.
 
-use glovebox_proto::Fault;
+use glovebox_proto::{Class, Fault};
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -56,4 +56,21 @@ pub enum ConnectFailure {
     },
     /// The guest, the machine or the permission is gone: no later attempt succeeds.
     Final(Fault),
+}
+
+impl ConnectFailure {
+    /// Makes the failure of an attempt that did not lead to the guest. Where no later one has a chance, a connection
+    /// that was there before is lost.
+    pub fn of_attempt(attempt: Attempt, mut fault: Fault, has_chance: bool) -> Self {
+        if has_chance {
+            return Self::Retry {
+                fault: fault.retryable(),
+                after: None,
+            };
+        }
+        if attempt == Attempt::Again {
+            fault.class = Class::Lost;
+        }
+        Self::Final(fault)
+    }
 }

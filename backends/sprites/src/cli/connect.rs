@@ -4,7 +4,7 @@ use super::Cli;
 use super::program::failure;
 use crate::connect::BringUp;
 use glovebox_carrier::{Attempt, Connect, ConnectFailure, Pipe, PipeEnd, show_message};
-use glovebox_proto::{Class, Code, Fault};
+use glovebox_proto::{Code, Fault};
 use std::fmt;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
@@ -75,22 +75,13 @@ impl CliConnect {
 fn judge(attempt: Attempt, fault: Fault, session: &Session) -> ConnectFailure {
     let code = session.exit_code();
     let told = failure("exec", code, &session.last_words());
-    let mut fault = match (told.code, code) {
+    let fault = match (told.code, code) {
         (Code::NotAuthenticated, _) => told,
         (_, Some(_)) if fault.code == Code::CarrierFailed => told,
         _ => fault,
     };
-    let is_final = attempt == Attempt::First || fault.code != Code::CarrierFailed;
-    if !is_final {
-        return ConnectFailure::Retry {
-            fault: fault.retryable(),
-            after: None,
-        };
-    }
-    if attempt == Attempt::Again {
-        fault.class = Class::Lost;
-    }
-    ConnectFailure::Final(fault)
+    let has_chance = attempt == Attempt::Again && fault.code == Code::CarrierFailed;
+    ConnectFailure::of_attempt(attempt, fault, has_chance)
 }
 
 impl Connect for CliConnect {
