@@ -44,6 +44,7 @@ mod image;
 mod lifecycle;
 mod link;
 mod machine;
+mod mounts;
 mod process;
 mod registry;
 mod report;
@@ -71,6 +72,7 @@ pub use machine::{
     describe_machine, duplicate_descriptor, examine_machine, is_inside_sandbox, note_descriptors,
     stop_caller,
 };
+pub use mounts::find_mounts_below;
 pub use registry::{
     Checkpoints, DiskUsage, Fork, ProjectCache, Registry, RegistryConfig, RegistryEntry,
     StartOutcome, is_larger_than,

@@ -1,11 +1,10 @@
 //! Projects with other file systems mounted below them: an overlay shows one file system only.
 
 use crate::Error;
-use crate::host::find_mounts_below;
 use crate::note::Note;
 use glovebox_proto::visible::line_of_text;
 use glovebox_proto::{Remedy, Setting};
-use glovebox_sandbox::{Files, WorkspaceMode, is_larger_than};
+use glovebox_sandbox::{Files, WorkspaceMode, find_mounts_below, is_larger_than};
 use glovebox_settings::{GrantArg, Origin, Settings, SourcedValue};
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,7 @@
 //! File systems that are mounted below a project.
 
-use std::ffi::OsString;
+use glovebox_jail::stage0::unescape_mount;
 use std::fs;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 /// Table of the mounts that this process sees (proc_pid_mountinfo(5)).
@@ -17,7 +16,7 @@ pub fn find_mounts_below(dir: &Path) -> Vec<PathBuf> {
 
 fn mounts_below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
     let targets = table.split(|byte| *byte == b'\n').filter_map(|line| {
-        let target = unescape(line.split(|byte| *byte == b' ').nth(4)?)?;
+        let target = unescape_mount(line.split(|byte| *byte == b' ').nth(4)?)?;
         let below = target.strip_prefix(dir).ok()?.to_owned();
         (!below.as_os_str().is_empty()).then_some(below)
     });
@@ -25,23 +24,6 @@ fn mounts_below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
     found.sort();
     found.dedup_by(|later, earlier| later.starts_with(earlier));
     found
-}
-
-/// A path of the table, where blanks and backslashes stand as three octal digits.
-fn unescape(text: &[u8]) -> Option<PathBuf> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first == b'\\' {
-            let digits = std::str::from_utf8(after.get(..3)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 8).ok()?);
-            rest = &after[3..];
-        } else {
-            bytes.push(*first);
-        }
-    }
-    Some(OsString::from_vec(bytes).into())
 }
 
 #[cfg(test)]
