@@ -80,7 +80,7 @@ pub fn has_local_origin(headers: &HeaderMap) -> bool {
 }
 
 /// The names by which a server at this address may be called.
-pub(super) fn usual_hosts(addr: SocketAddr) -> Vec<String> {
+pub fn usual_hosts(addr: SocketAddr) -> Vec<String> {
     let port = addr.port();
     let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"]
         .iter()

@@ -25,7 +25,7 @@ mod stdio;
 
 pub use connections::{Connection, Connections};
 pub use endpoint::{EndpointOptions, HttpAnswer, HttpService};
-pub use guard::{Token, has_local_origin};
+pub use guard::{Token, has_local_origin, usual_hosts};
 pub use http::{HttpOptions, check_reach, serve as serve_http};
 pub use pool::Closing;
 pub use stdio::serve as serve_stdio;

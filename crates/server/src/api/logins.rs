@@ -5,6 +5,7 @@ use crate::config::Token;
 use crate::store::{ADMIN, LoginRow, Scopes};
 use crate::work::App;
 use axum::response::{IntoResponse as _, Redirect, Response};
+use glovebox_mcp::server::usual_hosts;
 use glovebox_proto::Fault;
 use glovebox_session::host::now_unix_ms;
 use http::header::{COOKIE, SET_COOKIE};
@@ -296,17 +297,4 @@ fn make_room(
         cookies.remove(digest);
     }
     gone
-}
-
-/// The names by which a server at this address may be called.
-fn usual_hosts(addr: SocketAddr) -> Vec<String> {
-    let port = addr.port();
-    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"]
-        .iter()
-        .map(|name| format!("{name}:{port}"))
-        .collect();
-    if !addr.ip().is_unspecified() && !addr.ip().is_loopback() {
-        hosts.push(addr.to_string());
-    }
-    hosts
 }
