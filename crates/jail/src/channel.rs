@@ -1,6 +1,7 @@
 //! Messages with file descriptors over a stream socket: how a plan reaches stage 0 and how news
 //! comes back. One message is a `u32` length, then postcard; descriptors ride on its first byte.
 
+use crate::sys::once;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
@@ -18,6 +19,18 @@ const MAX_BYTES: usize = 4 << 20;
 
 fn invalid(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+/// Takes the only order of a process that was started for it, with the descriptors that come along. Returns first the
+/// socket on descriptor 0, where the answer goes.
+///
+/// Preconditions: the process has one thread and has opened nothing yet.
+pub(crate) fn take_order<T: DeserializeOwned, const N: usize>() -> Option<(OwnedFd, T, [OwnedFd; N])>
+{
+    once::close_from(3).ok()?;
+    let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok()?;
+    let (order, fds) = receive::<T>(&control).ok()??;
+    Some((control, order, fds.try_into().ok()?))
 }
 
 /// Sends a message.

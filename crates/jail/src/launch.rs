@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::Shutdown;
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
+use serde::de::DeserializeOwned;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -392,6 +393,23 @@ fn await_ready(
             Ok(None) => return Err(LaunchError::Vanished),
             Err(error) => return Err(LaunchError::Malformed(error)),
         }
+    }
+}
+
+/// Waits for one answer of a process that was started at `started`.
+pub(crate) fn receive_answer<T: DeserializeOwned>(
+    process: &StartedProgram,
+    link: &OwnedFd,
+    started: Instant,
+    deadline: Duration,
+) -> Result<T, LaunchError> {
+    wait_readable(link, started, deadline)?;
+    match channel::receive::<T>(link) {
+        Ok(Some((answer, _))) => Ok(answer),
+        Ok(None) => Err(process
+            .failure()
+            .map_or(LaunchError::Vanished, LaunchError::Spawn)),
+        Err(error) => Err(LaunchError::Malformed(error)),
     }
 }
 

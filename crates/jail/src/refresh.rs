@@ -6,11 +6,10 @@
 //! capability reaches the guest. It looks up mount points and the paths that it is asked about, and follows no link.
 
 use crate::channel;
-use crate::launch::{Init, LaunchError, wait_readable};
+use crate::launch::{Init, LaunchError, receive_answer};
 use crate::mount;
 use crate::program;
 use crate::stage0::{Context as _, FailedStep, ProcessExit};
-use crate::sys::once;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -103,30 +102,16 @@ pub fn refresh(
         let fds = [spaces.user.as_fd(), spaces.mount.as_fd()];
         channel::send(&link, &order, &fds).map_err(LaunchError::Spawn)?;
     }
-    wait_readable(&link, started, deadline)?;
-    match channel::receive::<Result<Vec<PathState>, FailedStep>>(&link) {
-        Ok(Some((answer, _))) => answer.map_err(LaunchError::Step),
-        Ok(None) => Err(process
-            .failure()
-            .map_or(LaunchError::Vanished, LaunchError::Spawn)),
-        Err(error) => Err(LaunchError::Malformed(error)),
-    }
+    let answer: Result<Vec<PathState>, FailedStep> =
+        receive_answer(&process, &link, started, deadline)?;
+    answer.map_err(LaunchError::Step)
 }
 
 /// Refreshes what is asked for on descriptor 0, and answers there.
 ///
 /// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
 pub fn run() -> ProcessExit {
-    if once::close_from(3).is_err() {
-        return ProcessExit(1);
-    }
-    let Ok(control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
-        return ProcessExit(1);
-    };
-    let Ok(Some((order, fds))) = channel::receive::<Order>(&control) else {
-        return ProcessExit(1);
-    };
-    let Ok([user, mounts]) = <[OwnedFd; 2]>::try_from(fds) else {
+    let Some((control, order, [user, mounts])) = channel::take_order::<Order, 2>() else {
         return ProcessExit(1);
     };
     let answer = refresh_inside(&order, &user, &mounts);

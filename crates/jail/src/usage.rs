@@ -6,10 +6,9 @@
 //! user namespace first ([`measure_inside`]): there it may read whatever the sandbox wrote.
 
 use crate::channel;
-use crate::launch::{Init, LaunchError, wait_readable};
+use crate::launch::{Init, LaunchError, receive_answer};
 use crate::program;
 use crate::stage0::ProcessExit;
-use crate::sys::once;
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -177,30 +176,14 @@ pub fn measure_inside(
         let fds = [spaces.user.as_fd(), top.as_fd()];
         channel::send(&link, &Order { max_bytes }, &fds).map_err(LaunchError::Spawn)?;
     }
-    wait_readable(&link, started, deadline)?;
-    match channel::receive::<TreeUsage>(&link) {
-        Ok(Some((usage, _))) => Ok(usage),
-        Ok(None) => Err(process
-            .failure()
-            .map_or(LaunchError::Vanished, LaunchError::Spawn)),
-        Err(error) => Err(LaunchError::Malformed(error)),
-    }
+    receive_answer(&process, &link, started, deadline)
 }
 
 /// Walks the tree that comes on descriptor 0, and answers there.
 ///
 /// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
 pub fn run() -> ProcessExit {
-    if once::close_from(3).is_err() {
-        return ProcessExit(1);
-    }
-    let Ok(control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
-        return ProcessExit(1);
-    };
-    let Ok(Some((order, fds))) = channel::receive::<Order>(&control) else {
-        return ProcessExit(1);
-    };
-    let Ok([user, top]) = <[OwnedFd; 2]>::try_from(fds) else {
+    let Some((control, order, [user, top])) = channel::take_order::<Order, 2>() else {
         return ProcessExit(1);
     };
     let usage = match move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)) {

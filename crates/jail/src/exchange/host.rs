@@ -1,7 +1,7 @@
 //! The side that asks for an exchange and waits for it.
 
 use super::{Answer, MODE, Order};
-use crate::launch::{Init, LaunchError, wait_readable};
+use crate::launch::{Init, LaunchError, receive_answer};
 use crate::plan::Plan;
 use crate::sys::starter::StartedProgram;
 use crate::{channel, program};
@@ -76,15 +76,7 @@ impl Exchange {
     }
 
     fn answer(&self, deadline: Duration) -> Result<Answer, LaunchError> {
-        wait_readable(&self.link, self.started, deadline)?;
-        match channel::receive::<Answer>(&self.link) {
-            Ok(Some((answer, _))) => Ok(answer),
-            Ok(None) => Err(self
-                .process
-                .failure()
-                .map_or(LaunchError::Vanished, LaunchError::Spawn)),
-            Err(error) => Err(LaunchError::Malformed(error)),
-        }
+        receive_answer(&self.process, &self.link, self.started, deadline)
     }
 }
 
