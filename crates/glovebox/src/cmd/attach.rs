@@ -5,8 +5,8 @@ use super::exec::tell_left;
 use crate::args::AttachArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::streams::{
-    self, CallerDescriptors, InputFrom, OnSignal, Passthrough, RawMode, Screen, Signals,
-    StreamsEnd, carry,
+    self, CallerDescriptors, InputFrom, OnSignal, OutputSink, Passthrough, RawMode, Screen,
+    Signals, StreamsEnd, carry,
 };
 use glovebox_proto::{Code, Exec, Fault, JobId, JobInfo, JobState, Request, Stdin};
 use glovebox_sandbox::Sandbox;
@@ -71,29 +71,24 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
         offset,
         sends_events: has_pty,
     };
-    let ended = if has_pty {
-        let mut sink = Passthrough::on_terminal(Some(false));
+    let follow = |sink: &mut dyn OutputSink| {
+        let descriptors = CallerDescriptors::default();
         carry(
             &sandbox,
             request,
             input,
-            CallerDescriptors::default(),
+            descriptors,
             on_signal,
             &signals,
-            &mut sink,
+            sink,
         )
+    };
+    let ended = if has_pty {
+        follow(&mut Passthrough::on_terminal(Some(false)))
     } else {
         // A look at a log, as `logs --follow`.
         let mut sink = Screen::new(false, cx.talk.has_screen_color());
-        let ended = carry(
-            &sandbox,
-            request,
-            input,
-            CallerDescriptors::default(),
-            on_signal,
-            &signals,
-            &mut sink,
-        );
+        let ended = follow(&mut sink);
         sink.finish()
             .map_err(|error| CommandError::io("write the job's output", &error))?;
         ended
