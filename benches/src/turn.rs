@@ -214,9 +214,9 @@ impl Tools for TimedTools<'_> {
 }
 
 /// Events that are thrown away.
-struct Unkept;
+struct NullObserver;
 
-impl Observe for Unkept {
+impl Observe for NullObserver {
     fn observe(&mut self, _: &Event) -> Result<(), Fault> {
         Ok(())
     }
@@ -250,7 +250,7 @@ fn measure_served(world: &World, tools: &ToolSession, table: &mut Table) -> Resu
         last_byte,
         starts_us: Mutex::default(),
     };
-    let verdict = run_loop(&model, &timed, &mut Unkept);
+    let verdict = run_loop(&model, &timed, &mut NullObserver);
     ensure!(verdict.ending == Ending::Completed, "{verdict:?}");
     let first = server
         .join()

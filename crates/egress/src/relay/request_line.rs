@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How far a connection is, for its reader and for those who answer its requests.
+/// Progress of a connection, shared by its reader and by those who answer its requests.
 #[derive(Debug, Default)]
 pub(super) struct RequestBounds {
     /// Bytes that were handed on behind the head of the present request.
@@ -42,7 +42,7 @@ enum Part {
     Line,
     /// The rest of the head. `is_at_line_start`: nothing but a carriage return came since the last line ended.
     Head { is_at_line_start: bool },
-    /// What follows.
+    /// All bytes behind the head.
     Behind,
 }
 
@@ -57,7 +57,7 @@ impl<S> RequestReader<S> {
         }
     }
 
-    /// How far it is.
+    /// Returns the progress of the connection.
     pub(super) fn bounds(&self) -> Arc<RequestBounds> {
         Arc::clone(&self.bounds)
     }

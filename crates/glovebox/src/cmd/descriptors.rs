@@ -1,4 +1,4 @@
-//! Which descriptors of the caller a command gets: those that its arguments name, as a shell's process substitution does,
+//! Descriptors of the caller that a command gets: those that its arguments name, as a shell's process substitution does,
 //! and those of `--fd`.
 
 use super::Cx;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt as _;
 const FIRST_DESCRIPTOR: i32 = 3;
 /// Directories of descriptors by number.
 const PLACES: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
-/// What programs say of EBADF (strerror(3)), in small letters.
+/// Words of programs for EBADF (strerror(3)), in small letters.
 const BAD_DESCRIPTOR: &str = "bad file descriptor";
 
 /// Opens the descriptors that a command gets. A number in its arguments that was not open means nothing.

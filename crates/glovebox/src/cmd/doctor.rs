@@ -124,7 +124,7 @@ fn other_backends() -> Vec<OtherBackend> {
         .collect()
 }
 
-/// One line: the backends that were not tried.
+/// Names the backends that were not tried, in one line.
 fn others_text(others: &[OtherBackend]) -> String {
     let all: Vec<String> = others
         .iter()

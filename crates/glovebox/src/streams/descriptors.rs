@@ -85,7 +85,7 @@ impl CallerDescriptors {
         self.0.iter().map(|descriptor| descriptor.number).collect()
     }
 
-    /// What the guest is asked for.
+    /// Lists the descriptors that the guest is asked for.
     pub(super) fn requested(&self) -> Vec<Descriptor> {
         let requested = self.0.iter().map(|descriptor| Descriptor {
             number: descriptor.number.unsigned_abs(),
@@ -178,7 +178,7 @@ fn write_output(mut stream: Stream, fd: &OwnedFd) {
     }
 }
 
-/// What a descriptor of the caller is, or why no pipe can stand for it.
+/// Opens a descriptor of the caller, or says why no pipe can stand for it.
 fn open_end(number: i32) -> Result<CallerEnd, String> {
     if number.unsigned_abs() > limits::MAX_DESCRIPTOR {
         return Err(format!("its number is above {}", limits::MAX_DESCRIPTOR));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Ctrl-\ as a terminal in raw mode sends it.
 const DETACH: u8 = 0x1c;
-/// How long a second Ctrl-\ may follow the first, with which it is one for the program.
+/// Time within which a second Ctrl-\ makes both one for the program.
 const SECOND_KEY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 300_000_000,
@@ -129,7 +129,7 @@ fn copy(
     }
 }
 
-/// Whether another key follows at once.
+/// Returns true if another key follows at once.
 fn is_typed_soon(terminal: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
     poll(&mut fds, Some(&SECOND_KEY)).is_ok_and(|count| count > 0)
@@ -138,7 +138,7 @@ fn is_typed_soon(terminal: BorrowedFd<'_>) -> bool {
 /// Ctrl-\ among keys.
 #[derive(Debug, Default)]
 struct DetachKeys {
-    /// One was typed, and nothing after it yet.
+    /// Set when one was typed and nothing has followed yet.
     is_waiting: bool,
 }
 

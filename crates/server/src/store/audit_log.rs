@@ -138,9 +138,9 @@ pub struct AuditFilter {
     pub user: Option<String>,
 }
 
-/// What a filter looks at.
+/// Fields of an entry that a filter compares.
 #[derive(Debug, Deserialize)]
-struct Looked {
+struct EntryHead {
     at_unix_ms: u64,
     #[serde(default)]
     user: String,
@@ -149,15 +149,15 @@ struct Looked {
 impl AuditFilter {
     fn takes(&self, line: &[u8]) -> bool {
         // A line that was cut off by a full disk is none.
-        let Ok(looked) = serde_json::from_slice::<Looked>(line) else {
+        let Ok(head) = serde_json::from_slice::<EntryHead>(line) else {
             return false;
         };
         self.since_unix_ms
-            .is_none_or(|since| looked.at_unix_ms >= since)
+            .is_none_or(|since| head.at_unix_ms >= since)
             && self
                 .until_unix_ms
-                .is_none_or(|until| looked.at_unix_ms < until)
-            && self.user.as_ref().is_none_or(|user| *user == looked.user)
+                .is_none_or(|until| head.at_unix_ms < until)
+            && self.user.as_ref().is_none_or(|user| *user == head.user)
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
         export_audit_log(state, filter, &mut out).unwrap();
         let lines = std::str::from_utf8(&out).unwrap().lines();
         lines
-            .map(|line| serde_json::from_str::<Looked>(line).unwrap().at_unix_ms)
+            .map(|line| serde_json::from_str::<EntryHead>(line).unwrap().at_unix_ms)
             .collect()
     }
 

@@ -449,7 +449,7 @@ impl Collector<'_> {
     }
 }
 
-/// What is shown around a match in a long line: whole characters, as far as it is text.
+/// Range of a long line that is shown around a match: whole characters, as far as it is text.
 fn around(line: &[u8], found: Range<usize>) -> Range<usize> {
     let is_inside = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let end = found
