@@ -232,3 +232,25 @@ fn the_plan_names_what_is_shown() {
         assert!(!free.contains("processors (affinity)"), "{free}");
     });
 }
+
+#[test]
+fn java_sizes_its_heap_by_the_limit() {
+    if !has_program("java") {
+        skip!("needs java");
+    }
+    let script = "java -XX:+PrintFlagsFinal -version 2>/dev/null |
+        awk '$2 == \"MaxHeapSize\" {print $4}'";
+    Person::each(|person| {
+        // Without a limit on processors Java asks for the group of `cpu` all the same.
+        for flags in ["--memory 512MiB", "--memory 512MiB --cpus none"] {
+            let (report, seen) = run_with_report(person, flags, script);
+            let limits = report["limits"].as_array().unwrap();
+            let memory = limits.iter().find(|limit| limit["kind"] == "memory");
+            if memory.unwrap()["state"] != "enforced" {
+                return;
+            }
+            let heap: u64 = seen.trim().parse().unwrap();
+            assert!(heap <= 512 << 20, "as {}, {flags}: {heap}", person.name());
+        }
+    });
+}

@@ -58,9 +58,16 @@ pub(super) fn detect(cx: &DetectCx) -> DetectedHierarchies {
             Err(why) => reasons.extend(Controller::ALL.map(|c| (c, why.clone()))),
         }
     }
+    // Programs that find version 2 with its limits look at nothing else.
+    let is_unified = found
+        .hierarchies
+        .iter()
+        .any(|hierarchy| LIMITED.iter().any(|c| hierarchy.serves.contains(c)));
+    let shown = Controller::SHOWN.into_iter().filter(|_| !is_unified);
     for mount in mounts.iter().filter(|m| m.version == Version::V1) {
         let serves: Vec<Controller> = Controller::ALL
             .into_iter()
+            .chain(shown.clone())
             .filter(|c| mount.controllers.iter().any(|name| name == c.name()))
             .filter(|c| !found.hierarchies.iter().any(|h| h.serves.contains(c)))
             .collect();

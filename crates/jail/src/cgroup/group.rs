@@ -180,7 +180,10 @@ impl Cgroup {
             let hierarchy = self.hierarchy(dir);
             match hierarchy::write_file(dir.fd.as_fd(), "cgroup.procs", &text) {
                 Ok(()) => {}
-                Err(Errno::INVAL) if hierarchy.serves == [Controller::Cpu] => {
+                Err(Errno::INVAL)
+                    if hierarchy.serves.contains(&Controller::Cpu)
+                        && !hierarchy.serves.contains(&Controller::Memory) =>
+                {
                     cpu_refused = Some(hierarchy.path.clone());
                 }
                 Err(errno) => {

@@ -58,7 +58,17 @@ impl Hierarchy {
             result = make_dir(self.base.as_fd(), &path);
         }
         result?;
-        self.open_child(name)
+        let child = self.open_child(name)?;
+        if self.serves.contains(&Controller::CpuSet) {
+            let filled = open_dir(self.base.as_fd(), PARENT)
+                .and_then(|parent| copy_processors(parent.as_fd(), child.as_fd()));
+            if let Err(errno) = filled {
+                // No process could join it.
+                let _ = self.remove_child(name);
+                return Err(errno);
+            }
+        }
+        Ok(child)
     }
 
     /// Makes `glovebox` and, in version 2, hands the controllers down to its children.
@@ -66,6 +76,10 @@ impl Hierarchy {
         match make_dir(self.base.as_fd(), PARENT) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
+        }
+        if self.serves.contains(&Controller::CpuSet) {
+            let parent = open_dir(self.base.as_fd(), PARENT)?;
+            copy_processors(self.base.as_fd(), parent.as_fd())?;
         }
         if self.version == Version::V2 {
             let parent = open_dir(self.base.as_fd(), PARENT)?;
@@ -154,7 +168,7 @@ impl Hierarchy {
                     Version::V2 => write("cpu.max", &format!("{quota_us} {CPU_PERIOD_US}")),
                 }
             }
-            (Controller::Freezer, _) => Ok(()),
+            (Controller::Freezer | Controller::CpuAccount | Controller::CpuSet, _) => Ok(()),
         }
     }
 
@@ -197,6 +211,24 @@ impl Hierarchy {
             Version::V2 => read_keyed(dir, "cgroup.events", "frozen") == Some(1),
         }
     }
+}
+
+/// Gives a group of `cpuset` the processors and memory nodes of the group above it. A new group has
+/// none and takes no process then (cpuset(7)); one that is there is brought up to date if it can be.
+fn copy_processors(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let (wanted, present) = (read_file(from, file)?, read_file(to, file)?);
+        let (wanted, present) = (wanted.trim(), present.trim());
+        if wanted == present {
+            continue;
+        }
+        // Groups below may use what would be taken away: the kernel refuses that, and they keep it.
+        let written = write_file(to, file, wanted);
+        if present.is_empty() {
+            written?;
+        }
+    }
+    Ok(())
 }
 
 fn child_path(name: &str) -> String {

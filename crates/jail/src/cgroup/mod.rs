@@ -53,7 +53,7 @@ impl Default for DetectCx {
     }
 }
 
-/// The four things we use control groups for.
+/// Controllers of the kernel that sandboxes use: for limits, for stopping, and because programs look for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Controller {
@@ -65,11 +65,19 @@ pub enum Controller {
     Cpu,
     /// Stopping and killing all at once.
     Freezer,
+    /// Counter of used processor time (version 1). Java ignores every limit where this controller,
+    /// [`Self::CpuSet`], [`Self::Cpu`] or [`Self::Memory`] is not mounted.
+    CpuAccount,
+    /// Set of processors (version 1): those of the group above, so that it limits nothing.
+    CpuSet,
 }
 
 impl Controller {
-    /// All of them, in the order of reports.
+    /// Controllers that limit or stop processes, in the order of reports.
     pub const ALL: [Self; 4] = [Self::Memory, Self::Pids, Self::Cpu, Self::Freezer];
+
+    /// Controllers of version 1 that limit nothing; their groups are only shown to programs.
+    const SHOWN: [Self; 2] = [Self::CpuAccount, Self::CpuSet];
 
     /// The kernel's name.
     pub fn name(self) -> &'static str {
@@ -78,6 +86,8 @@ impl Controller {
             Self::Pids => "pids",
             Self::Cpu => "cpu",
             Self::Freezer => "freezer",
+            Self::CpuAccount => "cpuacct",
+            Self::CpuSet => "cpuset",
         }
     }
 }
@@ -97,14 +107,19 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether a group with these limits has a directory in a hierarchy.
+    /// Returns true if a group with these limits has a directory in `hierarchy`.
     fn need(&self, hierarchy: &Hierarchy) -> bool {
+        // Java reads a limit of version 1 only where all four of these controllers are mounted.
+        let is_read_by_java = self.memory_bytes.is_some() || self.cpus.is_some();
         hierarchy.serves.iter().any(|controller| match controller {
             // Memory is wanted even without a limit, for its counters.
             Controller::Memory => true,
             Controller::Pids => self.pids.is_some(),
-            Controller::Cpu => self.cpus.is_some(),
+            Controller::Cpu => {
+                self.cpus.is_some() || (hierarchy.version == Version::V1 && is_read_by_java)
+            }
             Controller::Freezer => self.can_freeze,
+            Controller::CpuAccount | Controller::CpuSet => is_read_by_java,
         })
     }
 }

@@ -418,11 +418,18 @@ fn a_process_walks_in_by_itself() {
     if controllers.place(Controller::Memory).unwrap().1 == 2 {
         assert!(entrances.is_empty());
     }
-    let [entrance] = &entrances[..] else { return };
-    let out = entrance.try_clone().unwrap();
+    if entrances.is_empty() {
+        return;
+    }
+    let paths = entrances.iter().map(|entrance| {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(entrance);
+        std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap()
+    });
+    let script =
+        "for tasks; do echo 0 >\"$tasks\" || exit 0; done; exec tail /dev/zero 2>/dev/null";
     let status = std::process::Command::new("sh")
-        .args(["-c", "echo 0 && exec tail /dev/zero 2>/dev/null"])
-        .stdout(out)
+        .args(["-c", script, "sh"])
+        .args(paths)
         .status()
         .unwrap();
     assert!(!status.success());

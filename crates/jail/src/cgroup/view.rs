@@ -6,7 +6,6 @@
 use super::hierarchy::{Hierarchy, Version};
 use super::{Controller, Controllers, Limits, PARENT};
 use crate::byte_path::BytePath;
-use rustix::fs::{Access, AtFlags};
 use serde::{Deserialize, Serialize};
 
 /// Where a sandbox sees its control group.
@@ -53,7 +52,7 @@ impl Controllers {
     }
 }
 
-/// The names of a hierarchy of version 1: its controllers of ours, and those that come with the one for processors.
+/// The names of a hierarchy of version 1: its controllers, and the one that programs look for.
 fn names_of_version_1(hierarchy: &Hierarchy) -> Vec<String> {
     let mut names: Vec<String> = hierarchy
         .serves
@@ -62,15 +61,6 @@ fn names_of_version_1(hierarchy: &Hierarchy) -> Vec<String> {
         .collect();
     if hierarchy.serves.contains(&Controller::Cpu) {
         names.push("cpu,cpuacct".to_owned());
-        let accounts = rustix::fs::accessat(
-            &hierarchy.base,
-            "cpuacct.usage",
-            Access::EXISTS,
-            AtFlags::empty(),
-        );
-        if accounts.is_ok() {
-            names.push("cpuacct".to_owned());
-        }
     }
     names
 }

@@ -386,6 +386,8 @@ pub(super) fn controller(
         Controller::Pids => "process limit",
         Controller::Cpu => "processor limit",
         Controller::Freezer => "freezing and killing at once",
+        Controller::CpuAccount => "counting processor time",
+        Controller::CpuSet => "naming processors",
     };
     Finding {
         id: format!("cgroup-{}", controller.name()),

@@ -119,8 +119,16 @@ fn receive_groups(control: &OwnedFd) -> Result<(Admission, Vec<OwnedFd>), Failed
 
 /// Joins the sandbox's control groups: this thread alone, and all that it starts.
 fn join_groups(entrances: &[OwnedFd]) -> Result<(), FailedStep> {
+    let processors = rustix::thread::sched_getaffinity(None);
     for entrance in entrances {
         rustix::io::write(entrance, b"0").cannot("join the sandbox's control group")?;
+    }
+    // Before Linux 6.2 a thread that joins a group of `cpuset` loses the choice of its caller (taskset(1)).
+    if let Ok(processors) = processors
+        && rustix::thread::sched_getaffinity(None) != Ok(processors)
+    {
+        // The kernel refuses a set of which the group has nothing, and then the group's stays.
+        let _ = rustix::thread::sched_setaffinity(None, &processors);
     }
     // They are the root of what is seen of such groups.
     unshare(UnshareFlags::NEWCGROUP).cannot("create the sandbox's control-group namespace")
