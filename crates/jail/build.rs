@@ -30,6 +30,7 @@ struct Policy {
     argument: Vec<Argument>,
     same_user: Vec<Argument>,
     nested: Nested,
+    untraced: Untraced,
     confined: Confined,
     compute: Compute,
 }
@@ -41,6 +42,13 @@ struct Nested {
     allowed: Vec<String>,
     unsupported: Vec<String>,
     argument: Vec<Argument>,
+}
+
+/// `[untraced]` of the policy.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Untraced {
+    refused: Vec<String>,
 }
 
 /// `[confined]` of the policy.
@@ -122,6 +130,7 @@ fn main() -> Outcome<()> {
             same_user_filter(&policy, &numbers, audit_arch)?,
         ),
         ("NESTED", nested_filter(&policy, &numbers, audit_arch)?),
+        ("UNTRACED", untraced_filter(&policy, &numbers, audit_arch)?),
         ("CONFINED", confined_filter(&policy, &numbers, audit_arch)?),
         ("COMPUTE", compute_filter(&policy, &numbers, audit_arch)?),
         ("MARK", program(&BTreeMap::new(), ALLOW, audit_arch)),
@@ -216,10 +225,11 @@ fn check_names(policy: &Policy, numbers: &BTreeMap<String, Number>) -> Outcome<(
     check_rules(&allowed, &policy.argument)?;
     check_rules(&allowed, &policy.same_user)?;
     let changed = policy.confined.unsupported.iter();
-    for name in changed.chain(&policy.confined.notified) {
+    let changed = changed.chain(&policy.confined.notified);
+    for name in changed.chain(&policy.untraced.refused) {
         if !allowed.contains(name) {
             return Err(format!(
-                "seccomp.toml: [confined] names {name}, which is not one of the calls that are allowed otherwise"
+                "seccomp.toml: [confined] or [untraced] names {name}, which is not one of the calls that are allowed otherwise"
             )
             .into());
         }
@@ -331,6 +341,18 @@ fn nested_filter(
     Ok(program(&answers, unsupported, audit_arch))
 }
 
+/// Builds the filter on top of another one that refuses what traces a process.
+fn untraced_filter(
+    policy: &Policy,
+    numbers: &BTreeMap<String, Number>,
+    audit_arch: u32,
+) -> Outcome<Vec<Insn>> {
+    let mut answers = BTreeMap::new();
+    let refused = refuse(errno("EPERM")?);
+    answer_all(&mut answers, &policy.untraced.refused, numbers, refused)?;
+    Ok(program(&answers, ALLOW, audit_arch))
+}
+
 /// The filter of a sandbox without namespaces.
 fn confined_filter(
     policy: &Policy,
@@ -341,6 +363,8 @@ fn confined_filter(
     let unsupported = refuse(errno("ENOSYS")?);
     let mut answers = group_answers(policy, numbers)?;
     answer_all(&mut answers, &confined.unsupported, numbers, unsupported)?;
+    let refused = refuse(errno("EPERM")?);
+    answer_all(&mut answers, &policy.untraced.refused, numbers, refused)?;
     answer_all(&mut answers, &confined.notified, numbers, NOTIFY)?;
     narrow(&mut answers, &policy.argument, numbers, ALLOW)?;
     narrow(&mut answers, &confined.argument, numbers, ALLOW)?;

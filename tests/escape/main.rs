@@ -43,5 +43,6 @@ mod sockets;
 mod steering;
 mod syscalls;
 mod terminal;
+mod tracing;
 mod truth;
 mod workspace;

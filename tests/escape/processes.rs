@@ -165,10 +165,14 @@ fn probe_24_ptrace_init() {
     let arena = Arena::new();
     arena.in_every_shape(|_, sandbox| {
         let found = perl(sandbox, include_str!("probes/probe_24_ptrace_init.pl"));
-        for prefix in [
-            "attach/", "seize/", "read/", "write/", "kcmp/", "getfd/", "traceme",
-        ] {
-            found.all_refused(prefix, &["EPERM", "ENOSYS"]);
+        for prefix in ["attach/", "seize/", "read/", "write/"] {
+            found.all_refused(prefix, &["EPERM", "ESRCH"]);
+        }
+        for name in ["attach/1", "seize/1", "read/1", "write/1"] {
+            found.refused(name, &["EPERM"]);
+        }
+        for prefix in ["kcmp/", "getfd/"] {
+            found.all_refused(prefix, &["EPERM"]);
         }
         found.worked("pidfd");
         found.worked("child");

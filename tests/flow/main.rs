@@ -20,6 +20,7 @@ mod commits;
 mod confined;
 mod copies;
 mod crowds;
+mod debuggers;
 mod denials;
 mod depth;
 mod descriptors;

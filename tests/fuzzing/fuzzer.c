@@ -23,6 +23,7 @@
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -281,7 +282,8 @@ static void open_descriptors(void) {
 // Calls whose target is a process: not the coordinator, and not everybody.
 static void spare_coordinator(long number, uint64_t *a) {
     int is_signal = number == SYS_kill || number == SYS_tkill || number == SYS_tgkill || number == SYS_rt_sigqueueinfo ||
-        number == SYS_rt_tgsigqueueinfo || number == SYS_pidfd_open || number == SYS_setpriority;
+        number == SYS_rt_tgsigqueueinfo || number == SYS_pidfd_open || number == SYS_setpriority ||
+        number == SYS_ptrace || number == SYS_process_vm_readv || number == SYS_process_vm_writev;
     for (int i = 0; is_signal && i < 2; i++)
         if ((int)a[i] == getppid() || (int)a[i] == -1) a[i] = (uint64_t)getpid();
 }
@@ -366,9 +368,12 @@ int main(int count, char **words) {
         }
         usleep(10000);
         int status;
-        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+            // A worker that made this process its tracer goes on.
+            if (WIFSTOPPED(status)) { ptrace(PTRACE_DETACH, pid, 0, 0); continue; }
             for (int slot = 0; slot < WORKERS; slot++)
                 if (workers[slot] == pid) { workers[slot] = 0; crashed += WIFSIGNALED(status); }
+        }
         for (int slot = 0; slot < WORKERS; slot++) {
             uint64_t calls = shared->calls[slot];
             if (calls != seen[slot]) { seen[slot] = calls; moved[slot] = now_ms(); }

@@ -26,6 +26,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ),
     ("script", "bsdutils", "terminal tests"),
     ("strace", "strace", "failing system calls"),
+    ("gdb", "gdb", "debuggers inside"),
     ("setcap", "libcap2-bin", "programs with file capabilities"),
     ("keyctl", "keyutils", "keyrings"),
     (

@@ -40,6 +40,8 @@ pub(crate) struct Freeze {
     stopped: HashMap<Pid, u64>,
     /// How often each had been on a processor when all of them stood still, by id and start.
     switches: HashMap<(Pid, u64), u64>,
+    /// The last look found everything stopped, and something among it held by a tracer.
+    is_confirming: bool,
     deferred: DeferredFrames,
 }
 
@@ -269,12 +271,27 @@ impl Freeze {
                 let has_held_child = members
                     .iter()
                     .any(|child| child.parent == Some(member.pid) && child.is_stopped);
-                is_still &= member.is_uninterruptible && has_held_child;
+                let is_held = member.is_uninterruptible && has_held_child;
+                if !is_held {
+                    // Again, because its tracer may have taken the signal for itself.
+                    let _ = rustix::process::kill_process(member.pid, Signal::STOP);
+                }
+                is_still &= is_held;
                 continue;
             }
             is_still = false;
             if rustix::process::kill_process(member.pid, Signal::STOP).is_ok() {
                 self.stopped.insert(member.pid, start);
+            }
+        }
+        let is_confirmed = std::mem::replace(&mut self.is_confirming, false);
+        if is_still && members.iter().any(|member| member.is_held_by_tracer) {
+            // A tracer that was stopped while this looked may have let go before what had been seen standing.
+            // Two looks in a row that find all of them standing, and that none has run in between, exclude it.
+            if !is_confirmed || self.has_moved(jobs) {
+                self.note_switches(jobs);
+                self.is_confirming = true;
+                return Ok(false);
             }
         }
         Ok(is_still)
@@ -285,6 +302,7 @@ impl Freeze {
             requests.timers.unset(timer);
         }
         self.stage = Stage::Off;
+        self.is_confirming = false;
         jobs.set_frozen(false);
         let stopped = std::mem::take(&mut self.stopped);
         // Who was asked to end meanwhile is to notice, stopped by us or by others.

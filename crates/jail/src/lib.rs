@@ -36,4 +36,5 @@ pub mod skeleton;
 pub mod stage0;
 mod sys;
 mod system_data;
+pub mod tracing;
 pub mod usage;

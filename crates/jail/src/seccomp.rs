@@ -26,6 +26,9 @@ pub enum Profile {
     SameUser,
     /// In place of [`Profile::Default`], for a sandbox whose commands may make namespaces of their own.
     Nested,
+    /// On top of [`Profile::Default`] or [`Profile::Nested`], where no Landlock domain keeps commands apart: no call
+    /// that traces another process or reads its memory.
+    Untraced,
     /// In place of [`Profile::Default`], for a sandbox without namespaces. Calls that change the metadata of files
     /// go to the listener that [`install_with_listener`] gives; without one they fail with ENOSYS.
     Confined,
@@ -114,6 +117,7 @@ pub fn program(profile: Profile) -> &'static [libc::sock_filter] {
         Profile::Default => generated::PROGRAM,
         Profile::SameUser => generated::SAME_USER,
         Profile::Nested => generated::NESTED,
+        Profile::Untraced => generated::UNTRACED,
         Profile::Confined => generated::CONFINED,
         Profile::Compute => generated::COMPUTE,
         Profile::Mark => generated::MARK,

@@ -73,6 +73,8 @@ pub struct Machine {
     pub max_user_namespaces: Option<u64>,
     /// `vm.memfd_noexec`.
     pub memfd_noexec: Option<u64>,
+    /// `kernel.yama.ptrace_scope`; `None` where the kernel has no such setting.
+    pub ptrace_scope: Option<u64>,
     /// Whether a filter of somebody else is on us already (`Seccomp: 2` of proc(5)).
     pub is_filtered: bool,
     /// Whether parts of our `/proc` are covered by mounts, which forbids a fresh one in a user namespace.
@@ -126,6 +128,7 @@ impl Machine {
             unprivileged_userns_clone: number("proc/sys/kernel/unprivileged_userns_clone"),
             max_user_namespaces: number("proc/sys/user/max_user_namespaces"),
             memfd_noexec: number("proc/sys/vm/memfd_noexec"),
+            ptrace_scope: number("proc/sys/kernel/yama/ptrace_scope"),
             is_filtered: field("Seccomp") == ["2"],
             is_proc_masked: mount_points(&mounts).any(|(point, _)| is_proc_mask(point)),
             is_selinux_enforcing: number("sys/fs/selinux/enforce") == Some(1),

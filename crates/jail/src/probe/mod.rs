@@ -17,7 +17,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use glovebox_spec::finding::Finding;
+use glovebox_spec::finding::{Finding, FindingState};
 
 use crate::cgroup::{Controller, Controllers};
 
@@ -187,6 +187,10 @@ pub fn run_all(cx: &ProbeCx<'_>) -> Vec<Finding> {
             .iter()
             .filter_map(|probe| try_one(cx, *probe, &machine)),
     );
+    let has_landlock = findings
+        .iter()
+        .any(|found| found.id == Probe::Landlock.id() && found.state == FindingState::Ok);
+    findings.push(verdict::tracing(&machine, has_landlock));
     findings.push(verdict::id_ranges(&machine));
     findings.extend(Controller::ALL.iter().map(|controller| {
         let place = cx.controllers.place(*controller);

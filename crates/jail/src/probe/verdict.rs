@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::machine::{Machine, Surroundings};
 use super::{Outcome, Probe};
 use crate::cgroup::Controller;
+use crate::tracing::Tracing;
 use glovebox_spec::finding::{Finding, FindingState};
 
 /// The number of ids below which package managers of a distribution fail.
@@ -320,6 +321,24 @@ pub(super) fn kernel(machine: &Machine) -> Finding {
         state,
         detail: format!("Linux {}", machine.kernel_release),
         remedy,
+    }
+}
+
+/// Judges whether programs inside can be debugged.
+pub(super) fn tracing(machine: &Machine, has_landlock: bool) -> Finding {
+    let tracing = Tracing::judge(u32::from(has_landlock), false, machine.ptrace_scope);
+    let (state, detail) = match tracing.why_off() {
+        None => (FindingState::Ok, "works".to_owned()),
+        Some(why) => (FindingState::Degraded, format!("off: {why}")),
+    };
+    Finding {
+        id: "tracing".to_owned(),
+        title: "gdb, strace, LeakSanitizer".to_owned(),
+        state,
+        detail,
+        remedy: tracing
+            .remedy()
+            .and_then(|remedy| outside_container(machine, remedy)),
     }
 }
 

@@ -21,8 +21,10 @@ pub struct Member {
     pub start_ticks: u64,
     /// Whether any of its threads still runs.
     pub is_alive: bool,
-    /// Every thread of it is stopped, by a signal or by whoever traces it.
+    /// Every thread of it is stopped, by a signal or by its tracer.
     pub is_stopped: bool,
+    /// A thread of it is stopped for its tracer, which may let it go on at any time.
+    pub is_held_by_tracer: bool,
     /// In the kernel, where no signal reaches it yet.
     pub is_uninterruptible: bool,
     threads: u32,
@@ -45,6 +47,7 @@ impl Member {
             // That is the state of the first thread, which may have ended before the others.
             let states = threads(at, dir, "stat", |text| state(text).map(|(state, _)| state));
             if let Ok(states) = states {
+                member.is_held_by_tracer = states.contains(&HELD_BY_TRACER);
                 let mut living = states.iter().filter(|state| !is_dead(**state)).peekable();
                 member.is_stopped =
                     living.peek().is_some() && living.all(|state| is_stopped(*state));
@@ -71,6 +74,7 @@ impl Member {
             start_ticks,
             is_alive: !(is_dead(state) && threads <= 1),
             is_stopped: is_stopped(state),
+            is_held_by_tracer: state == HELD_BY_TRACER,
             is_uninterruptible: state == b'D',
             threads,
         })
@@ -99,6 +103,9 @@ impl Member {
         Some(counts.ok()?.iter().sum())
     }
 }
+
+/// State "tracing stop" of proc_pid_stat(5).
+const HELD_BY_TRACER: u8 = b't';
 
 /// By which a guest and what belongs to it are told from its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +139,7 @@ fn is_dead(state: u8) -> bool {
 }
 
 fn is_stopped(state: u8) -> bool {
-    matches!(state, b'T' | b't')
+    matches!(state, b'T' | HELD_BY_TRACER)
 }
 
 /// The state in a stat file, and the fields after it. The command name before it may contain anything, so the

@@ -17,6 +17,7 @@ use crate::sys::holder::Network;
 use crate::sys::landlock_trial::Trial;
 use crate::sys::once;
 use crate::sys::unshare::unshare;
+use crate::tracing::Tracing;
 use glovebox_spec::Net;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -306,15 +307,15 @@ fn assemble(
     } else {
         seccomp::Profile::Default
     };
-    seccomp::install(profile).map_err(|error| {
-        FailedStep::new(
-            format!("install the system-call filter ({error})"),
-            Errno::INVAL,
-        )
-    })?;
+    install_filter(profile)?;
+    let tracing = Tracing::judge(built.abi, is_nested, host_proc.ptrace_scope());
+    if tracing.needs_filter() {
+        install_filter(seccomp::Profile::Untraced)?;
+    }
     clock.mark("seal");
     let mut self_test = examine(built.abi, is_nested);
     self_test.observed = observation::observe(plan, &host_proc)?;
+    self_test.tracing = tracing;
     self_test.max_user_namespaces = host_proc.max_user_namespaces();
     let mut ours = vec![control.as_raw_fd(), gate.as_raw_fd()];
     ours.extend(trial.iter().flat_map(Trial::descriptors));
@@ -337,6 +338,16 @@ fn assemble(
         names,
         separation,
         self_test,
+    })
+}
+
+/// Puts a system-call filter on this process and all that it starts.
+fn install_filter(profile: seccomp::Profile) -> Result<(), FailedStep> {
+    seccomp::install(profile).map_err(|error| {
+        FailedStep::new(
+            format!("install the system-call filter ({error})"),
+            Errno::INVAL,
+        )
     })
 }
 

@@ -42,6 +42,7 @@ use crate::processors::Processors;
 use crate::program;
 use crate::sys::clone::{self, Side};
 use crate::sys::once;
+use crate::tracing::Tracing;
 use observation::Observation;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -172,6 +173,8 @@ pub struct SelfTest {
     pub vsock_denied: bool,
     /// A user namespace was refused.
     pub userns_denied: bool,
+    /// Whether commands can trace what they started.
+    pub tracing: Tracing,
     /// How many user namespaces may still be made inside.
     pub max_user_namespaces: Option<u64>,
     /// Descriptors that are open besides 0, 1 and 2.

@@ -173,6 +173,12 @@ impl HostProc {
         String::from_utf8_lossy(&text).trim().parse().ok()
     }
 
+    /// Setting `kernel.yama.ptrace_scope`; `None` where the kernel has no such setting.
+    pub(super) fn ptrace_scope(&self) -> Option<u64> {
+        let text = self.read("sys/kernel/yama/ptrace_scope").ok()?;
+        String::from_utf8_lossy(&text).trim().parse().ok()
+    }
+
     /// Descriptors open in this process above 2, without those of `ours` and those that looking takes.
     pub(super) fn open_fds(&self, ours: &[i32]) -> Result<Vec<i32>, FailedStep> {
         let step = "list the open descriptors";

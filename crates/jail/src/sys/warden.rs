@@ -163,11 +163,15 @@ impl ReapedProcess {
 
 /// Waits for one dead child of this process, whichever it is, without blocking. A child that was
 /// stopped is told to go on: only something hostile stops wardens, and one that is stopped would
-/// keep the end of its command to itself.
+/// keep the end of its command to itself. A child that made this process its tracer is let go.
 pub(crate) fn reap_any() -> Option<ReapedProcess> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) if status.stopped() => {
+                let signal = status.stopping_signal().unwrap_or_default();
+                if raw::release_tracee(pid.as_raw_pid(), signal) {
+                    continue;
+                }
                 let _ = rustix::process::kill_process(pid, Signal::CONT);
             }
             Ok(Some((pid, status))) => return Some(ReapedProcess { pid, status }),

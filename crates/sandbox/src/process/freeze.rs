@@ -71,13 +71,16 @@ impl FrozenProcesses {
                     && living
                         .iter()
                         .any(|child| child.parent == Some(member.pid) && child.is_stopped);
-                is_still &= waits && seen.contains(&(member.pid, member.start_ticks));
-                if !seen.insert((member.pid, member.start_ticks)) {
+                let is_new = seen.insert((member.pid, member.start_ticks));
+                is_still &= waits && !is_new;
+                if waits && !is_new {
                     continue;
                 }
-                // The handle means the process that was found, or it is not signalled.
+                // The handle means the process that was found, or it is not signalled. Signalled again, if its tracer
+                // has taken the first signal for itself.
                 if let Some(handle) = ProcessRef::of_member(member).and_then(ProcessRef::open)
                     && process::signal(&handle, Signal::STOP).is_ok()
+                    && is_new
                 {
                     stopped.held.push(handle);
                 }
@@ -87,8 +90,14 @@ impl FrozenProcesses {
                     let switches = member.switches()?;
                     Some(((member.pid, member.start_ticks), switches))
                 };
-                stopped.switches = living.iter().filter_map(note).collect();
-                return Ok(stopped);
+                let switches = living.iter().filter_map(note).collect();
+                let before = std::mem::replace(&mut stopped.switches, switches);
+                // A tracer that was stopped while this looked may have let go before what had been seen standing. Two
+                // looks that find all of them standing, and that none has run in between, exclude it.
+                let is_traced = living.iter().any(|member| member.is_held_by_tracer);
+                if !is_traced || before == stopped.switches {
+                    return Ok(stopped);
+                }
             }
             if Instant::now() >= deadline {
                 let running = living.iter().find(|member| !member.is_stopped);

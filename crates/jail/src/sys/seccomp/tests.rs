@@ -97,6 +97,12 @@ fn inside() {
             // Leaves without the harness, which asks for more than may be asked for.
             call(libc::SYS_exit_group, [0; 6]);
         }
+        "untraced" => {
+            confine();
+            install(Profile::Untraced).unwrap();
+            answer("traceme", call(libc::SYS_ptrace, [0; 6]));
+            answer("read", call(libc::SYS_process_vm_readv, [1, 0, 0, 0, 0, 0]));
+        }
         "exec" => {
             confine();
             let mut words = args.split('\u{1f}');
@@ -602,6 +608,32 @@ fn the_filter_for_nested_namespaces_opens_what_they_take_and_nothing_else() {
                 "call {number}"
             );
         }
+    }
+}
+
+/// The filter on top where commands are in no Landlock domain, and the one for a sandbox without namespaces.
+#[test]
+fn tracing_is_refused_without_a_domain_of_each_command() {
+    let refused = libc::SECCOMP_RET_ERRNO | EPERM as u32;
+    let traces = [
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+    ];
+    for number in 0..2048 {
+        let judge = |profile| interpret(program(profile), ARCH, number as u32, [0; 6]);
+        let found = judge(Profile::Untraced);
+        if traces.contains(&number) {
+            assert_eq!(judge(Profile::Default), libc::SECCOMP_RET_ALLOW);
+            assert_eq!(judge(Profile::Confined), refused, "call {number}");
+            assert_eq!(found, refused, "call {number}");
+        } else {
+            assert_eq!(found, libc::SECCOMP_RET_ALLOW, "call {number}");
+        }
+    }
+    let answers = answers("untraced");
+    for name in ["traceme", "read"] {
+        assert_eq!(answers[name], EPERM, "{name}");
     }
 }
 

@@ -156,6 +156,11 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
             if pid == -(libc::ECHILD as isize) {
                 break true;
             }
+            // Also those that the command left behind: this process is their parent now, so they can make it
+            // their tracer, and nothing else would ever let them go on.
+            if libc::WIFSTOPPED(status) && raw::release_tracee(pid as i32, libc::WSTOPSIG(status)) {
+                continue;
+            }
             if pid != result || slot.failed_stage.load(Ordering::Acquire) != 0 {
                 continue;
             }

@@ -111,6 +111,22 @@ pub(in crate::sys) unsafe fn clone_onto<S>(
     result
 }
 
+/// Lets a child go on that this process traces because the child asked its parent to (`PTRACE_TRACEME`), with the
+/// signal that has stopped it. Returns false if this process does not trace it.
+pub(super) fn release_tracee(pid: i32, signal: i32) -> bool {
+    // The kernel tells a debugger of an exec by this signal, which ends a program that has none (ptrace(2)).
+    let signal = if signal == libc::SIGTRAP { 0 } else { signal };
+    let args = [
+        libc::PTRACE_DETACH as Word,
+        pid as Word,
+        0,
+        signal as Word,
+        0,
+    ];
+    // SAFETY: all arguments are integers.
+    unsafe { syscall(libc::SYS_ptrace, args) == 0 }
+}
+
 /// Ends the calling process (not only the thread; here they are the same).
 pub(super) fn exit(code: i32) -> ! {
     loop {

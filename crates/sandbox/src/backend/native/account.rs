@@ -343,6 +343,7 @@ pub(super) fn report(
         walls::landlock(&mut report, found);
     }
     walls::namespaces(&mut report, plan, found);
+    walls::tracing(&mut report, found);
     if found.unset_bounds.is_empty() {
         report.wall(
             "kernel-objects",

@@ -67,6 +67,17 @@ pub(super) fn landlock(report: &mut Report, found: &SelfTest) {
     }
 }
 
+/// Says why debuggers do not work inside, if they do not.
+pub(super) fn tracing(report: &mut Report, found: &SelfTest) {
+    if let Some(why) = found.tracing.why_off() {
+        let hint = found.tracing.remedy();
+        let hint = hint.map_or(String::new(), |remedy| format!("; {remedy}"));
+        report.degraded.push(format!(
+            "gdb, strace and LeakSanitizer do not work inside: {why}{hint}"
+        ));
+    }
+}
+
 /// Whether commands can make namespaces, and what that opens.
 pub(super) fn namespaces(report: &mut Report, plan: &Plan, found: &SelfTest) {
     let Some(nested) = plan.seal.nested else {
