@@ -36,6 +36,7 @@ mod egress_mismatch;
 mod egress_probes;
 mod egress_proxy;
 mod egress_streams;
+mod egress_upstream;
 mod endings;
 mod flood;
 mod forks;

@@ -1,6 +1,8 @@
 //! Why an allowed host was not reached.
 
+use crate::proxy_variable::ProxyVariable;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io;
 
 /// Why an allowed host was not reached. Where several addresses were tried it is that of the last.
@@ -19,6 +21,18 @@ pub enum ConnectFailure {
     TimedOut,
     /// Something else, such as too many open files of this machine.
     Other,
+    /// The machine's proxy gives no connection.
+    ProxyRefused {
+        /// The variable that names the proxy.
+        variable: ProxyVariable,
+        /// Status of its answer (HTTP).
+        status: u16,
+    },
+    /// The machine's proxy cannot be connected to, or gives no answer.
+    ProxyUnreached {
+        /// The variable that names the proxy.
+        variable: ProxyVariable,
+    },
 }
 
 impl ConnectFailure {
@@ -31,24 +45,55 @@ impl ConnectFailure {
             Self::Unreachable => "unreachable",
             Self::TimedOut => "timed-out",
             Self::Other => "other",
+            Self::ProxyRefused { .. } => "proxy-refused",
+            Self::ProxyUnreached { .. } => "proxy-unreached",
         }
     }
+}
 
-    /// What happened, as a clause.
-    pub const fn clause(self) -> &'static str {
-        match self {
+/// What happened, as a clause.
+impl fmt::Display for ConnectFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::UnknownName => "the name does not resolve",
             Self::NoResolverAnswer => "this machine's resolver did not answer in time",
             Self::Refused => "the connection was refused",
             Self::Unreachable => "there is no route to it",
             Self::TimedOut => "it did not answer in time",
             Self::Other => "this machine could not connect to it",
-        }
+            Self::ProxyRefused { variable, status } => {
+                let name = variable.name();
+                let why = match status {
+                    407 => ": it wants other credentials",
+                    _ => "",
+                };
+                return write!(
+                    f,
+                    "this machine's proxy (`{name}`) refused it with status {status}{why}"
+                );
+            }
+            Self::ProxyUnreached { variable } => {
+                let name = variable.name();
+                return write!(f, "this machine's proxy (`{name}`) does not answer");
+            }
+        })
+    }
+}
+
+impl std::error::Error for ConnectFailure {}
+
+impl From<ConnectFailure> for io::Error {
+    fn from(failure: ConnectFailure) -> Self {
+        Self::other(failure)
     }
 }
 
 impl From<&io::Error> for ConnectFailure {
     fn from(error: &io::Error) -> Self {
+        let known = error.get_ref().and_then(|inner| inner.downcast_ref());
+        if let Some(known) = known {
+            return *known;
+        }
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused,
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::Unreachable,

@@ -10,7 +10,8 @@
 //!
 //! In: the sockets, the policy, secrets. Out: connections to addresses that were resolved and checked here, and what a
 //! [`Control`] knows of them: a log of what was allowed and refused, and sums of what was carried. Rules can be added
-//! while a proxy runs ([`ProxyHandle::allow`]).
+//! while a proxy runs ([`ProxyHandle::allow`]). Where the user's environment names a proxy of the machine
+//! ([`MachineProxy`]), connections to public and unknown names go through it.
 //!
 //! What has no network itself, such as a tool of a bundle, asks for a request and not for a connection: a [`Fetcher`]
 //! makes it by the same [`Policy`] and the same check of addresses (`fetch`).
@@ -22,9 +23,11 @@ mod innermost;
 mod inward;
 mod memory;
 mod outward;
+mod peek;
 mod policy;
 mod probe;
 mod proxy;
+mod proxy_variable;
 mod record;
 mod relay;
 mod secrets;
@@ -37,6 +40,7 @@ pub use fetch::client::{CertificateError, FetchAnswer, FetchClient};
 pub use fetch::error::FetchError;
 pub use fetch::fetcher::{FetchBudget, FetchCaller, FetchGroup, FetchReply, FetchSession, Fetcher};
 pub use fetch::request::{FetchRequest, MAX_URL_BYTES, Redirects};
+pub use outward::machine_proxy::{MachineProxy, UnusedProxy};
 pub use outward::resolve::{Resolve, ResolveError, Resolver, SystemResolver};
 pub use policy::address::{AddressKind, kind};
 pub use policy::endpoint::{Endpoint, EndpointError};
@@ -47,7 +51,8 @@ pub use policy::rule::{Reach, Rule, RuleError};
 pub use policy::stand_in::is_own;
 pub use policy::{MAX_ADDRESSES, MAX_PORTS, MAX_RULES, Policy, PolicyError};
 pub use probe::{Probe, ProbeConnection};
-pub use proxy::{AddAddress, Proxy, ProxyHandle, Sockets};
+pub use proxy::{AddAddress, Proxy, ProxyHandle, Sockets, UpstreamSettings};
+pub use proxy_variable::ProxyVariable;
 pub use record::accounts::{TrafficStats, TrafficSum};
 pub use record::control::Control;
 pub use record::ledger::{DecisionSum, EgressVerdict, TrafficNews, WITHHELD_SECRET};

@@ -2,7 +2,6 @@
 
 use crate::ConnectFailure;
 use crate::outward::resolve::{ResolveError, kind_from_here};
-use crate::outward::target::dial;
 use crate::policy::address::AddressKind;
 use crate::policy::name::Host;
 use crate::state::ProxyState;
@@ -10,6 +9,9 @@ use glovebox_proto::EgressReason;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Instant;
+
+/// The port of `http:` (RFC 9110, 4.2.1).
+const HTTP_PORT: u16 = 80;
 
 /// What a host and a port come to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +27,8 @@ pub struct Probe {
     pub rule: Option<String>,
     /// What the name leads to, with what kind of address that is; empty when it was not looked up.
     pub addresses: Vec<(IpAddr, AddressKind)>,
+    /// The machine's proxies, where it is reached through them: `HOST:PORT (VARIABLE)`.
+    pub upstream: Option<String>,
     /// What came of connecting; `None` where nothing was connected to.
     pub connection: Option<ProbeConnection>,
 }
@@ -55,6 +59,7 @@ pub(crate) async fn probe(state: &ProxyState, host: &Host, port: u16) -> Probe {
         refused: None,
         rule: None,
         addresses: Vec::new(),
+        upstream: None,
         connection: None,
     };
     let rule = match policy.decide(host, port) {
@@ -70,12 +75,17 @@ pub(crate) async fn probe(state: &ProxyState, host: &Host, port: u16) -> Probe {
     probe.rule = Some(rule.to_string());
     let failed = |failure| Some(ProbeConnection::Failed { failure });
     let with_kind = |address: &IpAddr| (*address, kind_from_here(*address));
-    match state.resolver().targets(host, rule).await {
-        Ok(addresses) => {
-            probe.addresses = addresses.iter().map(with_kind).collect();
+    match state.find_route(host, Some(port), rule).await {
+        Ok(route) => {
+            probe.addresses = route.addresses.iter().map(with_kind).collect();
+            probe.upstream = route.shown_proxy(host, port);
             let begun = Instant::now();
-            probe.connection = Some(match dial(&addresses, port).await {
-                Ok(_) => ProbeConnection::Made {
+            let connected = match port {
+                HTTP_PORT => route.dial_http(host, port).await.map(drop),
+                _ => route.dial(host, port).await.map(drop),
+            };
+            probe.connection = Some(match connected {
+                Ok(()) => ProbeConnection::Made {
                     took_us: begun.elapsed().as_micros() as u64,
                 },
                 Err(error) => ProbeConnection::Failed {

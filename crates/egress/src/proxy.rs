@@ -6,7 +6,9 @@ use crate::inward::arrival;
 use crate::inward::dns;
 use crate::inward::listeners::Listeners;
 use crate::memory::MAX_CONNECTIONS;
+use crate::outward::machine_proxy::MachineProxy;
 use crate::outward::resolve::Resolve;
+use crate::outward::upstream::Upstream;
 use crate::policy::MAX_ADDRESSES;
 use crate::policy::live_policy::{RuleInForce, end_of};
 use crate::policy::name::Host;
@@ -51,6 +53,15 @@ pub struct Sockets {
     pub proxy: SocketAddrV4,
 }
 
+/// The machine's own proxies, for connections of one sandbox.
+#[derive(Debug, Clone)]
+pub struct UpstreamSettings {
+    /// Where they are and what is reached through them.
+    pub proxies: MachineProxy,
+    /// Certificates of authorities (PEM), with which proxies are checked that TLS is spoken with.
+    pub trusted: Vec<u8>,
+}
+
 /// Gives a sandbox's own network further addresses, so that what its programs connect to there arrives at the proxy.
 pub trait AddAddress: std::fmt::Debug + Send + Sync {
     /// Adds one. `number` tells apart the addresses that a rule opens, from 0 on.
@@ -92,7 +103,7 @@ struct Shared {
 
 impl Proxy {
     /// Starts one, which decides by the rules of `control` and writes down there what it does. `interceptor` fills
-    /// secrets in, where there are any.
+    /// secrets in, where there are any; `upstream` is the way to public hosts, where the machine has such.
     ///
     /// # Errors
     /// When a port cannot be listened on, or there is no thread.
@@ -101,12 +112,22 @@ impl Proxy {
         control: Arc<Control>,
         resolve: Arc<dyn Resolve>,
         interceptor: Option<Interceptor>,
+        upstream: Option<UpstreamSettings>,
     ) -> io::Result<Self> {
         let in_force = control.policy.in_force();
         let (ports, known) = (in_force.ports(), control.policy.first_addresses());
         let (first_address, proxy) = (sockets.first_address, sockets.proxy);
-        let state = ProxyState::new(control, resolve, first_address, proxy, interceptor);
-        let state = Arc::new(state);
+        let upstream = upstream
+            .map(|settings| Upstream::new(settings.proxies, &settings.trusted))
+            .transpose()?;
+        let state = Arc::new(ProxyState::new(
+            control,
+            resolve,
+            first_address,
+            proxy,
+            interceptor,
+            upstream,
+        ));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -380,7 +401,7 @@ mod tests {
             proxy: SocketAddrV4::new(Ipv4Addr::LOCALHOST, free_port()),
         };
         let control = Arc::new(Control::new(Policy::default(), TrafficLimits::default()));
-        let proxy = Proxy::start(sockets, control, Arc::new(NoNames), None).unwrap();
+        let proxy = Proxy::start(sockets, control, Arc::new(NoNames), None, None).unwrap();
         (proxy, added)
     }
 

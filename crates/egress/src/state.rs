@@ -2,11 +2,12 @@
 
 use crate::ConnectFailure;
 use crate::memory::RelayPlaces;
-use crate::outward::resolve::{Resolve, ResolveError, Resolver};
-use crate::outward::target::Target;
+use crate::outward::resolve::{Resolve, ResolveError, Resolver, kind_from_here};
+use crate::outward::target::{Route, Target};
+use crate::outward::upstream::Upstream;
 use crate::policy::address::{AddressKind, kind};
 use crate::policy::name::{Host, Name};
-use crate::policy::rule::Rule;
+use crate::policy::rule::{Reach, Rule};
 use crate::policy::stand_in::{StandIns, is_own};
 use crate::record::control::Control;
 use crate::record::meter::Meter;
@@ -33,6 +34,8 @@ pub(crate) struct ProxyState {
     /// Where programs that know of proxies ask.
     proxy: SocketAddrV4,
     interceptor: Option<Arc<Interceptor>>,
+    /// The machine's own proxies, if it has any.
+    upstream: Option<Arc<Upstream>>,
     places: RelayPlaces,
 }
 
@@ -43,6 +46,7 @@ impl ProxyState {
         first_address: Ipv4Addr,
         proxy: SocketAddrV4,
         interceptor: Option<Interceptor>,
+        upstream: Option<Upstream>,
     ) -> Self {
         Self {
             control,
@@ -50,6 +54,7 @@ impl ProxyState {
             stand_ins: Mutex::new(StandIns::new(first_address)),
             proxy,
             interceptor: interceptor.map(Arc::new),
+            upstream: upstream.map(Arc::new),
             places: RelayPlaces::new(),
         }
     }
@@ -85,23 +90,19 @@ impl ProxyState {
             self.refuse(shown, Some(port), EgressReason::Never);
             return Err(ReachError::Refused);
         };
-        let addresses = self.reach(&host, Some(port)).await?;
+        let route = self.reach(&host, Some(port)).await?;
         let meter = Meter::begin(&self.control, &host, port).ok_or(ReachError::Refused)?;
         Ok(Target {
             host,
             port,
-            addresses,
+            route,
             meter,
         })
     }
 
-    /// The addresses that may be dialled for a host, on this port or on any that is listed for it. What may not or
-    /// cannot be reached is remembered.
-    pub(crate) async fn reach(
-        &self,
-        host: &Host,
-        port: Option<u16>,
-    ) -> Result<Vec<IpAddr>, ReachError> {
+    /// How a host is reached, on this port or on any that is listed for it. What may not or cannot be reached is
+    /// remembered.
+    pub(crate) async fn reach(&self, host: &Host, port: Option<u16>) -> Result<Route, ReachError> {
         let policy = self.control.policy.in_force();
         let decision = match port {
             Some(port) => policy.decide(host, port),
@@ -109,8 +110,8 @@ impl ProxyState {
         };
         let (reason, rule) = match decision {
             Err(reason) => (reason, policy.closing_rule(host, port)),
-            Ok(rule) => match self.resolver.targets(host, rule).await {
-                Ok(addresses) => return Ok(addresses),
+            Ok(rule) => match self.find_route(host, port, rule).await {
+                Ok(route) => return Ok(route),
                 Err(ResolveError::Unknown) => {
                     return Err(self.fail(host, port, rule, ConnectFailure::UnknownName));
                 }
@@ -123,6 +124,42 @@ impl ProxyState {
         let rule = rule.map(ToString::to_string);
         self.control.refuse(&host.to_string(), port, reason, rule);
         Err(ReachError::Refused)
+    }
+
+    /// How a host is reached that `rule` opens, on this port or on any. The machine's proxy is for names that lead to
+    /// public addresses, and for those that this machine does not know; what else may be reached is near, and dialled.
+    ///
+    /// # Errors
+    /// [`ResolveError`].
+    pub(crate) async fn find_route(
+        &self,
+        host: &Host,
+        port: Option<u16>,
+        rule: &Rule,
+    ) -> Result<Route, ResolveError> {
+        let is_pinned = matches!(rule.reach(), Reach::Pinned(_));
+        let upstream = self.upstream.as_ref();
+        let upstream =
+            upstream.filter(|upstream| !is_pinned && upstream.proxies().covers(host, port));
+        let Some(upstream) = upstream else {
+            return Ok(Route {
+                addresses: self.resolver.targets(host, rule).await?,
+                upstream: None,
+            });
+        };
+        let is_public = |address: &IpAddr| kind_from_here(*address) == AddressKind::Public;
+        let (addresses, is_proxied) = match self.resolver.targets_beside_proxy(host, rule).await {
+            Ok(addresses) => {
+                let is_proxied = addresses.iter().any(is_public);
+                (addresses, is_proxied)
+            }
+            Err(ResolveError::Unknown | ResolveError::NoAnswer) => (Vec::new(), true),
+            Err(ResolveError::Forbidden) => return Err(ResolveError::Forbidden),
+        };
+        Ok(Route {
+            addresses,
+            upstream: is_proxied.then(|| Arc::clone(upstream)),
+        })
     }
 
     fn fail(
@@ -197,5 +234,94 @@ fn is_possible(host: &Host) -> bool {
         Host::Name(_) => true,
         Host::Address(IpAddr::V6(address)) if address.is_loopback() => false,
         Host::Address(address) => kind(*address) != AddressKind::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outward::machine_proxy::MachineProxy;
+    use crate::policy::Policy;
+    use crate::record::limits::TrafficLimits;
+    use std::io;
+
+    /// Knows some names.
+    #[derive(Debug)]
+    struct SomeNames;
+
+    impl Resolve for SomeNames {
+        fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>> {
+            let address = match name.as_str() {
+                "private.example" | "open.example" | "localhost" => "10.0.0.1",
+                "public.example" => "1.1.1.1",
+                "metadata.example" => "169.254.169.254",
+                _ => return Err(io::ErrorKind::NotFound.into()),
+            };
+            Ok(vec![address.parse().unwrap()])
+        }
+    }
+
+    /// True if a host is reached through the machine's proxy, which has this variable; the reason if it is not reached.
+    fn is_proxied(variable: &str, host: &str, port: u16) -> Result<bool, ReachError> {
+        let rules = [
+            "*.example",
+            "open.example=private",
+            "pinned.example=10.0.0.2",
+            "unknown.example:8080",
+            "1.1.1.1",
+            "10.0.0.3",
+            "localhost:80",
+            "metadata.google.internal",
+        ];
+        let policy = Policy::new(&rules, &[]).unwrap();
+        let find = |name: &str| (name == variable).then(|| "http://127.0.0.1:3128".to_owned());
+        let proxies = MachineProxy::from_variables(find).0.unwrap();
+        let state = ProxyState::new(
+            Arc::new(Control::new(policy, TrafficLimits::default())),
+            Arc::new(SomeNames),
+            Ipv4Addr::new(198, 18, 0, 1),
+            SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
+            None,
+            Some(Upstream::new(proxies, b"").unwrap()),
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let host = Host::parse(host).unwrap();
+        let route = runtime.block_on(state.reach(&host, Some(port)))?;
+        assert!(route.upstream.is_some() || !route.addresses.is_empty());
+        Ok(route.upstream.is_some())
+    }
+
+    #[test]
+    fn the_proxy_of_the_machine_is_for_public_and_unknown_names() {
+        let unknown = Err(ReachError::Failed(ConnectFailure::UnknownName));
+        for (host, port, outcome) in [
+            ("public.example", 443, Ok(true)),
+            ("unknown.example", 443, Ok(true)),
+            ("unknown.example", 80, Ok(true)),
+            ("unknown.example", 8080, Ok(true)),
+            ("1.1.1.1", 443, Ok(true)),
+            // What this machine knows as private is judged as without a proxy.
+            ("private.example", 443, Err(ReachError::Refused)),
+            ("metadata.example", 443, Err(ReachError::Refused)),
+            ("open.example", 443, Ok(false)),
+            ("pinned.example", 443, Ok(false)),
+            ("10.0.0.3", 443, Ok(false)),
+            ("localhost", 80, Err(ReachError::Refused)),
+            ("metadata.google.internal", 80, unknown),
+            ("unlisted.test", 443, Err(ReachError::Refused)),
+        ] {
+            assert_eq!(
+                is_proxied("all_proxy", host, port),
+                outcome,
+                "{host}:{port}"
+            );
+        }
+        // Without a proxy for TLS only HTTP in the open has a way to a name that the machine does not know.
+        assert_eq!(is_proxied("http_proxy", "unknown.example", 80), Ok(true));
+        assert_eq!(is_proxied("http_proxy", "unknown.example", 443), unknown);
+        assert_eq!(is_proxied("https_proxy", "unknown.example", 80), unknown);
     }
 }

@@ -99,6 +99,21 @@ pub enum Denial {
         /// Another command ran at the same time, and may have been the one.
         is_shared: bool,
     },
+    /// The proxy of this machine gave no connection to a listed host.
+    Proxy {
+        /// Variable that names the proxy.
+        variable: String,
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Status of the proxy's answer; `None` if it gave none.
+        status: Option<u16>,
+        /// How often.
+        attempts: u64,
+        /// Another command ran at the same time, and may have been the one.
+        is_shared: bool,
+    },
 }
 
 /// A user or group that a sandbox cannot work as.
@@ -244,6 +259,7 @@ impl Denial {
             Self::Egress { .. } => "egress",
             Self::PortTaken { .. } => "port-taken",
             Self::Secret { .. } => "secret",
+            Self::Proxy { .. } => "proxy",
         }
     }
 
@@ -320,6 +336,23 @@ impl Denial {
                 attempts: _,
                 is_shared,
             } => secret_clause(secret, host, *port, *reason, asker(*is_shared)),
+            Self::Proxy {
+                variable,
+                host,
+                port,
+                status,
+                attempts: _,
+                is_shared,
+            } => {
+                let asker = asker(*is_shared);
+                let answer = match status {
+                    Some(status) => format!("refused it with status {status}"),
+                    None => "does not answer".to_owned(),
+                };
+                format!(
+                    "{asker} asked for {host}:{port}, and this machine's proxy (`{variable}`) {answer}"
+                )
+            }
         }
     }
 
@@ -389,6 +422,18 @@ impl Denial {
                 PortUse::WayOut | PortUse::Unknown => "use another port".into(),
             },
             Self::Secret { host, reason, .. } => secret_remedy(host, *reason),
+            Self::Proxy {
+                variable,
+                status: Some(407),
+                ..
+            } => format!(
+                "start the sandbox with user and password in `{variable}` (`http://USER:PASSWORD@HOST:PORT`)"
+            )
+            .into(),
+            Self::Proxy { variable, .. } => format!(
+                "check `{variable}`, or name the host in `no_proxy`, and start the sandbox again"
+            )
+            .into(),
         }
     }
 
@@ -475,6 +520,21 @@ impl Denial {
                 attempts,
                 is_shared,
             },
+            Self::Proxy {
+                variable,
+                host,
+                port,
+                status,
+                attempts,
+                is_shared,
+            } => Self::Proxy {
+                variable: safe_text(&variable),
+                host: safe_text(&host),
+                port,
+                status,
+                attempts,
+                is_shared,
+            },
             other @ (Self::Memory
             | Self::Processes
             | Self::FileSize
@@ -496,6 +556,7 @@ pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
                 | Denial::Egress { .. }
                 | Denial::PortTaken { .. }
                 | Denial::Secret { .. }
+                | Denial::Proxy { .. }
         )
     };
     denials

@@ -77,7 +77,9 @@ pub use registry::{
     Checkpoints, DiskUsage, Fork, ProjectCache, Registry, RegistryConfig, RegistryEntry,
     StartOutcome, is_larger_than,
 };
-pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, Report, WallFact};
+pub use report::{
+    CacheFact, CacheKeeping, Identity, LimitFact, NetworkFact, REPORT_VERSION, Report, WallFact,
+};
 pub use spec::amount::limit_in_words;
 pub use spec::backend::{
     BASE_URL_OPTION, Backend, BackendOption, COPY_DIR, Capabilities, CredentialSource,

@@ -1,6 +1,7 @@
 //! The isolation report: what holds around one sandbox and what does not. Facts only, no praise;
 //! every line is something that was done or measured.
 
+use glovebox_egress::MachineProxy;
 use glovebox_proto::Facts;
 use glovebox_spec::{LimitKind, LimitState, json_path};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct Report {
     pub walls: Vec<WallFact>,
     /// Each limit that was asked for and how well it holds.
     pub limits: Vec<LimitFact>,
+    /// How listed hosts are reached, where that is not directly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkFact>,
     /// Package caches that commands can write to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<CacheFact>,
@@ -79,6 +83,14 @@ pub struct LimitFact {
     pub state: LimitState,
     /// By what, or why not.
     pub mechanism: String,
+}
+
+/// How listed hosts are reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkFact {
+    /// The machine's own proxy: `HOST:PORT (VARIABLE)`, two of them where each kind of connection has another.
+    pub upstream: String,
 }
 
 /// One package cache.
@@ -132,11 +144,23 @@ impl Report {
             identity: Identity::default(),
             walls: Vec::new(),
             limits: Vec::new(),
+            network: None,
             caches: Vec::new(),
             facts: serde_json::Value::Null,
             degraded: Vec::new(),
             timings_us: Vec::new(),
         }
+    }
+
+    /// Tells that public hosts are reached through a proxy of the machine.
+    pub(crate) fn reach_through(&mut self, upstream: &MachineProxy) {
+        let upstream = upstream.to_string();
+        if let Some(wall) = self.walls.iter_mut().find(|wall| wall.name == "network") {
+            wall.detail.push_str(&format!(
+                "; public ones through this machine's proxy {upstream}"
+            ));
+        }
+        self.network = Some(NetworkFact { upstream });
     }
 
     /// Makes a report of a sandbox whose processes have the caller's user id and kernel; `mode` tells of the identity.

@@ -2,15 +2,17 @@
 
 mod mounted;
 mod service;
+mod upstream;
 
 pub use mounted::lay_mounts;
 pub use service::{renew_credential, resolve_service};
+pub use upstream::renew_upstream;
 
 use crate::Error;
 use crate::host::{self, GitSettings, Toolchain};
 use crate::note::Note;
 use crate::secrets;
-use glovebox_egress::Policy;
+use glovebox_egress::{MachineProxy, Policy};
 use glovebox_proto::{AdvicePart, EnvVar, Remedy, Setting};
 use glovebox_sandbox::{Backend, Files, SandboxSpec, WorkspaceMode};
 use glovebox_settings::units::Span;
@@ -220,6 +222,9 @@ pub fn resolve_spec(
     let egress = egress(settings)?;
     let secrets = secrets::resolve(settings, host, &egress)?;
     secrets::check_files(&secrets, &shown(&jail))?;
+    let (upstream, unused) = upstream::find(settings.net.value, host);
+    notes.extend(unused);
+    let speaks_tls = upstream.as_ref().is_some_and(MachineProxy::speaks_tls);
     let spec = SandboxSpec {
         jail,
         cwd,
@@ -232,12 +237,13 @@ pub fn resolve_spec(
             .clone()
             .filter(|_| cache_project.is_some()),
         cache_project,
-        certificates: if secrets.is_empty() {
+        certificates: if secrets.is_empty() && !speaks_tls {
             Vec::new()
         } else {
             host::trusted_certificates(host)
         },
         secrets,
+        upstream,
         egress,
         ..SandboxSpec::new(backend)
     };

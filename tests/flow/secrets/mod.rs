@@ -7,6 +7,7 @@ mod elsewhere;
 mod http2;
 mod mistakes;
 mod server;
+mod tunnel;
 
 use crate::without_network::has;
 use crate::workspace::told;

@@ -3,10 +3,10 @@
 
 use crate::inward::http_proxy::{self, ProxyRequest};
 use crate::inward::socks;
+use crate::peek::peek;
 use crate::policy::name::Host;
 use crate::relay;
 use crate::relay::http_relay::{self, Requests};
-use crate::relay::peek::peek;
 use crate::relay::pump::reset;
 use crate::state::ProxyState;
 use std::io;
@@ -55,7 +55,7 @@ async fn carry_asked(mut stream: TcpStream, state: &Arc<ProxyState>) -> io::Resu
     let asked = timeout(ASKING_WAIT, asking).await;
     match asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
         Some(ProxyRequest::Tunnel(target, server)) => {
-            relay::carry_to(stream, Some(server), &target, state).await
+            relay::carry_to(stream, server, &target, state).await
         }
         Some(ProxyRequest::Request(target)) => {
             http_relay::carry(stream, None, &target, Requests::One, state).await

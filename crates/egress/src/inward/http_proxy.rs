@@ -2,8 +2,8 @@
 
 use crate::ConnectFailure;
 use crate::outward::target::{Target, split_authority};
+use crate::peek::peek;
 use crate::policy::name::Host;
-use crate::relay::peek::peek;
 use crate::state::{ProxyState, ReachError};
 use http::uri::{Scheme, Uri};
 use std::io;
@@ -20,8 +20,8 @@ const HTTP_PORT: u16 = 80;
 /// What a program may have.
 #[derive(Debug)]
 pub(crate) enum ProxyRequest {
-    /// A connection to the host, which is there; whatever it sends next is for it.
-    Tunnel(Target, TcpStream),
+    /// A connection to the host, which is there, or is made by what is sent; whatever it sends next is for it.
+    Tunnel(Target, Option<TcpStream>),
     /// One request to the host, which it has sent already.
     Request(Target),
 }
@@ -87,7 +87,7 @@ async fn ask(
         Ok(target) => target,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    Ok(match target.dial().await {
+    Ok(match target.dial_for_tunnel().await {
         Ok(server) => Ok(ProxyRequest::Tunnel(target, server)),
         Err(error) => Err(unreached(&target.host.to_string(), (&error).into())),
     })
@@ -115,7 +115,7 @@ async fn target(head: &Head, state: &ProxyState) -> Result<Target, Refusal> {
 fn unreached(host: &str, failure: ConnectFailure) -> Refusal {
     Refusal {
         status: "502 Bad Gateway",
-        text: format!("{host} cannot be reached: {}", failure.clause()),
+        text: format!("{host} cannot be reached: {failure}"),
     }
 }
 

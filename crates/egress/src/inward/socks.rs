@@ -36,7 +36,7 @@ enum Reply {
 pub(crate) async fn serve(
     stream: &mut TcpStream,
     state: &ProxyState,
-) -> io::Result<Option<(Target, TcpStream)>> {
+) -> io::Result<Option<(Target, Option<TcpStream>)>> {
     let [version, count] = read(stream).await?;
     if version != VERSION {
         return Ok(None);
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
 async fn connect(
     stream: &mut TcpStream,
     state: &ProxyState,
-) -> io::Result<Result<(Target, TcpStream), Reply>> {
+) -> io::Result<Result<(Target, Option<TcpStream>), Reply>> {
     let [version, command, _, address_type] = read(stream).await?;
     if version != VERSION {
         return Err(io::ErrorKind::InvalidData.into());
@@ -93,7 +93,7 @@ async fn connect(
         Err(ReachError::Refused) => return Ok(Err(Reply::NotAllowed)),
         Err(ReachError::Failed(failure)) => return Ok(Err(failure.into())),
     };
-    let server = target.dial().await;
+    let server = target.dial_for_tunnel().await;
     Ok(server
         .map(|server| (target, server))
         .map_err(|error| ConnectFailure::from(&error).into()))
@@ -106,7 +106,10 @@ impl From<ConnectFailure> for Reply {
             ConnectFailure::Refused => Self::Refused,
             // What most servers say then.
             ConnectFailure::TimedOut => Self::TtlExpired,
-            ConnectFailure::NoResolverAnswer | ConnectFailure::Other => Self::GeneralFailure,
+            ConnectFailure::ProxyRefused { .. } => Self::NotAllowed,
+            ConnectFailure::NoResolverAnswer
+            | ConnectFailure::ProxyUnreached { .. }
+            | ConnectFailure::Other => Self::GeneralFailure,
         }
     }
 }

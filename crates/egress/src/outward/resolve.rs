@@ -21,6 +21,8 @@ const MAX_HOSTS_BYTES: u64 = 4 << 20;
 const KEPT: Duration = Duration::from_secs(30);
 /// How long the host's own resolver may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same where a proxy of the machine may know the name.
+const PROXY_PATIENCE: Duration = Duration::from_secs(2);
 /// Most addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 16;
 /// Most names that are kept.
@@ -106,12 +108,39 @@ impl Resolver {
     /// # Errors
     /// [`ResolveError`].
     pub async fn targets(&self, host: &Host, rule: &Rule) -> Result<Vec<IpAddr>, ResolveError> {
+        self.targets_within(host, rule, PATIENCE).await
+    }
+
+    /// The same for a host that a proxy may know: who knows nothing of it answers soon, and says so for a while.
+    ///
+    /// # Errors
+    /// [`ResolveError`].
+    pub(crate) async fn targets_beside_proxy(
+        &self,
+        host: &Host,
+        rule: &Rule,
+    ) -> Result<Vec<IpAddr>, ResolveError> {
+        let found = self.targets_within(host, rule, PROXY_PATIENCE).await;
+        if let (Err(ResolveError::Unknown | ResolveError::NoAnswer), Host::Name(name)) =
+            (&found, host)
+        {
+            self.keep(name, Vec::new());
+        }
+        found
+    }
+
+    async fn targets_within(
+        &self,
+        host: &Host,
+        rule: &Rule,
+        patience: Duration,
+    ) -> Result<Vec<IpAddr>, ResolveError> {
         if let Reach::Pinned(address) = rule.reach() {
             return Ok(vec![address]);
         }
         let found = match host {
             Host::Address(address) => vec![*address],
-            Host::Name(name) => self.look_up(name).await?,
+            Host::Name(name) => self.look_up(name, patience).await?,
         };
         // An address in a rule was written there by whoever may open it.
         let is_listed = matches!(host, Host::Address(_)) && rule.matches_host(host);
@@ -139,31 +168,35 @@ impl Resolver {
     pub(crate) async fn all(&self, host: &Host) -> Vec<IpAddr> {
         let mut found = match host {
             Host::Address(address) => vec![*address],
-            Host::Name(name) => self.look_up(name).await.unwrap_or_default(),
+            Host::Name(name) => self.look_up(name, PATIENCE).await.unwrap_or_default(),
         };
         found.truncate(MAX_ADDRESSES);
         found
     }
 
-    async fn look_up(&self, name: &Name) -> Result<Vec<IpAddr>, ResolveError> {
+    async fn look_up(&self, name: &Name, patience: Duration) -> Result<Vec<IpAddr>, ResolveError> {
         if let Some(addresses) = self.find_kept(name) {
             return Ok(addresses);
         }
         let (source, asked) = (Arc::clone(&self.source), name.clone());
         let asking = tokio::task::spawn_blocking(move || source.addresses(&asked));
-        let found = tokio::time::timeout(PATIENCE, asking)
+        let found = tokio::time::timeout(patience, asking)
             .await
             .map_err(|_| ResolveError::NoAnswer)?
             .ok()
             .and_then(Result::ok)
             .ok_or(ResolveError::Unknown)?;
+        Ok(self.keep(name, found))
+    }
+
+    /// Keeps what was found for a while; what is used from now on. A look-up that was faster has found that.
+    fn keep(&self, name: &Name, found: Vec<IpAddr>) -> Vec<IpAddr> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_KEPT {
             kept.clear();
         }
-        // Whoever was faster has found what is used by now.
         let (_, addresses) = kept.entry(name.clone()).or_insert((Instant::now(), found));
-        Ok(addresses.clone())
+        addresses.clone()
     }
 
     fn find_kept(&self, name: &Name) -> Option<Vec<IpAddr>> {

@@ -1,6 +1,7 @@
 //! A host that a connection may go to, with the addresses that were checked.
 
 use crate::ConnectFailure;
+use crate::outward::upstream::{HttpConnection, Upstream};
 use crate::policy::name::Host;
 use crate::record::meter::Meter;
 use std::io;
@@ -12,26 +13,56 @@ use tokio::time::timeout;
 
 /// How long a server may take to be connected to, over all its addresses.
 const DIAL_WAIT: Duration = Duration::from_secs(15);
+/// The port of `http:` (RFC 9110, 4.2.1).
+const HTTP_PORT: u16 = 80;
 
 /// Where a connection goes.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) host: Host,
     pub(crate) port: u16,
-    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) route: Route,
     /// Counts what is carried there.
     pub(crate) meter: Arc<Meter>,
 }
 
+/// How a host is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    /// Addresses that may be dialled; none where only the machine's proxy may know the name.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The machine's proxies, where the host is reached through them.
+    pub(crate) upstream: Option<Arc<Upstream>>,
+}
+
 impl Target {
-    /// Connects to the first of its addresses that answers. Why none did stands in the log.
+    /// Connects for TLS and other bytes. Why that failed stands in the log.
     pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
-        let dialled = dial(&self.addresses, self.port).await;
-        match &dialled {
+        let dialled = self.route.dial(&self.host, self.port).await;
+        self.note(&dialled);
+        dialled
+    }
+
+    /// Connects for HTTP in the open. Why that failed stands in the log.
+    pub(crate) async fn dial_http(&self) -> io::Result<HttpConnection> {
+        let dialled = self.route.dial_http(&self.host, self.port).await;
+        self.note(&dialled);
+        dialled
+    }
+
+    /// Connects for a program that wants a tunnel; `None` where each request makes the connection it needs.
+    pub(crate) async fn dial_for_tunnel(&self) -> io::Result<Option<TcpStream>> {
+        if self.port == HTTP_PORT && self.route.upstream.is_some() {
+            return Ok(None);
+        }
+        self.dial().await.map(Some)
+    }
+
+    fn note<T>(&self, dialled: &io::Result<T>) {
+        match dialled {
             Ok(_) => self.meter.connected(),
             Err(error) => self.meter.fail(ConnectFailure::from(error)),
         }
-        dialled
     }
 
     /// Whether `HOST[:PORT]`, as it stands in a request, is this one.
@@ -43,8 +74,55 @@ impl Target {
     }
 }
 
+impl Route {
+    /// Connects to a host for TLS and other bytes: through the machine's proxy, or to the first address that answers.
+    pub(crate) async fn dial(&self, host: &Host, port: u16) -> io::Result<TcpStream> {
+        let proxied = self.upstream.as_ref().and_then(|upstream| {
+            let proxy = upstream.proxies().for_tunnel(host, port)?;
+            Some((upstream, proxy))
+        });
+        match proxied {
+            Some((upstream, proxy)) => Ok(upstream.open_tunnel(proxy, host, port).await?),
+            None => self.dial_directly(port).await,
+        }
+    }
+
+    /// The same for HTTP in the open.
+    pub(crate) async fn dial_http(&self, host: &Host, port: u16) -> io::Result<HttpConnection> {
+        let proxied = self.upstream.as_ref().and_then(|upstream| {
+            let proxy = upstream.proxies().for_http(host, port)?;
+            Some((upstream, proxy))
+        });
+        match proxied {
+            Some((upstream, proxy)) => Ok(upstream.open_http(proxy, host, port).await?),
+            None => Ok(HttpConnection {
+                stream: self.dial_directly(port).await?,
+                proxy: None,
+            }),
+        }
+    }
+
+    /// The proxy through which a host is reached at this port, `HOST:PORT (VARIABLE)`, if there is one.
+    pub(crate) fn shown_proxy(&self, host: &Host, port: u16) -> Option<String> {
+        let proxies = self.upstream.as_ref()?.proxies();
+        let proxy = match port {
+            HTTP_PORT => proxies.for_http(host, port),
+            _ => proxies.for_tunnel(host, port),
+        };
+        proxy.map(|proxy| proxy.shown())
+    }
+
+    async fn dial_directly(&self, port: u16) -> io::Result<TcpStream> {
+        if self.addresses.is_empty() {
+            // The other kind of connection has a proxy that may know the name.
+            return Err(ConnectFailure::UnknownName.into());
+        }
+        dial(&self.addresses, port).await
+    }
+}
+
 /// Connects to the first of these addresses that answers.
-pub(crate) async fn dial(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
+async fn dial(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
     let all = async {
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses {

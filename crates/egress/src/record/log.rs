@@ -4,6 +4,7 @@
 //! been doing ([`Log::page`]), and what does it do now ([`Log::changes`]). Names that were looked up and found are not in it; the connections to them are.
 
 use crate::ConnectFailure;
+use crate::proxy_variable::ProxyVariable;
 use crate::record::traffic::Traffic;
 use glovebox_proto::{Denial, EgressReason, MAX_DENIALS, SecretReason};
 use serde::{Deserialize, Serialize};
@@ -96,7 +97,10 @@ impl Record {
         let is_same_decision = match (&self.decision, &other.decision) {
             (Decision::Refused(one), Decision::Refused(other)) => one == other,
             (Decision::Withheld(one), Decision::Withheld(other)) => one == other,
-            _ => false,
+            _ => {
+                let failure = self.proxy_failure();
+                failure.is_some() && failure == other.proxy_failure()
+            }
         };
         is_same_decision && (&self.host, self.port) == (&other.host, other.port)
     }
@@ -118,7 +122,31 @@ impl Record {
                 attempts,
                 is_shared,
             }),
-            Decision::Allowed(_) | Decision::Failed(_) => None,
+            Decision::Allowed(_) | Decision::Failed(_) => {
+                let (variable, status) = self.proxy_failure()?;
+                Some(Denial::Proxy {
+                    variable: variable.name().to_owned(),
+                    host: self.host.clone(),
+                    port: self.port.unwrap_or_default(),
+                    status,
+                    attempts,
+                    is_shared,
+                })
+            }
+        }
+    }
+
+    /// Variable of the machine's proxy that gave no connection, and the status of its answer, if that is what happened.
+    fn proxy_failure(&self) -> Option<(ProxyVariable, Option<u16>)> {
+        let failure = match &self.decision {
+            Decision::Allowed(traffic) => traffic.failure()?,
+            Decision::Failed(failure) => *failure,
+            Decision::Refused(_) | Decision::Withheld(_) => return None,
+        };
+        match failure {
+            ConnectFailure::ProxyRefused { variable, status } => Some((variable, Some(status))),
+            ConnectFailure::ProxyUnreached { variable } => Some((variable, None)),
+            _ => None,
         }
     }
 
@@ -331,7 +359,7 @@ impl Log {
             matches!(
                 record.decision,
                 Decision::Refused(_) | Decision::Withheld(_)
-            )
+            ) || record.proxy_failure().is_some()
         };
         for record in during.filter(is_refusal) {
             let same = found.iter_mut().find(|(other, _)| record.is_like(other));

@@ -2,19 +2,24 @@
 //!
 //! It is kept from one request to the next, and made again when the server has closed it in between.
 
+use crate::ConnectFailure;
 use crate::innermost::innermost;
 use crate::memory::{
     HTTP1_BYTES, HTTP1_HEADERS, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW,
     HTTP2_WINDOW,
 };
+use crate::outward::machine_proxy::ProxyAddress;
 use crate::outward::target::Target;
 use crate::outward::tls_client::TlsClient;
 use crate::secrets::searched_body::SearchedBody;
-use http::{Request, Response};
+use http::header::{HeaderValue, PROXY_AUTHORIZATION};
+use http::uri::{PathAndQuery, Scheme};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::io;
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 
@@ -31,8 +36,8 @@ pub(crate) enum UpstreamTransport {
 
 #[derive(Debug)]
 enum Sender {
-    /// One request after the other.
-    Http1(http1::SendRequest<SearchedBody>),
+    /// One request after the other, to this proxy of the machine by their whole address, or to the host itself.
+    Http1(http1::SendRequest<SearchedBody>, Option<Arc<ProxyAddress>>),
     /// Many at once.
     Http2(http2::SendRequest<SearchedBody>),
 }
@@ -85,19 +90,31 @@ impl Link {
             None => self.connect(target).await?,
         };
         match sender {
-            Sender::Http1(mut sender) => {
+            Sender::Http1(mut sender, mut proxy) => {
+                let request = address(request, target, proxy.as_deref())?;
                 let mut sent = sender.try_send_request(request).await;
                 // The server may have closed a connection that it had no request on. Nothing of this one has been
                 // sent then.
                 if is_kept
                     && let Some(request) = sent.as_mut().err().and_then(TrySendError::take_message)
-                    && let Sender::Http1(new) = self.connect(target).await?
+                    && let Sender::Http1(new, new_proxy) = self.connect(target).await?
                 {
-                    sender = new;
+                    (sender, proxy) = (new, new_proxy);
+                    let request = address(request, target, proxy.as_deref())?;
                     sent = sender.try_send_request(request).await;
                 }
                 let answer = sent.map_err(|error| told(&error.into_error()))?;
-                *place = Some(Sender::Http1(sender));
+                if let Some(proxy) = proxy.as_deref()
+                    && answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+                {
+                    let failure = ConnectFailure::ProxyRefused {
+                        variable: proxy.variable,
+                        status: answer.status().as_u16(),
+                    };
+                    target.meter.fail(failure);
+                    return Err(failure.into());
+                }
+                *place = Some(Sender::Http1(sender, proxy));
                 Ok(answer)
             }
             Sender::Http2(mut sender) => {
@@ -112,7 +129,11 @@ impl Link {
     async fn connect(&self, target: &Target) -> io::Result<Sender> {
         target.meter.decide_again(&target.host)?;
         match &self.way {
-            UpstreamTransport::Plain => greet(target.dial().await?, false).await,
+            UpstreamTransport::Plain => {
+                let connection = target.dial_http().await?;
+                let sender = greet(connection.stream, false).await?;
+                Ok(sender.through(connection.proxy))
+            }
             UpstreamTransport::Tls(client) => {
                 let stream = client.connect(target.dial().await?).await?;
                 greet(stream, client.is_http2()).await
@@ -123,13 +144,54 @@ impl Link {
 }
 
 impl Sender {
+    /// The same, with requests that this proxy passes on.
+    fn through(self, proxy: Option<Arc<ProxyAddress>>) -> Self {
+        match self {
+            Self::Http1(sender, _) => Self::Http1(sender, proxy),
+            http2 @ Self::Http2(_) => http2,
+        }
+    }
+
     /// Whether it can take a request, once what came before is done.
     async fn is_ready(&mut self) -> bool {
         match self {
-            Self::Http1(sender) => sender.ready().await.is_ok(),
+            Self::Http1(sender, _) => sender.ready().await.is_ok(),
             Self::Http2(sender) => sender.ready().await.is_ok(),
         }
     }
+}
+
+/// Makes a request one for the host itself, or one for a proxy of the machine: then it names the whole address, and what
+/// the proxy is told. Nothing of that is left in one that goes to the host.
+fn address(
+    mut request: Request<SearchedBody>,
+    target: &Target,
+    proxy: Option<&ProxyAddress>,
+) -> io::Result<Request<SearchedBody>> {
+    request.headers_mut().remove(PROXY_AUTHORIZATION);
+    let path = request.uri().path_and_query().cloned();
+    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let uri = Uri::builder();
+    let uri = match proxy {
+        None => uri.path_and_query(path),
+        Some(proxy) => {
+            if let Some(authorization) = &proxy.authorization {
+                let value = HeaderValue::from_str(authorization.expose());
+                let mut value = value.map_err(io::Error::other)?;
+                value.set_sensitive(true);
+                request.headers_mut().insert(PROXY_AUTHORIZATION, value);
+            }
+            let authority = match target.port {
+                80 => target.host.to_string(),
+                port => format!("{}:{port}", target.host),
+            };
+            uri.scheme(Scheme::HTTP)
+                .authority(authority)
+                .path_and_query(path)
+        }
+    };
+    *request.uri_mut() = uri.build().map_err(io::Error::other)?;
+    Ok(request)
 }
 
 /// Why a request has no answer, in words for its program: those of the library speak of the library.
@@ -170,5 +232,5 @@ where
         .await
         .map_err(io::Error::other)?;
     tokio::spawn(async move { drop(connection.with_upgrades().await) });
-    Ok(Sender::Http1(sender))
+    Ok(Sender::Http1(sender, None))
 }

@@ -10,16 +10,15 @@ pub(crate) mod http_relay;
 pub(crate) mod intercept;
 pub(crate) mod metered;
 pub(crate) mod negotiation;
-pub(crate) mod peek;
 pub(crate) mod pump;
 pub(crate) mod request_line;
 
 use crate::outward::target::Target;
+use crate::peek::peek;
 use crate::policy::name::{Host, Name};
 use crate::record::accounts::FlowControl;
 use crate::record::traffic::Direction;
 use crate::relay::http_relay::Requests;
-use crate::relay::peek::peek;
 use crate::relay::pump::{pump, reset};
 use crate::state::ProxyState;
 use glovebox_proto::EgressReason;
@@ -33,6 +32,8 @@ use tokio::time::timeout;
 
 /// How long a program may take for its greeting.
 const GREETING_WAIT: Duration = Duration::from_secs(30);
+/// How long a program is listened to before the server is met, where it matters what it speaks.
+const SPEAKING_WAIT: Duration = Duration::from_millis(300);
 /// Largest greeting: a ClientHello may be spread over several records.
 const MAX_GREETING_BYTES: usize = 64 << 10;
 /// A fatal alert "access_denied" (RFC 8446, 6.2) in a record of its own.
@@ -59,6 +60,18 @@ pub(crate) async fn carry_to(
         HTTP => http_relay::carry(stream, server, target, Requests::Many, state).await,
         HTTPS => carry_tls(stream, server, target, state).await,
         _ => {
+            // The machine may have another proxy for each kind, so a program that speaks first is listened to first.
+            if server.is_none() && target.route.upstream.is_some() {
+                match timeout(SPEAKING_WAIT, recognise(&stream)).await {
+                    Ok(Ok(Kind::Http)) => {
+                        return http_relay::carry(stream, None, target, Requests::Many, state)
+                            .await;
+                    }
+                    Ok(Ok(Kind::Tls)) => return carry_tls(stream, None, target, state).await,
+                    Ok(Ok(Kind::Other)) | Err(_) => {}
+                    Ok(Err(error)) => return Err(error),
+                }
+            }
             // The server may be the one who speaks first.
             let server = match server {
                 Some(server) => server,

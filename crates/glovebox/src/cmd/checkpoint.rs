@@ -118,6 +118,7 @@ pub(crate) fn fork(cx: &Cx, args: &ForkArgs) -> CommandResult {
         "is made"
     } else {
         forked.spec.secrets = secrets;
+        glovebox_session::spec::renew_upstream(&mut forked.spec, &cx.host);
         registry.start(&forked.spec, &new, &supervisor()?)?;
         "is ready"
     };

@@ -309,6 +309,14 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
     if let Some(prepared) = &secrets {
         prepared.tell(cx.spec, &mut report);
     }
+    if let Some(upstream) = cx
+        .spec
+        .upstream
+        .as_ref()
+        .filter(|_| spec.net == Net::Egress)
+    {
+        report.reach_through(upstream);
+    }
     report.caches = account::caches(&spec, cx.cache_keeping);
     report.limits = account::limits(&spec, group.get(), &disk);
     let wrong =
@@ -324,7 +332,8 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
             let new = || Control::new(cx.spec.egress.clone(), limits);
             let control = cx.egress.clone().unwrap_or_else(|| Arc::new(new()));
             let interceptor = secrets.map(|prepared| prepared.interceptor);
-            SandboxProxy::open(launched.egress, control, interceptor)?
+            let upstream = SandboxProxy::upstream(cx.spec)?;
+            SandboxProxy::open(launched.egress, control, interceptor, upstream)?
         }
         Net::None | Net::Host => SandboxProxy::default(),
     };

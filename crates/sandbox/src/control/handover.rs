@@ -2,9 +2,9 @@
 //!
 //! The supervisor's standard input is a socket. The first message on it carries the locks of the
 //! sandbox and of its slot: not a moment passes in which nobody holds them, whoever dies. One message
-//! for each value of a secret follows, in the order of the spec, and one with the credential of the backend, which
-//! may be none; they are written nowhere else. The only
-//! answer says whether the sandbox is ready.
+//! for each value of a secret follows, in the order of the spec, one with the credential of the backend, and one with
+//! the machine's proxy, each of which may be none; they are written nowhere else. The only answer says whether the
+//! sandbox is ready.
 
 use crate::link::until;
 use crate::spec::credential::{Credential, MAX_CREDENTIAL_BYTES};
@@ -12,7 +12,7 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::SandboxDir;
 use crate::state::slot::Slot;
 use crate::{SandboxSpec, fault};
-use glovebox_egress::{MAX_VALUE_BYTES, Secret, SecretValue};
+use glovebox_egress::{MAX_VALUE_BYTES, MachineProxy, Secret, SecretValue};
 use glovebox_proto::{Code, Fault, Setting, decode, encode};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -32,6 +32,10 @@ use zeroize::Zeroizing;
 
 /// Begins the message with the credential.
 const CREDENTIAL: &[u8] = b"credential ";
+/// Begins the message with the machine's proxy.
+const UPSTREAM: &[u8] = b"upstream ";
+/// Longest description of the machine's proxy, in bytes: its variables are bounded, and so is their number.
+const MAX_UPSTREAM_BYTES: usize = 64 << 10;
 /// Room for an answer; longer fault messages are cut before they are sent.
 const ANSWER_BYTES: usize = 16 << 10;
 /// Bytes of a fault's texts that are passed on.
@@ -119,7 +123,7 @@ pub(crate) fn supervisor(
     }
 }
 
-/// Sends what stands in no file: the values of secrets and the credential.
+/// Sends what stands in no file: the values of secrets, the credential and the machine's proxy.
 fn send_values(socket: &OwnedFd, spec: &SandboxSpec, deadline: Instant) -> Result<(), Errno> {
     let wait = deadline.saturating_duration_since(Instant::now());
     // No time at all would mean without end.
@@ -136,6 +140,13 @@ fn send_values(socket: &OwnedFd, spec: &SandboxSpec, deadline: Instant) -> Resul
     let mut message = Zeroizing::new(CREDENTIAL.to_vec());
     if let Some(credential) = &spec.credential {
         message.extend_from_slice(credential.expose().as_bytes());
+    }
+    rustix::net::send(socket, &message, SendFlags::NOSIGNAL)?;
+    let mut message = Zeroizing::new(UPSTREAM.to_vec());
+    if let Some(upstream) = &spec.upstream {
+        let lines = upstream.to_lines().as_bytes();
+        message.reserve_exact(lines.len());
+        message.extend_from_slice(lines);
     }
     rustix::net::send(socket, &message, SendFlags::NOSIGNAL)?;
     Ok(())
@@ -175,6 +186,16 @@ pub(crate) fn take_values(
             })?),
             _ => return Err(fault::internal("the credential did not arrive")),
         };
+    wait_readable(socket, deadline)?;
+    let mut bytes = Zeroizing::new(vec![0; UPSTREAM.len() + MAX_UPSTREAM_BYTES]);
+    let length = rustix::io::read(socket, bytes.as_mut_slice())
+        .map_err(|errno| fault::plain_io("cannot take over the machine's proxy", errno))?;
+    bytes.truncate(length);
+    let lines = bytes.strip_prefix(UPSTREAM).map(str::from_utf8);
+    let Some(Ok(lines)) = lines else {
+        return Err(fault::internal("the machine's proxy did not arrive"));
+    };
+    spec.upstream = MachineProxy::from_lines(lines);
     Ok(())
 }
 

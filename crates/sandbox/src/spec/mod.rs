@@ -9,7 +9,7 @@ pub(crate) mod workspace_mode;
 use crate::Name;
 use crate::spec::backend::Backend;
 use crate::spec::credential::Credential;
-use glovebox_egress::{MAX_SECRETS, Policy, Secret};
+use glovebox_egress::{MAX_SECRETS, MachineProxy, Policy, Secret};
 use glovebox_proto::{Code, Fault, Setting, limits::MAX_TIMEOUT_MS};
 use glovebox_spec::{Isolation, Layers, Net, json_path};
 use serde::{Deserialize, Serialize};
@@ -68,8 +68,11 @@ pub struct SandboxSpec {
     /// whoever starts a sandbox with it reads them again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<Secret>,
-    /// Files with certificates of authorities, where there are secrets. The first is what their hosts are checked
-    /// with; programs inside trust those of all.
+    /// The machine's own proxy, for connections to listed hosts. In memory alone, as the values of secrets are.
+    #[serde(skip)]
+    pub upstream: Option<MachineProxy>,
+    /// Files with certificates of authorities, where there are secrets, or a proxy of the machine that TLS is spoken
+    /// with. The first is what these are checked with; with secrets programs inside trust those of all.
     #[serde(
         default,
         with = "json_path::list",
@@ -110,6 +113,7 @@ impl SandboxSpec {
             cache_owner: None,
             egress: Policy::default(),
             secrets: Vec::new(),
+            upstream: None,
             certificates: Vec::new(),
             parks_changes: false,
         }

@@ -245,6 +245,7 @@ impl WorkSession {
         if entry.state != SandboxState::Ready {
             secrets::read(&mut spec.secrets, caller.host)?;
             spec::renew_credential(&mut spec, caller.host)?;
+            spec::renew_upstream(&mut spec, caller.host);
             caller.registry.start(&spec, name, caller.supervisor)?;
         }
         let has_layers = spec.has_layers_on_disk();

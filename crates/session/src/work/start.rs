@@ -6,7 +6,7 @@ use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use crate::note::Note;
 use crate::secrets;
-use crate::spec::renew_credential;
+use crate::spec::{renew_credential, renew_upstream};
 use crate::sync::copied;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::WorkspaceMode;
@@ -131,6 +131,7 @@ fn start_remote_again(
     }
     secrets::read(&mut spec.secrets, caller.host)?;
     renew_credential(&mut spec, caller.host)?;
+    renew_upstream(&mut spec, caller.host);
     let started = registry.start(&spec, name, caller.supervisor)?;
     if let Ok(sandbox) = registry.connect(name) {
         notify_started(caller.frontend, &sandbox, settings);

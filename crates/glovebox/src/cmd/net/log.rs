@@ -85,7 +85,7 @@ fn change_line(entry: &LogEntry) -> String {
     let second = when_ms / 1000 % 86_400;
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
     let (event, what) = match (entry.failure, entry.duration_ms) {
-        (Some(failure), _) => ("failed", failure.clause().to_owned()),
+        (Some(failure), _) => ("failed", failure.to_string()),
         (None, _) if entry.is_refused() => ("refused", decided_by(entry)),
         (None, None) => ("opened", decided_by(entry)),
         (None, Some(lasted_ms)) => (
@@ -170,7 +170,7 @@ fn entry_cells(entry: &LogEntry) -> Vec<String> {
         bytes(entry.received_bytes),
         lasted,
         match entry.failure {
-            Some(failure) => format!("{decided_by}, but {}", failure.clause()),
+            Some(failure) => format!("{decided_by}, but {failure}"),
             None => decided_by,
         },
     ]

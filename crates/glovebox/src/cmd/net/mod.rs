@@ -164,6 +164,9 @@ fn test(cx: &Cx, args: &NetTestArgs) -> CommandResult {
         for (address, kind) in &probe.addresses {
             let _ = writeln!(text, "  {address}  {}", address_kind(*kind));
         }
+        if let Some(upstream) = &probe.upstream {
+            let _ = writeln!(text, "  through this machine's proxy {upstream}");
+        }
         if let Some(connection) = &probe.connection {
             let _ = writeln!(text, "{}", connection_in_words(connection));
         }
@@ -219,7 +222,7 @@ fn connection_in_words(connection: &ProbeConnection) -> String {
         ProbeConnection::Made { took_us } => {
             format!("connected in {:.1} ms", *took_us as f64 / 1000.0)
         }
-        ProbeConnection::Failed { failure } => format!("not reached: {}", failure.clause()),
+        ProbeConnection::Failed { failure } => format!("not reached: {failure}"),
     }
 }
 
@@ -242,6 +245,7 @@ fn probe_json(probe: &Probe) -> Value {
         "reason": probe.refused.map(EgressReason::word),
         "rule": probe.rule,
         "addresses": addresses,
+        "upstream": probe.upstream,
         "connected": took_us.is_some(),
         "connect_us": took_us,
         "failure": failure.map(|failure| failure.word()),

@@ -1,8 +1,10 @@
 //! The way out of a sandbox that may reach listed hosts: its proxy, which lives as long as the sandbox.
 
+use super::secrets::read_certificates;
+use crate::SandboxSpec;
 use crate::fault;
 use glovebox_egress::{
-    AddAddress, Control, Interceptor, Proxy, ProxyHandle, Sockets, SystemResolver,
+    AddAddress, Control, Interceptor, Proxy, ProxyHandle, Sockets, SystemResolver, UpstreamSettings,
 };
 use glovebox_jail::stage0::own_network::{self, FIRST_STAND_IN};
 use glovebox_proto::{Denial, Fault};
@@ -19,11 +21,12 @@ pub(super) struct SandboxProxy(Mutex<Option<Proxy>>);
 
 impl SandboxProxy {
     /// Starts one on the sockets of a new sandbox: where questions for names arrive, then unbound stream sockets.
-    /// `interceptor` fills secrets in, where there are any.
+    /// `interceptor` fills secrets in, where there are any; `upstream` is the machine's proxy, if it has one.
     pub(super) fn open(
         sockets: Vec<OwnedFd>,
         control: Arc<Control>,
         interceptor: Option<Interceptor>,
+        upstream: Option<UpstreamSettings>,
     ) -> Result<Self, Fault> {
         let mut sockets = sockets.into_iter();
         let names = sockets
@@ -38,9 +41,22 @@ impl SandboxProxy {
             first_address: FIRST_STAND_IN,
             proxy: PROXY,
         };
-        Proxy::start(sockets, control, Arc::new(SystemResolver), interceptor)
+        let resolver = Arc::new(SystemResolver);
+        Proxy::start(sockets, control, resolver, interceptor, upstream)
             .map(|proxy| Self(Mutex::new(Some(proxy))))
             .map_err(|error| fault::plain_io("cannot open the sandbox's way out", error))
+    }
+
+    /// The machine's proxy as a sandbox uses it, with the certificates that it is checked with.
+    pub(super) fn upstream(wanted: &SandboxSpec) -> Result<Option<UpstreamSettings>, Fault> {
+        let Some(proxies) = wanted.upstream.clone() else {
+            return Ok(None);
+        };
+        let trusted = match wanted.certificates.first() {
+            Some(path) if proxies.speaks_tls() => read_certificates(path)?.into_bytes(),
+            _ => Vec::new(),
+        };
+        Ok(Some(UpstreamSettings { proxies, trusted }))
     }
 
     /// What can be asked of it; `None` when there is no such way.

@@ -212,7 +212,7 @@ fn token(dir: &Path) -> Result<String, Fault> {
 }
 
 /// The certificates of a file, without whatever else is in it: a key beside them stays out.
-fn read_certificates(path: &Path) -> Result<String, Fault> {
+pub(super) fn read_certificates(path: &Path) -> Result<String, Fault> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MAX_CERTIFICATE_BYTES + 1).read_to_end(&mut bytes))
