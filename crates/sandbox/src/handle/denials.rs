@@ -14,7 +14,7 @@ use glovebox_jail::stage0::own_network::RESOLVER_PORT;
 use glovebox_proto::{
     Code, Denial, Exit, ExitReport, MAX_DENIALS, PortUse, Reply, Request, visible,
 };
-use glovebox_spec::{Isolation, Net, PROXY, RootFs, WORKSPACE};
+use glovebox_spec::{Isolation, Limits, Net, PROXY, RootFs, WORKSPACE};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -113,10 +113,9 @@ impl Sandbox {
         denials
     }
 
-    /// The memory limit in bytes, if there is one.
-    pub fn memory_limit(&self) -> Option<u64> {
-        let spec = read_spec(self.dir()).ok()?;
-        spec.jail.limits.memory_bytes
+    /// Its limits; `None` for a sandbox that is being removed.
+    pub fn limits(&self) -> Option<Limits> {
+        Some(read_spec(self.dir()).ok()?.jail.limits)
     }
 
     /// What a job ran, while that is still known.

@@ -7,6 +7,8 @@ use crate::ToolOutcome;
 use crate::call::Call;
 use crate::policy::HostAnswer;
 use glovebox_proto::{Denial, Exit, ExitReport};
+use glovebox_sandbox::limit_in_words;
+use glovebox_spec::{LimitKind, Limits};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -18,19 +20,16 @@ pub(super) fn tell(call: &Call<'_>, report: &ExitReport, outcome: &mut ToolOutco
     if denials.is_empty() {
         return;
     }
-    let memory = if denials.contains(&Denial::Memory) {
-        call.sandbox().memory_limit()
-    } else {
-        None
-    };
+    let names_limit = denials.iter().any(|denial| limit_of(denial).is_some());
+    let limits = names_limit.then(|| call.sandbox().limits()).flatten();
     let mut records: Vec<Value> = Vec::new();
     for denial in &denials {
         let hosts = call.session.hosts();
         let hosts = hosts.filter(|_| has_failed && !call.is_given_up());
         let answer = hosts.and_then(|hosts| hosts.settle(call.sandbox(), denial));
-        let told = line(denial, answer.as_ref(), memory);
+        let told = line(denial, answer.as_ref(), limits.as_ref());
         let _ = write!(outcome.text, "\n[{told}]");
-        let mut record = json!({ "kind": denial.kind(), "what": denial.what(), "remedy": denial.remedy().to_string() });
+        let mut record = json!({ "kind": denial.kind(), "what": what(denial, limits.as_ref()), "remedy": denial.remedy().to_string() });
         if let Some(answer) = &answer {
             record["answer"] = word(answer).into();
         }
@@ -49,18 +48,33 @@ const fn word(answer: &HostAnswer) -> &'static str {
     }
 }
 
-/// One wall in words. `memory` is the memory limit in bytes.
-fn line(denial: &Denial, answer: Option<&HostAnswer>, memory: Option<u64>) -> String {
-    let (mut what, remedy) = (denial.what(), denial.remedy());
-    if let (Denial::Memory, Some(bytes)) = (denial, memory) {
-        // Limits are set in such steps, but for odd ones.
-        let limit = if bytes.is_multiple_of(1 << 20) {
-            format!("{} MiB", bytes >> 20)
-        } else {
-            format!("{bytes} bytes")
-        };
-        what = format!("the memory limit of {limit} was reached");
+/// The limit that was reached, if it was one with a value.
+const fn limit_of(denial: &Denial) -> Option<LimitKind> {
+    match denial {
+        Denial::Memory => Some(LimitKind::Memory),
+        Denial::Processes => Some(LimitKind::Pids),
+        Denial::Disk => Some(LimitKind::Disk),
+        _ => None,
     }
+}
+
+/// What was met, with the value of a limit where that is known.
+fn what(denial: &Denial, limits: Option<&Limits>) -> String {
+    let value = |kind: LimitKind| Some((kind, kind.value(limits?)?));
+    let Some((kind, value)) = limit_of(denial).and_then(value) else {
+        return denial.what();
+    };
+    let value = limit_in_words(kind, value);
+    match denial {
+        Denial::Processes => format!("the limit of {value} processes and threads was reached"),
+        Denial::Disk => format!("the disk limit of {value} was reached"),
+        _ => format!("the memory limit of {value} was reached"),
+    }
+}
+
+/// One wall in words.
+fn line(denial: &Denial, answer: Option<&HostAnswer>, limits: Option<&Limits>) -> String {
+    let (what, remedy) = (what(denial, limits), denial.remedy());
     match answer {
         Some(HostAnswer::Opened) => {
             return format!("{what}; the user has opened it now: run the command again");
@@ -92,12 +106,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_limit_is_told_with_its_size() {
-        for (bytes, limit) in [(256 << 20, "256 MiB"), (1000, "1000 bytes")] {
-            let told = line(&Denial::Memory, None, Some(bytes));
-            let begin = format!("the memory limit of {limit} was reached; only the user");
-            assert!(told.starts_with(&begin), "{told}");
+    fn limit_that_was_reached_is_told_with_its_value() {
+        let limits = Limits {
+            memory_bytes: Some(256 << 20),
+            disk_bytes: Some(1000),
+            pids: Some(64),
+            ..Limits::default()
+        };
+        for (denial, told) in [
+            (Denial::Memory, "the memory limit of 256 MiB was reached"),
+            (Denial::Disk, "the disk limit of 1000 bytes was reached"),
+            (
+                Denial::Processes,
+                "the limit of 64 processes and threads was reached",
+            ),
+        ] {
+            let line = line(&denial, None, Some(&limits));
+            assert!(
+                line.starts_with(&format!("{told}; only the user")),
+                "{line}"
+            );
         }
+        let line = line(&Denial::Disk, None, None);
+        assert!(line.starts_with("the disk limit was reached;"), "{line}");
     }
 
     #[test]
