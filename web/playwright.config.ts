@@ -8,6 +8,8 @@ export default defineConfig({
   expect: { timeout: 10_000 },
   // The machine is shared with sandboxes; two browsers at once make waits longer and no failure clearer.
   workers: 1,
+  // As tests of the program are: a test that passes only by itself is named at the end.
+  retries: 1,
   reporter: "list",
   use: {
     browserName: "chromium",

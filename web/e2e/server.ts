@@ -167,7 +167,8 @@ export class TestServer {
     }
     await this.kill();
     this.proxy?.close();
-    rmSync(this.dir, { recursive: true, force: true });
+    // What the killed server was starting ends after it, and may still write.
+    rmSync(this.dir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   }
 }
 
