@@ -28,7 +28,7 @@ use crate::spec::{self, ResolvedSpec};
 use crate::sync::kept::KeptChanges;
 use client_lock::{ClientLock, LockOutcome};
 use glovebox_agent::Placement;
-use glovebox_proto::Fault;
+use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxState, Supervisor, WorkspaceMode};
 use glovebox_settings::{Origin, SandboxFlags, Settings, Surroundings};
 use glovebox_spec::LimitKind;
@@ -242,14 +242,20 @@ impl WorkSession {
             return Ok(None);
         };
         let mut spec = caller.registry.spec(name)?;
-        if entry.state != SandboxState::Ready {
+        let running = match entry.state {
+            SandboxState::Ready => connect_running(caller.registry, name)?,
+            _ => None,
+        };
+        let has_layers = spec.has_layers_on_disk();
+        let sandbox = if let Some(sandbox) = running {
+            sandbox
+        } else {
             secrets::read(&mut spec.secrets, caller.host)?;
             spec::renew_credential(&mut spec, caller.host)?;
             spec::renew_upstream(&mut spec, caller.host);
             caller.registry.start(&spec, name, caller.supervisor)?;
-        }
-        let has_layers = spec.has_layers_on_disk();
-        let sandbox = caller.registry.connect(name)?;
+            caller.registry.connect(name)?
+        };
         let kind = Kind::Supervised { has_layers };
         let mut session = Self::on(caller, sandbox, kind);
         session.kept = KeptChanges::begin(&session.sandbox);
@@ -432,6 +438,15 @@ impl WorkSession {
         let name = self.sandbox.info().name.clone();
         drop(self.sandbox);
         self.registry.kill(&name).map(drop)
+    }
+}
+
+/// Connects to a sandbox that is ready by its files; `None` when its owner has died.
+fn connect_running(registry: &Registry, name: &Name) -> Result<Option<Sandbox>, Fault> {
+    match registry.connect(name) {
+        // A killed owner is gone from its socket a moment before its lock is free.
+        Err(fault) if fault.code == Code::SandboxNotRunning => Ok(None),
+        connected => connected.map(Some),
     }
 }
 
