@@ -1,5 +1,5 @@
-//! Programs that draw on the terminal while their streams are pipes: a git pager, `fzf` and `vim`, each first without
-//! Glovebox, then through `run` and `exec`.
+//! Programs that draw on the terminal: a git pager, `fzf` and `vim`, whose streams are pipes, and a pane of `tmux`; each
+//! first without Glovebox, then through `run` and `exec`.
 
 use crate::screen::Terminal;
 use std::time::Duration;
@@ -93,5 +93,39 @@ fn vim_edits_what_a_pipe_brings() {
     each("vim", |person, way| {
         let line = format!("echo first-line | {way} vim -u NONE -N -; echo vim-$((1 + 1))");
         run(person, &line, &[("first-line", "\x1b:q!\r")], "vim-2");
+    });
+}
+
+#[test]
+fn command_in_a_pane_of_tmux_has_its_size_and_keys() {
+    each("tmux", |person, way| {
+        // A server that was ended answers at its socket for a moment.
+        let dir = person.place().root().join(format!("tmux-{}", way.len()));
+        std::fs::create_dir(&dir).unwrap();
+        person.own(&dir);
+        let tmux = |args: &[&str]| {
+            let mut command = person.program("tmux");
+            command.arg("-S").arg(dir.join("socket"));
+            command.args(["-f", "/dev/null"]).args(args);
+            // Without it tmux takes the shell of the account, which may let nobody in.
+            command.env("TERM", "xterm").env("SHELL", "/bin/sh");
+            let output = command.output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            String::from_utf8_lossy(&said).into_owned()
+        };
+        let line = format!("{way} sh -c 'stty size; read a; echo got-$a; stty size; read b'");
+        let size = ["-x", "70", "-y", "20"];
+        let begun = tmux(&[&["new-session", "-d", "-s", "t"][..], &size, &[&line]].concat());
+        let shows = |text: &str| {
+            let pane = || tmux(&["capture-pane", "-p", "-t", "t"]);
+            let is_shown = wait_until(Duration::from_secs(20), || pane().contains(text));
+            assert!(is_shown, "{line} does not show {text}: {begun}{}", pane());
+        };
+        shows("20 70");
+        tmux(&["resize-window", "-t", "t", "-x", "60", "-y", "18"]);
+        tmux(&["send-keys", "-t", "t", "key", "Enter"]);
+        shows("got-key");
+        shows("18 60");
+        tmux(&["kill-server"]);
     });
 }

@@ -44,6 +44,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("zsh", "zsh", "scripts of another shell"),
     ("dash", "dash", "scripts of another shell"),
     ("vim", "vim", "editors that are put aside"),
+    ("tmux", "tmux", "panes of a terminal"),
     ("gcc", "gcc", "real projects"),
     ("bzip2", "bzip2", "real projects"),
     ("git", "git", "real projects, searches beside it"),
