@@ -1,7 +1,7 @@
 //! Sessions: kept, taken up after a crash, forked, exported and replayed.
 
 use super::{agent, last_results, unseen, until, with};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
@@ -159,6 +159,7 @@ fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
     assert_eq!(told["data"]["call"], 1, "{ran}");
     assert!(told["data"]["before"].as_str().unwrap().contains("first"));
     assert!(told["data"]["now"].as_str().unwrap().contains("second"));
+    assert_eq!(told["data"]["changed_since"], json!(["data.txt"]), "{ran}");
     person.assert_nothing_lives();
     assert_ends_without_a_reader(&person, "replay last --json");
     person.assert_nothing_lives();
@@ -284,6 +285,39 @@ fn a_fork_of_an_earlier_part_says_that_the_files_of_then_are_not_kept() {
         .find(|words| words.contains("had changed in it"));
     insta::assert_snapshot!(told.unwrap(), @"[The sandbox you worked in is gone, with everything you had changed in it. You are in a new one, on the project as it is now: look before you go on.]");
     let _ = person.line("kill --all --quiet").run();
+}
+
+#[test]
+fn replay_of_an_applied_session_names_its_files_and_plays_on_the_commit_of_then() {
+    let person = Person::myself();
+    person.write("project/a.txt", "x line\n");
+    let git =
+        "git init -q . && git add . && git -c user.name=x -c user.email=x@x.example commit -qm one";
+    let shell = |line: &str| {
+        let mut sh = person.program("sh");
+        sh.args(["-c", line]).current_dir(person.project());
+        assert!(sh.status().unwrap().success(), "{line}");
+    };
+    shell(git);
+    let server = ModelServer::start([
+        Step::call("Edit", r#"{"path":"a.txt","old":"x line","new":"y line"}"#),
+        Step::text("Done."),
+    ]);
+    let _ = agent(&person, &server, ["--sandbox", "--apply", "auto"], "x")
+        .run()
+        .expect_code(0);
+    let ran = person.line("replay last").run().expect_code(1);
+    let said = ran.err();
+    let note = said.lines().find(|line| line.contains("changed since"));
+    let note = note.unwrap_or_else(|| panic!("{said}"));
+    assert!(note.contains("changed since: a.txt; `"), "{note}");
+    let mut commands = note.split('`').skip(1).step_by(2);
+    let there = person.place().root().join("then").display().to_string();
+    shell(&commands.next().unwrap().replace("DIR", &there));
+    let replay = commands.next().unwrap().replace("DIR", &there);
+    let replay = replay.strip_prefix("glovebox ").unwrap();
+    let _ = person.line(replay).run().expect_code(0);
+    person.assert_nothing_lives();
 }
 
 #[test]

@@ -252,6 +252,9 @@ pub(crate) struct ReplayArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+    /// Play it on the files of this directory, rather than on those of the session's project
+    #[arg(long, value_name = "DIR")]
+    pub project: Option<PathBuf>,
     /// The session, the beginning of its name, or `last`
     #[arg(value_name = "SESSION")]
     pub session: String,

@@ -10,9 +10,10 @@ use glovebox_agent::{
     AgentLoop, Conversation, Ending, Event, Message, NoApproval, Placement, RecordedModel,
     ReplayComparison, RunLimits, Secrets, StopSignal, compare,
 };
-use glovebox_session::agent::AgentWorkplace;
+use glovebox_session::agent::{AgentWorkplace, find_changed_since};
 use glovebox_settings::SandboxFlags;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Plays it and compares.
 pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
@@ -24,7 +25,11 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
         .map(|logged| logged.event)
         .collect();
     drop(log);
-    let mut settings = cx.load_settings(Some(&info.project))?;
+    let project = match &args.project {
+        Some(dir) => cx.host.absolute(dir),
+        None => info.project.clone(),
+    };
+    let mut settings = cx.load_settings(Some(&project))?;
     settings.lay_flags(&SandboxFlags::default());
     let phase = recorded.iter().find_map(|event| match event {
         Event::Started { phase, .. } => phase.as_deref(),
@@ -34,14 +39,7 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     let is_outside_native = settings.is_outside_native();
     cx.require_consent(&mut settings, is_outside_native)?;
     let signals = Signals::take_over()?;
-    let place = workplace::open(
-        cx,
-        &settings,
-        &info.project,
-        Placement::Sandbox,
-        None,
-        &signals,
-    )?;
+    let place = workplace::open(cx, &settings, &project, Placement::Sandbox, None, &signals)?;
     cx.talk.note(format_args!(
         "replaying session {} in sandbox {}",
         info.id,
@@ -51,6 +49,7 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     view.collect();
     let is_whole = play(&place, &recorded, &mut view, &signals);
     place.end(&TerminalFrontend::new(cx));
+    let began = UNIX_EPOCH + Duration::from_millis(info.created_unix_ms);
     let outcome = compare(&recorded, &view.events);
     let (is_same, message, data) = match outcome {
         Ok(compared) => (
@@ -79,6 +78,7 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
                 "tool": other.tool,
                 "before": other.before,
                 "now": other.now,
+                "changed_since": find_changed_since(&project, &recorded, began),
             }),
         ),
     };
@@ -94,6 +94,9 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
                         .note(format_args!("{side:6} | {}", render::escape_text(line)));
                 }
             }
+            if let Some(note) = changed_since_note(&data["changed_since"], &info.id, began) {
+                cx.talk.note(note);
+            }
         }
     }
     Ok(u8::from(!is_same))
@@ -106,6 +109,31 @@ fn words(compared: ReplayComparison) -> String {
     }
     let interrupted = render::plural(compared.interrupted, "call", "calls");
     format!("{same} came to the same; {interrupted} had been interrupted, and cannot be compared")
+}
+
+/// Tells which files of the project are no longer as the session met them, and how to have them back: in a working tree
+/// of the commit of that time.
+fn changed_since_note(changed: &Value, session: &str, began: SystemTime) -> Option<String> {
+    let changed: Vec<String> = changed
+        .as_array()?
+        .iter()
+        .filter_map(Value::as_str)
+        .map(render::escape_text)
+        .collect();
+    let (shown, rest) = changed.split_at(changed.len().min(3));
+    let shown = shown.join(", ");
+    let more = match rest.len() {
+        0 if shown.is_empty() => return None,
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let second = began
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |at| at.as_secs());
+    Some(format!(
+        "the project has changed since: {shown}{more}; `git worktree add DIR \"$(git rev-list -1 --before={second} HEAD)\"` \
+         has what was committed then, and `glovebox replay --project DIR {session}` plays it there"
+    ))
 }
 
 /// Gives all recorded answers; whether it came to the end of them.

@@ -2,6 +2,7 @@
 //!
 //! The loop itself, its events and its log are in `glovebox_agent`; what becomes of the changes is in [`crate::sync`].
 
+mod changed_since;
 mod context;
 mod finish;
 mod instructions;
@@ -13,6 +14,7 @@ mod servers;
 mod workflow;
 mod workplace;
 
+pub use changed_since::find_changed_since;
 pub use context::ContextFile;
 pub use finish::FinishOptions;
 pub use instructions::load_instructions;
