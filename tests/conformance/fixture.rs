@@ -137,7 +137,10 @@ impl Fixture {
     }
 
     pub(crate) fn native() -> Result<Self, String> {
-        let fixture = Self::with(Backend::NATIVE, None)?;
+        let mut fixture = Self::with(Backend::NATIVE, None)?;
+        // The home of the machine is not there inside.
+        let home = ("HOME".to_owned(), "/tmp/home".to_owned());
+        fixture.spec.jail.env.push(home);
         match fixture.registry.create(&fixture.spec, None) {
             Ok(probe) => probe.destroy().map_err(|fault| fault.to_string())?,
             Err(fault) => return Err(format!("no native sandboxes here: {fault}")),

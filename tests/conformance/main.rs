@@ -15,6 +15,7 @@ mod commands;
 mod endings;
 mod files;
 mod fixture;
+mod home;
 mod jobs;
 mod round_trips;
 mod scripts;
@@ -134,6 +135,7 @@ suite! {
     trees::a_put_stays_beneath_its_root,
     trees::tree_requests_can_be_given_up,
     tools::files_are_written_read_edited_and_found,
+    home::a_tilde_is_the_home_of_commands,
     tools::what_is_named_is_deleted_and_no_more,
     tools::a_file_is_moved_and_nothing_is_lost,
     tools::commands_are_jobs_with_sessions,

@@ -195,7 +195,7 @@ pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
         json!({ "pattern": "n.w", "glob": absolute }),
     );
     assert_eq!(found, format!("{cwd}/src/a.rs\n     1: new\n"));
-    for pattern in ["src/", "~/x", ""] {
+    for pattern in ["src/", ""] {
         let fault = call(&tools, "Glob", json!({ "pattern": pattern })).unwrap_err();
         assert_eq!(fault.code, Code::InvalidArgument, "{pattern}");
     }

@@ -5,7 +5,7 @@ use serde_bytes::ByteBuf;
 
 /// Fills in everything that can be read now; what was only to be learnt at the start (refused
 /// calls, open descriptors, Landlock) is kept from `prefilled`.
-pub(crate) fn read(prefilled: &Facts, cwd: &[u8]) -> Facts {
+pub(crate) fn read(prefilled: &Facts, cwd: &[u8], home: &[u8]) -> Facts {
     let uname = rustix::system::uname();
     let text = |bytes: &std::ffi::CStr| bytes.to_string_lossy().into_owned();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -38,6 +38,7 @@ pub(crate) fn read(prefilled: &Facts, cwd: &[u8]) -> Facts {
         cwd: ByteBuf::from(cwd),
         has_proc: !status.is_empty(),
         mounts: mounts(),
+        home: ByteBuf::from(home),
         ..prefilled.clone()
     }
 }

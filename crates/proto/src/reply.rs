@@ -341,4 +341,7 @@ pub struct Facts {
     pub has_proc: bool,
     /// Mount points visible inside, from `/proc/self/mountinfo`, as `target type options`.
     pub mounts: Vec<String>,
+    /// Home directory of commands; empty where they have none.
+    #[serde(default)]
+    pub home: ByteBuf,
 }

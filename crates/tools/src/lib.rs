@@ -20,6 +20,7 @@ mod commands;
 mod context;
 pub mod cut;
 mod hint;
+mod home;
 mod ledger;
 mod live;
 mod nearest;

@@ -4,6 +4,7 @@ use crate::call::Call;
 use crate::catalog::{Definition, find};
 use crate::commands::Commands;
 use crate::hint::tool_names;
+use crate::home::HomeInside;
 use crate::ledger::Ledger;
 use crate::live::{self, LiveOutput};
 use crate::policy::{Ask, CallId, HostConsent, Permit, PermitRequest};
@@ -34,6 +35,7 @@ pub struct ToolSession {
     pub(crate) commands: Commands,
     pub(crate) live: LiveOutput,
     news: ProjectNews,
+    home: HomeInside,
 }
 
 impl ToolSession {
@@ -44,6 +46,7 @@ impl ToolSession {
         Self {
             sandbox,
             news,
+            home: HomeInside::default(),
             schedule: Arc::new(Schedule::new()),
             permit: None,
             children: None,
@@ -63,6 +66,7 @@ impl ToolSession {
         Self {
             sandbox: Arc::clone(&self.sandbox),
             news: ProjectNews::new(&self.sandbox),
+            home: HomeInside::default(),
             schedule: Arc::clone(&self.schedule),
             permit: self.permit.clone(),
             children: self.children.clone(),
@@ -204,10 +208,16 @@ impl ToolSession {
         asker: Option<&dyn Ask>,
         cancel: &AtomicBool,
     ) -> Result<ToolOutcome, Fault> {
-        let ready = tool.ready(args)?;
+        let mut ready = tool.ready(args)?;
+        let mut arguments = ready.arguments()?;
+        if self
+            .home
+            .expand(tool.name, &mut arguments, &self.sandbox)?
+        {
+            ready = tool.ready(arguments.clone())?;
+        }
         let mut id = None;
         if let Some(permit) = &self.permit {
-            let arguments = ready.arguments()?;
             permit.permit(&PermitRequest {
                 call: id.insert(CallId::random()),
                 tool: tool.name,

@@ -10,7 +10,7 @@ use crate::render::{self, Meter, plural};
 use crate::streams::Signals;
 use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use crate::sync::{self, ChangesRequest, copied};
-use glovebox_proto::{Code, Exec, Fault, FileKind, Request};
+use glovebox_proto::{Code, Fault, FileKind, Request};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_session::sync::single_file::{self, PERMISSIONS, path_bytes};
 use glovebox_settings::units::human_bytes;
@@ -26,8 +26,6 @@ use std::path::{Component, Path, PathBuf};
 
 /// First part of a path that lies in the home inside.
 const HOME: &str = "~";
-/// Time for the sandbox to name its home, in milliseconds.
-const HOME_TIMEOUT_MS: u64 = 10_000;
 
 /// One side of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,12 +183,8 @@ fn inside(sandbox: &Sandbox, typed: &Path) -> Result<PathBuf, CommandError> {
 /// Returns the home directory of commands in the sandbox, as a shell there expands `~`. The guest is
 /// asked with every backend alike: only it knows the home of a login on another machine.
 fn home_inside(sandbox: &Sandbox) -> Result<PathBuf, CommandError> {
-    let asked = sandbox.exec(Exec {
-        timeout_ms: Some(HOME_TIMEOUT_MS),
-        ..Exec::new(["sh", "-c", "printf %s \"$HOME\""])
-    })?;
     // TRUST: a path inside; it is sent back to the same guest only.
-    let home = PathBuf::from(OsString::from_vec(asked.stdout));
+    let home = PathBuf::from(OsString::from_vec(sandbox.facts()?.home.into_vec()));
     if !home.is_absolute() {
         return Err(CommandError::usage(
             "commands in this sandbox have no home",

@@ -93,6 +93,14 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
+    /// Returns the home directory that commands are given; empty without one.
+    pub(crate) fn home(&self) -> &[u8] {
+        let mut variables = self.defaults.env.iter().rev();
+        variables
+            .find(|(name, _)| name == b"HOME")
+            .map_or(&[], |(_, home)| home)
+    }
+
     /// No job yet.
     pub(crate) fn new(
         defaults: CommandDefaults,

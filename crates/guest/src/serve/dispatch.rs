@@ -67,7 +67,7 @@ impl EventLoop {
         match request {
             Request::Ping(bytes) => requests.answer(id, &Ok(Reply::Pong(bytes))),
             Request::Facts => {
-                let facts = crate::facts::read(&self.facts, &cwd);
+                let facts = crate::facts::read(&self.facts, &cwd, self.jobs.home());
                 requests.answer(id, &Ok(Reply::Facts(facts)));
             }
             Request::Exec(exec) => self.jobs.exec(requests, &self.poll, id, &exec)?,
