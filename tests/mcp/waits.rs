@@ -97,6 +97,45 @@ fn what_a_client_gives_up_waiting_for_goes_on_and_is_told_of() {
 }
 
 #[test]
+fn what_a_user_cancels_ends_also_when_its_answer_is_on_the_way() {
+    Person::each(|person| {
+        let mut pipe = Pipe::open(person, "");
+        for (wait_ms, reason) in [
+            (60_000, "Request interrupted by user"),
+            (100, "user cancelled"),
+        ] {
+            let marker = marker();
+            let command = format!("echo begun; sleep {marker}; true");
+            let id = bash(
+                &mut pipe,
+                &json!({ "command": command, "wait_ms": wait_ms }),
+            );
+            let is_there = || !Process::mentioning(&format!("sleep {marker}")).is_empty();
+            assert!(wait_until(Duration::from_secs(10), is_there));
+            if wait_ms < 1000 {
+                let _ = answers(&mut pipe, &[id]);
+            }
+            let params = json!({ "requestId": id, "reason": reason });
+            pipe.say(
+                &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }),
+            );
+            assert!(
+                wait_until(Duration::from_secs(10), || !is_there()),
+                "{reason}"
+            );
+        }
+        let text = pipe.call("Bash", &json!({ "command": "echo next" }));
+        assert!(
+            text.starts_with("next\n") && !text.contains("given up"),
+            "{text}"
+        );
+        pipe.hang_up();
+        assert_eq!(pipe.end().0, Some(0));
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
 fn commands_of_one_client_run_together_unless_they_share_a_session() {
     Person::each(|person| {
         let mut pipe = Pipe::open(person, "");

@@ -14,12 +14,21 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What an answer about files may take: disks can be slow. Longer than any deadline inside.
 const PATIENCE: Duration = Duration::from_mins(5);
 
+/// Client that a call comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct CallClient<'a> {
+    /// Asked what a rule asks about the call.
+    pub asker: &'a dyn Ask,
+    /// Set before a call is given up whose command is to end with it, although commands of this client go on otherwise.
+    pub ends_command: &'a AtomicBool,
+}
+
 /// A call of one tool.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) session: &'a ToolSession,
-    /// Who can be asked about what it calls in turn.
-    pub(crate) asker: Option<&'a dyn Ask>,
+    /// The client it comes from, asked also about what it calls in turn.
+    pub(crate) client: Option<CallClient<'a>>,
     cancel: &'a AtomicBool,
 }
 
@@ -27,14 +36,20 @@ impl<'a> Call<'a> {
     pub(crate) fn new(session: &'a ToolSession, cancel: &'a AtomicBool) -> Self {
         Self {
             session,
-            asker: None,
+            client: None,
             cancel,
         }
     }
 
-    pub(crate) fn asking(mut self, asker: Option<&'a dyn Ask>) -> Self {
-        self.asker = asker;
+    pub(crate) fn of_client(mut self, client: Option<CallClient<'a>>) -> Self {
+        self.client = client;
         self
+    }
+
+    /// Whether its command goes on when it is given up.
+    pub(crate) fn keeps_command(&self) -> bool {
+        let is_ended = |client: CallClient<'_>| client.ends_command.load(Ordering::Relaxed);
+        self.session.waits().keeps_commands() && !self.client.is_some_and(is_ended)
     }
 
     /// The same call's business elsewhere: it is given up with this one.
@@ -42,7 +57,7 @@ impl<'a> Call<'a> {
     where
         'a: 'b,
     {
-        Call::new(session, self.cancel).asking(self.asker)
+        Call::new(session, self.cancel).of_client(self.client)
     }
 
     /// What has to be found out even when the call is given up.

@@ -33,6 +33,7 @@ mod tool_session;
 mod tools;
 mod waits;
 
+pub use call::CallClient;
 pub use catalog::{CATALOG, Definition, definitions, find};
 pub use children::ChildSandboxes;
 pub use context::ContextData;

@@ -1,13 +1,13 @@
 //! One conversation's use of the tools on one sandbox.
 
-use crate::call::Call;
+use crate::call::{Call, CallClient};
 use crate::catalog::{Definition, find};
 use crate::commands::Commands;
 use crate::hint::tool_names;
 use crate::home::HomeInside;
 use crate::ledger::Ledger;
 use crate::live::{self, LiveOutput};
-use crate::policy::{Ask, CallId, HostConsent, Permit, PermitRequest};
+use crate::policy::{CallId, HostConsent, Permit, PermitRequest};
 use crate::prefix::ToolPrefix;
 use crate::project_news::ProjectNews;
 use crate::schedule::Schedule;
@@ -168,18 +168,18 @@ impl ToolSession {
         self.make(self.find(name)?, args, false, None, cancel)
     }
 
-    /// [`Self::call`], where `asker` is asked what a rule asks about it, and about what it calls in turn.
+    /// [`Self::call`], from a client that is asked what a rule asks about it, and about what it calls in turn.
     ///
     /// # Errors
     /// As [`Self::call`].
-    pub fn call_asking(
+    pub fn call_from(
         &self,
+        client: CallClient<'_>,
         name: &str,
         args: Value,
-        asker: &dyn Ask,
         cancel: &AtomicBool,
     ) -> Result<ToolOutcome, Fault> {
-        self.make(self.find(name)?, args, false, Some(asker), cancel)
+        self.make(self.find(name)?, args, false, Some(client), cancel)
     }
 
     /// [`Self::call`] for a script: permitted as any other call, by somebody who knows that it is one.
@@ -187,7 +187,7 @@ impl ToolSession {
         &self,
         name: &str,
         args: Value,
-        asker: Option<&dyn Ask>,
+        client: Option<CallClient<'_>>,
         cancel: &AtomicBool,
     ) -> Result<ToolOutcome, Fault> {
         let tool = self.find(name)?;
@@ -197,7 +197,7 @@ impl ToolSession {
                 Fault::refused(Code::PermissionDenied, message).remedy("call it without a script")
             );
         }
-        self.make(tool, args, true, asker, cancel)
+        self.make(tool, args, true, client, cancel)
     }
 
     fn make(
@@ -205,15 +205,12 @@ impl ToolSession {
         tool: &'static Definition,
         args: Value,
         is_nested: bool,
-        asker: Option<&dyn Ask>,
+        client: Option<CallClient<'_>>,
         cancel: &AtomicBool,
     ) -> Result<ToolOutcome, Fault> {
         let mut ready = tool.ready(args)?;
         let mut arguments = ready.arguments()?;
-        if self
-            .home
-            .expand(tool.name, &mut arguments, &self.sandbox)?
-        {
+        if self.home.expand(tool.name, &mut arguments, &self.sandbox)? {
             ready = tool.ready(arguments.clone())?;
         }
         let mut id = None;
@@ -223,12 +220,12 @@ impl ToolSession {
                 tool: tool.name,
                 arguments: &arguments,
                 is_nested,
-                asker,
+                asker: client.map(|client| client.asker),
                 cancel,
             })?;
         }
         let _turn = self.schedule.enter(ready.lane(), cancel)?;
-        let call = Call::new(self, cancel).asking(asker);
+        let call = Call::new(self, cancel).of_client(client);
         let mut outcome = ready.run(&call)?;
         if !is_nested {
             job::tell_left(&call, &mut outcome);

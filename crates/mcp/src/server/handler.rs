@@ -1,21 +1,22 @@
 //! Handles one client: requests of the protocol in, calls of the tools out.
 
 use super::ask::{Asker, put};
+use super::cancel::Cancellations;
 use super::pool::{SessionLease, SessionPool};
 use super::{Session, resource};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_proto::visible::line_of_text;
-use glovebox_proto::{Code, Fault};
-use glovebox_tools::{Definition, ToolOutcome, ToolPrefix};
+use glovebox_proto::{Code, Fault, JobId};
+use glovebox_tools::{CallClient, Definition, ToolOutcome, ToolPrefix};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
-    CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, MetaObject, PaginatedRequestParams, ProgressNotificationParam,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam,
+    ContentBlock, CustomRequest, CustomResult, ErrorCode, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject,
+    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{NotificationContext, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -53,6 +54,7 @@ pub(super) struct McpHandler {
     has_notice: AtomicBool,
     /// Cancelled when the client is gone for good.
     gone: CancellationToken,
+    cancellations: Cancellations,
 }
 
 impl McpHandler {
@@ -63,6 +65,7 @@ impl McpHandler {
             calls: Semaphore::new(MAX_CALLS),
             has_notice: AtomicBool::new(false),
             gone,
+            cancellations: Cancellations::default(),
         }
     }
 
@@ -80,6 +83,8 @@ impl McpHandler {
         // However this future ends, the call ends too.
         let cancel = Cancel(Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&cancel.0);
+        let ends_command = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&ends_command);
         let name = request.name.into_owned();
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
         let (asker, mut questions) = Asker::new(&context.peer);
@@ -88,7 +93,11 @@ impl McpHandler {
             let name = name.clone();
             move || {
                 let record = session.call_began(&name, &arguments);
-                let called = session.tools().call_asking(&name, arguments, &asker, &flag);
+                let client = CallClient {
+                    asker: &asker,
+                    ends_command: &ends,
+                };
+                let called = session.tools().call_from(client, &name, arguments, &flag);
                 record.end(called.as_ref());
                 called
             }
@@ -119,7 +128,11 @@ impl McpHandler {
                     asking = Some(Box::pin(put(&context.peer, query)));
                 }
                 () = until_answered(&mut asking), if asking.is_some() => asking = None,
-                () = context.ct.cancelled(), if !is_given_up => is_given_up = true,
+                () = context.ct.cancelled(), if !is_given_up => {
+                    let is_users = self.cancellations.is_users(&context.id).await;
+                    ends_command.store(is_users, Ordering::Relaxed);
+                    is_given_up = true;
+                }
                 () = presence.cancelled(), if !is_given_up => is_given_up = true,
                 () = self.gone.cancelled(), if !is_given_up => is_given_up = true,
                 _ = tick.tick(), if token.is_some() && !is_given_up => {
@@ -240,6 +253,15 @@ impl ServerHandler for McpHandler {
             }
         };
         let called = self.call(request, &context, &session).await;
+        if let Ok(outcome) = &called
+            && outcome.facts.get("running") == Some(&Value::Bool(true))
+            && let Some(job) = outcome.facts.get("job").and_then(Value::as_u64)
+            && let Ok(job) = u32::try_from(job)
+        {
+            let session = Arc::clone(&session);
+            self.cancellations
+                .note_running(context.id.clone(), JobId(job), session);
+        }
         let notice = (!self.has_notice.swap(true, Ordering::Relaxed))
             .then(|| session.notice())
             .flatten();
@@ -254,6 +276,17 @@ impl ServerHandler for McpHandler {
             result.meta = Some(MetaObject(meta.into_iter().collect()));
         }
         Ok(result.into())
+    }
+
+    async fn on_cancelled(
+        &self,
+        cancelled: CancelledNotificationParam,
+        _: NotificationContext<RoleServer>,
+    ) {
+        if let Some(request) = cancelled.request_id {
+            self.cancellations
+                .note(request, cancelled.reason.as_deref());
+        }
     }
 
     /// Refuses a method that neither the SDK nor this server knows. Known ones that do not fit do not get here.

@@ -323,7 +323,7 @@ pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<W
         Ok(Some(report)) => Ok(WaitOutcome::Ended(report)),
         Ok(None) => Ok(WaitOutcome::Running),
         Err(fault) if fault.code == Code::Cancelled => {
-            if call.session.waits().keeps_commands() {
+            if call.keeps_command() {
                 return Err(leave(call, job));
             }
             end(call, job).map(WaitOutcome::GivenUp)

@@ -259,7 +259,7 @@ impl Session {
         let begin = Instant::now();
         match self.follow(call, &mut cell, Duration::from_millis(wait_ms)) {
             Err(fault) if fault.code == FaultCode::Cancelled => {
-                if call.session.waits().keeps_commands() {
+                if call.keeps_command() {
                     return Err(leave(call, self.job));
                 }
                 return Err(self.interrupt(call, &mut cell)?);

@@ -344,9 +344,12 @@ impl ScriptState<'_> {
                 Fault::failed(Code::InvalidArgument, message)
             })
             .and_then(|arguments| {
-                self.call
-                    .session
-                    .call_nested(&wish.name, arguments, self.call.asker, &self.is_over)
+                self.call.session.call_nested(
+                    &wish.name,
+                    arguments,
+                    self.call.client,
+                    &self.is_over,
+                )
             });
         self.calls().push(ScriptCall {
             tool: glovebox_proto::visible::line_of_text(&wish.name),
