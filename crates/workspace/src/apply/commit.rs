@@ -6,9 +6,11 @@ use crate::base::{PulledContent, Signature, advance, advance_contents, note_thei
 use crate::beneath::{Anchor, io};
 use crate::{RelPath, Stage, SyncError};
 use glovebox_proto::{Code, Fault};
+use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -37,8 +39,7 @@ fn run(path: &Path) -> Result<Vec<RelPath>, Fault> {
         return Err(gone());
     };
     let anchor = Anchor::open_canonical(parent)?;
-    let staging = Staging::open(rustix::fd::AsFd::as_fd(&anchor), parent, name.as_bytes())
-        .ok_or_else(gone)?;
+    let staging = Staging::open(anchor.as_fd(), parent, name.as_bytes()).ok_or_else(gone)?;
     let (journal, lock) = match staging.take_journal() {
         Ok(found) => found.ok_or_else(gone)?,
         Err(Errno::AGAIN) => {
@@ -54,7 +55,7 @@ fn run(path: &Path) -> Result<Vec<RelPath>, Fault> {
         return Err(gone());
     }
     if let Err(fault) = staging.mark_committing() {
-        staging.remove(rustix::fd::AsFd::as_fd(&anchor));
+        staging.remove(anchor.as_fd(), Some(lock));
         return Err(fault);
     }
     let place = OperationDirs {
@@ -64,17 +65,16 @@ fn run(path: &Path) -> Result<Vec<RelPath>, Fault> {
     for (number, operation) in journal.operations.iter().enumerate() {
         if let Err(fault) = place.perform(operation) {
             undo(&place, &journal, number)?;
-            staging.remove(rustix::fd::AsFd::as_fd(&anchor));
+            staging.remove(anchor.as_fd(), Some(lock));
             return Err(fault);
         }
     }
     if let Err(fault) = staging.mark_done() {
         undo(&place, &journal, journal.operations.len())?;
-        staging.remove(rustix::fd::AsFd::as_fd(&anchor));
+        staging.remove(anchor.as_fd(), Some(lock));
         return Err(fault);
     }
-    finish(&anchor, &staging, &journal);
-    drop(lock);
+    finish(&anchor, &staging, &journal, lock);
     Ok(journal.applied)
 }
 
@@ -102,9 +102,9 @@ pub(super) fn undo(
 }
 
 /// What remains to be done after a commit.
-pub(super) fn finish(anchor: &Anchor, staging: &Staging, journal: &Journal) {
+pub(super) fn finish(anchor: &Anchor, staging: &Staging, journal: &Journal, lock: File) {
     note(anchor, staging, journal);
-    staging.remove(rustix::fd::AsFd::as_fd(anchor));
+    staging.remove(anchor.as_fd(), Some(lock));
 }
 
 /// Tells the base index what the pull made of the paths, so that it is not taken for the host's work.

@@ -22,11 +22,15 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Name of the marker of a commit that has begun.
 pub(super) const COMMITTING: &str = "committing";
 /// Name of the marker of a commit that has ended.
 pub(super) const DONE: &str = "done";
+/// Times that a directory is tried to be removed, and the pause between them.
+const EMPTY_TRIES: u32 = 50;
+const EMPTY_STEP: Duration = Duration::from_millis(4);
 const IDENTITY: &str = "identity";
 const JOURNAL: &str = "journal";
 
@@ -222,9 +226,11 @@ impl Staging {
 
     /// Removes everything, as far as it goes; what remains is removed by the next recovery. The
     /// journal goes first, so that nothing is done by it any more; the identity goes last, so that what
-    /// remains is still known as ours.
-    pub(super) fn remove(&self, parent: BorrowedFd<'_>) {
+    /// remains is still known as ours. `lock` is that of the journal, if this process has it.
+    pub(super) fn remove(&self, parent: BorrowedFd<'_>, lock: Option<File>) {
         let mut is_clean = is_gone(rustix::fs::unlinkat(&self.dir, JOURNAL, AtFlags::empty()));
+        // NFS and file systems in user space keep a removed file under another name while it is open.
+        drop(lock);
         for room in [&self.new, &self.old] {
             let mut names = Vec::new();
             let read = crate::beneath::read_names(room, |name, _| {
@@ -248,7 +254,18 @@ impl Staging {
             is_clean &= is_gone(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()));
         }
         if is_clean && is_gone(rustix::fs::unlinkat(&self.dir, IDENTITY, AtFlags::empty())) {
-            let _ = rustix::fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR);
+            remove_emptied(parent, &self.name);
+        }
+    }
+}
+
+/// Removes a directory whose entries were removed. Where the kernel tells a file system in user space of the last close
+/// without waiting for it, an entry is there for some moments more.
+fn remove_emptied(parent: BorrowedFd<'_>, name: &[u8]) {
+    for _ in 0..EMPTY_TRIES {
+        match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => std::thread::sleep(EMPTY_STEP),
+            _ => return,
         }
     }
 }

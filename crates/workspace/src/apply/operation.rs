@@ -126,8 +126,14 @@ impl OperationDirs<'_> {
         self.expect(&dir, name, path, expected)?;
         let slot = slot.to_string();
         let old = &self.staging.old;
-        rename_new(&dir, name, old, slot.as_bytes())
-            .map_err(|errno| self.cannot("remove", path, errno))?;
+        match rename_new(&dir, name, old, slot.as_bytes()) {
+            // An overlay does not rename a directory of the layers below it.
+            Err(Errno::XDEV) if is_dir(expected) => {
+                return remove_dir(&dir, name, old, slot.as_bytes())
+                    .map_err(|errno| self.cannot("remove", path, errno));
+            }
+            renamed => renamed.map_err(|errno| self.cannot("remove", path, errno))?,
+        }
         // What was taken may be another one than was looked at, or a directory that got content.
         let is_right = is_untouched(old, slot.as_bytes(), expected)
             && (!is_dir(expected) || is_empty_dir(old, slot.as_bytes()));
@@ -169,10 +175,18 @@ impl OperationDirs<'_> {
                     }
                 })
             }
-            Operation::TakeOut { path, slot, .. } => {
+            Operation::TakeOut {
+                path,
+                slot,
+                expected,
+            } => {
                 let slot = slot.to_string();
                 if exists(&self.staging.old, slot.as_bytes()) {
                     self.at(path, |dir, name| {
+                        if is_dir(expected) && is_same_inode(dir, name, expected) {
+                            // Only its copy was made ([`remove_dir`]), which goes with the staging directory.
+                            return Ok(());
+                        }
                         put_back(&self.staging.old, slot.as_bytes(), dir, name)
                     })
                 } else {
@@ -368,6 +382,30 @@ fn put_back(from: &OwnedFd, slot: &[u8], dir: &OwnedFd, name: &[u8]) -> Result<(
         }
     }
     Err(Errno::EXIST)
+}
+
+/// Removes an empty directory that cannot be renamed, with a copy of it in its slot, which an undo puts back. The copy
+/// comes first: whenever this stops, one of the two is there.
+fn remove_dir(dir: &OwnedFd, name: &[u8], old: &OwnedFd, slot: &[u8]) -> Result<(), Errno> {
+    let stat = stat_at(dir.as_fd(), name)?;
+    rustix::fs::mkdirat(old, slot, Mode::RWXU)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(old, slot, flags, Mode::empty()).and_then(|copy| {
+        let (uid, gid) = (
+            rustix::fs::Uid::from_raw(stat.st_uid),
+            rustix::fs::Gid::from_raw(stat.st_gid),
+        );
+        let own = rustix::fs::fstat(&copy)?;
+        if (own.st_uid, own.st_gid) != (stat.st_uid, stat.st_gid) {
+            rustix::fs::fchown(&copy, Some(uid), Some(gid))?;
+        }
+        rustix::fs::fchmod(&copy, Mode::from_raw_mode(stat.st_mode & 0o7777))
+    });
+    // The kernel refuses one that is not empty.
+    made.and_then(|()| rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR))
+        .inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(old, slot, AtFlags::REMOVEDIR);
+        })
 }
 
 fn set_mode(dir: &OwnedFd, name: &[u8], expected: &Signature, mode: u32) -> Result<(), Errno> {

@@ -56,23 +56,23 @@ fn one(anchor: &Anchor, staging: &Staging) -> Result<bool, Fault> {
             Err(errno) => return Err(io("read", &staging.path, errno)),
         }
     };
-    match &found {
-        Some((journal, _)) if staging.has(DONE) => {
-            finish(anchor, staging, journal);
-            return Ok(true);
-        }
-        Some((journal, _)) if staging.has(COMMITTING) => {
-            undo(
-                &OperationDirs { anchor, staging },
-                journal,
-                journal.operations.len(),
-            )?;
-            staging.remove(anchor.as_fd());
-            return Ok(true);
-        }
-        // Nothing was applied yet, or everything was and it is being removed.
-        _ => {}
+    let Some((journal, lock)) = found else {
+        staging.remove(anchor.as_fd(), None);
+        return Ok(false);
+    };
+    if staging.has(DONE) {
+        finish(anchor, staging, &journal, lock);
+        return Ok(true);
     }
-    staging.remove(anchor.as_fd());
-    Ok(false)
+    // Without the mark nothing was applied yet, or everything was and it is being removed.
+    let is_begun = staging.has(COMMITTING);
+    if is_begun {
+        undo(
+            &OperationDirs { anchor, staging },
+            &journal,
+            journal.operations.len(),
+        )?;
+    }
+    staging.remove(anchor.as_fd(), Some(lock));
+    Ok(is_begun)
 }

@@ -57,7 +57,7 @@ impl StagedChanges {
 impl Drop for StagedChanges {
     fn drop(&mut self) {
         if let Some(staging) = self.staging.take() {
-            staging.remove(self.parent.as_fd());
+            staging.remove(self.parent.as_fd(), None);
         }
     }
 }
