@@ -38,6 +38,7 @@ mod egress_proxy;
 mod egress_streams;
 mod egress_upstream;
 mod endings;
+mod file_systems;
 mod flood;
 mod forks;
 mod git_settings;

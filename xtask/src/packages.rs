@@ -57,6 +57,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
         "exfat-fuse",
         "a file system that folds case",
     ),
+    ("bindfs", "bindfs", "a file system in user space"),
     (
         "qemu-system-x86_64",
         "qemu-system-x86",

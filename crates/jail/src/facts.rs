@@ -45,6 +45,9 @@ pub struct HostFacts {
     pub package_dirs: Vec<PathBuf>,
     /// Commands could write in control groups if they were to see any: asked for [`Isolation::is_nested`] alone.
     pub has_writable_groups: bool,
+    /// First host id of the range that owns the generated layers of the root; `None` where they have owners of this
+    /// machine, which are translated. Read by the caller of this library, which makes the layers.
+    pub skeleton_first_id: Option<u32>,
 }
 
 /// Who owns a directory of the host that a cache shows.
@@ -216,6 +219,7 @@ impl HostFacts {
                 RootFs::HostAll | RootFs::Dir(_) => Vec::new(),
             },
             has_writable_groups: spec.is_nested && !is_privileged && has_writable_groups(),
+            skeleton_first_id: None,
         })
     }
 }
@@ -296,7 +300,7 @@ fn protectable(spec: &Isolation) -> Vec<PathBuf> {
 
 /// Whether uid 0 here is uid 0 of the machine and has what root mode needs. In a container's user
 /// namespace it is not, and the sandbox is built the way an ordinary user would.
-fn is_machine_root() -> bool {
+pub(crate) fn is_machine_root() -> bool {
     use rustix::thread::CapabilitySet as Caps;
     let needed = Caps::SYS_ADMIN | Caps::SETUID | Caps::SETGID | Caps::CHOWN | Caps::DAC_OVERRIDE;
     let has_caps =

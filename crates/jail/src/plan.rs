@@ -31,6 +31,11 @@ pub const RANGE_BASE: u32 = 0x7000_0000;
 /// Number of ranges that can be leased.
 pub const RANGE_SLOTS: u32 = 4096;
 
+/// First host id of the range that a slot leases under root.
+pub const fn first_id(slot: u32) -> u32 {
+    RANGE_BASE + slot * RANGE_IDS
+}
+
 /// First id of the leased range that a host id belongs to, if it belongs to one.
 pub fn range_of(id: u32) -> Option<u32> {
     let slot = id.checked_sub(RANGE_BASE)? / RANGE_IDS;
@@ -302,7 +307,11 @@ impl Plan {
                 let skeleton = place.skeleton.as_ref().ok_or_else(|| {
                     PlanError::Invalid("a host root needs its skeleton first".to_owned())
                 })?;
-                builder.root(place, skeleton);
+                let idmap = match facts.skeleton_first_id {
+                    Some(_) => Idmap::None,
+                    None => Idmap::Range,
+                };
+                builder.root(place, skeleton, idmap);
                 for entry in &facts.root_entries {
                     if entry.kind == EntryKind::Directory && shows(&spec.rootfs, &entry.name) {
                         let path = Path::new("/").join(&entry.name);
@@ -316,7 +325,7 @@ impl Plan {
                     builder.bind(path, path, Idmap::Range);
                 }
             }
-            RootFs::Dir(path) => builder.root(place, path),
+            RootFs::Dir(path) => builder.root(place, path, Idmap::Range),
         }
         for grant in &spec.grants {
             check_target(&grant.target)?;
@@ -635,7 +644,7 @@ fn identity(
         }
         let range = vec![Extent {
             inside: 0,
-            outside: RANGE_BASE + place.slot * RANGE_IDS,
+            outside: first_id(place.slot),
             count: RANGE_IDS,
         }];
         return Ok(Identity {

@@ -375,6 +375,21 @@ pub fn make_layers(plan: &Plan, layers: &Path, workspace_mode: u32) -> io::Resul
     Ok(())
 }
 
+/// Gives a tree to the range that begins at `first_id`: each entry to the id of the range that its owner stands for.
+///
+/// # Errors
+/// Any entry whose owner cannot be changed.
+pub fn give_to_range(path: &Path, first_id: u32) -> io::Result<()> {
+    let meta = fs::symlink_metadata(path)?;
+    if meta.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give_to_range(&entry?.path(), first_id)?;
+        }
+    }
+    let shifted = |id: u32| first_id.checked_add(id);
+    std::os::unix::fs::lchown(path, shifted(meta.uid()), shifted(meta.gid()))
+}
+
 /// The kernel makes its own directories in there without any permission bits.
 fn remove_work(path: &Path) -> io::Result<()> {
     unlock(path)?;

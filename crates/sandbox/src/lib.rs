@@ -15,6 +15,7 @@
 //! link                           frames to a guest and back
 //! process                        handles on processes: find them, hold them still, end them
 //! state                          the state directory: locks, files, what is being removed
+//! file_systems                   what those of projects and of the state directory can do, found out by trying
 //! watch                          limits that the kernel does not hold
 //! applied                        applies to projects, told to the sandboxes that stand on them
 //! checkpoint                     layers that are never written again
@@ -39,6 +40,7 @@ mod cache;
 mod checkpoint;
 mod control;
 mod fault;
+mod file_systems;
 mod handle;
 mod image;
 mod lifecycle;
@@ -58,6 +60,7 @@ pub use checkpoint::Checkpoint;
 pub use checkpoint::seed::SeedMaker;
 pub use checkpoint::workspace::WorkspaceLayers;
 pub use control::handover::Supervisor;
+pub use file_systems::{CopyReason, find_copy_reason, name_file_system};
 pub use handle::frozen::FrozenSandbox;
 pub use handle::frozen_commands::FrozenCommands;
 pub use handle::ports::{PortConnection, PortFailure};

@@ -1,4 +1,4 @@
-//! File systems that are mounted below a project.
+//! What the table of mounts says of a directory: the type of its file system, and what is mounted below it.
 
 use glovebox_jail::stage0::unescape_mount;
 use std::fs;
@@ -12,6 +12,31 @@ pub fn find_mounts_below(dir: &Path) -> Vec<PathBuf> {
     let table = fs::read(TABLE).unwrap_or_default();
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     mounts_below(&table, &dir)
+}
+
+/// Returns the type of the file system that `path` lies on; empty where the table does not tell.
+pub(crate) fn read_mount_type(path: &Path) -> String {
+    let table = fs::read(TABLE).unwrap_or_default();
+    let real = path.ancestors().find_map(|path| path.canonicalize().ok());
+    type_at(&table, &real.unwrap_or_else(|| path.to_owned()))
+}
+
+/// The last of the longest mount points above a path is the one that is seen.
+fn type_at(table: &[u8], path: &Path) -> String {
+    let mut best = (0, String::new());
+    for line in table.split(|byte| *byte == b'\n') {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let Some(target) = fields.nth(4).and_then(unescape_mount) else {
+            continue;
+        };
+        let kind = fields.skip_while(|field| *field != b"-").nth(1);
+        let depth = target.components().count();
+        if path.starts_with(&target) && depth >= best.0 {
+            let kind = String::from_utf8_lossy(kind.unwrap_or_default()).into_owned();
+            best = (depth, kind);
+        }
+    }
+    best.1
 }
 
 fn mounts_below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
@@ -29,6 +54,16 @@ fn mounts_below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn type_is_that_of_the_mount_that_is_seen() {
+        let table = b"36 35 98:0 / / rw - ext4 /dev/x rw\n\
+            37 36 0:1 / /a\\040b rw shared:1 - tmpfs none rw\n\
+            38 37 0:2 / /a\\040b rw - fuse.bindfs /x rw\n";
+        assert_eq!(type_at(table, Path::new("/a b/c")), "fuse.bindfs");
+        assert_eq!(type_at(table, Path::new("/a")), "ext4");
+        assert_eq!(type_at(b"broken", Path::new("/a")), "");
+    }
 
     #[test]
     fn mounts_below_a_directory_are_found() {

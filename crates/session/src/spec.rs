@@ -1,10 +1,11 @@
 //! From settings and surroundings to what the sandbox crate is asked for.
 
+mod file_systems;
 mod mounted;
 mod service;
 mod upstream;
 
-pub use mounted::lay_mounts;
+pub use file_systems::fit_file_systems;
 pub use service::{renew_credential, resolve_service};
 pub use upstream::renew_upstream;
 

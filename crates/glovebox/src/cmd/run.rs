@@ -51,7 +51,8 @@ pub(super) fn run_command(
     let given = descriptors.numbers();
     let keep = args.keep.as_deref().map(super::name).transpose()?;
     let (project, mut settings) = cx.project_settings(&args.sandbox)?;
-    let mounted = spec::lay_mounts(&mut settings, &project)?;
+    let state_dir = cx.state_dir(&settings)?;
+    let fitted = spec::fit_file_systems(&mut settings, &project, &state_dir)?;
     let settings = settings;
     if !settings.can_collect() {
         refuse_meaningless(args, &settings)?;
@@ -62,7 +63,7 @@ pub(super) fn run_command(
         .map(|ms| (ms + WALL_MARGIN_MS).min(MAX_TIMEOUT_MS));
     let ResolvedSpec { spec, hidden, .. } = &{
         let mut wanted = spec::resolve_spec(&settings, &cx.host, &project, wall_ms)?;
-        wanted.notes.extend(mounted);
+        wanted.notes.extend(fitted);
         wanted.spec.parks_changes =
             settings.can_collect() && keep.is_none() && args.apply != Some(Apply::Discard);
         if !args.explain {

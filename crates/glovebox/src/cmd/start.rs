@@ -20,7 +20,8 @@ pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
 fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     let name = super::name(&args.name)?;
     let (project, mut settings) = cx.project_settings(&args.sandbox)?;
-    let mounted = spec::lay_mounts(&mut settings, &project)?;
+    let state_dir = cx.state_dir(&settings)?;
+    let fitted = spec::fit_file_systems(&mut settings, &project, &state_dir)?;
     let settings = settings;
     let registry = Arc::new(cx.registry(&settings)?);
     let caller = WorkContext {
@@ -29,7 +30,7 @@ fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
         supervisor: &supervisor()?,
         frontend: &TerminalFrontend::new(cx),
     };
-    let (entry, started) = work::start_named(&caller, &settings, &project, &name, mounted)?;
+    let (entry, started) = work::start_named(&caller, &settings, &project, &name, fitted)?;
     let message = match started {
         StartOutcome::Created => format!("sandbox `{name}` is ready"),
         StartOutcome::Existing => format!("sandbox `{name}` runs already, with these settings"),

@@ -63,7 +63,7 @@ impl Builder {
         }
     }
 
-    pub(super) fn root(&mut self, place: &HostResources, skeleton: &Path) {
+    pub(super) fn root(&mut self, place: &HostResources, skeleton: &Path, idmap: Idmap) {
         let mut lowers: Vec<(&Path, Idmap)> = place
             .frozen
             .iter()
@@ -71,7 +71,7 @@ impl Builder {
             .collect();
         let machine = place.machine.as_deref();
         let generated = [skeleton].into_iter().chain(machine);
-        lowers.extend(generated.map(|layer| (layer, Idmap::Range)));
+        lowers.extend(generated.map(|layer| (layer, idmap)));
         self.overlay("/", &lowers, "root", false);
     }
 

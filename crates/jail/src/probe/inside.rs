@@ -17,7 +17,8 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{WaitOptions, waitpid};
 use rustix::thread::UnshareFlags;
 
-use super::{Outcome, Probe};
+use super::{LOWER_LAYER, Outcome, Probe};
+use crate::facts::is_machine_root;
 use crate::mount::{FsOption, copy_path, create};
 use crate::skeleton::make_dir;
 use crate::sys::clone::{Side, clone_into};
@@ -67,10 +68,17 @@ pub fn child_main(what: &str) -> i32 {
     let (name, path) = what
         .split_once(':')
         .map_or((what, None), |(name, path)| (name, Some(path)));
-    let (outcome, status) = if name == NOTHING {
-        (Outcome::Worked(String::new()), 0)
-    } else if let Some(probe) = Probe::ALL.into_iter().find(|probe| probe.id() == name) {
-        match try_here(probe, path.map(Path::new)) {
+    let path = path.map(Path::new);
+    let tried = match name {
+        NOTHING => Some(Ok(String::new())),
+        LOWER_LAYER => Some(lower_layer(path.unwrap_or(Path::new("/tmp")))),
+        _ => {
+            let probe = Probe::ALL.into_iter().find(|probe| probe.id() == name);
+            probe.map(|probe| try_here(probe, path))
+        }
+    };
+    let (outcome, status) = if let Some(tried) = tried {
+        match tried {
             Ok(detail) => (Outcome::Worked(detail), 0),
             Err(RefusedStep { step, errno }) => (
                 Outcome::Failed {
@@ -250,6 +258,12 @@ const IDMAP_FIRST: u32 = 0x4000_0000;
 
 fn idmapped_mount(state_dir: &Path) -> TrialResult {
     let scratch = Scratch::new(state_dir)?;
+    translate_owners(&scratch.0, &range_namespace()?)?;
+    Ok(String::new())
+}
+
+/// A user namespace with a range of ids, which nothing is in any more.
+fn range_namespace() -> Result<File, RefusedStep> {
     let (release, held) = std::io::pipe()
         .map(|(reader, writer)| (writer, reader))
         .step("pipe")?;
@@ -272,13 +286,38 @@ fn idmapped_mount(state_dir: &Path) -> TrialResult {
     };
     drop(release);
     let _ = waitpid(Some(pid), WaitOptions::empty());
-    let namespace = namespace?;
-    let tree = copy_path(&scratch.0, false).step("open-tree")?;
+    namespace
+}
+
+/// Makes a mount of `dir` that shows its owners as those of `namespace`.
+fn translate_owners(dir: &Path, namespace: &File) -> Result<(), RefusedStep> {
+    let tree = copy_path(dir, false).step("open-tree")?;
     let attributes = Attributes {
         idmap: Some(namespace.as_fd()),
         ..Attributes::default()
     };
-    mount_attr::set(&tree, attributes, false).step("idmap")?;
+    mount_attr::set(&tree, attributes, false).step("idmap")
+}
+
+/// Does with `dir` what a sandbox does with a project: translates its owners where the caller is root of the machine,
+/// and puts an overlay over it. Nothing is written.
+fn lower_layer(dir: &Path) -> TrialResult {
+    if is_machine_root() {
+        // Before the namespaces of this process: in those it has no rights on the mounts of the machine.
+        translate_owners(dir, &range_namespace()?)?;
+    }
+    // Named by the working directory, its path cannot be taken for several.
+    rustix::process::chdir(dir).step("directory")?;
+    private_mounts()?;
+    // An overlay without a writable layer has two others at least.
+    let empty = create("tmpfs", &[], MountAttrFlags::empty()).step("fsopen")?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&empty, "", CWD, "/proc", flags).step("move-mount")?;
+    let options = [
+        FsOption::Value("lowerdir", ".:/proc"),
+        FsOption::Flag("userxattr"),
+    ];
+    create("overlay", &options, MountAttrFlags::MOUNT_ATTR_RDONLY).step("overlay")?;
     Ok(String::new())
 }
 

@@ -90,6 +90,30 @@ impl Probe {
     }
 }
 
+/// What the child is asked for, with `:DIR`, to try whether a directory can be a read-only layer of a sandbox.
+pub const LOWER_LAYER: &str = "lower-layer";
+
+/// Reason why a directory cannot be a read-only layer of a sandbox of this caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerObstacle {
+    /// Its file system has no id-mapped mounts, which sandboxes of root need.
+    Owners,
+    /// The kernel puts no overlay over its file system.
+    Overlay,
+}
+
+impl LayerObstacle {
+    /// Judges the outcome of [`LOWER_LAYER`]. What was refused for another reason is no obstacle of the directory: the
+    /// start of the sandbox tells of it.
+    pub fn judge(outcome: &Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Failed { step, .. } if step == "idmap" => Some(Self::Owners),
+            Outcome::Failed { step, .. } if step == "overlay" => Some(Self::Overlay),
+            _ => None,
+        }
+    }
+}
+
 /// What the child saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

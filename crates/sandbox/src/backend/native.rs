@@ -23,6 +23,7 @@ pub(crate) use prepare::sweep_base;
 
 use super::{Begun, CreateCx, Driver, ExchangeCx, GuestStream, Owner, substitute_for_native};
 use crate::breach::LimitBreach;
+use crate::file_systems::{CopyReason, find_copy_reason};
 use crate::process::ProcessRef;
 use crate::state::layout::LAYERS;
 
@@ -32,7 +33,7 @@ use crate::{Backend, GuestImage, Report, SandboxSpec, fault};
 use glovebox_egress::{Control, Policy, ProxyHandle, TrafficLimits};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
-use glovebox_jail::plan::{HostResources, Plan, PlanError};
+use glovebox_jail::plan::{HostResources, Plan, PlanError, first_id};
 use glovebox_jail::probe::{Machine, is_inside_sandbox};
 use glovebox_jail::processors::Processors;
 use glovebox_jail::seed::Seed;
@@ -243,7 +244,11 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
     stage0
         .place(early.as_ref().and_then(NewGroup::unified_dir))
         .map_err(|error| launch_fault(&error, cx.state_dir))?;
-    let facts = prepare::facts(&spec, &state)?;
+    let mut facts = prepare::facts(&spec, &state)?;
+    // What cannot be translated has the owners of this sandbox from the beginning.
+    let is_fixed =
+        facts.is_privileged && find_copy_reason(&state, &state) == Some(CopyReason::Owners);
+    facts.skeleton_first_id = is_fixed.then(|| first_id(cx.slot));
     let Skeletons { root, machine } = match spec.rootfs {
         RootFs::Dir(_) => Skeletons::default(),
         RootFs::Host | RootFs::HostAll => prepare::skeletons(&spec, &facts, cx.state_dir)?,

@@ -18,6 +18,7 @@ use crate::cache::{CacheLease, KeptCaches};
 use crate::checkpoint::workspace;
 use crate::control::handover::{self, ReadySupervisor, Supervisor};
 use crate::control::socket;
+use crate::file_systems::name_state;
 use crate::handle::wall_clock::WallClockTimer;
 use crate::handle::{OwnedSandbox, Sandbox, SandboxCore, SandboxInfo};
 use crate::lifecycle::parking::ParkingNews;
@@ -102,7 +103,7 @@ impl Registry {
             max_sandboxes,
             seed_maker,
         } = config;
-        let layout = Layout::open(&state_dir)?;
+        let layout = Layout::open(&state_dir).map_err(|fault| name_state(fault, &state_dir))?;
         let registry = Self {
             cleanup: Arc::new(CleanupWorker::new(layout.clone())),
             layout,
@@ -128,6 +129,11 @@ impl Registry {
     /// from coming up.
     pub fn create(&self, spec: &SandboxSpec, name: Option<Name>) -> Result<Sandbox, Fault> {
         backend::check(spec)?;
+        self.create_checked(spec, name)
+            .map_err(|fault| name_state(fault, self.layout.state()))
+    }
+
+    fn create_checked(&self, spec: &SandboxSpec, name: Option<Name>) -> Result<Sandbox, Fault> {
         self.housekeep();
         let begin = Instant::now();
         let deadline = begin + Duration::from_millis(spec.start_ms);
@@ -239,6 +245,16 @@ impl Registry {
         supervisor: &Supervisor,
     ) -> Result<(RegistryEntry, StartOutcome), Fault> {
         backend::check(spec)?;
+        self.start_checked(spec, name, supervisor)
+            .map_err(|fault| name_state(fault, self.layout.state()))
+    }
+
+    fn start_checked(
+        &self,
+        spec: &SandboxSpec,
+        name: &Name,
+        supervisor: &Supervisor,
+    ) -> Result<(RegistryEntry, StartOutcome), Fault> {
         self.housekeep();
         let deadline = Instant::now() + Duration::from_millis(spec.start_ms);
         loop {

@@ -4,12 +4,11 @@
 
 use super::Registry;
 use crate::state::sandbox_dir::is_kept;
-use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_status, unlock};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_status, rename_new, unlock};
 use crate::watch::{ResourceUsage, work_below};
 use crate::{Name, fault};
 use glovebox_jail::usage::{TreeUsage, measure, measure_visible};
 use glovebox_proto::{Code, Fault};
-use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -48,8 +47,7 @@ impl Registry {
         };
         let place = layout.sandbox(new.as_str());
         // Whoever looks at either name meanwhile finds the lock held, or nothing.
-        match rustix::fs::renameat_with(CWD, &sandbox_dir.path, CWD, &place, RenameFlags::NOREPLACE)
-        {
+        match rename_new(&sandbox_dir.path, &place) {
             Ok(()) => {
                 unlock(&sandbox_dir.lock);
                 Ok(())

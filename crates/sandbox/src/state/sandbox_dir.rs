@@ -128,7 +128,7 @@ impl SandboxDir {
             write_fresh(&staged.join("status.json"), &VersionedFile::new(status))?;
         }
         furnish(staged)?;
-        match rustix::fs::renameat_with(CWD, staged, CWD, &path, RenameFlags::NOREPLACE) {
+        match rename_new(staged, &path) {
             Ok(()) => Ok(Some(Self {
                 path,
                 ..sandbox_dir
@@ -287,6 +287,18 @@ fn is_same(file: impl AsFd, path: &Path) -> bool {
         return false;
     };
     (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+}
+
+/// Renames a sandbox's directory to a name that nothing has. It is never empty, so where a file system does not know
+/// the flag, rename(2) refuses a name that is taken as well.
+///
+/// # Errors
+/// `EXIST` or `NOTEMPTY` when the name is taken.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rustix::fs::rename(from, to),
+        renamed => renamed,
+    }
 }
 
 /// Reads `spec.json` of a sandbox's directory.

@@ -18,7 +18,7 @@ const SHOWN: usize = 3;
 ///
 /// # Errors
 /// A usage error if an overlay was asked for: what is mounted would be an empty directory in it.
-pub fn lay_mounts(settings: &mut Settings, project: &Path) -> Result<Vec<Note>, Error> {
+pub(super) fn lay_mounts(settings: &mut Settings, project: &Path) -> Result<Vec<Note>, Error> {
     let is_overlay = matches!(
         settings.workspace_mode(),
         WorkspaceMode::Overlay | WorkspaceMode::ReadOnly

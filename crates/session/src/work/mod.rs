@@ -216,7 +216,7 @@ impl WorkSession {
         project: &Path,
     ) -> Result<(Settings, ResolvedSpec), Error> {
         let mut settings = settings.clone();
-        let mounted = spec::lay_mounts(&mut settings, project)?;
+        let fitted = spec::fit_file_systems(&mut settings, project, caller.registry.state_dir())?;
         lay_toolset(&mut settings)?;
         let toolset = settings.tools.toolset().map_err(unknown_toolset)?;
         if toolset.is_read_only && settings.workspace_mode() == WorkspaceMode::Copy {
@@ -224,7 +224,7 @@ impl WorkSession {
             caller.frontend.notify(&Notice::CopyIsWritable { toolset });
         }
         let mut resolved = resolve(caller, &settings, project)?;
-        resolved.notes.extend(mounted);
+        resolved.notes.extend(fitted);
         caller.frontend.notify(&Notice::Starting {
             resolved: &resolved,
             settings: &settings,

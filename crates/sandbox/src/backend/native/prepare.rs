@@ -7,7 +7,7 @@ use crate::state::trash;
 use glovebox_jail::facts::HostFacts;
 use glovebox_jail::mask;
 use glovebox_jail::plan::{MASK, REPLACED};
-use glovebox_jail::skeleton::Recipe;
+use glovebox_jail::skeleton::{Recipe, give_to_range};
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_spec::{Isolation, Limits, RootFs, WorkspaceAccess};
 use rustix::fs::{FlockOperation, Timestamps, flock};
@@ -128,7 +128,7 @@ pub(super) fn skeletons(
 ) -> Result<Skeletons, Fault> {
     /// How long a skeleton that was found is trusted to still fit the host's `/etc`.
     const FRESH: Duration = Duration::from_secs(5);
-    type SandboxDirState = (Isolation, PathBuf, Instant, Skeletons);
+    type SandboxDirState = (Isolation, PathBuf, Option<u32>, Instant, Skeletons);
     static LAST: Mutex<Option<SandboxDirState>> = Mutex::new(None);
 
     let key = Isolation {
@@ -145,9 +145,10 @@ pub(super) fn skeletons(
     };
     // Held while building, so that threads that start together build once.
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((spec, state, at, found)) = &*last
+    if let Some((spec, state, first_id, at, found)) = &*last
         && *spec == key
         && state == state_dir
+        && *first_id == facts.skeleton_first_id
         && at.elapsed() < FRESH
         && [&found.root, &found.machine]
             .into_iter()
@@ -158,15 +159,20 @@ pub(super) fn skeletons(
     }
     let base = state_dir.join(BASE);
     let project = spec.workspace.as_deref();
-    let layer =
-        |prefix: &str, recipe: &Recipe| find_or_build(prefix, recipe, facts.is_privileged, &base);
+    let layer = |prefix: &str, recipe: &Recipe| find_or_build(prefix, recipe, facts, &base);
     let found = Skeletons {
         root: Some(note_project(layer("", &Recipe::new(spec, facts))?, project)),
         machine: Recipe::machine(spec)
             .map(|machine| layer(MACHINE, &machine))
             .transpose()?,
     };
-    *last = Some((key, state_dir.to_owned(), Instant::now(), found.clone()));
+    *last = Some((
+        key,
+        state_dir.to_owned(),
+        facts.skeleton_first_id,
+        Instant::now(),
+        found.clone(),
+    ));
     Ok(found)
 }
 
@@ -196,12 +202,16 @@ fn is_of_gone_project(skeleton: &Path) -> bool {
 fn find_or_build(
     prefix: &str,
     recipe: &Recipe,
-    is_privileged: bool,
+    facts: &HostFacts,
     base: &Path,
 ) -> Result<PathBuf, Fault> {
     /// A sweep may take what was found before it is held.
     const TURNS: usize = 3;
-    let owner = if is_privileged { "root" } else { "user" };
+    let owner = match facts.skeleton_first_id {
+        Some(first_id) => format!("range {first_id}"),
+        None if facts.is_privileged => "root".to_owned(),
+        None => "user".to_owned(),
+    };
     let digest = blake3::hash(format!("{owner}\n{}", recipe.fingerprint()).as_bytes());
     let path = base.join(format!("{prefix}{}", &digest.to_hex()[..32]));
     for _ in 0..TURNS {
@@ -212,9 +222,16 @@ fn find_or_build(
         let draft = base.join(format!("{DRAFT}{}", std::process::id()));
         // What a process with the same id left unfinished is of no use to anybody.
         let _ = fs::remove_dir_all(&draft);
-        recipe
-            .build(&draft, is_privileged)
-            .map_err(|error| fault::io("build the root skeleton in", &draft, error))?;
+        let built = recipe.build(&draft, facts.is_privileged).and_then(|()| {
+            match facts.skeleton_first_id {
+                Some(first_id) => give_to_range(&draft, first_id),
+                None => Ok(()),
+            }
+        });
+        if let Err(error) = built {
+            let _ = fs::remove_dir_all(&draft);
+            return Err(fault::io("build the root skeleton in", &draft, error));
+        }
         if let Err(error) = fs::rename(&draft, &path) {
             let _ = fs::remove_dir_all(&draft);
             // Somebody else was first with an equal one.

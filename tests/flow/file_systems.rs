@@ -1,0 +1,105 @@
+//! Projects and state directories on file systems that cannot be layers of a sandbox.
+//!
+//! Each is mounted in a mount namespace of the test's own, in which Glovebox is started.
+
+use std::path::Path;
+use testkit::{Person, Ran, has_program, skip};
+
+/// Mounts an overlay over `$1` whose upper layer is in memory, as a container's own files are.
+const OVERLAY: &str = "mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work && \
+    chown --reference=\"$1\" /mnt/upper && mount -t overlay none \
+    -o lowerdir=\"$1\",upperdir=/mnt/upper,workdir=/mnt/work \"$1\"";
+/// Mounts a file system in user space over `$1` that shows what is there.
+const FUSE: &str = "mount --bind \"$1\" /mnt && mount -t tmpfs none \"$1\" && bindfs /mnt \"$1\"";
+/// Runs the words after the first two as the user `$2`, then shows what the project has.
+const RUN: &str = "at=$1; as=$2; cd \"$3\"; shift 3; \
+    setpriv --reuid $as --regid $as --clear-groups \"$@\"; code=$?; echo \"-- exit $code\"; \
+    for file in a.txt e/b; do echo \"$file: $(tail -n 1 $file 2>/dev/null)\"; done; \
+    find . -name '.glovebox-*'; cd /; umount \"$at\" || umount -l \"$at\"";
+
+/// What is mounted where, as somebody uses it.
+struct MountedPlace<'a> {
+    person: &'a Person,
+    /// The script that mounts it over a directory.
+    mount: &'a str,
+    /// The directory.
+    at: &'a Path,
+}
+
+impl MountedPlace<'_> {
+    /// Runs `glovebox WORDS -- sh -c SCRIPT` with it mounted, and shows the exit code and the project afterwards.
+    fn glovebox(&self, words: &str, script: &str) -> Ran {
+        let user = if self.person.is_root() { "0" } else { "65534" };
+        let project = self.person.project();
+        let mut call = self.person.script(words, script);
+        let mut command = std::process::Command::new("unshare");
+        command.env_clear();
+        command.args([
+            "--mount",
+            "sh",
+            "-c",
+            &format!("{} || exit 99; {RUN}", self.mount),
+            "sh",
+        ]);
+        command.arg(self.at).arg(user).arg(&project);
+        command
+            .arg(self.person.binary())
+            .args(call.command.get_args());
+        for (name, value) in call.command.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        call.command = command;
+        let ran = call.run();
+        assert_ne!(ran.code, 99, "it could not be mounted: {ran}");
+        ran
+    }
+}
+
+/// Makes a git project with a file and a directory.
+fn make_project(person: &Person) {
+    let script = "git init -q . && echo one > a.txt && mkdir d && echo b > d/b && git add -A && \
+        git -c user.name=a -c user.email=a@example.org commit -qm base";
+    super::workspace::on_the_host(person, &person.project(), script);
+}
+
+const WORK: &str = "echo two >> a.txt && mkdir e && mv d/b e && rmdir d && git status --short";
+const DONE: &str = "-- exit 0\na.txt: two\ne/b: b\n";
+
+/// A project on a file system whose owners cannot be translated is copied where that is needed, and told; a user
+/// without privileges needs no translation.
+#[test]
+fn project_without_id_maps_is_copied_for_root() {
+    if !testkit::is_root() || !has_program("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    Person::each(|person| {
+        for (name, mount) in [("overlay", OVERLAY), ("FUSE", FUSE)] {
+            if name == "FUSE" && !(has_program("bindfs") && Path::new("/dev/fuse").exists()) {
+                skip!("needs bindfs and /dev/fuse");
+            }
+            let project = person.project();
+            super::workspace::on_the_host(person, &project, "rm -rf .git * .gitignore");
+            make_project(person);
+            let place = MountedPlace {
+                person,
+                mount,
+                at: &project,
+            };
+            let ran = place.glovebox("run --apply auto", WORK);
+            assert!(ran.out().ends_with(DONE), "{name}: {ran}");
+            assert!(ran.out().contains("M a.txt"), "{name}: {ran}");
+            let line =
+                format!("the project lies on {name}, which cannot translate owners: it is copied");
+            assert_eq!(ran.err().contains(&line), person.is_root(), "{name}: {ran}");
+            if person.is_root() {
+                let ran = place.glovebox("run --workspace overlay", "true");
+                assert!(ran.out().contains("-- exit 125"), "{name}: {ran}");
+                assert!(
+                    ran.err().contains("leave out `--workspace overlay`"),
+                    "{name}: {ran}"
+                );
+            }
+        }
+    });
+}
