@@ -90,7 +90,7 @@ mod tests {
     fn files_that_were_there_and_are_newer_or_gone_are_listed() {
         let dir = tempfile::tempdir().unwrap();
         let began = SystemTime::now();
-        let minute = Duration::from_secs(60);
+        let minute = Duration::from_mins(1);
         for (name, modified) in [
             ("edited", began + minute),
             ("same", began - minute),
