@@ -4,7 +4,8 @@
 //! 2. build the binary, then all tests, and fetch meanwhile what the tests drive
 //! 3. run all tests as the current user, examples in the documentation included; suites of a backend that does not
 //!    start here are skipped, each with a line
-//! 4. as root: run the suites under `tests/` again as an ordinary user made for it, from prebuilt copies
+//! 4. as root: run the suites under `tests/` again as an ordinary user made for it, from prebuilt copies; parts of them
+//!    take turns (`share`)
 //! 5. without a filter, check the web interface and try it in Chromium
 //! 6. in CI also formatting, lints and licences, with what the tests leave of the processors; there a skip is a failure
 //!
@@ -16,6 +17,7 @@ mod backends;
 mod background;
 mod examples;
 mod program;
+mod share;
 mod timing;
 mod user;
 
@@ -25,6 +27,7 @@ use anyhow::{Context, Result, bail};
 use backends::{Runnable, StartableBackends};
 use clap::Args;
 use program::{Program, Tally, programs};
+use share::Turn;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -84,6 +87,10 @@ pub(crate) struct TestArgs {
     /// programs for the inside compiled soon rather than small. Installs nothing
     #[arg(long)]
     quick: bool,
+    /// Everything, in CI too: there an ordinary user repeats half of the tests and one emulated machine starts, which by
+    /// the commit
+    #[arg(long)]
+    whole: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
@@ -196,6 +203,11 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
     programs.sort_by_key(|program| LAST.contains(&program.name.as_str()));
     link_suites(&programs)?;
     let filter: Vec<String> = args.filter.iter().cloned().collect();
+    let turn = if args.whole || args.quick || !filter.is_empty() {
+        Turn::default()
+    } else {
+        Turn::choose()
+    };
     for program in &programs {
         if args.quick && !is_quick(program) {
             continue;
@@ -222,6 +234,9 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
                 continue;
             }
         }
+        if LAST.contains(&program.name.as_str()) {
+            filter.extend(turn.machine_args());
+        }
         tally.run(&title, command, &filter)?;
     }
     if args.quick {
@@ -234,7 +249,7 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
         tally.failed.push(format!("{error:#}"));
     }
     if is_root() && !args.no_unprivileged && backends.has_native() {
-        again_unprivileged(&programs, &filter, &binary, &skip_log, tally)?;
+        again_unprivileged(&programs, &filter, turn, &binary, &skip_log, tally)?;
     }
     report_skips(&skip_log);
     Ok(())
@@ -307,6 +322,7 @@ fn set_variables(command: &mut Command, program: &Program, binary: &Path, skip_l
 fn again_unprivileged(
     programs: &[Program],
     filter: &[String],
+    turn: Turn,
     binary: &Path,
     skip_log: &Path,
     tally: &mut Tally,
@@ -357,7 +373,9 @@ fn again_unprivileged(
             command
         };
         let title = format!("{} as an ordinary user", title(suite));
-        tally.run(&title, command, filter)?;
+        let list = step::output(command().args(["--list", "--format", "terse"]))?;
+        let args = [filter, &turn.test_args(&suite.name, &list)].concat();
+        tally.run(&title, command, &args)?;
     }
     // Both lists in one: the user could not write to ours.
     if let Ok(skipped) = fs::read_to_string(&log) {
