@@ -26,6 +26,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 /// A program for the inside: its package, which is also its name, and its profile.
 struct Program {
@@ -97,7 +98,7 @@ fn main() -> Result<(), Failure> {
         .nth(4)
         .ok_or_else(|| Failure("no target directory around OUT_DIR".into()))?
         .join("guest");
-    for program in [&GUEST, &SCRIPTS] {
+    let embed = |program: &Program| {
         let (profile, level) = if is_quick {
             (QUICK_PROFILE, QUICK_LEVEL)
         } else {
@@ -116,8 +117,16 @@ fn main() -> Result<(), Failure> {
             let prefix = program.prefix;
             println!("cargo::rustc-env=GLOVEBOX_{prefix}_{name}={value}");
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    // Side by side: most of each is one link that optimises the whole program on one processor, and
+    // everything that depends on this crate waits for both.
+    thread::scope(|scope| {
+        let scripts = scope.spawn(|| embed(&SCRIPTS));
+        embed(&GUEST)?;
+        let is_panic = |_| Err(Failure("the build of the scripts' program panicked".into()));
+        scripts.join().unwrap_or_else(is_panic)
+    })
 }
 
 /// Whether the programs are compiled soon rather than small: in debug builds, unless said otherwise.
