@@ -2,7 +2,9 @@
 //!
 //! Each is mounted in a mount namespace of the test's own, in which Glovebox is started.
 
+use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Command;
 use testkit::{Person, Ran, has_program, skip};
 
 /// Mounts an overlay over `$1` whose upper layer is in memory, as a container's own files are.
@@ -29,22 +31,22 @@ struct MountedPlace<'a> {
 impl MountedPlace<'_> {
     /// Runs `glovebox WORDS -- sh -c SCRIPT` with it mounted, and shows the exit code and the project afterwards.
     fn glovebox(&self, words: &str, script: &str) -> Ran {
+        let call = self.person.script(words, script);
+        let mut argv = vec![self.person.binary().as_os_str()];
+        argv.extend(call.command.get_args());
+        self.run(&argv)
+    }
+
+    /// As [`Self::glovebox`], with any program.
+    fn run<S: AsRef<OsStr>>(&self, argv: &[S]) -> Ran {
         let user = if self.person.is_root() { "0" } else { "65534" };
-        let project = self.person.project();
-        let mut call = self.person.script(words, script);
-        let mut command = std::process::Command::new("unshare");
+        let mut call = self.person.glovebox(["version"]);
+        let mut command = Command::new("unshare");
         command.env_clear();
-        command.args([
-            "--mount",
-            "sh",
-            "-c",
-            &format!("{} || exit 99; {RUN}", self.mount),
-            "sh",
-        ]);
-        command.arg(self.at).arg(user).arg(&project);
-        command
-            .arg(self.person.binary())
-            .args(call.command.get_args());
+        let script = format!("{{ {}; }} || exit 99; {RUN}", self.mount);
+        command.args(["--mount", "sh", "-c", &script, "sh"]);
+        command.arg(self.at).arg(user).arg(self.person.project());
+        command.args(argv);
         for (name, value) in call.command.get_envs() {
             command.env(name, value.unwrap_or_default());
         }
@@ -100,6 +102,56 @@ fn project_without_id_maps_is_copied_for_root() {
                     "{name}: {ran}"
                 );
             }
+        }
+    });
+}
+
+/// Where layers cannot lie in the state directory, they are in memory, and so is the copy of the project; what is
+/// parked there comes back all the same.
+#[test]
+fn state_that_holds_no_layers_keeps_them_in_memory() {
+    if !testkit::is_root() || !has_program("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    Person::each(|person| {
+        for (name, mount) in [("overlay", OVERLAY), ("FUSE", FUSE)] {
+            if name == "FUSE" && !(has_program("bindfs") && Path::new("/dev/fuse").exists()) {
+                skip!("needs bindfs and /dev/fuse");
+            }
+            let project = person.project();
+            super::workspace::on_the_host(person, &project, "rm -rf .git * .gitignore");
+            make_project(person);
+            let state = person.place().state();
+            let mount =
+                format!("mkdir -p \"$1\" && chown $2:$2 \"$1\" && chmod 700 \"$1\" && {mount}");
+            let place = MountedPlace {
+                person,
+                mount: &mount,
+                at: &state,
+            };
+            let ran = place.glovebox("run --apply auto", WORK);
+            assert!(ran.out().ends_with(DONE), "{name}: {ran}");
+            let line = format!("the state directory lies on {name}, which cannot hold layers");
+            assert!(ran.err().contains(&line), "{name}: {ran}");
+            assert!(!ran.err().contains("not taken down"), "{name}: {ran}");
+
+            let script = format!(
+                "cd {project}; g={program}; $g run -- sh -c 'echo three >> a.txt; rm e/b'; \
+                 box=$($g list | sed -n 's/^\\(run-[^ ]*\\).*/\\1/p'); \
+                 $g start -q $box && $g exec $box -- sh -c 'cat a.txt; ls; echo four >> a.txt' && \
+                 $g pull -q $box; $g kill -q $box",
+                project = project.display(),
+                program = person.binary().display()
+            );
+            let ran = place.run(&["sh", "-c", &script]);
+            assert!(
+                ran.out().starts_with("one\ntwo\nthree\na.txt\ne\n"),
+                "{name}: {ran}"
+            );
+            assert!(
+                ran.out().ends_with("-- exit 0\na.txt: four\ne/b: \n"),
+                "{name}: {ran}"
+            );
         }
     });
 }

@@ -6,7 +6,7 @@
 //! host's `/etc`: hundreds of files and links, the same ones for all.
 
 use crate::facts::{EntryKind, HostFacts};
-use crate::plan::Plan;
+use crate::plan::{Plan, range_of};
 use glovebox_spec::seed::{HELD_INSIDE, LIVE_LFS_INSIDE, LIVE_OBJECTS_INSIDE};
 use glovebox_spec::{Isolation, RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, WORKSPACE};
 use rustix::fs::Mode;
@@ -375,7 +375,8 @@ pub fn make_layers(plan: &Plan, layers: &Path, workspace_mode: u32) -> io::Resul
     Ok(())
 }
 
-/// Gives a tree to the range that begins at `first_id`: each entry to the id of the range that its owner stands for.
+/// Gives a tree to the range that begins at `first_id`: each entry to the id of the range that its owner stands for, be
+/// that an id of this machine or one of another range.
 ///
 /// # Errors
 /// Any entry whose owner cannot be changed.
@@ -386,7 +387,7 @@ pub fn give_to_range(path: &Path, first_id: u32) -> io::Result<()> {
             give_to_range(&entry?.path(), first_id)?;
         }
     }
-    let shifted = |id: u32| first_id.checked_add(id);
+    let shifted = |id: u32| first_id.checked_add(id - range_of(id).unwrap_or(0));
     std::os::unix::fs::lchown(path, shifted(meta.uid()), shifted(meta.gid()))
 }
 

@@ -5,7 +5,8 @@
 
 use crate::image::GuestImage;
 use crate::mounts::read_mount_type;
-use glovebox_jail::probe::{LOWER_LAYER, LayerObstacle, Outcome};
+use crate::state::layout::Layout;
+use glovebox_jail::probe::{LOWER_LAYER, LayerObstacle, Outcome, Probe};
 use glovebox_proto::{Code, Fault, Remedy};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,6 +21,9 @@ const KNOWN: [(u64, (u32, u32)); 4] = [
     (0x9123_683e, (5, 15)), // btrfs
     (0x0102_1994, (6, 6)),  // tmpfs
 ];
+/// The kernel since which layers in memory keep what overlays note in them.
+const MEMORY_LAYERS: (u32, u32) = (6, 6);
+
 /// Reason why a project has to be copied into native sandboxes of this caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyReason {
@@ -39,6 +43,23 @@ pub fn find_copy_reason(project: &Path, state_dir: &Path) -> Option<CopyReason> 
         LayerObstacle::Owners => CopyReason::Owners,
         LayerObstacle::Overlay => CopyReason::Overlay,
     })
+}
+
+/// Returns true if the layers of sandboxes cannot lie in `state_dir`, and can be in memory instead. The directory is
+/// made if it is not there yet.
+///
+/// # Errors
+/// As opening the registry there.
+pub fn needs_memory_layers(state_dir: &Path) -> Result<bool, Fault> {
+    let there = state_dir.ancestors().find(|path| path.exists());
+    if there.is_none_or(is_known) || kernel_version() < MEMORY_LAYERS {
+        return Ok(false);
+    }
+    Layout::open(state_dir)?;
+    let outcome = try_cached(Probe::Overlay.id(), state_dir, state_dir);
+    // What is refused for another reason fails in memory too.
+    const OF_LAYERS: [&str; 5] = ["state-dir", "overlay", "copy-up", "whiteout", "opaque"];
+    Ok(matches!(outcome, Some(Outcome::Failed { step, .. }) if OF_LAYERS.contains(&step.as_str())))
 }
 
 /// Returns the name of the file system that `path` lies on, as people call it.

@@ -60,7 +60,7 @@ pub use checkpoint::Checkpoint;
 pub use checkpoint::seed::SeedMaker;
 pub use checkpoint::workspace::WorkspaceLayers;
 pub use control::handover::Supervisor;
-pub use file_systems::{CopyReason, find_copy_reason, name_file_system};
+pub use file_systems::{CopyReason, find_copy_reason, name_file_system, needs_memory_layers};
 pub use handle::frozen::FrozenSandbox;
 pub use handle::frozen_commands::FrozenCommands;
 pub use handle::ports::{PortConnection, PortFailure};

@@ -74,11 +74,15 @@ pub(crate) fn layers(
         None => dir.join(WORKSPACE_UPPER),
     };
     let upper = Some(upper).filter(|path| path.is_dir());
+    // What an earlier guest left on disk lies below what this one has in memory.
+    let saved = dir.join(WORKSPACE_UPPER);
+    let saved = (held.is_some() && saved.is_dir()).then_some(saved);
     Ok(WorkspaceLayers {
         project: spec.jail.workspace,
         seed: checkpoint::seed_layer(layout, &stack.layers),
         layers: upper
             .into_iter()
+            .chain(saved)
             .chain(frozen.into_iter().filter_map(|layer| layer.workspace))
             .collect(),
         hidden: spec.jail.hidden,

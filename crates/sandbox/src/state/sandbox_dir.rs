@@ -13,12 +13,13 @@
 use crate::fault;
 use crate::spec::name::random_hex;
 use crate::state::cleanup::CleanupWorker;
-use crate::state::layout::{CHECKPOINTS, LAYERS};
+use crate::state::layout::{CHECKPOINTS, LAYERS, WORKSPACE_UPPER};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::status::Status;
 use crate::state::trash;
 use crate::{COPY_DIR, Name, SandboxSpec};
 use glovebox_proto::{Code, Fault};
+use glovebox_spec::Layers;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
 use rustix::io::Errno;
 use serde::{Serialize, de::DeserializeOwned};
@@ -218,12 +219,14 @@ impl SandboxDir {
         layout: &Layout,
         remove: impl FnOnce(PathBuf) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let removed = match trash::discard(layout, &self.path) {
+        let discarded = trash::discard(layout, &self.path);
+        unlock(&self.lock);
+        // File systems in user space keep a removed file, and with it the directory, for as long as it is open.
+        drop(self.lock);
+        match discarded {
             Ok(Some(place)) => remove(place),
             other => other.map(|_| ()),
-        };
-        unlock(&self.lock);
-        removed
+        }
     }
 
     /// Notes that a service holds files of this sandbox, if the backend is such a one.
@@ -248,11 +251,19 @@ impl SandboxDir {
         is_on_disk && (self.path.join(LAYERS).is_dir() || self.path.join(CHECKPOINTS).is_dir())
     }
 
+    /// Layer of the workspace that an earlier guest left here, below the layers in memory of the next one.
+    pub(crate) fn saved_layer(&self) -> Option<PathBuf> {
+        let is_in_memory =
+            |spec: SandboxSpec| spec.backend.has_layers() && spec.jail.layers == Layers::Memory;
+        let layer = self.path.join(WORKSPACE_UPPER);
+        (read_spec(&self.path).is_ok_and(is_in_memory) && layer.is_dir()).then_some(layer)
+    }
+
     /// Whether it holds work that a new guest goes on with: layers, a copy of the project, or files at a service.
     pub(crate) fn holds_work(&self) -> bool {
         let keeps_copy = read_spec(&self.path).is_ok_and(|spec| spec.backend.keeps_copy_here());
         let has_copy = keeps_copy && self.path.join(COPY_DIR).is_dir();
-        self.has_layers() || has_copy || self.has_remote_files()
+        self.has_layers() || has_copy || self.saved_layer().is_some() || self.has_remote_files()
     }
 }
 

@@ -25,10 +25,13 @@ use crate::state::status::{SandboxState, Status};
 use crate::supervisor::router::{EndReason, Router};
 use crate::{GuestImage, Name, SandboxSpec, WorkspaceLayers, fault};
 use glovebox_egress::Control;
+use glovebox_jail::plan::{CheckpointLayer, first_id, range_of};
+use glovebox_jail::skeleton::give_to_range;
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -182,13 +185,22 @@ fn raise(
     let thrown = change::finish(layout, &sandbox_dir.path)?;
     let stack = stack::read(&sandbox_dir.path)?;
     stack::note_mounted(&sandbox_dir.path, &stack, &[])?;
+    let mut frozen = checkpoint::frozen(layout, &stack.layers);
+    if let Some(layer) = sandbox_dir.saved_layer() {
+        give_to_slot(&layer, slot)?;
+        frozen.push(CheckpointLayer {
+            root: None,
+            workspace: Some(layer),
+            first_id: None,
+        });
+    }
     let cx = CreateCx {
         spec,
         name: &sandbox_dir.name,
         dir: &sandbox_dir.path,
         state_dir: layout.state(),
         slot,
-        frozen: checkpoint::frozen(layout, &stack.layers),
+        frozen,
         seed: checkpoint::seed_layer(layout, &stack.layers),
         caches: caches.map(CacheLease::frozen).unwrap_or_default(),
         cache_keeping: CacheLease::keeping(caches),
@@ -212,6 +224,16 @@ fn raise(
         owner,
         thrown,
     })
+}
+
+/// Gives a saved layer the owners of the sandbox's ids of today, where it has a range of its own.
+fn give_to_slot(layer: &Path, slot: u32) -> Result<(), Fault> {
+    let owner = std::fs::metadata(layer).map_err(|error| fault::io("inspect", layer, error))?;
+    match range_of(owner.uid()) {
+        Some(first) if first != first_id(slot) => give_to_range(layer, first_id(slot))
+            .map_err(|error| fault::io("change the owner of", layer, error)),
+        _ => Ok(()),
+    }
 }
 
 fn come_up(

@@ -1,22 +1,29 @@
-//! Projects on file systems that cannot be a layer of a sandbox: they come in as a copy. That is told, and is not done
-//! against an explicit setting.
+//! Projects and state directories on file systems that cannot be layers of a sandbox.
+//!
+//! A project that cannot be shown as it is comes in as a copy; where layers cannot lie in the state directory, they are
+//! in memory, and so is the copy. Each is told, and neither is done against an explicit setting.
 
 use super::mounted::lay_mounts;
 use crate::Error;
 use crate::note::Note;
 use glovebox_proto::{Remedy, Setting};
-use glovebox_sandbox::{CopyReason, Files, WorkspaceMode, find_copy_reason, name_file_system};
-use glovebox_settings::Settings;
+use glovebox_sandbox::{
+    CopyReason, Files, WorkspaceMode, find_copy_reason, name_file_system, needs_memory_layers,
+};
+use glovebox_settings::{Origin, Settings};
+use glovebox_spec::Layers;
 use std::path::Path;
 
-/// File systems from which nothing has to be copied, for remedies.
+/// File systems on which nothing has to be copied or kept in memory, for remedies.
 const ORDINARY: &str = "ext4, xfs or btrfs";
 
-/// Fits the settings to the file systems of a project, and returns what to tell of that: the workspace is a copy where
-/// the project cannot be shown as it is or has others mounted below it.
+/// Fits the settings to the file systems of a project and of the state directory, and returns what to tell of that:
+/// layers in memory where they cannot lie in `state_dir`, and a copied workspace where the project cannot be shown as
+/// it is or has others mounted below it.
 ///
 /// # Errors
-/// A usage error if a setting asks for what these file systems cannot do.
+/// A usage error if a setting asks for what these file systems cannot do; whatever opening the state directory fails
+/// with.
 pub fn fit_file_systems(
     settings: &mut Settings,
     project: &Path,
@@ -25,7 +32,26 @@ pub fn fit_file_systems(
     if settings.backend.value.capabilities().files != Files::Layers {
         return Ok(Vec::new());
     }
-    let mut notes = lay_mounts(settings, project)?;
+    let mut notes = Vec::new();
+    let is_overlay = matches!(
+        settings.workspace_mode(),
+        WorkspaceMode::Overlay | WorkspaceMode::ReadOnly
+    );
+    let is_free = settings.layers.origin == Origin::Default;
+    if is_free && settings.layers.value == Layers::Disk && needs_memory_layers(state_dir)? {
+        settings.layers.value = Layers::Memory;
+        // What hides names of a project, and its repository, would be layers in the state directory.
+        if is_overlay {
+            copy_project(
+                settings,
+                state_dir,
+                "needs layers on disk, where there are none",
+            )?;
+        }
+        notes.push(memory_note(state_dir, is_overlay));
+        return Ok(notes);
+    }
+    notes.extend(lay_mounts(settings, project)?);
     let is_shown = matches!(
         settings.workspace_mode(),
         WorkspaceMode::Overlay | WorkspaceMode::ReadOnly
@@ -66,4 +92,21 @@ fn copy_project(settings: &mut Settings, place: &Path, why: &str) -> Result<(), 
     }
     settings.workspace.value = Some(WorkspaceMode::Copy);
     Ok(())
+}
+
+fn memory_note(state_dir: &Path, is_copied: bool) -> Note {
+    let kind = name_file_system(state_dir);
+    let what = if is_copied {
+        "the project is copied into memory, and what commands write stays there"
+    } else {
+        "what commands write stays in memory"
+    };
+    Note {
+        what: format!("the state directory lies on {kind}, which cannot hold layers: {what}"),
+        remedy: Remedy::advice([
+            format!("GLOVEBOX_STATE on {ORDINARY} keeps it on disk; ").into(),
+            Setting::Disk.into(),
+            " says how much may be in memory (1GiB if it does not)".into(),
+        ]),
+    }
 }
