@@ -148,3 +148,42 @@ fn multicast_and_broadcast_reach_the_sandbox_and_nobody_else() {
         }
     });
 }
+
+/// What ping(8) asks the kernel for: a socket for echo requests, and to keep capabilities that it has not.
+const ECHO: &str = r"import ctypes, socket, sys
+assert ctypes.CDLL(None).prctl(8, 1, 0, 0, 0) == 0, 'keep capabilities'
+echo = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
+echo.settimeout(5)
+echo.sendto(bytes([8, 0, 0, 0, 0, 0, 0, 1]), (sys.argv[1], 0))
+print(echo.recv(100)[0])";
+
+#[test]
+fn ping_is_answered_by_the_own_loopback_and_leads_nowhere() {
+    if !has_program("python3") {
+        skip!("python3 is not installed");
+    }
+    Person::each(|person| {
+        let ask = |address: &str| {
+            person
+                .glovebox([
+                    "run", "-q", "--apply", "discard", "--", "python3", "-c", ECHO,
+                ])
+                .args([address])
+                .run()
+        };
+        assert_eq!(
+            ask("127.0.0.1").expect_code(0).out(),
+            "0\n",
+            "as {}",
+            person.name()
+        );
+        let beyond = ask("192.0.2.1").expect_code(1);
+        assert!(beyond.err().contains("unreachable"), "{}", beyond.err());
+        if has_program("ping") {
+            let _ = person
+                .line("run -q --apply discard -- ping -c 1 127.0.0.1")
+                .run()
+                .expect_code(0);
+        }
+    });
+}

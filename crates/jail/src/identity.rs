@@ -54,7 +54,6 @@ pub(crate) fn drop_privileges(uid: u32, gid: u32, has_ids: bool) -> Result<Separ
             | Bits::NO_ROOT_LOCKED
             | Bits::NO_SETUID_FIXUP
             | Bits::NO_SETUID_FIXUP_LOCKED
-            | Bits::KEEP_CAPS_LOCKED
             | Bits::NO_CAP_AMBIENT_RAISE
             | Bits::NO_CAP_AMBIENT_RAISE_LOCKED,
     )?;

@@ -274,7 +274,7 @@ fn assemble(
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.net.is_own())?;
     if plan.net.is_own() {
-        open_low_ports(control)?;
+        open_own_network(control, plan.seal.gid)?;
     }
     // Before any command can have these ports.
     let names = match plan.net {
@@ -356,18 +356,31 @@ fn share(fd: &OwnedFd) -> Result<OwnedFd, FailedStep> {
     rustix::io::fcntl_dupfd_cloexec(fd, 3).cannot("share a descriptor")
 }
 
-/// Lets commands have ports below 1024 of a network that is theirs alone. Where the host's settings cannot be written
-/// the report says so.
-fn open_low_ports(control: &OwnedFd) -> Result<(), FailedStep> {
-    let path = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
-    let written = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(|file| rustix::io::write(&file, b"0"));
-    let Err(errno) = written else {
-        return Ok(());
-    };
-    let note = format!("commands cannot listen on ports below 1024: {errno}");
-    channel::send(control, &Report::Degraded(note), &[])
-        .map_err(|_| FailedStep::new("report which ports are closed", Errno::PIPE))
+/// Lets commands have ports below 1024, and send echo requests (icmp(7)), in a network that is theirs alone. Where the
+/// settings cannot be written the report says so.
+fn open_own_network(control: &OwnedFd, gid: u32) -> Result<(), FailedStep> {
+    let settings = [
+        (
+            "/proc/sys/net/ipv4/ip_unprivileged_port_start",
+            "0".to_owned(),
+            "commands cannot listen on ports below 1024",
+        ),
+        (
+            "/proc/sys/net/ipv4/ping_group_range",
+            format!("{gid} {gid}"),
+            "commands cannot send echo requests (ping)",
+        ),
+    ];
+    for (path, value, loss) in settings {
+        let written = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|file| rustix::io::write(&file, value.as_bytes()));
+        if let Err(errno) = written {
+            let note = Report::Degraded(format!("{loss}: {errno}"));
+            channel::send(control, &note, &[])
+                .map_err(|_| FailedStep::new("report what the network lacks", Errno::PIPE))?;
+        }
+    }
+    Ok(())
 }
 
 /// Enters the network namespace that has been in the making since the beginning.
