@@ -73,6 +73,7 @@ mod scripts;
 mod secrets;
 mod seeds;
 mod sentences;
+mod settings_in_etc;
 mod shell_streams;
 mod shown_output;
 mod signals;

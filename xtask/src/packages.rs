@@ -27,6 +27,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("script", "bsdutils", "terminal tests"),
     ("strace", "strace", "failing system calls"),
     ("gdb", "gdb", "debuggers inside"),
+    ("php", "php-cli", "settings in /etc"),
     ("ping", "iputils-ping", "echo requests inside"),
     ("setcap", "libcap2-bin", "programs with file capabilities"),
     ("keyctl", "keyutils", "keyrings"),

@@ -11,6 +11,7 @@ mod channel;
 pub mod compute;
 pub mod confine;
 pub mod counters;
+pub mod etc;
 pub mod exchange;
 mod explain;
 pub mod facts;

@@ -5,6 +5,7 @@
 //! workspace: a few files, other ones for each project. Below it lies the machine's part, what programs need of the
 //! host's `/etc`: hundreds of files and links, the same ones for all.
 
+use crate::etc::{self, EtcEntryKind};
 use crate::facts::{EntryKind, HostFacts};
 use crate::plan::{Plan, range_of};
 use glovebox_spec::seed::{HELD_INSIDE, LIVE_LFS_INSIDE, LIVE_OBJECTS_INSIDE};
@@ -16,81 +17,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-
-/// Entries of `/etc` that are copied when they exist: what programs read there, and what `/usr` links to. No
-/// accounts, keys, hosts or mounts.
-const ETC: [&str; 59] = [
-    "ImageMagick-6",
-    "ImageMagick-7",
-    "R",
-    "X11",
-    "alternatives",
-    "ant",
-    "bash.bashrc",
-    "ca-certificates",
-    "crypto-policies",
-    "debian_version",
-    "environment",
-    "ethertypes",
-    "fonts",
-    "gai.conf",
-    "groff",
-    "inputrc",
-    "java",
-    "java-11-openjdk",
-    "java-17-openjdk",
-    "java-21-openjdk",
-    "java-25-openjdk",
-    "java-8-openjdk",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "locale.alias",
-    "locale.conf",
-    "localtime",
-    "login.defs",
-    "magic",
-    "magic.mime",
-    "manpath.config",
-    "maven",
-    "mime.types",
-    "networks",
-    "nsswitch.conf",
-    "octave.conf",
-    "openmpi",
-    "os-release",
-    "perl",
-    "pki",
-    "profile",
-    "profile.d",
-    "protocols",
-    "python3",
-    "python3.11",
-    "python3.12",
-    "python3.13",
-    "python3.14",
-    "rpc",
-    "services",
-    "sgml",
-    "shells",
-    "ssl",
-    "terminfo",
-    "texmf",
-    "timezone",
-    "vim",
-    "xml",
-];
-
-/// Never copied, wherever it stands: private keys.
-const ETC_REFUSED: [&str; 2] = ["ssl/private", "pki/tls/private"];
-
-/// Settings that may hold passwords of the whole machine's users, and the elements that do. Comments do not count.
-const ETC_WITH_PASSWORDS: [&str; 1] = ["maven/settings.xml"];
-const PASSWORD_ELEMENTS: [&str; 3] = ["<password>", "<passphrase>", "<privateKey>"];
-
-/// Largest file copied and most files copied, so that an odd `/etc` cannot fill the state directory.
-const MAX_FILE_BYTES: u64 = 4 << 20;
-const MAX_FILES: usize = 20_000;
 
 /// What a skeleton is made of; equal recipes give equal skeletons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,7 +34,7 @@ impl Recipe {
     pub fn machine(spec: &Isolation) -> Option<Self> {
         (spec.rootfs == RootFs::Host).then(|| Self {
             dirs: BTreeMap::from([("etc".into(), (0o755, 0))]),
-            etc: Some(etc_stamp()),
+            etc: Some(etc::stamp(Path::new(etc::ETC))),
             ..Self::default()
         })
     }
@@ -265,7 +191,7 @@ impl Recipe {
     /// A stable text of everything that matters; its digest names the skeleton.
     pub fn fingerprint(&self) -> String {
         format!(
-            "3\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}",
+            "4\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}",
             self.dirs, self.files, self.links, self.text, self.etc
         )
     }
@@ -312,15 +238,7 @@ impl Recipe {
             symlink(target, root.join(name))?;
         }
         if self.etc.is_some() {
-            let mut copied = 0;
-            for name in ETC {
-                copy(
-                    &Path::new("/etc").join(name),
-                    &root.join("etc").join(name),
-                    name,
-                    &mut copied,
-                )?;
-            }
+            copy_etc(Path::new(etc::ETC), &root.join("etc"))?;
         }
         for (name, content) in &self.text {
             let path = root.join("etc").join(name);
@@ -420,110 +338,24 @@ pub(crate) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Copies files, directories and links; skips what the caller cannot read and what is neither.
-fn copy(from: &Path, to: &Path, name: &str, copied: &mut usize) -> io::Result<()> {
-    if ETC_REFUSED.contains(&name) || *copied >= MAX_FILES {
-        return Ok(());
-    }
-    let Ok(meta) = fs::symlink_metadata(from) else {
-        return Ok(());
-    };
-    *copied += 1;
-    if meta.is_symlink() {
-        let Ok(target) = fs::read_link(from) else {
-            return Ok(());
-        };
-        symlink(target, to)
-    } else if meta.is_dir() {
-        let Ok(entries) = fs::read_dir(from) else {
-            return Ok(());
-        };
-        make_dir(to, 0o755)?;
-        for entry in entries.flatten() {
-            let child = entry.file_name();
-            let child_name = format!("{name}/{}", child.to_string_lossy());
-            copy(&entry.path(), &to.join(&child), &child_name, copied)?;
-        }
-        Ok(())
-    } else if meta.is_file() && meta.len() <= MAX_FILE_BYTES && meta.mode() & 0o004 != 0 {
-        let Ok(content) = fs::read(from) else {
-            return Ok(());
-        };
-        if ETC_WITH_PASSWORDS.contains(&name) && has_password(&String::from_utf8_lossy(&content)) {
-            return Ok(());
-        }
-        fs::write(to, content)?;
-        let mode = if meta.mode() & 0o111 == 0 {
-            0o644
-        } else {
-            0o755
-        };
-        fs::set_permissions(to, fs::Permissions::from_mode(mode))
-    } else {
-        Ok(())
-    }
-}
-
-/// What of `/etc` is shown in place, where nothing can be copied there: directories and files, by the rules of a copy.
-#[derive(Debug, Default)]
-pub(crate) struct ShownEtc {
-    /// Directories that may be listed.
-    pub(crate) dirs: Vec<PathBuf>,
-    /// Files that may be read.
-    pub(crate) files: Vec<PathBuf>,
-}
-
-/// Looks for what a sandbox sees of `/etc`.
-pub(crate) fn shown_etc() -> ShownEtc {
-    let mut shown = ShownEtc::default();
-    for name in ETC {
-        show(&Path::new("/etc").join(name), name, &mut shown);
-    }
-    shown
-}
-
-fn show(path: &Path, name: &str, shown: &mut ShownEtc) {
-    if ETC_REFUSED.contains(&name) || shown.dirs.len() + shown.files.len() >= MAX_FILES {
-        return;
-    }
-    // A link is followed by whoever may read what it leads to.
-    let Ok(meta) = fs::symlink_metadata(path) else {
-        return;
-    };
-    if meta.is_dir() {
-        let Ok(entries) = fs::read_dir(path) else {
-            return;
-        };
-        shown.dirs.push(path.to_owned());
-        for entry in entries.flatten() {
-            let child = format!("{name}/{}", entry.file_name().to_string_lossy());
-            show(&entry.path(), &child, shown);
-        }
-    } else if meta.is_file() && meta.mode() & 0o004 != 0 {
-        let may_hold_passwords = ETC_WITH_PASSWORDS.contains(&name);
-        let text = || fs::read(path).unwrap_or_default();
-        if !may_hold_passwords || !has_password(&String::from_utf8_lossy(&text())) {
-            shown.files.push(path.to_owned());
+/// Copies what is shown of a directory like `/etc` into one that is there.
+fn copy_etc(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in etc::list(from) {
+        let path = to.join(&entry.name);
+        match entry.kind {
+            EtcEntryKind::Directory => make_dir(&path, 0o755)?,
+            EtcEntryKind::Link(target) => symlink(target, path)?,
+            EtcEntryKind::File { is_executable } => {
+                let Ok(content) = etc::read_file(from, &entry.name) else {
+                    continue;
+                };
+                fs::write(&path, content)?;
+                let mode = if is_executable { 0o755 } else { 0o644 };
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+            }
         }
     }
-}
-
-/// Whether settings in XML hold a password outside of comments.
-fn has_password(text: &str) -> bool {
-    let mut rest = text;
-    loop {
-        let (shown, after) = rest.split_once("<!--").unwrap_or((rest, ""));
-        if PASSWORD_ELEMENTS
-            .iter()
-            .any(|element| shown.contains(element))
-        {
-            return true;
-        }
-        let Some((_, next)) = after.split_once("-->") else {
-            return false;
-        };
-        rest = next;
-    }
+    Ok(())
 }
 
 fn accounts(spec: &Isolation) -> BTreeMap<&'static str, String> {
@@ -565,32 +397,6 @@ fn accounts(spec: &Isolation) -> BTreeMap<&'static str, String> {
             },
         ),
     ])
-}
-
-/// Changes when what is copied from `/etc` changes, judged by the time stamps of two levels.
-fn etc_stamp() -> String {
-    let mut stamp = String::new();
-    for name in ETC {
-        let path = Path::new("/etc").join(name);
-        let mut add = |path: &Path| {
-            if let Ok(meta) = fs::symlink_metadata(path) {
-                use std::fmt::Write as _;
-                let _ = write!(
-                    stamp,
-                    "{}:{}.{}:{} ",
-                    meta.ino(),
-                    meta.mtime(),
-                    meta.mtime_nsec(),
-                    meta.len()
-                );
-            }
-        };
-        add(&path);
-        if name == "ssl" {
-            add(Path::new("/etc/ssl/certs"));
-        }
-    }
-    stamp
 }
 
 #[cfg(test)]
@@ -635,18 +441,5 @@ mod tests {
         assert!(own.iter().all(|name| !copied.contains(name)), "{own:?}");
         let link = fs::read_link(skeleton.join("home/one/project")).unwrap();
         assert_eq!(link, Path::new(WORKSPACE));
-    }
-
-    #[test]
-    fn passwords_in_comments_are_examples() {
-        let example = "<settings><!-- <password>x</password> --><servers/></settings>";
-        assert!(!has_password(example));
-        assert!(has_password(&format!(
-            "{example}<server><password>x</password></server>"
-        )));
-        assert!(has_password(
-            "<!-- one --><passphrase>x</passphrase><!-- open"
-        ));
-        assert!(!has_password("<!-- never closed <password>x"));
     }
 }

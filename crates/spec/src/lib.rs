@@ -8,6 +8,7 @@ pub mod finding;
 pub mod json_path;
 mod limits;
 pub mod seed;
+pub mod token_shapes;
 
 pub use limits::{LimitKind, LimitUnit, Limits, OPEN_FILES};
 

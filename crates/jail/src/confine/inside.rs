@@ -2,7 +2,7 @@
 
 use super::{GuestOrder, GuestRequest, MIN_LANDLOCK_ABI, Setup, TerminalReply};
 use crate::landlock::{self, Policy, Ruleset};
-use crate::{channel, seccomp, skeleton, system_data};
+use crate::{channel, etc, seccomp, system_data};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -117,7 +117,7 @@ fn build(setup: &Setup, scope_signals: bool) -> Result<OwnedFd, String> {
             .map(PathBuf::from)
             .collect()
     };
-    let etc = skeleton::shown_etc();
+    let etc = etc::list_paths();
     let mut read_exec = paths(&PROGRAMS);
     read_exec.extend(paths(&FACTS));
     read_exec.extend(etc.files);

@@ -1,62 +1,9 @@
 //! Secrets by their content: blocks of private keys, and tokens whose issuers gave them a shape of their own.
 
+use glovebox_spec::token_shapes::TOKEN_SHAPES;
 use memchr::memmem::Finder;
 use std::sync::LazyLock;
 
-/// A token: what it begins with, how many characters follow at least, and which.
-struct Token {
-    prefix: &'static str,
-    least: usize,
-    class: fn(u8) -> bool,
-}
-
-const fn token(prefix: &'static str, least: usize, class: fn(u8) -> bool) -> Token {
-    Token {
-        prefix,
-        least,
-        class,
-    }
-}
-
-const fn word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
-}
-
-const fn letter_or_digit(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-}
-
-const fn upper_or_digit(byte: u8) -> bool {
-    byte.is_ascii_uppercase() || byte.is_ascii_digit()
-}
-
-/// Shapes of tokens, as their issuers publish them.
-const TOKENS: &[Token] = &[
-    token("AGE-SECRET-KEY-1", 50, upper_or_digit),
-    token("AIza", 35, word),
-    token("AKIA", 16, upper_or_digit),
-    token("ASIA", 16, upper_or_digit),
-    token("dop_v1_", 60, letter_or_digit),
-    token("gho_", 36, letter_or_digit),
-    token("ghp_", 36, letter_or_digit),
-    token("ghr_", 36, letter_or_digit),
-    token("ghs_", 36, letter_or_digit),
-    token("ghu_", 36, letter_or_digit),
-    token("github_pat_", 22, word),
-    token("glpat-", 20, word),
-    token("hf_", 30, letter_or_digit),
-    token("npm_", 36, letter_or_digit),
-    token("pypi-AgEI", 40, word),
-    token("rk_live_", 16, letter_or_digit),
-    token("sk-ant-", 20, word),
-    token("sk-proj-", 20, word),
-    token("sk_live_", 16, letter_or_digit),
-    token("xapp-", 20, word),
-    token("xoxa-", 20, word),
-    token("xoxb-", 20, word),
-    token("xoxp-", 20, word),
-    token("xoxs-", 20, word),
-];
 /// Kinds of PEM blocks that are there to be published.
 const PUBLIC_BLOCKS: &[&str] = &[
     "CERTIFICATE",
@@ -102,24 +49,18 @@ fn blocks(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether a text holds a token of a known shape.
+/// Returns true if a text holds a token of a known shape.
 pub fn has_token(text: &[u8]) -> bool {
     static PREFIXES: LazyLock<Vec<Finder<'static>>> = LazyLock::new(|| {
-        TOKENS
+        TOKEN_SHAPES
             .iter()
-            .map(|token| Finder::new(token.prefix))
+            .map(|shape| Finder::new(shape.prefix))
             .collect()
     });
-    TOKENS.iter().zip(&*PREFIXES).any(|(token, prefix)| {
-        prefix.find_iter(text).any(|at| {
-            let is_inside = at.checked_sub(1).is_some_and(|before| word(text[before]));
-            let rest = &text[at + token.prefix.len()..];
-            let length = rest.iter().take_while(|byte| (token.class)(**byte)).count();
-            // Documentation shows keys such as `AKIAIOSFODNN7EXAMPLE`.
-            let is_example = memchr::memmem::find(&rest[..length], b"EXAMPLE").is_some();
-            !is_inside && length >= token.least && !is_example
-        })
-    })
+    TOKEN_SHAPES
+        .iter()
+        .zip(&*PREFIXES)
+        .any(|(shape, prefix)| prefix.find_iter(text).any(|at| shape.is_token_at(text, at)))
 }
 
 #[cfg(test)]
