@@ -13,6 +13,10 @@ const OVERLAY: &str = "mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work &&
     -o lowerdir=\"$1\",upperdir=/mnt/upper,workdir=/mnt/work \"$1\"";
 /// Mounts a file system in user space over `$1` that shows what is there.
 const FUSE: &str = "mount --bind \"$1\" /mnt && mount -t tmpfs none \"$1\" && bindfs /mnt \"$1\"";
+/// Mounts an exFAT file system over `$1` whose files belong to the user `$2`.
+const EXFAT: &str = "mount -t tmpfs none /mnt && truncate -s 32M /mnt/image && mkfs.exfat /mnt/image >/dev/null && \
+    { disk=$(losetup --find --show /mnt/image) || exit 98; } && \
+    mount.exfat-fuse -o uid=$2,gid=$2,allow_other $disk \"$1\" >/dev/null && losetup --detach $disk";
 /// Runs the words after the first two as the user `$2`, then shows what the project has.
 const RUN: &str = "at=$1; as=$2; cd \"$3\"; shift 3; \
     setpriv --reuid $as --regid $as --clear-groups \"$@\"; code=$?; echo \"-- exit $code\"; \
@@ -153,5 +157,46 @@ fn state_that_holds_no_layers_keeps_them_in_memory() {
                 "{name}: {ran}"
             );
         }
+    });
+}
+
+/// On a file system without owners, modes and links a pull brings what it can and names the rest; nothing of Glovebox's
+/// stays there.
+#[test]
+fn pull_without_owners_modes_and_links_names_what_stays() {
+    let needed = ["setpriv", "mkfs.exfat", "losetup", "mount.exfat-fuse"];
+    if !testkit::is_root() || !needed.iter().all(|program| has_program(program)) {
+        skip!("needs root, {needed:?}");
+    }
+    Person::each(|person| {
+        let project = person.project();
+        let place = MountedPlace {
+            person,
+            mount: EXFAT,
+            at: &project,
+        };
+        let script = format!(
+            "g={program}; git init -q . && git config core.fileMode false && echo one > a.txt && mkdir d && \
+             echo b > d/b && echo gone > c.txt && git add -A && \
+             git -c user.name=a -c user.email=a@example.org commit -qm base && $g start -q work && \
+             $g exec work -- sh -c 'echo two >> a.txt; rm c.txt; mkdir e; mv d/b e/b; rmdir d; ln -s a.txt link' && \
+             $g pull work; echo \"pull $?\"; ls; $g kill -q work",
+            program = person.binary().display()
+        );
+        let ran = place.run(&["sh", "-c", &script]);
+        if ran.code == 98 {
+            skip!("needs a loop device");
+        }
+        assert!(
+            ran.out()
+                .ends_with("a.txt\ne\n-- exit 0\na.txt: two\ne/b: b\n"),
+            "{ran}"
+        );
+        assert!(
+            ran.err().contains(
+                "link: a symbolic link, which the file system of the project cannot hold"
+            ),
+            "{ran}"
+        );
     });
 }

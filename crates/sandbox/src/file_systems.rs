@@ -38,6 +38,13 @@ pub fn find_copy_reason(project: &Path, state_dir: &Path) -> Option<CopyReason> 
     if is_known(project) {
         return None;
     }
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let is_foreign =
+        |meta: std::fs::Metadata| (meta.uid(), meta.gid()) != (uid.as_raw(), gid.as_raw());
+    // Mounted for other ids than the caller's, its files have an owner that a sandbox without a range cannot keep.
+    if !uid.is_root() && std::fs::metadata(project).is_ok_and(is_foreign) {
+        return Some(CopyReason::Owners);
+    }
     let outcome = try_cached(LOWER_LAYER, project, state_dir)?;
     LayerObstacle::judge(&outcome).map(|obstacle| match obstacle {
         LayerObstacle::Owners => CopyReason::Owners,

@@ -143,6 +143,10 @@ pub enum RefusalReason {
     Moving,
     /// A symbolic link into the host's repository.
     LinkIntoGit,
+    /// A symbolic link, on a file system that has none.
+    NoLinks,
+    /// Permissions, on a file system that keeps none.
+    NoModes,
 }
 
 impl fmt::Display for RefusalReason {
@@ -154,6 +158,8 @@ impl fmt::Display for RefusalReason {
                 "part of `.git` or of the repository that it names, which never comes back"
             }
             Self::LinkIntoGit => "a link that leads into a git repository",
+            Self::NoLinks => "a symbolic link, which the file system of the project cannot hold",
+            Self::NoModes => "its mode, which the file system of the project does not keep",
             Self::Excluded => "excluded",
             Self::BadName => "not a name a path may have",
             Self::CaseCollision => "differs from another name only in case",

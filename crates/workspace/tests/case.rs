@@ -53,9 +53,6 @@ fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        // In user space, a file system keeps what is open under another name until it is closed, and the
-        // directory with it until the next pull.
-        .filter(|name| !name.starts_with(".glovebox-pull-"))
         .collect();
     names.sort();
     names

@@ -13,8 +13,8 @@ use glovebox_workspace::apply::{
 };
 use glovebox_workspace::patch::Selection;
 use glovebox_workspace::{
-    CollectedChanges, Conflict, ConflictReason, EarlierVersions, Flag, Options, Outcome, Plan,
-    RelPath, Resolution, Stage, SyncError, Watch,
+    AppliedChange, CollectedChanges, Conflict, ConflictReason, EarlierVersions, Flag, Options,
+    Outcome, Plan, RefusalReason, RelPath, Resolution, Stage, SyncError, Watch,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -265,6 +265,13 @@ pub fn apply<E: From<Error>>(
         .stage(&plan, &taken.collected, watch)
         .map_err(Error::from)?;
     plan.outcome.lost_groups = staged.lost_groups().to_vec();
+    for left in staged.unheld() {
+        if left.reason == RefusalReason::NoLinks {
+            let is_left = |done: &AppliedChange| done.path.as_bytes() == left.path;
+            plan.outcome.applied.retain(|done| !is_left(done));
+        }
+        plan.outcome.refused.push(left.clone());
+    }
     // On the disk before the first file changes. It stays when the commit fails: one that was killed at its end may
     // have changed everything, and the next pull finishes it.
     if let Some(undo) = goal.undo {

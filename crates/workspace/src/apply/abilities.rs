@@ -1,6 +1,6 @@
 //! What a destination has and can do: room for what comes, ways to rename.
 
-use super::journal::Staging;
+use super::journal::{Staging, keeps_modes};
 use crate::beneath::{Anchor, io, stat_at};
 use crate::{Plan, RelPath, Step};
 use glovebox_proto::{Code, Fault, Setting};
@@ -46,14 +46,19 @@ pub(super) struct Abilities {
     pub(super) can_exchange: bool,
     /// It takes names that differ only in case for one.
     pub(super) folds_case: bool,
+    /// It keeps the permissions of files.
+    pub(super) keeps_modes: bool,
 }
 
 pub(super) fn try_out(staging: &Staging) -> Result<Abilities, Fault> {
     let failed = |errno| io("try out the file system in", &staging.path, errno);
+    let mut has_modes = true;
     for name in ["a", "b"] {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        rustix::fs::openat(&staging.old, name, flags, Mode::from_raw_mode(0o600))
+        let file = rustix::fs::openat(&staging.old, name, flags, Mode::from_raw_mode(0o600))
             .map_err(failed)?;
+        let mode = rustix::fs::fstat(&file).map_err(failed)?.st_mode;
+        has_modes &= keeps_modes(file.as_fd(), Mode::from_raw_mode(mode)).map_err(failed)?;
     }
     let old = &staging.old;
     let folds_case = stat_at(old.as_fd(), b"A").is_ok();
@@ -69,6 +74,7 @@ pub(super) fn try_out(staging: &Staging) -> Result<Abilities, Fault> {
     Ok(Abilities {
         can_exchange,
         folds_case,
+        keeps_modes: has_modes,
     })
 }
 

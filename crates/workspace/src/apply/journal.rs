@@ -131,8 +131,17 @@ impl Staging {
     pub(super) fn open(parent: BorrowedFd<'_>, parent_path: &Path, name: &[u8]) -> Option<Self> {
         let dir = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&dir).ok()?;
-        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
-            return None;
+        let euid = rustix::process::geteuid();
+        let is_own = stat.st_uid == euid.as_raw();
+        if !is_own || stat.st_mode & 0o077 != 0 {
+            // Where there are no modes, owner and mode say nothing about who made it. Of another user's directory only
+            // root can tell.
+            let mode = Mode::from_raw_mode(stat.st_mode);
+            let is_without =
+                (is_own || euid.is_root()) && keeps_modes(dir.as_fd(), mode) == Ok(false);
+            if !is_without {
+                return None;
+            }
         }
         let own = Identity::of(dir.as_fd()).ok()?;
         if decode::<Identity>(&read(&dir, IDENTITY)?)? != own {
@@ -268,6 +277,23 @@ fn remove_emptied(parent: BorrowedFd<'_>, name: &[u8]) {
             _ => return,
         }
     }
+}
+
+/// Returns true if the file system keeps the permissions of an open file or directory of this user, which has `mode` now:
+/// they are changed, looked at and changed back.
+pub(super) fn keeps_modes(file: BorrowedFd<'_>, mode: Mode) -> Result<bool, Errno> {
+    let set = |bits: u32| rustix::fs::fchmod(file, Mode::from_raw_mode(bits));
+    let (own, other) = (
+        mode.as_raw_mode() & 0o7777,
+        (mode.as_raw_mode() & 0o7777) ^ 0o110,
+    );
+    match set(other) {
+        Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP) => return Ok(false),
+        changed => changed?,
+    }
+    let is_kept = rustix::fs::fstat(file)?.st_mode & 0o7777 == other;
+    set(own)?;
+    Ok(is_kept)
 }
 
 fn is_gone(unlinked: Result<(), Errno>) -> bool {

@@ -90,6 +90,12 @@ impl OperationDirs<'_> {
                     rustix::fs::Uid::from_raw(*uid),
                     rustix::fs::Gid::from_raw(*gid),
                 );
+                // A file system without owners may refuse even what is so already.
+                let is_given = stat_at(dir.as_fd(), name)
+                    .is_ok_and(|stat| (stat.st_uid, stat.st_gid) == (uid.as_raw(), gid.as_raw()));
+                if is_given {
+                    return Ok(());
+                }
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
                 rustix::fs::chownat(&dir, name, Some(uid), Some(gid), flags).map_err(|errno| {
                     let _ = rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR);

@@ -8,11 +8,13 @@ use crate::base::{Kind, Signature};
 use crate::beneath::{digest, io, stat_at, write_sparse};
 use crate::progress::{Progress, Watch, report};
 use crate::{
-    AppliedChange, CollectedChanges, Digest, Effect, Node, Plan, RelPath, Stage, Step, SyncError,
+    AppliedChange, CollectedChanges, Digest, Effect, Node, Plan, RefusalReason, RefusedPath,
+    RelPath, Stage, Step, SyncError,
 };
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write as _;
@@ -34,9 +36,16 @@ pub struct StagedChanges {
     parent: OwnedFd,
     path: PathBuf,
     lost_groups: Vec<RelPath>,
+    unheld: Vec<RefusedPath>,
 }
 
 impl StagedChanges {
+    /// Links and modes that the file system of the destination cannot hold. They are not applied; the content of a file
+    /// without its mode is.
+    pub fn unheld(&self) -> &[RefusedPath] {
+        &self.unheld
+    }
+
     /// Files that come with another group than those that they replace, because the user is not in it.
     pub fn lost_groups(&self) -> &[RelPath] {
         &self.lost_groups
@@ -92,6 +101,7 @@ pub(super) fn stage(
         staging: Some(staging),
         parent,
         lost_groups: Vec::new(),
+        unheld: Vec::new(),
     };
     let Some(staging) = &staged.staging else {
         return Ok(staged);
@@ -107,9 +117,11 @@ pub(super) fn stage(
         staging,
         watch,
         can_exchange: abilities.can_exchange,
+        keeps_modes: abilities.keeps_modes,
         is_root: rustix::process::geteuid().is_root(),
         journal: Journal::default(),
         lost_groups: Vec::new(),
+        unheld: Vec::new(),
         next_slot: 0,
         files: 0,
         bytes: 0,
@@ -125,12 +137,20 @@ pub(super) fn stage(
     }
     let (mut journal, unsynced) = (stager.journal, stager.unsynced);
     staged.lost_groups = stager.lost_groups;
+    staged.unheld = stager.unheld;
     journal.base_index = destination
         .base
         .as_ref()
         .map(|base| base.index.clone().into_os_string().into_vec());
     // What was merged or taken in part is not what the sandbox has: it stays a change of the host.
-    let is_whole = |done: &&AppliedChange| !done.is_merged && done.part.is_none();
+    let left: HashSet<&[u8]> = staged
+        .unheld
+        .iter()
+        .map(|one| one.path.as_slice())
+        .collect();
+    let is_whole = |done: &&AppliedChange| {
+        !done.is_merged && done.part.is_none() && !left.contains(done.path.as_bytes())
+    };
     for done in plan.outcome.applied.iter().filter(is_whole) {
         journal.applied.push(done.path.clone());
         if let Effect::Renamed { source } = &done.effect {
@@ -205,10 +225,13 @@ struct Stager<'a, 'w> {
     staging: &'a Staging,
     watch: &'a mut Watch<'w>,
     can_exchange: bool,
+    keeps_modes: bool,
     is_root: bool,
     journal: Journal,
     /// Paths whose group this user may not give.
     lost_groups: Vec<RelPath>,
+    /// What the file system cannot hold.
+    unheld: Vec<RefusedPath>,
     next_slot: u32,
     files: u64,
     bytes: u64,
@@ -236,6 +259,10 @@ impl Stager<'_, '_> {
                 path: path.clone(),
                 owner: self.is_root.then(|| self.owner_in_parent(path)),
             },
+            Step::SetExecutable { path, .. } if !self.keeps_modes => {
+                self.leave(path, RefusalReason::NoModes);
+                return Ok(());
+            }
             Step::SetExecutable {
                 path,
                 is_executable,
@@ -258,7 +285,10 @@ impl Stager<'_, '_> {
                 } else {
                     None
                 };
-                let (slot, made) = self.write(path, source, node, expected.as_ref())?;
+                let Some((slot, made)) = self.write(path, source, node, expected.as_ref())? else {
+                    self.leave(path, RefusalReason::NoLinks);
+                    return Ok(());
+                };
                 match expected {
                     Some(expected) if self.can_exchange => Operation::Exchange {
                         path: path.clone(),
@@ -291,6 +321,14 @@ impl Stager<'_, '_> {
         Ok(())
     }
 
+    /// Notes what the file system cannot hold.
+    fn leave(&mut self, path: &RelPath, reason: RefusalReason) {
+        self.unheld.push(RefusedPath {
+            path: path.as_bytes().to_vec(),
+            reason,
+        });
+    }
+
     fn slot(&mut self) -> u32 {
         self.next_slot += 1;
         self.next_slot
@@ -303,14 +341,14 @@ impl Stager<'_, '_> {
         })
     }
 
-    /// Copies one file or link into the staging directory.
+    /// Copies one file or link into the staging directory. `None` for a link where there can be none.
     fn write(
         &mut self,
         path: &RelPath,
         source: &RelPath,
         node: &Node,
         replaced: Option<&Signature>,
-    ) -> Result<(u32, Signature), SyncError> {
+    ) -> Result<Option<(u32, Signature)>, SyncError> {
         let slot = self.slot();
         let name = slot.to_string();
         let cannot = |error: std::io::Error| {
@@ -320,8 +358,10 @@ impl Stager<'_, '_> {
         let new = &self.staging.new;
         match node {
             Node::Link { target } => {
-                rustix::fs::symlinkat(target.as_slice(), new, &name)
-                    .map_err(|errno| cannot(errno.into()))?;
+                match rustix::fs::symlinkat(target.as_slice(), new, &name) {
+                    Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP) => return Ok(None),
+                    made => made.map_err(|errno| cannot(errno.into()))?,
+                }
                 let (uid, gid) = self.owner_of(path, replaced);
                 match rustix::fs::chownat(new, &name, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
                     // The group of a link decides nothing.
@@ -360,11 +400,19 @@ impl Stager<'_, '_> {
                     if let Some(before) = replaced.and_then(mode_of) {
                         attributes::keep(&self.destination.anchor, path, file);
                         let mode = with_x(before, *is_executable);
-                        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
+                        if self.keeps_modes {
+                            rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
+                        }
                     }
                     Ok(())
                 };
                 finish(&file).map_err(cannot)?;
+                if !self.keeps_modes && *is_executable {
+                    let has = rustix::fs::fstat(&file).map_err(|errno| cannot(errno.into()))?;
+                    if has.st_mode & 0o100 == 0 {
+                        self.leave(path, RefusalReason::NoModes);
+                    }
+                }
                 if is_group_lost {
                     self.lost_groups.push(path.clone());
                 }
@@ -387,7 +435,7 @@ impl Stager<'_, '_> {
         let stat = stat_at(self.staging.new.as_fd(), name.as_bytes()).map_err(|errno| {
             SyncError::pull(Stage::Apply, io("inspect", &self.staging.path, errno))
         })?;
-        Ok((slot, Signature::from(&stat)))
+        Ok(Some((slot, Signature::from(&stat))))
     }
 
     /// Puts aside what becomes the base of a path when everything else is done.
