@@ -5,6 +5,9 @@ use crate::script::sh_ok;
 use glovebox_proto::{Code, WriteMode};
 use std::time::{Duration, Instant};
 
+/// What an answer that waits for nobody may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Read FIFOs, endless devices, kernel logs, sockets, huge sparse files -> a typed error or a bounded
 /// answer at once, and the guest answers meanwhile. Twin: a regular file.
 #[test]
@@ -24,20 +27,20 @@ fn probe_45_fifo_and_device_read() {
         for path in ["/workspace/fifo", "/workspace/to-fifo", "/dev/zero", "/workspace/zero", "/dev/random", "/workspace/sock", "/dev/tty"] {
             let begun = Instant::now();
             let answer = sandbox.read_file(path.as_bytes(), 1 << 20);
-            assert!(begun.elapsed() < Duration::from_secs(1), "{shape:?}: {path} took {:?}", begun.elapsed());
+            assert!(begun.elapsed() < PATIENCE, "{shape:?}: {path} took {:?}", begun.elapsed());
             let fault = answer.expect_err(path);
             assert_eq!(fault.code, Code::SpecialFile, "{shape:?}: {path}: {fault:?}");
         }
         for path in ["/proc/kmsg", "/proc/1/mem", "/workspace/loop", "/workspace/dir", "/workspace/sparse", "/workspace/nothing"] {
             let begun = Instant::now();
             let answer = sandbox.read_file(path.as_bytes(), 1 << 20);
-            assert!(begun.elapsed() < Duration::from_secs(1), "{shape:?}: {path} took {:?}", begun.elapsed());
+            assert!(begun.elapsed() < PATIENCE, "{shape:?}: {path} took {:?}", begun.elapsed());
             assert!(answer.is_err() || answer.as_ref().is_ok_and(Vec::is_empty), "{shape:?}: {path}: {answer:?}");
         }
         for path in ["/workspace/fifo", "/dev/null", "/workspace/zero"] {
             let begun = Instant::now();
             let answer = sandbox.write_file(path.as_bytes(), WriteMode::Append, b"x");
-            assert!(begun.elapsed() < Duration::from_secs(1), "{shape:?}: {path} took {:?}", begun.elapsed());
+            assert!(begun.elapsed() < PATIENCE, "{shape:?}: {path} took {:?}", begun.elapsed());
             assert!(answer.is_err(), "{shape:?}: appended to {path}");
         }
         assert_eq!(sandbox.read_file(b"/workspace/regular", 100).expect("a file"), b"regular\n");

