@@ -156,9 +156,8 @@ impl Report {
     pub(crate) fn reach_through(&mut self, upstream: &MachineProxy) {
         let upstream = upstream.to_string();
         if let Some(wall) = self.walls.iter_mut().find(|wall| wall.name == "network") {
-            wall.detail.push_str(&format!(
-                "; public ones through this machine's proxy {upstream}"
-            ));
+            let words = format!("; public ones through this machine's proxy {upstream}");
+            wall.detail.push_str(&words);
         }
         self.network = Some(NetworkFact { upstream });
     }

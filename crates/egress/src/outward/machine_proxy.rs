@@ -160,7 +160,9 @@ impl MachineProxy {
             let words = list[..end].split([',', ' ', '\t', '\n', '\r']);
             exceptions = words.filter_map(Exception::parse).collect();
             let words: Vec<String> = exceptions.iter().map(ToString::to_string).collect();
-            variables.push_str(&format!("{name}={}\n", words.join(",")));
+            for part in [name, "=", &words.join(","), "\n"] {
+                variables.push_str(part);
+            }
         }
         let proxy = Self {
             tunnels,
@@ -304,15 +306,12 @@ fn decode_percent(text: &str) -> Vec<u8> {
         let digits = behind.get(..2).filter(|_| *first == b'%');
         let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
         let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                rest = &behind[2..];
-            }
-            None => {
-                decoded.push(*first);
-                rest = behind;
-            }
+        if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            decoded.push(byte);
+            rest = &behind[2..];
+        } else {
+            decoded.push(*first);
+            rest = behind;
         }
     }
     decoded
