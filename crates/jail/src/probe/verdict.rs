@@ -204,7 +204,7 @@ fn overlay(step: &str, errno: Errno, machine: &Machine) -> Option<String> {
     }
     if ["overlay", "fuse.fuse-overlayfs"].contains(&machine.state_fs.as_str()) {
         return Some(format!(
-            "{state_dir} is itself on an overlay, which cannot hold another one's writable layer: put it on a volume, for example `--mount type=volume,dst={state_dir}`"
+            "{state_dir} is itself on an overlay, which cannot hold another one's writable layer, so sandboxes keep theirs in memory; on a volume they are on disk, for example `--mount type=volume,dst={state_dir}`"
         ));
     }
     if errno == Errno::NODEV {
