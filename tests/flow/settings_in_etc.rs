@@ -66,3 +66,29 @@ fn what_is_for_the_machine_alone_stays_outside() {
         assert!(own.contains("Sandbox user"), "{own}");
     });
 }
+
+#[test]
+fn setting_that_is_held_back_is_named_with_the_reason() {
+    let Some(path) = ["/etc/fstab", "/etc/machine-id", "/etc/subuid"]
+        .into_iter()
+        .find(|path| std::fs::metadata(path).is_ok())
+    else {
+        skip!("needs a file that no sandbox sees");
+    };
+    Person::each(|person| {
+        let ran = person
+            .script(
+                "run --no-toolchains --apply discard",
+                &format!("cat {path}"),
+            )
+            .run()
+            .expect_code(1);
+        let line = format!("`{path}` is not shown to this sandbox: files of this name are for the");
+        assert!(
+            ran.err().contains(&line),
+            "as {}: {}",
+            person.name(),
+            ran.err()
+        );
+    });
+}

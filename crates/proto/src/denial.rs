@@ -114,6 +114,13 @@ pub enum Denial {
         /// Another command ran at the same time, and may have been the one.
         is_shared: bool,
     },
+    /// The command named a file below `/etc` that no sandbox sees.
+    HeldBack {
+        /// The path, absolute.
+        path: String,
+        /// Reason why it is not shown.
+        reason: HeldBackReason,
+    },
 }
 
 /// A user or group that a sandbox cannot work as.
@@ -131,6 +138,37 @@ pub enum FileOwner {
         /// Its id on this machine.
         gid: u32,
     },
+}
+
+/// Reason why a file below `/etc` is not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HeldBackReason {
+    /// Its name stands for accounts, keys, mounts or services of the machine.
+    Name,
+    /// It is larger than what is shown.
+    Size,
+    /// It holds a private key.
+    PrivateKey,
+    /// It holds a token.
+    Token,
+    /// It holds an address with a password or token in it.
+    Address,
+    /// It holds a value that looks like a password or key.
+    Value,
+}
+
+impl HeldBackReason {
+    /// Returns the reason as a clause.
+    const fn clause(self) -> &'static str {
+        match self {
+            Self::Name => "files of this name are for the machine alone",
+            Self::Size => "it is larger than 4 MiB",
+            Self::PrivateKey => "it holds a private key",
+            Self::Token => "it holds a token",
+            Self::Address => "it holds an address with a password or token",
+            Self::Value => "it holds what looks like a password or key",
+        }
+    }
 }
 
 /// What uses a port of a sandbox.
@@ -251,6 +289,7 @@ impl Denial {
             Self::ReadOnly { .. } => "read-only",
             Self::Hidden { .. } => "hidden",
             Self::NotShown { .. } => "not-shown",
+            Self::HeldBack { .. } => "held-back",
             Self::Owner { .. } => "owner",
             Self::Memory => "memory",
             Self::Processes => "processes",
@@ -300,6 +339,9 @@ impl Denial {
             }
             Self::Hidden { path } => format!("`{path}` is hidden from this sandbox"),
             Self::NotShown { path } => format!("`{path}` is not shown to this sandbox"),
+            Self::HeldBack { path, reason } => {
+                format!("`{path}` is not shown to this sandbox: {}", reason.clause())
+            }
             Self::Owner { path, owner } => match owner {
                 FileOwner::User { uid, works_as } => {
                     format!(
@@ -398,7 +440,7 @@ impl Denial {
                 "commands can write below /workspace, /tmp and their home directory".into()
             }
             Self::Hidden { path } => [Setting::Include.of(path), " shows it".into()].into(),
-            Self::NotShown { path } => [Setting::Grant.of(path), " shows it".into()].into(),
+            Self::NotShown { path } | Self::HeldBack { path, .. } => [Setting::Grant.of(path), " shows it".into()].into(),
             Self::Owner { .. } => [
                 Setting::Workspace.of("copy"),
                 " works on a copy, or chown it".into(),
@@ -476,6 +518,10 @@ impl Denial {
             },
             Self::NotShown { path } => Self::NotShown {
                 path: safe_text(&path),
+            },
+            Self::HeldBack { path, reason } => Self::HeldBack {
+                path: safe_text(&path),
+                reason,
             },
             Self::Owner { path, owner } => Self::Owner {
                 path: safe_text(&path),

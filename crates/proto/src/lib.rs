@@ -46,7 +46,9 @@ pub mod visible;
 
 pub use credit::{RecvWindow, SendWindow};
 pub use decoder::Decoder;
-pub use denial::{Denial, EgressReason, FileOwner, MAX_DENIALS, PortUse, SecretReason};
+pub use denial::{
+    Denial, EgressReason, FileOwner, HeldBackReason, MAX_DENIALS, PortUse, SecretReason,
+};
 pub use event::{EVENT_BYTES, Event, EventDecoder};
 pub use fault::{Class, Code, Fault};
 pub use file_kind::FileKind;

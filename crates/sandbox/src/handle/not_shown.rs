@@ -1,14 +1,17 @@
 //! Paths that a failed command names, and that this machine has and the sandbox does not.
 
 use super::output_words::words;
-use glovebox_proto::{Denial, visible};
+use glovebox_jail::etc::{self, SecretKind};
+use glovebox_proto::{Denial, HeldBackReason, visible};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 /// Where programs and packages keep data that no sandbox shows as a whole.
-const PLACES: [&str; 4] = ["/var", "/opt", "/srv", "/sys"];
+const PLACES: [&str; 5] = ["/var", "/opt", "/srv", "/sys", ETC];
+/// Settings, which are shown by a rule.
+const ETC: &str = "/etc";
 /// What programs say when they do not find or cannot open a file, in small letters.
 const COMPLAINTS: [&str; 8] = [
     "no such file",
@@ -49,12 +52,33 @@ pub(super) fn find(output: &[u8], mut is_inside: impl FnMut(&Path) -> bool) -> V
         .take(MAX_LOOKED_UP)
         // TRUST: a command writes what it likes, and learns here no more than what every user of the machine can see.
         .filter(|path| is_public(path) && !is_inside(path))
-        .take(MAX_NAMED)
-        .map(|path| {
-            let path = visible::line(path.as_os_str().as_bytes());
-            Denial::NotShown { path }.made_safe()
+        .filter_map(|path| {
+            let name = visible::line(path.as_os_str().as_bytes());
+            let denial = if path.starts_with(ETC) {
+                let reason = held_back_reason(&path)?;
+                Denial::HeldBack { path: name, reason }
+            } else {
+                Denial::NotShown { path: name }
+            };
+            Some(denial.made_safe())
         })
+        .take(MAX_NAMED)
         .collect()
+}
+
+/// Asks the rule by which `/etc` is shown; `None` for a path that it shows, or that an ordinary user has no way to.
+fn held_back_reason(path: &Path) -> Option<HeldBackReason> {
+    match etc::why_held_back(path)? {
+        etc::HeldBackReason::Name => Some(HeldBackReason::Name),
+        etc::HeldBackReason::Permissions => None,
+        etc::HeldBackReason::Size => Some(HeldBackReason::Size),
+        etc::HeldBackReason::Secret(kind) => Some(match kind {
+            SecretKind::PrivateKey => HeldBackReason::PrivateKey,
+            SecretKind::Token => HeldBackReason::Token,
+            SecretKind::Address => HeldBackReason::Address,
+            SecretKind::Value => HeldBackReason::Value,
+        }),
+    }
 }
 
 /// True if every user of this machine can see that the path exists.
@@ -102,11 +126,21 @@ mod tests {
             "reading /var/log\n",
             "cat: /var/nonexistent: No such file or directory\n",
             "cat: /var/log/../lib: No such file or directory\n",
-            "cat: /etc/passwd: No such file or directory\n",
+            "cat: /etc/nsswitch.conf: No such file or directory\n",
             "cat: /var: No such file or directory\n",
         ] {
             assert_eq!(named(said, &[]), [""; 0], "{said}");
         }
+    }
+
+    #[test]
+    fn settings_that_are_held_back_are_named_with_the_reason() {
+        let found = find(b"cat: /etc/passwd: No such file or directory\n", |_| false);
+        let [denial] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(denial.kind(), "held-back");
+        assert!(denial.what().contains("for the machine alone"));
     }
 
     #[test]
