@@ -280,7 +280,13 @@ fn quotas_hold() {
         max_changes: 10,
         ..Quota::default()
     };
-    assert_eq!(copy.try_collect().unwrap_err().fault.code, Code::TooLarge);
+    let error = copy.try_collect().unwrap_err();
+    assert_eq!(error.fault.code, Code::TooLarge);
+    let told = &error.fault.message;
+    assert!(
+        told.starts_with("more than 10 paths changed, most of them in `"),
+        "{told}"
+    );
     copy.quota = Quota {
         max_depth: 3,
         ..Quota::default()

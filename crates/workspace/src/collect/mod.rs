@@ -12,6 +12,7 @@ mod layers;
 mod links;
 mod merge;
 mod renames;
+mod too_many;
 mod walk;
 
 pub use flags::why_executed;
@@ -20,6 +21,7 @@ pub(crate) use layers::RESERVED_PREFIX;
 pub use layers::{LayerPaths, from_layers};
 pub(crate) use links::links_that_lead_out;
 pub(crate) use merge::is_covered_by;
+pub(crate) use too_many::too_many_changes;
 
 use crate::{ChangeSet, Contents, RelPath};
 

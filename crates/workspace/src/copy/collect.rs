@@ -8,7 +8,9 @@ use super::manifest::{FileSide, Line, Lines, Sameness};
 use super::scan::{SandboxList, list};
 use super::spool::Reader;
 use crate::beneath::{Anchor, io};
-use crate::collect::{BaseTree, RESERVED_PREFIX, complete, is_git_name, named_by_file};
+use crate::collect::{
+    BaseTree, RESERVED_PREFIX, complete, is_git_name, named_by_file, too_many_changes,
+};
 use crate::filter::Verdict;
 use crate::git::ignored::NewRules;
 use crate::progress::{Progress, Watch, report};
@@ -16,7 +18,7 @@ use crate::{
     Change, ChangeKind, ChangeSet, CollectedChanges, Contents, Digest, Filter, Flag,
     IgnoredChanges, Node, Quota, RefusalReason, RefusedPath, RelPath, Stage, SyncError,
 };
-use glovebox_proto::{Class, Code, Fault, Setting};
+use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::FrozenCommands;
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -356,7 +358,8 @@ impl Comparison<'_> {
         }
         if same != Sameness::Yes {
             if self.found.touched.len() >= self.quota.max_changes + SPARE_PATHS {
-                return Err(too_many(self.quota));
+                let changed = self.found.touched.iter().map(|touched| &touched.path);
+                return Err(too_many_changes(self.quota, changed));
             }
             self.found.touched.push(TouchedPath { path, base, inside });
         }
@@ -442,17 +445,6 @@ impl Comparison<'_> {
     }
 }
 
-fn too_many(quota: &Quota) -> Fault {
-    Fault::failed(
-        Code::TooLarge,
-        format!("more than {} paths changed", quota.max_changes),
-    )
-    .remedy([
-        "leave directories of generated files out with ".into(),
-        Setting::Exclude.into(),
-    ])
-}
-
 struct Builder<'a> {
     contents: &'a mut CopyContents,
     stays: &'a BTreeSet<RelPath>,
@@ -536,7 +528,8 @@ impl Builder<'_> {
             (None, None) => return Ok(()),
         };
         if self.set.changes.len() >= self.quota.max_changes {
-            return Err(too_many(self.quota));
+            let changed = self.set.changes.iter().map(|change| &change.path);
+            return Err(too_many_changes(self.quota, changed));
         }
         self.set.changes.push(Change { path, kind, flags });
         Ok(())

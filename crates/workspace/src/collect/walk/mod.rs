@@ -9,6 +9,7 @@ mod ignored;
 
 use super::layers::{LayerPaths, RESERVED_PREFIX, Trees};
 use super::merge::{Base, Entry, HostEntry, LayerId, Listing, TopEntry, list};
+use super::too_many::too_many_changes;
 use crate::filter::{Filter, Verdict};
 use crate::git::ignored::NewRules;
 use crate::progress::{Progress, Watch, report};
@@ -16,9 +17,9 @@ use crate::{
     Change, ChangeKind, ChangeSet, Flag, IgnoredChanges, Node, Quota, RefusalReason, RefusedPath,
     RelPath,
 };
-use glovebox_proto::{Code, Fault, Setting};
+use glovebox_proto::Fault;
 use rustix::fs::FileType;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// How many more names than changes are held at a time.
 const SPARE_NAMES: usize = 10_000;
@@ -417,7 +418,8 @@ impl Walk<'_, '_> {
             (None, None) => return Ok(()),
         };
         if self.changes.len() >= self.quota.max_changes {
-            return Err(self.too_many());
+            let changed = self.changes.iter().flatten().map(|change| &change.path);
+            return Err(too_many_changes(self.quota, changed));
         }
         let path = path.clone();
         self.changes.push(Some(Change { path, kind, flags }));
@@ -436,37 +438,6 @@ impl Walk<'_, '_> {
         let (paths, bytes) = (self.paths, self.bytes);
         report(self.watch, Progress::Collecting { paths, bytes })
     }
-
-    fn too_many(&self) -> Fault {
-        let largest = largest_dirs(self.changes.iter().flatten());
-        Fault::failed(
-            Code::TooLarge,
-            format!(
-                "more than {} paths changed, most of them in {largest}",
-                self.quota.max_changes
-            ),
-        )
-        .remedy([
-            "leave directories of generated files out with ".into(),
-            Setting::Exclude.into(),
-            ", or pull one directory at a time".into(),
-        ])
-    }
-}
-
-/// The directories at the top with the most changes, as one text.
-fn largest_dirs<'a>(changes: impl Iterator<Item = &'a Change>) -> String {
-    const MAX_NAMES: usize = 3;
-    let mut counts: HashMap<&[u8], usize> = HashMap::new();
-    for change in changes {
-        let top = change.path.components().next().unwrap_or_default();
-        *counts.entry(top).or_default() += 1;
-    }
-    let mut counts: Vec<(&[u8], usize)> = counts.into_iter().collect();
-    counts.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
-    let names = counts.iter().take(MAX_NAMES);
-    let names = names.map(|(name, count)| format!("`{}` ({count})", name.escape_ascii()));
-    names.collect::<Vec<_>>().join(", ")
 }
 
 const fn is_dir_or_other(top: &TopEntry) -> bool {
