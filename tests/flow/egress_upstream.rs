@@ -93,7 +93,8 @@ fn listed_host_is_reached_through_the_proxy_of_the_machine() {
             .expect_code(0);
         assert_eq!(ran.out(), "hello\n", "as {}: {ran}", person.name());
         let brought = proxy.brought(1);
-        // The name is for the proxy to look up, and what it is told is in no request of the program.
+        // The name is for the proxy to look up, and what it is told is in no request of the
+        // program.
         let (connect, request) = brought[0].split_once("\r\n\r\n").unwrap();
         assert!(
             connect.starts_with("CONNECT only.by-proxy.test:80 HTTP/1.1\r\n"),

@@ -1,5 +1,5 @@
-//! A host with a secret that only the machine's own proxy reaches: TLS to it ends in the owner all the same, and the
-//! proxy sees neither the secret nor the request.
+//! A host with a secret that only the machine's own proxy reaches: TLS to it ends in the owner all
+//! the same, and the proxy sees neither the secret nor the request.
 
 use super::{Place, VALUE, assert_hidden};
 use crate::egress::Server as Proxy;
@@ -9,7 +9,8 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use testkit::{Person, skip};
 
-/// A proxy that gives tunnels to this machine, whatever name is asked for, and keeps what goes through them.
+/// A proxy that gives tunnels to this machine, whatever name is asked for, and keeps what goes
+/// through them.
 fn serve_tunnel(mut stream: TcpStream, bytes: &mut Vec<u8>) {
     let mut byte = [0; 1];
     while !bytes.ends_with(b"\r\n\r\n") {

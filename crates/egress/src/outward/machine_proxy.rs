@@ -1,5 +1,5 @@
-//! The machine's own HTTP proxy, as the variables of the user's environment name it: which connections go through it,
-//! and by which variable.
+//! The machine's own HTTP proxy, as the variables of the user's environment name it: which
+//! connections go through it, and by which variable.
 //!
 //! Nothing here reads the environment: the caller gives what it found there.
 
@@ -29,8 +29,8 @@ const METADATA_NAMES: [&str; 6] = [
 /// Variables that list hosts which no proxy is used for; the first that is set counts.
 const EXCEPTIONS: [&str; 2] = ["no_proxy", "NO_PROXY"];
 
-/// Value of the header with which a proxy is told who asks. It shows nothing of itself, and is overwritten when its
-/// last copy goes.
+/// Value of the header with which a proxy is told who asks. It shows nothing of itself, and is
+/// overwritten when its last copy goes.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ProxyAuthorization(Arc<Zeroizing<String>>);
 
@@ -112,8 +112,8 @@ pub struct UnusedProxy {
 }
 
 impl MachineProxy {
-    /// The proxies that the variables name which `find` gives the values of; `None` if there is none. Names those that
-    /// are not used.
+    /// The proxies that the variables name which `find` gives the values of; `None` if there is
+    /// none. Names those that are not used.
     pub fn from_variables(
         find: impl Fn(&str) -> Option<String>,
     ) -> (Option<Self>, Vec<UnusedProxy>) {
@@ -173,7 +173,8 @@ impl MachineProxy {
         (Some(proxy), unused)
     }
 
-    /// Lines from which [`MachineProxy::from_lines`] makes the same again. They hold the credentials.
+    /// Lines from which [`MachineProxy::from_lines`] makes the same again. They hold the
+    /// credentials.
     pub fn to_lines(&self) -> &str {
         &self.variables
     }
@@ -224,7 +225,8 @@ impl MachineProxy {
     }
 }
 
-/// True for what is this machine's own wherever it is asked for: a proxy would be asked for its own.
+/// True for what is this machine's own wherever it is asked for: a proxy would be asked for its
+/// own.
 fn is_never_proxied(host: &Host) -> bool {
     match host {
         Host::Name(name) => {
@@ -297,7 +299,8 @@ fn basic(user_info: &str) -> ProxyAuthorization {
     ))))
 }
 
-/// Bytes of a text in which some stand as `%40` (RFC 3986, 2.1). What is no such form stands for itself.
+/// Bytes of a text in which some stand as `%40` (RFC 3986, 2.1). What is no such form stands for
+/// itself.
 fn decode_percent(text: &str) -> Vec<u8> {
     // Made as large as it can become, so that no copy of a part is left behind.
     let mut decoded = Vec::with_capacity(text.len() + 1);

@@ -1,8 +1,9 @@
-//! Connections through the machine's own proxy: tunnels (CONNECT, RFC 9110, 9.3.6), and for HTTP in the open, where
-//! the proxy gives no tunnel, connections that requests go through by their whole address.
+//! Connections through the machine's own proxy: tunnels (CONNECT, RFC 9110, 9.3.6), and for HTTP in
+//! the open, where the proxy gives no tunnel, connections that requests go through by their whole
+//! address.
 //!
-//! A tunnel is a plain stream in every case: TLS to a proxy ends in a task of its own, so that the rest of a relay,
-//! which peeks and splices, has one kind of connection.
+//! A tunnel is a plain stream in every case: TLS to a proxy ends in a task of its own, so that the
+//! rest of a relay, which peeks and splices, has one kind of connection.
 
 use crate::ConnectFailure;
 use crate::outward::machine_proxy::{MachineProxy, ProxyAddress};
@@ -50,12 +51,14 @@ pub(crate) struct Upstream {
 #[derive(Debug)]
 pub(crate) struct HttpConnection {
     pub(crate) stream: TcpStream,
-    /// The proxy that each request is meant for; `None` where the connection leads to the host itself.
+    /// The proxy that each request is meant for; `None` where the connection leads to the host
+    /// itself.
     pub(crate) proxy: Option<Arc<ProxyAddress>>,
 }
 
 impl Upstream {
-    /// Uses these proxies. `trusted` are certificates (PEM) with which those are checked that TLS is spoken with.
+    /// Uses these proxies. `trusted` are certificates (PEM) with which those are checked that TLS
+    /// is spoken with.
     pub(crate) fn new(proxies: MachineProxy, trusted: &[u8]) -> io::Result<Self> {
         let tls = if proxies.speaks_tls() {
             let mut roots = RootCertStore::empty();
@@ -172,8 +175,9 @@ const fn unreached(proxy: &ProxyAddress) -> ConnectFailure {
     }
 }
 
-/// True if a proxy may pass requests on that it gives no tunnel for: many give those for TLS alone, and some know of
-/// no tunnels at all. What it says of credentials or of the host it would say again.
+/// True if a proxy may pass requests on that it gives no tunnel for: many give those for TLS alone,
+/// and some know of no tunnels at all. What it says of credentials or of the host it would say
+/// again.
 const fn is_without_tunnels(failure: ConnectFailure) -> bool {
     matches!(
         failure,

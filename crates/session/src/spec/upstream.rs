@@ -6,7 +6,8 @@ use glovebox_sandbox::SandboxSpec;
 use glovebox_settings::Surroundings;
 use glovebox_spec::Net;
 
-/// The machine's proxy, where the network is one of listed hosts, and what is to be said of proxies that are not used.
+/// The machine's proxy, where the network is one of listed hosts, and what is to be said of proxies
+/// that are not used.
 pub(super) fn find(net: Net, host: &Surroundings) -> (Option<MachineProxy>, Vec<Note>) {
     if net != Net::Egress {
         return (None, Vec::new());

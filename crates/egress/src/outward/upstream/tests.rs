@@ -7,7 +7,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
-/// A proxy that gives each connection the next of these answers, and then what came of it: the head of its request.
+/// A proxy that gives each connection the next of these answers, and then what came of it: the head
+/// of its request.
 fn proxy_answering(answers: &'static [&'static str]) -> (u16, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
