@@ -4,7 +4,7 @@ use crate::workspace::told;
 use serde_json::Value;
 use std::fs;
 use std::str::FromStr as _;
-use testkit::{Person, marker};
+use testkit::{Person, marker, skip};
 
 /// Value of a limit in the report of a run with these flags; `None` when there is no such limit.
 fn limit(person: &Person, flags: &str, kind: &str) -> Option<u64> {
@@ -216,6 +216,65 @@ fn a_full_disk_is_the_writers_where_the_kernel_can_tell() {
             .run()
             .expect_code(153);
         assert!(ran.err().contains("disk limit of 8MiB"), "{ran}");
+        person.assert_nothing_left();
+    });
+}
+
+/// Makes 150,000 of one kind below a directory, and then waits for the watch.
+const MAKE_MANY: &str = r#"
+import os, sys, time
+kind, place = sys.argv[1:]
+make = {
+    "file": lambda name: os.close(os.open(name, os.O_CREAT | os.O_WRONLY)),
+    "link": lambda name: os.symlink("x", name),
+    "dir": os.mkdir,
+    "fifo": os.mkfifo,
+}[kind]
+for number in range(150000):
+    make(f"{place}/{kind}{number}")
+time.sleep(20)
+"#;
+
+#[test]
+fn files_without_content_count_against_the_disk_limit() {
+    if !crate::without_network::has("python3") {
+        skip!("python3 is not installed");
+    }
+    Person::each(|person| {
+        let make = |line: &str, kind: &str, place: &str| {
+            let words = line
+                .split(' ')
+                .chain(["--", "python3", "-c", MAKE_MANY, kind, place]);
+            person.glovebox(words).run()
+        };
+        for kind in ["file", "link", "dir", "fifo"] {
+            let ran = make("run -q --apply never --disk 4MiB", kind, ".").expect_code(125);
+            let said =
+                "it made more than 1024 files, which is all that its disk limit of 4 MiB allows";
+            // A directory may take as many bytes as a file is counted for.
+            let is_by_bytes = kind == "dir" && ran.err().contains("its disk limit of 4 MiB");
+            assert!(is_by_bytes || ran.err().contains(said), "{kind}: {ran}");
+            assert!(ran.err().contains("--disk"), "{kind}: {ran}");
+            if testkit::has_layers_in_memory() {
+                let line = "run -q --apply never --layers memory --disk 4MiB";
+                let ran = make(line, kind, ".").expect_code(1);
+                assert!(
+                    ran.err().contains("No space left on device"),
+                    "{kind}: {ran}"
+                );
+            }
+            let ran = make("run -q --apply never --memory 64MiB", kind, "/dev/shm").expect_code(1);
+            assert!(
+                ran.err().contains("No space left on device"),
+                "{kind}: {ran}"
+            );
+        }
+        // As many as the limit allows are made.
+        let script = "i=0; while [ $i -lt 800 ]; do : > f$i || exit 1; i=$((i + 1)); done";
+        let _ = person
+            .script("run -q --apply never --disk 4MiB", script)
+            .run()
+            .expect_code(0);
         person.assert_nothing_left();
     });
 }

@@ -203,6 +203,16 @@ pub fn bytes_left(dir: BorrowedFd<'_>) -> Option<u64> {
     (max_bytes > 0).then(|| max_bytes.saturating_sub(held.used_bytes))
 }
 
+/// Files that may still be made in such a directory.
+pub fn files_left(dir: BorrowedFd<'_>) -> Option<u64> {
+    let found = quota::attributes(dir).ok()?;
+    if !RANGE.contains(&found.project) || quota::is_enforced(dir) != Ok(true) {
+        return None;
+    }
+    let held = quota::quota(dir, found.project).ok()?;
+    (held.max_inodes > 0).then(|| held.max_inodes.saturating_sub(held.used_inodes))
+}
+
 /// Lifts the limits of a directory that was given a project id earlier. One without is left alone.
 ///
 /// # Errors

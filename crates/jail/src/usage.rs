@@ -22,18 +22,23 @@ use std::time::{Duration, Instant};
 pub const MODE: &str = "usage";
 
 /// Most entries that are looked at.
-pub const MAX_ENTRIES: u64 = 2_000_000;
+pub const MAX_ENTRIES: u64 = glovebox_spec::MOST_FILES;
 /// Deepest directory: each level costs the walk two descriptors while it is open.
 pub const MAX_DEPTH: usize = 200;
 
 /// What a walk found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TreeUsage {
-    /// The whole tree takes this many bytes.
-    Bytes(u64),
-    /// It takes more than was asked for.
+    /// All of it was seen.
+    Whole {
+        /// Bytes that it takes.
+        bytes: u64,
+        /// Names in it; a file with two is counted twice.
+        entries: u64,
+    },
+    /// It takes more bytes than were asked for.
     Over,
-    /// It has more than [`MAX_ENTRIES`] entries.
+    /// It has more entries than were asked for.
     TooManyEntries,
     /// It is deeper than [`MAX_DEPTH`].
     TooDeep,
@@ -46,12 +51,42 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
+/// The most that a tree is walked for.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct TreeBounds {
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// Names in it.
+    pub entries: u64,
+}
+
+impl TreeBounds {
+    /// So many bytes, and as many entries as are ever looked at.
+    pub const fn of_bytes(bytes: u64) -> Self {
+        Self {
+            bytes,
+            entries: MAX_ENTRIES,
+        }
+    }
+}
+
+/// Nothing at all.
+const NOTHING: TreeUsage = TreeUsage::Whole {
+    bytes: 0,
+    entries: 0,
+};
+
 /// Adds up the blocks below the directory `root` until `max_bytes` is exceeded. A directory that is not
 /// there takes nothing.
 pub fn measure(root: &Path, max_bytes: u64) -> TreeUsage {
+    measure_within(root, TreeBounds::of_bytes(max_bytes))
+}
+
+/// The same until one of two bounds is exceeded.
+pub fn measure_within(root: &Path, bounds: TreeBounds) -> TreeUsage {
     match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
-        Ok(top) => measure_below(top, max_bytes, UnlistedDirectory::Unseen),
-        Err(Errno::NOENT) => TreeUsage::Bytes(0),
+        Ok(top) => measure_below(top, bounds, UnlistedDirectory::Unseen),
+        Err(Errno::NOENT) => NOTHING,
         Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
     }
 }
@@ -60,8 +95,12 @@ pub fn measure(root: &Path, max_bytes: u64) -> TreeUsage {
 /// the kernel keeps for itself in an overlay's work directory.
 pub fn measure_visible(root: &Path) -> TreeUsage {
     match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
-        Ok(top) => measure_below(top, u64::MAX, UnlistedDirectory::Empty),
-        Err(Errno::NOENT | Errno::ACCESS) => TreeUsage::Bytes(0),
+        Ok(top) => measure_below(
+            top,
+            TreeBounds::of_bytes(u64::MAX),
+            UnlistedDirectory::Empty,
+        ),
+        Err(Errno::NOENT | Errno::ACCESS) => NOTHING,
         Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
     }
 }
@@ -76,7 +115,7 @@ enum UnlistedDirectory {
 }
 
 // TRUST: the tree is written by the sandbox, which may change it meanwhile.
-fn measure_below(top: OwnedFd, max_bytes: u64, closed: UnlistedDirectory) -> TreeUsage {
+fn measure_below(top: OwnedFd, bounds: TreeBounds, closed: UnlistedDirectory) -> TreeUsage {
     let unseen = |errno: Errno| TreeUsage::Unseen(errno.raw_os_error());
     let mut total = 0_u64;
     let mut entries = 0_u64;
@@ -87,7 +126,10 @@ fn measure_below(top: OwnedFd, max_bytes: u64, closed: UnlistedDirectory) -> Tre
     loop {
         let depth = stack.len();
         let Some((dir, reader)) = stack.last_mut() else {
-            return TreeUsage::Bytes(total);
+            return TreeUsage::Whole {
+                bytes: total,
+                entries,
+            };
         };
         let entry = match reader.read() {
             Some(Ok(entry)) => entry,
@@ -103,7 +145,7 @@ fn measure_below(top: OwnedFd, max_bytes: u64, closed: UnlistedDirectory) -> Tre
             continue;
         }
         entries += 1;
-        if entries > MAX_ENTRIES {
+        if entries > bounds.entries {
             return TreeUsage::TooManyEntries;
         }
         let stat = match rustix::fs::statat(&*dir, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -114,7 +156,7 @@ fn measure_below(top: OwnedFd, max_bytes: u64, closed: UnlistedDirectory) -> Tre
         // Blocks, not lengths: a sparse file costs what it costs. A hard link is counted once per
         // name, which errs on the safe side.
         total = total.saturating_add((stat.st_blocks as u64).saturating_mul(512));
-        if total > max_bytes {
+        if total > bounds.bytes {
             return TreeUsage::Over;
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -146,10 +188,10 @@ fn open_below(dir: &OwnedFd, name: &CStr) -> Result<Option<(OwnedFd, Dir)>, Errn
 /// What is to be walked; the sandbox's user namespace and the directory come along.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Order {
-    max_bytes: u64,
+    bounds: TreeBounds,
 }
 
-/// As [`measure`], by a process in the user namespace of the sandbox of `init`, which may list what the
+/// As [`measure_within`], by a process in the user namespace of the sandbox of `init`, which may list what the
 /// sandbox's user has closed to itself. `program` is the guest program.
 ///
 /// # Errors
@@ -158,13 +200,13 @@ pub fn measure_inside(
     program: &Path,
     init: &Init,
     root: &Path,
-    max_bytes: u64,
+    bounds: TreeBounds,
     deadline: Duration,
 ) -> Result<TreeUsage, LaunchError> {
     let started = Instant::now();
     let top = match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
         Ok(top) => top,
-        Err(Errno::NOENT) => return Ok(TreeUsage::Bytes(0)),
+        Err(Errno::NOENT) => return Ok(NOTHING),
         Err(errno) => return Ok(TreeUsage::Unseen(errno.raw_os_error())),
     };
     let (process, link) = program::start(program, &[MODE]).map_err(LaunchError::Spawn)?;
@@ -174,7 +216,7 @@ pub fn measure_inside(
             return Ok(TreeUsage::Unseen(Errno::SRCH.raw_os_error()));
         };
         let fds = [spaces.user.as_fd(), top.as_fd()];
-        channel::send(&link, &Order { max_bytes }, &fds).map_err(LaunchError::Spawn)?;
+        channel::send(&link, &Order { bounds }, &fds).map_err(LaunchError::Spawn)?;
     }
     receive_answer(&process, &link, started, deadline)
 }
@@ -187,7 +229,7 @@ pub fn run() -> ProcessExit {
         return ProcessExit(1);
     };
     let usage = match move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)) {
-        Ok(()) => measure_below(top, order.max_bytes, UnlistedDirectory::Unseen),
+        Ok(()) => measure_below(top, order.bounds, UnlistedDirectory::Unseen),
         Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
     };
     ProcessExit(i32::from(channel::send(&control, &usage, &[]).is_err()))
@@ -207,12 +249,18 @@ mod tests {
         symlink("/", dir.path().join("out")).unwrap();
         let sparse = fs::File::create(dir.path().join("sparse")).unwrap();
         sparse.set_len(1 << 40).unwrap();
-        let TreeUsage::Bytes(bytes) = measure(dir.path(), 1 << 30) else {
+        let TreeUsage::Whole { bytes, entries } = measure(dir.path(), 1 << 30) else {
             panic!("over")
         };
+        assert_eq!(entries, 4);
+        let few = TreeBounds {
+            bytes: 1 << 30,
+            entries: 3,
+        };
+        assert_eq!(measure_within(dir.path(), few), TreeUsage::TooManyEntries);
         assert!((100_000..200_000).contains(&bytes), "{bytes}");
         assert_eq!(measure(dir.path(), 50_000), TreeUsage::Over);
-        assert_eq!(measure(&dir.path().join("no-such"), 0), TreeUsage::Bytes(0));
+        assert_eq!(measure(&dir.path().join("no-such"), 0), NOTHING);
         let file = dir.path().join("a/f");
         assert_eq!(measure(&file, 0), TreeUsage::Unseen(libc::ENOTDIR));
     }

@@ -121,6 +121,8 @@ pub enum Denial {
         /// Reason why it is not shown.
         reason: HeldBackReason,
     },
+    /// More files were made than the disk limit allows.
+    Files,
 }
 
 /// A user or group that a sandbox cannot work as.
@@ -295,6 +297,7 @@ impl Denial {
             Self::Processes => "processes",
             Self::FileSize => "file-size",
             Self::Disk => "disk",
+            Self::Files => "files",
             Self::Egress { .. } => "egress",
             Self::PortTaken { .. } => "port-taken",
             Self::Secret { .. } => "secret",
@@ -356,6 +359,7 @@ impl Denial {
             Self::Processes => "the limit of processes and threads was reached".to_owned(),
             Self::FileSize => "a file grew to the size limit".to_owned(),
             Self::Disk => "the disk limit was reached".to_owned(),
+            Self::Files => "more files were made than the disk limit allows".to_owned(),
             Self::Egress {
                 host,
                 port,
@@ -448,7 +452,7 @@ impl Denial {
             .into(),
             Self::Memory => Remedy::RaiseLimit(Limit::Memory),
             Self::Processes => Remedy::RaiseLimit(Limit::Processes),
-            Self::Disk => Remedy::RaiseLimit(Limit::Disk),
+            Self::Disk | Self::Files => Remedy::RaiseLimit(Limit::Disk),
             Self::FileSize => [
                 Setting::Disk.into(),
                 " and ".into(),
@@ -585,6 +589,7 @@ impl Denial {
             | Self::Processes
             | Self::FileSize
             | Self::Disk
+            | Self::Files
             | Self::PortTaken { .. }) => other,
         }
     }

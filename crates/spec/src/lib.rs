@@ -10,7 +10,7 @@ mod limits;
 pub mod seed;
 pub mod token_shapes;
 
-pub use limits::{LimitKind, LimitUnit, Limits, OPEN_FILES};
+pub use limits::{LimitKind, LimitUnit, Limits, MOST_FILES, OPEN_FILES, files_within};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

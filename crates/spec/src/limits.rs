@@ -9,6 +9,22 @@ use std::fmt;
 /// thousand at most.
 pub const OPEN_FILES: u32 = 16_384;
 
+/// Bytes of a disk limit for which it allows one file.
+const BYTES_OF_A_FILE: u64 = 4 << 10;
+/// Fewest files that a disk limit allows.
+const FEWEST_FILES: u64 = 1024;
+/// Most files of a sandbox, whatever its disk limit is.
+pub const MOST_FILES: u64 = 2_000_000;
+
+/// Files, directories and links that a file system of so many bytes may hold.
+pub const fn files_within(bytes: u64) -> u64 {
+    match bytes / BYTES_OF_A_FILE {
+        files @ FEWEST_FILES..=MOST_FILES => files,
+        files if files < FEWEST_FILES => FEWEST_FILES,
+        _ => MOST_FILES,
+    }
+}
+
 /// What the value of a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitUnit {
@@ -180,6 +196,11 @@ impl LimitKind {
 }
 
 impl Limits {
+    /// Files, directories and links in all layers together that the disk limit allows.
+    pub fn files(&self) -> Option<u64> {
+        self.disk_bytes.map(files_within)
+    }
+
     /// The values of the limits that are set, in report order.
     pub fn set(&self) -> impl Iterator<Item = (LimitKind, u64)> {
         LimitKind::ALL
@@ -206,6 +227,21 @@ mod tests {
             let text: StrDeserializer<'_, Error> = name.into_deserializer();
             assert_eq!(LimitKind::deserialize(text), Ok(kind));
         }
+    }
+
+    #[test]
+    fn disk_limit_allows_a_file_for_each_4_kib() {
+        let files = |disk_bytes| {
+            let limits = Limits {
+                disk_bytes,
+                ..Limits::default()
+            };
+            limits.files()
+        };
+        assert_eq!(files(None), None);
+        assert_eq!(files(Some(1)), Some(1024));
+        assert_eq!(files(Some(10 << 20)), Some(2560));
+        assert_eq!(files(Some(10 << 30)), Some(2_000_000));
     }
 
     #[test]

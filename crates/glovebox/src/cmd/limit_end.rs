@@ -139,6 +139,14 @@ fn wall(denial: &Denial, limits: Option<&Limits>) -> WallNote {
                 "raise it with --disk".to_owned(),
             )
         }
+        Denial::Files => {
+            let files = limits.and_then(Limits::files);
+            let files = files.map_or_else(String::new, |files| format!(" ({files})"));
+            (
+                format!("more files were made than the disk limit allows{files}"),
+                "raise it with --disk".to_owned(),
+            )
+        }
         denial => (denial.what(), in_flags(&denial.remedy())),
     };
     WallNote {

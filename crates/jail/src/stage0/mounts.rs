@@ -11,6 +11,7 @@ use crate::channel;
 use crate::counters;
 use crate::mount::{self, FsOption};
 use crate::plan::{Plan, Source, Step, WHOLE_PROC};
+use glovebox_spec::files_within;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -408,10 +409,12 @@ fn make_dev(
         mkdir(&dev, name, 0o755)?;
     }
     let size = shm_bytes.to_string();
+    let files = files_within(shm_bytes).to_string();
     let shm = mount::create(
         "tmpfs",
         &[
             FsOption::Value("size", &size),
+            FsOption::Value("nr_inodes", &files),
             FsOption::Value("mode", "1777"),
         ],
         MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC,

@@ -3,11 +3,14 @@
 
 use super::{Context as _, FailedStep};
 use crate::mount::{self, FsOption};
+use glovebox_spec::files_within;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
+/// Files of the staging file system itself, beside those of the sandbox that it may hold.
+const OWN_FILES: u64 = 512;
 /// The longest value of an option; see fsconfig(2).
 const OPTION_BYTES: usize = 255;
 
@@ -16,10 +19,12 @@ const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC)
 /// Mounts it over the root, where absolute paths do not see it, and enters it.
 pub(crate) fn create(bytes: u64) -> Result<OwnedFd, FailedStep> {
     let size = bytes.to_string();
+    let files = (files_within(bytes) + OWN_FILES).to_string();
     let staging = mount::create(
         "tmpfs",
         &[
             FsOption::Value("size", &size),
+            FsOption::Value("nr_inodes", &files),
             FsOption::Value("mode", "0755"),
         ],
         MountAttrFlags::MOUNT_ATTR_NODEV,

@@ -349,6 +349,7 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
         layers: layers.clone().filter(|_| is_memory_watched),
         guest,
         is_disk_held: disk.is_held(),
+        max_files: disk.watched_files(),
     };
     let watched = WatchedSandbox::new(launched.init, &spec, &place, instruments);
     let owner = Native {

@@ -66,7 +66,9 @@ pub(super) fn take_out(dir: &Path, name: &str, layers: &mut Vec<CacheLayer>, cou
         if let Some(at) = layer.names.iter().position(|other| other == name) {
             layer.names.remove(at);
             layer.sources.clear();
-            if let TreeUsage::Bytes(bytes) = measure(&dir.join(&layer.id).join(name), u64::MAX) {
+            if let TreeUsage::Whole { bytes, .. } =
+                measure(&dir.join(&layer.id).join(name), u64::MAX)
+            {
                 layer.bytes = layer.bytes.saturating_sub(bytes);
             }
         }
@@ -180,7 +182,7 @@ impl BuildOutput {
             .move_to(&to)
             .map_err(|errno| fault::io("move build output to", &to, errno));
         let counted = moved.and_then(|()| match measure(&to, MAX_PROJECT_BYTES) {
-            TreeUsage::Bytes(bytes) => Ok(bytes),
+            TreeUsage::Whole { bytes, .. } => Ok(bytes),
             usage => Err(lease::not_counted("build output is", &usage)),
         });
         match counted {

@@ -222,7 +222,7 @@ impl CacheLease {
                 .map_err(|error| fault::io("move a package cache to", &to, error))
         });
         let counted = moved.and_then(|()| match measure(&place, MAX_PROJECT_BYTES) {
-            TreeUsage::Bytes(bytes) => Ok(bytes),
+            TreeUsage::Whole { bytes, .. } => Ok(bytes),
             usage => Err(not_counted("package caches are", &usage)),
         });
         match counted {
@@ -277,7 +277,7 @@ pub(super) fn not_counted(what: &str, usage: &TreeUsage) -> Fault {
         ),
         TreeUsage::TooManyEntries => "too many files".to_owned(),
         TreeUsage::TooDeep => "too many levels of directories".to_owned(),
-        TreeUsage::Unseen(_) | TreeUsage::Bytes(_) => {
+        TreeUsage::Unseen(_) | TreeUsage::Whole { .. } => {
             "commands closed a directory in there to its owner".to_owned()
         }
     };

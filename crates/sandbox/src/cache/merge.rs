@@ -49,7 +49,7 @@ pub(super) fn merge(layout: &Layout, dir: &Path, index: &Index) -> Result<Option
         return Err(fault);
     }
     let bytes = match measure(&place, u64::MAX) {
-        TreeUsage::Bytes(bytes) => bytes,
+        TreeUsage::Whole { bytes, .. } => bytes,
         _ => from.iter().map(|layer| layer.bytes).sum(),
     };
     let mut sources: Vec<ChangedSource> = Vec::new();

@@ -42,12 +42,14 @@ impl Sandbox {
         let has_failed = report.exit != Exit::Code(0) || report.timed_out;
         // `None` without a limit that the kernel holds.
         let disk_left = disk_bytes_left(self.dir());
+        let files_left = disk_files_left(self.dir());
         let seen = report.seen_denials();
         let left = report.killed.saturating_add(report.left_running);
         if !has_failed
             && seen.is_empty()
             && !(report.oom || report.fork_refused || left > 0)
             && disk_left.is_none_or(|left| left >= USED_UP_BYTES)
+            && files_left != Some(0)
         {
             return Vec::new();
         }
@@ -66,7 +68,9 @@ impl Sandbox {
         } else {
             Vec::new()
         };
-        if disk_left.is_some_and(|left| is_disk_used_up(left, &tail)) {
+        if files_left == Some(0) {
+            denials.push(Denial::Files);
+        } else if disk_left.is_some_and(|left| is_disk_used_up(left, &tail)) {
             denials.push(Denial::Disk);
         }
         if lacks_address {
@@ -182,6 +186,12 @@ fn reached_limits(report: &ExitReport, spec: Option<&SandboxSpec>) -> Vec<Denial
 fn disk_bytes_left(sandbox_dir: &Path) -> Option<u64> {
     let layers = open_dir(&sandbox_dir.join(LAYERS)).ok()?;
     project_quota::bytes_left(layers.as_fd())
+}
+
+/// Files that the sandbox may still make there.
+fn disk_files_left(sandbox_dir: &Path) -> Option<u64> {
+    let layers = open_dir(&sandbox_dir.join(LAYERS)).ok()?;
+    project_quota::files_left(layers.as_fd())
 }
 
 /// Whether a disk limit that the kernel holds was met: it is used up, or the command says so, which may have removed

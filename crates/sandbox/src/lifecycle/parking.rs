@@ -65,7 +65,7 @@ pub(crate) fn park(
     let bytes = checkpoint::uppers(&sandbox_dir.path)
         .iter()
         .map(|layer| match measure(layer, u64::MAX) {
-            TreeUsage::Bytes(bytes) => bytes,
+            TreeUsage::Whole { bytes, .. } => bytes,
             // Commands closed a part of it to its owner.
             _ => read_spec(&sandbox_dir.path)
                 .ok()

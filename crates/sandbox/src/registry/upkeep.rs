@@ -127,7 +127,7 @@ impl Registry {
 
 fn bytes_of(dir: &Path) -> Option<u64> {
     match measure_visible(dir) {
-        TreeUsage::Bytes(bytes) => Some(bytes),
+        TreeUsage::Whole { bytes, .. } => Some(bytes),
         TreeUsage::Over | TreeUsage::TooManyEntries | TreeUsage::TooDeep | TreeUsage::Unseen(_) => {
             None
         }

@@ -29,7 +29,9 @@ use glovebox_jail::cgroup::{Cgroup, GroupFreezer};
 use glovebox_jail::counters::{Counters, used_bytes};
 use glovebox_jail::launch::Init;
 use glovebox_jail::plan::{CheckpointLayer, HostResources};
-use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
+use glovebox_jail::usage::{
+    MAX_DEPTH, MAX_ENTRIES, TreeBounds, TreeUsage, measure_inside, measure_within,
+};
 use glovebox_proto::{Fault, Limit};
 use glovebox_spec::{Isolation, Layers, LimitKind, Limits};
 use held::KernelHeldBytes;
@@ -67,6 +69,8 @@ pub(crate) struct Instruments {
     pub(crate) guest: Option<OwnedFd>,
     /// Whether the kernel holds the limit on disk.
     pub(crate) is_disk_held: bool,
+    /// Most files of all layers, where the disk is watched.
+    pub(crate) max_files: Option<u64>,
 }
 
 /// One sandbox under watch.
@@ -79,6 +83,8 @@ pub(crate) struct WatchedSandbox {
     limits: Limits,
     /// Where its layers are on disk; `None` when they are in memory, or the kernel holds their limit.
     layers: Option<PathBuf>,
+    /// Most files of all layers.
+    max_files: u64,
     /// What checkpoints froze counts as well.
     frozen: Mutex<FixedLayers>,
     instruments: Mutex<Instruments>,
@@ -132,11 +138,11 @@ enum NextLook {
     AtOnce,
 }
 
-/// Layers that never change, and how large they are once that was looked at.
+/// Layers that never change, and what they take once that was looked at.
 #[derive(Debug, Default)]
 struct FixedLayers {
     paths: Vec<PathBuf>,
-    bytes: Option<u64>,
+    taken: Option<TreeBounds>,
 }
 
 impl FixedLayers {
@@ -145,7 +151,7 @@ impl FixedLayers {
             .into_iter()
             .flat_map(|layer| layer.root.into_iter().chain(layer.workspace))
             .collect();
-        Self { paths, bytes: None }
+        Self { paths, taken: None }
     }
 }
 
@@ -168,6 +174,7 @@ impl WatchedSandbox {
             limits: spec.limits.clone(),
             layers: (spec.layers == Layers::Disk && !instruments.is_disk_held)
                 .then(|| place.layers.clone()),
+            max_files: instruments.max_files.unwrap_or(MAX_ENTRIES),
             instruments: Mutex::new(instruments),
             breach: Mutex::new(None),
             relieved: AtomicU64::new(0),
@@ -249,38 +256,42 @@ impl WatchedSandbox {
             || self.is_memory_watched()
     }
 
-    /// Bytes of the layers that never change. `Err` tells why they cannot be told.
-    fn frozen_bytes(&self) -> Result<u64, Finding> {
+    /// What the layers take that never change. `Err` tells why that cannot be told.
+    fn frozen_usage(&self) -> Result<TreeBounds, Finding> {
         let paths = {
             let frozen = lock(&self.frozen);
-            match frozen.bytes {
-                Some(bytes) => return Ok(bytes),
+            match frozen.taken {
+                Some(taken) => return Ok(taken),
                 None => frozen.paths.clone(),
             }
         };
-        let bytes = paths.iter().try_fold(0_u64, |sum, path| {
-            Ok(sum.saturating_add(self.tree_bytes(path, u64::MAX)?))
-        })?;
+        let mut taken = TreeBounds {
+            bytes: 0,
+            entries: 0,
+        };
+        for path in &paths {
+            let usage = self.tree_usage(path, TreeBounds::of_bytes(u64::MAX))?;
+            taken.bytes = taken.bytes.saturating_add(usage.bytes);
+            taken.entries = taken.entries.saturating_add(usage.entries);
+        }
         let mut frozen = lock(&self.frozen);
         // Walked without the lock: what was exchanged meanwhile is counted next time.
         if frozen.paths == paths {
-            frozen.bytes = Some(bytes);
+            frozen.taken = Some(taken);
         }
-        Ok(bytes)
+        Ok(taken)
     }
 
-    /// Bytes of a tree that commands wrote, at most `max_bytes`. `Err` is what there is to say otherwise.
-    fn tree_bytes(&self, path: &Path, max_bytes: u64) -> Result<u64, Finding> {
-        let usage = match measure(path, max_bytes) {
-            TreeUsage::Unseen(errno) => self.tree_usage_inside(path, max_bytes, errno),
+    /// What a tree that commands wrote takes, within these bounds. `Err` is what there is to say otherwise.
+    fn tree_usage(&self, path: &Path, bounds: TreeBounds) -> Result<TreeBounds, Finding> {
+        let usage = match measure_within(path, bounds) {
+            TreeUsage::Unseen(errno) => self.tree_usage_inside(path, bounds, errno),
             usage => usage,
         };
         match usage {
-            TreeUsage::Bytes(bytes) => Ok(bytes),
+            TreeUsage::Whole { bytes, entries } => Ok(TreeBounds { bytes, entries }),
             TreeUsage::Over => Err(self.disk_exceeded()),
-            TreeUsage::TooManyEntries => Err(Finding::Exceeded(LimitBreach::fixed(format!(
-                "it made more than {MAX_ENTRIES} files"
-            )))),
+            TreeUsage::TooManyEntries => Err(self.files_exceeded()),
             TreeUsage::TooDeep => Err(Finding::Exceeded(LimitBreach::fixed(format!(
                 "it nested directories more than {MAX_DEPTH} deep"
             )))),
@@ -293,7 +304,7 @@ impl WatchedSandbox {
 
     /// Commands can close directories to the user who owns the sandbox, but not to a process in its user
     /// namespace with all capabilities there.
-    fn tree_usage_inside(&self, path: &Path, max_bytes: u64, errno: i32) -> TreeUsage {
+    fn tree_usage_inside(&self, path: &Path, bounds: TreeBounds, errno: i32) -> TreeUsage {
         let guest = lock(&self.instruments)
             .guest
             .as_ref()
@@ -302,13 +313,25 @@ impl WatchedSandbox {
             return TreeUsage::Unseen(errno);
         };
         let program = PathBuf::from(format!("/proc/self/fd/{}", guest.as_raw_fd()));
-        measure_inside(&program, &self.init, path, max_bytes, INSIDE_DEADLINE)
+        measure_inside(&program, &self.init, path, bounds, INSIDE_DEADLINE)
             .unwrap_or(TreeUsage::Unseen(errno))
     }
 
     fn disk_exceeded(&self) -> Finding {
         let max = self.limits.disk_bytes.unwrap_or_default();
         let reason = format!("it wrote more than its disk limit of {}", size(max));
+        Finding::Exceeded(LimitBreach::of(Limit::Disk, reason))
+    }
+
+    fn files_exceeded(&self) -> Finding {
+        let files = self.max_files;
+        let reason = match self.limits.disk_bytes {
+            Some(max) => format!(
+                "it made more than {files} files, which is all that its disk limit of {} allows",
+                size(max)
+            ),
+            None => format!("it made more than {files} files"),
+        };
         Finding::Exceeded(LimitBreach::of(Limit::Disk, reason))
     }
 
@@ -335,12 +358,27 @@ impl WatchedSandbox {
         let (Some(max), Some(layers)) = (self.limits.disk_bytes, &self.layers) else {
             return Ok(None);
         };
+        let frozen = self.frozen_usage()?;
         let room = max
-            .checked_sub(self.frozen_bytes()?)
+            .checked_sub(frozen.bytes)
             .and_then(|room| room.checked_sub(held.disk_bytes))
             .ok_or_else(|| self.disk_exceeded())?;
-        let bytes = self.tree_bytes(layers, room)?;
-        Ok(Some(room.saturating_sub(bytes)))
+        let entries = self
+            .max_files
+            .checked_sub(frozen.entries)
+            .ok_or_else(|| self.files_exceeded())?;
+        let bounds = TreeBounds {
+            bytes: room,
+            entries,
+        };
+        let usage = self.tree_usage(layers, bounds)?;
+        // How fast both go tells when to look again: a file is worth as many bytes as the limit gives it.
+        let bytes_left = room.saturating_sub(usage.bytes);
+        let of_files = max / self.max_files.max(1);
+        let files_left = entries
+            .saturating_sub(usage.entries)
+            .saturating_mul(of_files);
+        Ok(Some(bytes_left.min(files_left)))
     }
 
     /// Room below the memory limit.

@@ -10,7 +10,9 @@ use glovebox_jail::launch::LaunchedSandbox;
 use glovebox_jail::plan::{MapWriter, Plan};
 use glovebox_jail::stage0::SelfTest;
 use glovebox_proto::{Code, Fault};
-use glovebox_spec::{Isolation, Layers, LimitKind, LimitState, RootFs, WORKSPACE, WorkspaceAccess};
+use glovebox_spec::{
+    Isolation, Layers, LimitKind, LimitState, RootFs, WORKSPACE, WorkspaceAccess, files_within,
+};
 use std::path::{Path, PathBuf};
 
 /// What counts as memory where no controller counts it.
@@ -96,7 +98,10 @@ pub(super) fn limits(
                     "RLIMIT_NPROC of the user namespace",
                 ),
                 LimitKind::Disk => match spec.layers {
-                    Layers::Memory => (Enforced, "size of the tmpfs".to_owned()),
+                    Layers::Memory => (
+                        Enforced,
+                        format!("size of the tmpfs; at most {} files", files_within(value)),
+                    ),
                     Layers::Disk => match disk.mechanism() {
                         Ok(mechanism) => (Enforced, mechanism),
                         Err(why) => (

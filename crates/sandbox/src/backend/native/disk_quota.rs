@@ -9,10 +9,10 @@
 use crate::fault;
 use crate::state::layout::open_dir;
 use glovebox_jail::project_quota::{self, ProjectLimits, QuotaUnavailable};
-use glovebox_jail::usage::MAX_ENTRIES;
+use glovebox_jail::usage::{TreeUsage, measure};
 use glovebox_proto::Fault;
-use glovebox_spec::{Isolation, Layers};
-use rustix::fs::{CWD, Mode, mkdirat};
+use glovebox_spec::{Isolation, Layers, files_within};
+use rustix::fs::{CWD, Mode, mkdirat, statvfs};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -25,8 +25,13 @@ pub(super) enum DiskLimit {
     NotOurs,
     /// The quota of a project.
     Quota(DiskQuota),
-    /// Nothing but the watch, for this reason.
-    Watched(String),
+    /// Nothing but the watch, for this reason, and how many files it allows.
+    Watched {
+        /// Why the kernel does not hold it.
+        why: String,
+        /// Most files of all layers.
+        files: u64,
+    },
 }
 
 /// A project that was given to the layers of a sandbox.
@@ -53,8 +58,10 @@ impl DiskLimit {
             }
             return Ok(Self::NotOurs);
         };
+        let files = allowed_files(layers, files_within(bytes));
         if !is_root {
-            return Ok(Self::Watched("only root can set one".to_owned()));
+            let why = "only root can set one".to_owned();
+            return Ok(Self::Watched { why, files });
         }
         match mkdirat(CWD, layers, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -63,7 +70,7 @@ impl DiskLimit {
         let dir = open_dir(layers).map_err(|errno| fault::io("open", layers, errno))?;
         let limits = ProjectLimits {
             bytes,
-            inodes: MAX_ENTRIES,
+            inodes: files,
         };
         Ok(match project_quota::assign(dir.as_fd(), limits) {
             Ok(id) => Self::Quota(DiskQuota {
@@ -71,8 +78,19 @@ impl DiskLimit {
                 id,
                 limits,
             }),
-            Err(why) => Self::Watched(why.to_string()),
+            Err(why) => Self::Watched {
+                why: why.to_string(),
+                files,
+            },
         })
+    }
+
+    /// Most files of all layers, where the watch counts them.
+    pub(super) fn watched_files(&self) -> Option<u64> {
+        match self {
+            Self::Watched { files, .. } => Some(*files),
+            Self::NotOurs | Self::Quota(_) => None,
+        }
     }
 
     /// Whether the watch has nothing to do.
@@ -90,8 +108,8 @@ impl DiskLimit {
             .and_then(|()| project_quota::is_held(dir, quota.id, quota.limits));
         match held {
             Ok(true) => self,
-            Ok(false) => Self::Watched("the kernel did not keep its limit".to_owned()),
-            Err(why) => Self::Watched(why.to_string()),
+            Ok(false) => quota.watched("the kernel did not keep its limit".to_owned()),
+            Err(why) => quota.watched(why.to_string()),
         }
     }
 
@@ -109,18 +127,54 @@ impl DiskLimit {
             Self::Quota(quota) => {
                 project_quota::tighten(quota.layers.as_fd(), quota.id, quota.limits)
             }
-            Self::NotOurs | Self::Watched(_) => Ok(()),
+            Self::NotOurs | Self::Watched { .. } => Ok(()),
         }
     }
 
     /// The kernel's part, as the report has it, or why there is none.
     pub(super) fn mechanism(&self) -> Result<String, String> {
         match self {
-            Self::Quota(quota) => Ok(format!("project quota, project {}", quota.id)),
-            Self::Watched(why) => Err(format!("; no project quota: {why}")),
+            Self::Quota(quota) => Ok(format!(
+                "project quota, project {}; at most {} files",
+                quota.id, quota.limits.inodes
+            )),
+            Self::Watched { why, files } => {
+                Err(format!("; at most {files} files; no project quota: {why}"))
+            }
             Self::NotOurs => Err(String::new()),
         }
     }
+}
+
+impl DiskQuota {
+    fn watched(&self, why: String) -> DiskLimit {
+        DiskLimit::Watched {
+            why,
+            files: self.limits.inodes,
+        }
+    }
+}
+
+/// The most files that layers may have: `files`, or nine tenths of what their file system has room for, beside those
+/// that they have.
+fn allowed_files(layers: &Path, files: u64) -> u64 {
+    let place = layers.ancestors().find_map(|place| statvfs(place).ok());
+    // Some file systems make inodes as they need them, and tell of none.
+    let Some(free) = place
+        .filter(|place| place.f_files > 0)
+        .map(|place| place.f_favail)
+    else {
+        return files;
+    };
+    let room = free / 10 * 9;
+    if room >= files {
+        return files;
+    }
+    let own = match measure(layers, u64::MAX) {
+        TreeUsage::Whole { entries, .. } => entries,
+        _ => 0,
+    };
+    files.min(room.saturating_add(own))
 }
 
 /// A limit with room to mount layers. Dropping it sets the exact one again.
@@ -181,7 +235,10 @@ mod tests {
         let limit = DiskLimit::prepare(&spec, &layers).unwrap();
         // On a file system with project quotas, as root, the kernel holds it.
         let said = limit.mechanism().unwrap_or_else(|why| why);
-        assert!(said.contains("project quota"), "{said}");
+        assert!(
+            said.contains("project quota") && said.contains("at most 1024 files"),
+            "{said}"
+        );
         assert_eq!(limit.is_held(), limit.confirm().is_held());
     }
 }
