@@ -2,6 +2,7 @@
 //! proxies and colours, how many processors they may use, and tables of packages.
 
 use crate::workspace::told;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
@@ -299,4 +300,51 @@ fn data_of_the_machine_that_is_not_shown_is_named_with_the_grant() {
             .expect_code(0);
         assert_eq!(ran.out(), "data\n");
     });
+}
+
+/// What doctor says of a limit is what a start makes of it.
+#[test]
+fn doctor_says_of_limits_what_a_report_says() {
+    Person::each(|person| {
+        let path = person.place().root().join("report");
+        person
+            .line("run -q --apply discard --memory 256MiB --cpus 1 --pids 200 --report")
+            .args([path.as_os_str()])
+            .args(["--", "true"])
+            .run()
+            .expect_code(0);
+        let report: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let ran = person.line("doctor --json").run();
+        let told: Value = serde_json::from_str(&ran.out()).unwrap();
+        let row = |list: &Value, key: &str, name: &str| {
+            let mut rows = list.as_array().unwrap().iter();
+            let found = rows.find(|row| row[key] == name);
+            found.unwrap_or_else(|| panic!("no {name} in {list:#}"))["state"].clone()
+        };
+        for name in ["memory", "cpu", "pids"] {
+            let finding = row(&told["data"]["findings"], "id", &format!("cgroup-{name}"));
+            let limit = row(&report["limits"], "kind", name);
+            assert_eq!(
+                finding == "ok",
+                limit == "enforced",
+                "{name} as {}: doctor says {finding}, a report {limit}",
+                person.name()
+            );
+        }
+    });
+}
+
+#[test]
+fn whole_machine_that_is_shown_is_said_before_the_command_runs() {
+    let person = Person::myself();
+    let ran = person
+        .script(
+            "run --apply discard --rootfs host-all",
+            "echo the command >&2",
+        )
+        .run()
+        .expect_code(0);
+    let err = ran.err();
+    let line = err.find("--rootfs host-all shows the command everything");
+    assert!(line.unwrap() < err.find("the command\n").unwrap(), "{ran}");
 }

@@ -74,7 +74,7 @@ use glovebox_session::host;
 use glovebox_session::work::unknown_toolset;
 use glovebox_settings::one_of;
 use glovebox_settings::{self as settings, Settings, Sources, Surroundings};
-use glovebox_spec::{Net, WorkspaceAccess};
+use glovebox_spec::{Net, RootFs, WorkspaceAccess};
 use std::path::{Path, PathBuf};
 
 /// What every command gets.
@@ -274,6 +274,11 @@ impl Cx {
         if wanted.spec.jail.workspace_access == WorkspaceAccess::Live {
             self.talk.warning(
                 "--workspace live has no wall around the project: the command writes to your files at once",
+            );
+        }
+        if wanted.spec.backend.is_walled_here() && wanted.spec.jail.rootfs == RootFs::HostAll {
+            self.talk.warning(
+                "--rootfs host-all shows the command everything on this machine that you can read, less known secrets",
             );
         }
         if wanted.spec.jail.is_nested {

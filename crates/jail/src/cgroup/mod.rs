@@ -107,6 +107,21 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Those of the group of a sandbox. The end of its first process is everybody's end, so a group
+    /// is of use to stop and end them all, and none is made for that alone.
+    pub const fn of_sandbox(
+        memory_bytes: Option<u64>,
+        cpus: Option<f64>,
+        pids: Option<u64>,
+    ) -> Self {
+        Self {
+            memory_bytes,
+            cpus,
+            pids,
+            can_freeze: false,
+        }
+    }
+
     /// Returns true if a group with these limits has a directory in `hierarchy`.
     fn need(&self, hierarchy: &Hierarchy) -> bool {
         // Java reads a limit of version 1 only where all four of these controllers are mounted.
@@ -232,6 +247,14 @@ impl Controllers {
     pub fn place(&self, controller: Controller) -> Option<(PathBuf, u8)> {
         let hierarchy = &self.shared.hierarchies[self.serving(controller)?];
         Some((hierarchy.path.clone(), hierarchy.version.number()))
+    }
+
+    /// Returns true if a group with these limits has a directory where the freezer of version 2 is,
+    /// which is the only one that sandboxes are stopped with.
+    pub fn can_stop(&self, limits: &Limits) -> bool {
+        self.serving(Controller::Freezer)
+            .map(|index| &self.shared.hierarchies[index])
+            .is_some_and(|found| found.version == Version::V2 && limits.need(found))
     }
 
     /// The names of groups of ours that begin with `prefix`, whoever made them.

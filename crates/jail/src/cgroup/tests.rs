@@ -70,6 +70,25 @@ fn a_group_with_processes_gets_siblings_not_children() {
     assert!(fs::read_to_string(handed_down).unwrap().contains("cpu"));
 }
 
+/// A start makes no group for the freezer alone, as where limits are in hierarchies of version 1, or nowhere.
+#[test]
+fn sandboxes_are_stopped_at_once_only_where_their_group_has_a_limit() {
+    let usual = Limits::of_sandbox(Some(1 << 30), Some(1.0), Some(100));
+    let root = tempfile::tempdir().unwrap();
+    let all = Controllers::detect(&unified_machine(root.path(), "delegated", false));
+    assert!(all.can_stop(&usual));
+    let group = Cgroup::create(&all, "box", &usual).unwrap();
+    assert!(group.freezer_of_version_2().is_some());
+
+    let root = tempfile::tempdir().unwrap();
+    let freezer_alone = Controllers::detect(&unified_machine(root.path(), "", true));
+    assert!(freezer_alone.place(Controller::Freezer).is_some());
+    let stops = freezer_alone.can_stop(&usual);
+    let group = Cgroup::create(&freezer_alone, "box", &usual);
+    let has_freezer = group.is_ok_and(|group| group.freezer_of_version_2().is_some());
+    assert_eq!(stops, has_freezer);
+}
+
 #[test]
 fn an_empty_group_gets_children() {
     let root = tempfile::tempdir().unwrap();

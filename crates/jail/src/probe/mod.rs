@@ -19,7 +19,7 @@ use std::path::Path;
 
 use glovebox_spec::finding::{Finding, FindingState};
 
-use crate::cgroup::{Controller, Controllers};
+use crate::cgroup::{Controller, Controllers, Limits};
 
 pub use inside::child_main;
 pub use machine::{Machine, Surroundings};
@@ -202,6 +202,9 @@ pub fn is_inside_sandbox(root: &Path) -> bool {
     })
 }
 
+/// Limits of which a sandbox usually has each; how large they are does not matter here.
+const USUAL_LIMITS: Limits = Limits::of_sandbox(Some(1 << 30), Some(1.0), Some(1000));
+
 /// Tries everything and judges it. Takes some tens of milliseconds: each try is a process.
 pub fn run_all(cx: &ProbeCx<'_>) -> Vec<Finding> {
     let machine = Machine::read(cx.root, cx.state_dir, cx.program);
@@ -218,8 +221,11 @@ pub fn run_all(cx: &ProbeCx<'_>) -> Vec<Finding> {
     findings.push(verdict::id_ranges(&machine));
     findings.extend(Controller::ALL.iter().map(|controller| {
         let place = cx.controllers.place(*controller);
-        let mut found =
-            verdict::controller(*controller, place, cx.controllers.why_absent(*controller));
+        let why_absent = cx.controllers.why_absent(*controller);
+        let mut found = verdict::controller(*controller, place, why_absent);
+        if *controller == Controller::Freezer && !cx.controllers.can_stop(&USUAL_LIMITS) {
+            verdict::weaken_freezer(&mut found);
+        }
         if machine.surroundings.is_container() {
             // Groups are given out by who runs the container.
             found.remedy = None;

@@ -382,6 +382,16 @@ pub(super) fn id_ranges(machine: &Machine) -> Finding {
     }
 }
 
+/// Says of a freezer that is there that no sandbox gets it.
+pub(super) fn weaken_freezer(found: &mut Finding) {
+    if found.state == FindingState::Ok {
+        found.state = FindingState::Degraded;
+        found.detail.push_str(
+            ", where sandboxes have no group of their own: their processes are stopped one by one",
+        );
+    }
+}
+
 /// A controller, from where it is served or why it is not.
 pub(super) fn controller(
     controller: Controller,

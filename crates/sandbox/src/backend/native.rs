@@ -416,19 +416,13 @@ fn workspace_mode(spec: &Isolation, place: &HostResources) -> u32 {
 
 /// What the control group of a sandbox limits; `None` where it needs no group.
 fn group_limits(spec: &Isolation) -> Option<cgroup::Limits> {
-    let limits = cgroup::Limits {
-        memory_bytes: spec.limits.memory_bytes,
-        cpus: spec
-            .limits
-            .cpu_millis
-            .map(|millis| f64::from(millis) / 1000.0),
-        pids: spec
-            .limits
-            .pids
-            .map(|count| u64::from(count) + GUEST_THREADS),
-        // The first process's end is everybody's end, so a group is of use to end them all, and not needed.
-        can_freeze: false,
-    };
+    let cpus = spec.limits.cpu_millis;
+    let pids = spec.limits.pids;
+    let limits = cgroup::Limits::of_sandbox(
+        spec.limits.memory_bytes,
+        cpus.map(|millis| f64::from(millis) / 1000.0),
+        pids.map(|count| u64::from(count) + GUEST_THREADS),
+    );
     (limits != cgroup::Limits::default()).then_some(limits)
 }
 
