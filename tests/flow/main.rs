@@ -41,6 +41,7 @@ mod endings;
 mod file_systems;
 mod flood;
 mod forks;
+mod git_model;
 mod git_settings;
 mod git_work;
 mod held_commits;
