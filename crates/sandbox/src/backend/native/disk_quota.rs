@@ -158,7 +158,10 @@ impl DiskQuota {
 /// The most files that layers may have: `files`, or nine tenths of what their file system has room for, beside those
 /// that they have.
 fn allowed_files(layers: &Path, files: u64) -> u64 {
-    let place = layers.ancestors().find_map(|place| statvfs(place).ok());
+    // Of the directory above: in a project that has a limit already, ext4 tells of what that leaves (statfs(2)), and
+    // each start would take a tenth of the rest away.
+    let mut above = layers.ancestors().skip(1);
+    let place = above.find_map(|place| statvfs(place).ok());
     // Some file systems make inodes as they need them, and tell of none.
     let Some(free) = place
         .filter(|place| place.f_files > 0)
