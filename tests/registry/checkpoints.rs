@@ -1,5 +1,6 @@
 //! Checkpoints, forks and the layers they share, with real supervisors.
 
+use crate::fixture::eventually;
 use crate::{Place, name, signal, supervisor};
 use glovebox_proto::{Code, Exec, Exit};
 use glovebox_sandbox::{Backend, SandboxSpec, SandboxState, StartOutcome};
@@ -366,7 +367,8 @@ fn a_deleted_checkpoint_frees_what_nobody_needs() {
     assert_eq!(ground.layers().len(), 2);
     let registry = &ground.place.registry;
     registry.delete_checkpoint(&name("a"), "v2").unwrap();
-    assert_eq!(ground.layers().len(), 1);
+    // The sandbox's own process may be at it.
+    assert!(eventually(|| ground.layers().len() == 1));
     // It is what the sandbox stands on.
     registry.delete_checkpoint(&name("a"), "v1").unwrap();
     assert_eq!(ground.layers().len(), 1);
@@ -382,7 +384,7 @@ fn a_deleted_checkpoint_frees_what_nobody_needs() {
     // The names go on.
     assert_eq!(ground.checkpoint("a"), "v3");
     registry.kill(&name("a")).unwrap();
-    assert_eq!(ground.layers(), Vec::<PathBuf>::new());
+    assert!(eventually(|| ground.layers().is_empty()));
 }
 
 /// The disk limit counts what was frozen.
