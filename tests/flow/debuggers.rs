@@ -49,7 +49,7 @@ fn debuggers_and_sanitizers_work_on_what_a_command_started() {
         let script = "strace -o /dev/null true 2>&1 | grep -c 'not permitted'";
         let _ = person.script(&flags, script).run().expect_code(0);
         let report = std::fs::read_to_string(path).unwrap();
-        let hint = "start without --nested to debug";
+        let hint = "debug in a sandbox that holds no others";
         assert!(report.contains(hint), "as {}: {report}", person.name());
     });
 }

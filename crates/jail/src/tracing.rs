@@ -64,7 +64,7 @@ impl Tracing {
             Self::WithoutLandlock => {
                 Some("use Linux 5.13 or later with `landlock` in its `lsm=` list".to_owned())
             }
-            Self::Nested => Some("start without --nested to debug".to_owned()),
+            Self::Nested => Some("debug in a sandbox that holds no others".to_owned()),
             // This value stays until the next start of the machine (Documentation/admin-guide/LSM/Yama.rst).
             Self::Yama(3) => {
                 Some("set it to 1 where it is set at boot (/etc/sysctl.d), and restart".to_owned())

@@ -6,7 +6,7 @@
 use crate::image::GuestImage;
 use crate::mounts::read_mount_type;
 use crate::state::layout::Layout;
-use glovebox_jail::probe::{LOWER_LAYER, LayerObstacle, Outcome, Probe};
+use glovebox_jail::probe::{LOWER_LAYER, LayerObstacle, Outcome, Probe, is_inside_sandbox};
 use glovebox_proto::{Code, Fault, Remedy};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -87,7 +87,7 @@ pub(crate) fn name_state(fault: Fault, state_dir: &Path) -> Fault {
         Code::Io | Code::PermissionDenied | Code::Unavailable
     );
     let there = state_dir.ancestors().find(|path| path.exists());
-    if !is_of_files || there.is_none_or(is_known) {
+    if !is_of_files || there.is_none_or(is_known) || is_inside_sandbox(Path::new("/")) {
         return fault;
     }
     let advice = format!(
