@@ -69,13 +69,8 @@ fn make_project(person: &Person) {
     super::workspace::on_the_host(person, &person.project(), script);
 }
 
-const WORK: &str = "echo two >> a.txt && mkdir e && mv d/b e && rmdir d && git status --short";
-const DONE: &str = "-- exit 0\na.txt: two\ne/b: b\n";
-
-/// A project on a file system whose owners cannot be translated is copied where that is needed, and told; a user
-/// without privileges needs no translation.
-#[test]
-fn project_without_id_maps_is_copied_for_root() {
+/// Tries both persons with a fresh project, on an overlay and on FUSE.
+fn each_mounted(mut test: impl FnMut(&Person, &str, &str)) {
     if !testkit::is_root() || !has_program("setpriv") {
         skip!("needs root and setpriv");
     }
@@ -84,28 +79,40 @@ fn project_without_id_maps_is_copied_for_root() {
             if name == "FUSE" && !(has_program("bindfs") && Path::new("/dev/fuse").exists()) {
                 skip!("needs bindfs and /dev/fuse");
             }
-            let project = person.project();
-            super::workspace::on_the_host(person, &project, "rm -rf .git * .gitignore");
+            super::workspace::on_the_host(person, &person.project(), "rm -rf .git * .gitignore");
             make_project(person);
-            let place = MountedPlace {
-                person,
-                mount,
-                at: &project,
-            };
-            let ran = place.glovebox("run --apply auto", WORK);
-            assert!(ran.out().ends_with(DONE), "{name}: {ran}");
-            assert!(ran.out().contains("M a.txt"), "{name}: {ran}");
-            let line =
-                format!("the project lies on {name}, which cannot translate owners: it is copied");
-            assert_eq!(ran.err().contains(&line), person.is_root(), "{name}: {ran}");
-            if person.is_root() {
-                let ran = place.glovebox("run --workspace overlay", "true");
-                assert!(ran.out().contains("-- exit 125"), "{name}: {ran}");
-                assert!(
-                    ran.err().contains("leave out `--workspace overlay`"),
-                    "{name}: {ran}"
-                );
-            }
+            test(person, name, mount);
+        }
+    });
+}
+
+const WORK: &str = "echo two >> a.txt && mkdir e && mv d/b e && rmdir d && git status --short";
+const DONE: &str = "-- exit 0\na.txt: two\ne/b: b\n";
+
+/// A project on a file system whose owners cannot be translated is copied where that is needed, and told; a user
+/// without privileges needs no translation.
+#[test]
+fn project_without_id_maps_is_copied_for_root() {
+    each_mounted(|person, name, mount| {
+        let project = person.project();
+        let place = MountedPlace {
+            person,
+            mount,
+            at: &project,
+        };
+        let ran = place.glovebox("run --apply auto", WORK);
+        assert!(ran.out().ends_with(DONE), "{name}: {ran}");
+        assert!(ran.out().contains("M a.txt"), "{name}: {ran}");
+        let line =
+            format!("the project lies on {name}, which cannot translate owners: it is copied");
+        assert_eq!(ran.err().contains(&line), person.is_root(), "{name}: {ran}");
+        if person.is_root() {
+            let ran = place.glovebox("run --workspace overlay", "true");
+            assert!(ran.out().contains("-- exit 125"), "{name}: {ran}");
+            assert!(
+                ran.err().contains("leave out `--workspace overlay`"),
+                "{name}: {ran}"
+            );
         }
     });
 }
@@ -114,49 +121,38 @@ fn project_without_id_maps_is_copied_for_root() {
 /// parked there comes back all the same.
 #[test]
 fn state_that_holds_no_layers_keeps_them_in_memory() {
-    if !testkit::is_root() || !has_program("setpriv") {
-        skip!("needs root and setpriv");
-    }
-    Person::each(|person| {
-        for (name, mount) in [("overlay", OVERLAY), ("FUSE", FUSE)] {
-            if name == "FUSE" && !(has_program("bindfs") && Path::new("/dev/fuse").exists()) {
-                skip!("needs bindfs and /dev/fuse");
-            }
-            let project = person.project();
-            super::workspace::on_the_host(person, &project, "rm -rf .git * .gitignore");
-            make_project(person);
-            let state = person.place().state();
-            let mount =
-                format!("mkdir -p \"$1\" && chown $2:$2 \"$1\" && chmod 700 \"$1\" && {mount}");
-            let place = MountedPlace {
-                person,
-                mount: &mount,
-                at: &state,
-            };
-            let ran = place.glovebox("run --apply auto", WORK);
-            assert!(ran.out().ends_with(DONE), "{name}: {ran}");
-            let line = format!("the state directory lies on {name}, which cannot hold layers");
-            assert!(ran.err().contains(&line), "{name}: {ran}");
-            assert!(!ran.err().contains("not taken down"), "{name}: {ran}");
+    each_mounted(|person, name, mount| {
+        let project = person.project();
+        let state = person.place().state();
+        let mount = format!("mkdir -p \"$1\" && chown $2:$2 \"$1\" && chmod 700 \"$1\" && {mount}");
+        let place = MountedPlace {
+            person,
+            mount: &mount,
+            at: &state,
+        };
+        let ran = place.glovebox("run --apply auto", WORK);
+        assert!(ran.out().ends_with(DONE), "{name}: {ran}");
+        let line = format!("the state directory lies on {name}, which cannot hold layers");
+        assert!(ran.err().contains(&line), "{name}: {ran}");
+        assert!(!ran.err().contains("not taken down"), "{name}: {ran}");
 
-            let script = format!(
-                "cd {project}; g={program}; $g run -- sh -c 'echo three >> a.txt; rm e/b'; \
-                 box=$($g list | sed -n 's/^\\(run-[^ ]*\\).*/\\1/p'); \
-                 $g start -q $box && $g exec $box -- sh -c 'cat a.txt; ls; echo four >> a.txt' && \
-                 $g pull -q $box; $g kill -q $box",
-                project = project.display(),
-                program = person.binary().display()
-            );
-            let ran = place.run(&["sh", "-c", &script]);
-            assert!(
-                ran.out().starts_with("one\ntwo\nthree\na.txt\ne\n"),
-                "{name}: {ran}"
-            );
-            assert!(
-                ran.out().ends_with("-- exit 0\na.txt: four\ne/b: \n"),
-                "{name}: {ran}"
-            );
-        }
+        let script = format!(
+            "cd {project}; g={program}; $g run -- sh -c 'echo three >> a.txt; rm e/b'; \
+             box=$($g list | sed -n 's/^\\(run-[^ ]*\\).*/\\1/p'); \
+             $g start -q $box && $g exec $box -- sh -c 'cat a.txt; ls; echo four >> a.txt' && \
+             $g pull -q $box; $g kill -q $box",
+            project = project.display(),
+            program = person.binary().display()
+        );
+        let ran = place.run(&["sh", "-c", &script]);
+        assert!(
+            ran.out().starts_with("one\ntwo\nthree\na.txt\ne\n"),
+            "{name}: {ran}"
+        );
+        assert!(
+            ran.out().ends_with("-- exit 0\na.txt: four\ne/b: \n"),
+            "{name}: {ran}"
+        );
     });
 }
 
