@@ -9,6 +9,7 @@ mod clients;
 mod dist;
 mod files;
 mod fuzz;
+mod heard;
 mod kernel;
 mod licences;
 mod musl;

@@ -3,16 +3,13 @@
 use anyhow::{Context, Result, bail};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read as _, Write};
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// How many of the last lines of a failed step are told again where the failures are.
-const LAST_LINES: usize = 60;
 /// Clock ticks of `/proc` in a second, on every architecture that Linux tells programs about (proc(5)).
 const TICKS_PER_SECOND: u64 = 100;
 
@@ -28,7 +25,7 @@ pub(crate) fn processor_time() -> Duration {
 }
 
 /// Waits for a step's process, and counts what it has computed before it is gone.
-fn wait(mut child: Child) -> Result<ExitStatus> {
+pub(crate) fn wait(mut child: Child) -> Result<ExitStatus> {
     let process = rustix::process::Pid::from_child(&child);
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     if waitid(WaitId::Pid(process), ended).is_ok() {
@@ -120,53 +117,6 @@ pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
         bail!("{title} failed ({status})\nrepeat it with: {shown}");
     }
     Ok(())
-}
-
-/// As [`run`], for a step whose own words say what is wrong: the last of them are told with the error, where they are not
-/// lost among what other steps print.
-///
-/// # Errors
-/// With the command line to repeat it and its last lines, when it fails.
-pub(crate) fn run_told(title: &str, command: &mut Command) -> Result<()> {
-    say(&format!("==> {title}"));
-    let shown = shown(command);
-    let mut last = VecDeque::new();
-    let status = run_heard(command, |line| {
-        last.push_back(line.to_owned());
-        if last.len() > LAST_LINES {
-            last.pop_front();
-        }
-    })?;
-    if !status.success() {
-        let last: Vec<String> = last.into();
-        bail!(
-            "{title} failed ({status})\nrepeat it with: {shown}\nits last lines:\n{}",
-            indented(&last.join("\n"))
-        );
-    }
-    Ok(())
-}
-
-/// Runs a command, shows what it prints, and gives every line of its standard output to `hear`.
-///
-/// # Errors
-/// When it cannot be started, or nothing can be shown.
-pub(crate) fn run_heard(command: &mut Command, mut hear: impl FnMut(&str)) -> Result<ExitStatus> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", shown(command)))?;
-    if let Some(output) = child.stdout.take() {
-        let mut output = BufReader::new(output);
-        let mut line = Vec::new();
-        // Until a process that outlives the command closes it too; those are waited for by cargo as well.
-        while output.read_until(b'\n', &mut line)? > 0 {
-            std::io::stdout().write_all(&line)?;
-            hear(String::from_utf8_lossy(&line).trim_end_matches('\n'));
-            line.clear();
-        }
-    }
-    wait(child)
 }
 
 /// The same below what is said before it.

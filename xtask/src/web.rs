@@ -4,6 +4,7 @@
 //! elsewhere and compares.
 
 use crate::files::{files, read};
+use crate::heard;
 use crate::step::{self, has_program, is_ci, root, say, target_dir};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -129,7 +130,7 @@ fn try_in_browser(binary: &Path) -> Result<()> {
     let binary = binary
         .canonicalize()
         .with_context(|| format!("find {}", binary.display()))?;
-    step::run_told(
+    heard::run_told(
         "the interface in Chromium",
         npm(&["run", "e2e"]).env("GLOVEBOX_BIN", binary),
     )

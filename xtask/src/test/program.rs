@@ -5,11 +5,13 @@
 //! to be looked at, in the test or in what it tests.
 
 use super::timing::Timing;
+use crate::heard;
 use crate::step::{self, say};
 use anyhow::Result;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Failures beyond which nothing is tried again: that is no coincidence.
 const MAX_REPEATED: usize = 5;
@@ -70,10 +72,25 @@ impl Tally {
         command: impl Fn() -> Command,
         args: &[String],
     ) -> Result<()> {
+        self.run_within(title, command, args, heard::SILENCE)
+    }
+
+    /// As [`Self::run`], for a program that is killed after a silence of `limit`.
+    fn run_within(
+        &mut self,
+        title: &str,
+        command: impl Fn() -> Command,
+        args: &[String],
+        limit: Duration,
+    ) -> Result<()> {
+        let run_once = |command: &mut Command| run_once(command, limit);
         say(&format!("==> {title}"));
         let first = self.timing.of(title, || run_once(command().args(args)))?;
         if first.is_success {
             return Ok(());
+        }
+        if let Some(silent) = &first.silent {
+            return self.finish_silent(title, &command, args, &first, silent, limit);
         }
         if first.failures.is_empty() || first.failures.len() > MAX_REPEATED {
             let line = step::shown(command().args(args));
@@ -95,11 +112,61 @@ impl Tally {
         }
         Ok(())
     }
+
+    /// After a program that fell silent: the tests that had not ended, or had failed, are tried again one after the
+    /// other. What passes then is unsteady, as a test that fails among others.
+    fn finish_silent(
+        &mut self,
+        title: &str,
+        command: &impl Fn() -> Command,
+        args: &[String],
+        first: &Attempt,
+        silent: &str,
+        limit: Duration,
+    ) -> Result<()> {
+        let listed = step::output(command().args(args).args(["--list", "--format", "terse"]))?;
+        let mut left = unfinished(&listed, &first.ended);
+        left.extend(first.failures.iter().cloned());
+        say(&format!(
+            "==> once more, one after the other: {}",
+            left.join(" ")
+        ));
+        let mut alone = left;
+        alone.extend(["--exact", "--test-threads=1"].map(str::to_owned));
+        let again = run_once(command().args(&alone), limit)?;
+        let line = step::shown(command().args(&alone));
+        let said = format!(
+            "it printed nothing any more and was killed; then ran\n{silent}\n{}",
+            again.said
+        );
+        let told = told(title, &line, &said);
+        if again.is_success {
+            self.unsteady.push(told);
+        } else {
+            self.failed.push(told);
+        }
+        Ok(())
+    }
+}
+
+/// The tests that a program was asked for and that did not end, as it lists them.
+fn unfinished(listed: &str, ended: &[String]) -> Vec<String> {
+    let names = listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"));
+    names
+        .filter(|name| !ended.iter().any(|other| other == name))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// One run of a test program.
 struct Attempt {
     is_success: bool,
+    /// What ran when it was killed because it printed nothing any more.
+    silent: Option<String>,
+    /// The tests that ended, in whatever way.
+    ended: Vec<String>,
     /// The tests that failed.
     failures: Vec<String>,
     /// What it said of them, within [`MAX_SAID_BYTES`].
@@ -124,11 +191,17 @@ fn said_by<'a>(test: &str, said: &'a str) -> &'a str {
 }
 
 /// Runs it, showing what it prints.
-fn run_once(command: &mut Command) -> Result<Attempt> {
+fn run_once(command: &mut Command, limit: Duration) -> Result<Attempt> {
     let mut failures = Vec::new();
+    let mut ended = Vec::new();
     let mut said = String::new();
-    let status = step::run_heard(command, |line| {
-        failures.extend(failed_test(line));
+    let heard = heard::run(command, limit, |line| {
+        if let Some((name, outcome)) = ended_test(line) {
+            ended.push(name.to_owned());
+            if outcome == "FAILED" {
+                failures.push(name.to_owned());
+            }
+        }
         // Everything after the first of these lines is about failures.
         let is_about_failures = !said.is_empty() || line == "failures:";
         if is_about_failures && said.len() + line.len() < MAX_SAID_BYTES {
@@ -137,21 +210,22 @@ fn run_once(command: &mut Command) -> Result<Attempt> {
         }
     })?;
     Ok(Attempt {
-        is_success: status.success(),
+        is_success: heard.status.success(),
+        silent: heard.silent,
+        ended,
         failures,
         said,
     })
 }
 
-/// The test that a line of output says has failed.
-fn failed_test(line: &str) -> Option<String> {
-    let name = line
-        .strip_prefix("test ")?
+/// The test that a line of output is about, and what became of it.
+fn ended_test(line: &str) -> Option<(&str, &str)> {
+    let (name, outcome) = line
         .trim_end()
-        .strip_suffix(" ... FAILED")?;
+        .strip_prefix("test ")?
+        .rsplit_once(" ... ")?;
     // A test that must panic is printed with a remark.
-    let name = name.split(" - should panic").next()?;
-    Some(name.to_owned())
+    Some((name.split(" - should panic").next()?, outcome))
 }
 
 #[cfg(test)]
@@ -181,20 +255,22 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_read_off_the_output() {
-        assert_eq!(
-            failed_test("test a::b ... FAILED\n").as_deref(),
-            Some("a::b")
-        );
-        assert_eq!(
-            failed_test("test a - should panic ... FAILED\n").as_deref(),
-            Some("a")
-        );
-        assert_eq!(failed_test("test a::b ... ok\n"), None);
-        assert_eq!(
-            failed_test("test result: FAILED. 1 passed; 1 failed\n"),
-            None
-        );
+    fn ends_of_tests_are_read_off_the_output() {
+        for (line, want) in [
+            ("test a::b ... FAILED\n", Some(("a::b", "FAILED"))),
+            ("test a - should panic ... ok", Some(("a", "ok"))),
+            ("test a::b ... ignored, why", Some(("a::b", "ignored, why"))),
+            ("test a::b has been running for over 60 seconds", None),
+            ("test result: FAILED. 1 passed; 1 failed\n", None),
+        ] {
+            assert_eq!(ended_test(line), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_did_not_end_is_found_in_the_list() {
+        let listed = "a::b: test\nc: test\nd: bench\n";
+        assert_eq!(unfinished(listed, &["c".to_owned()]), ["a::b"]);
     }
 
     /// A shell in the place of a test program: the test it fails is named in its arguments.
@@ -221,6 +297,22 @@ mod tests {
             failed.starts_with("it: sh -c ") && failed.ends_with("\n    right: 2"),
             "{failed}"
         );
+    }
+
+    #[test]
+    fn what_waits_for_ever_is_named_and_tried_again() {
+        let script = "case \"$*\" in *--list*) printf '%s: test\\n' a b;; '') echo 'test a ... ok'; sleep 4712;; \
+            'b --exact '*) :;; *) exit 1;; esac";
+        let mut tally = Tally::default();
+        let shell = || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script, "sh"]);
+            shell
+        };
+        let limit = Duration::from_millis(500);
+        tally.run_within("it", shell, &[], limit).unwrap();
+        assert!(tally.failed.is_empty(), "{tally:?}");
+        assert!(tally.unsteady[0].contains("sleep 4712"), "{tally:?}");
     }
 
     #[test]
