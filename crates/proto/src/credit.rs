@@ -1,36 +1,37 @@
-//! Per-channel credit: how much a sender may still send, and when a receiver gives room back.
+//! Per-channel credit: the number of bytes that a sender may send, and the time at which a receiver
+//! returns room.
 
 use crate::{WireError, limits::WINDOW_BYTES};
 
-/// The sender's view of one channel.
+/// Sender's view of one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendWindow {
     room: u32,
 }
 
 impl SendWindow {
-    /// A fresh channel: one full window of room.
+    /// Creates the window of a new channel, with full room.
     pub const fn new() -> Self {
         Self { room: WINDOW_BYTES }
     }
 
-    /// Bytes that may be sent now.
+    /// Returns the number of bytes that may be sent now.
     pub const fn room(&self) -> u32 {
         self.room
     }
 
-    /// Books `bytes` as sent.
+    /// Records that `bytes` were sent.
     ///
-    /// Preconditions: `bytes <= self.room()`; the caller cuts its frame to fit.
+    /// The caller must cut its frame so that `bytes <= self.room()`.
     pub fn spend(&mut self, bytes: u32) {
         debug_assert!(bytes <= self.room, "sender overran its own window");
         self.room = self.room.saturating_sub(bytes);
     }
 
-    /// Books credit given by the receiver.
+    /// Adds credit that the receiver granted.
     ///
     /// # Errors
-    /// [`WireError::WindowOverrun`] when the receiver gives back more than was sent.
+    /// [`WireError::WindowOverrun`] if the receiver grants more than was sent.
     pub fn credit(&mut self, bytes: u32) -> Result<(), WireError> {
         let room = u64::from(self.room) + u64::from(bytes);
         if room > u64::from(WINDOW_BYTES) {
@@ -47,7 +48,7 @@ impl Default for SendWindow {
     }
 }
 
-/// The receiver's view of one channel.
+/// Receiver's view of one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvWindow {
     room: u32,
@@ -55,7 +56,7 @@ pub struct RecvWindow {
 }
 
 impl RecvWindow {
-    /// A fresh channel: one full window of room.
+    /// Creates the window of a new channel, with full room.
     pub const fn new() -> Self {
         Self {
             room: WINDOW_BYTES,
@@ -63,10 +64,10 @@ impl RecvWindow {
         }
     }
 
-    /// Books bytes that arrived.
+    /// Records that `bytes` arrived.
     ///
     /// # Errors
-    /// [`WireError::WindowOverrun`] when the peer sent more than it was given room for.
+    /// [`WireError::WindowOverrun`] if the peer sent more than its room.
     pub fn arrived(&mut self, bytes: u32) -> Result<(), WireError> {
         match self.room.checked_sub(bytes) {
             Some(room) => {
@@ -77,8 +78,8 @@ impl RecvWindow {
         }
     }
 
-    /// Books bytes that were consumed. Returns the credit to send now, if enough has gathered to
-    /// be worth a frame (a quarter of the window).
+    /// Records that `bytes` were consumed. Returns the credit to send now, or `None` until a
+    /// quarter of the window has accumulated, which is worth a frame.
     pub fn consumed(&mut self, bytes: u32) -> Option<u32> {
         self.consumed = self.consumed.saturating_add(bytes);
         (self.consumed >= WINDOW_BYTES / 4).then(|| {
@@ -102,8 +103,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the sizes, a sender that respects its window is never refused, and it can
-        /// always go on once the receiver has consumed everything.
+        /// A sender that respects its window is never refused, for any sizes, and it can always
+        /// continue once the receiver has consumed everything.
         #[test]
         fn windows_agree(sizes in proptest::collection::vec(1_u32..100_000, 1..200)) {
             let mut send = SendWindow::new();

@@ -1,45 +1,47 @@
-//! The reading side of framing: bytes in as they arrive, frames out. A frame is given memory as it arrives,
-//! and the rest of a large data frame may be read past this buffer, straight to where it belongs.
+//! Decoder of frames: bytes go in as they arrive, frames come out. The buffer grows only as a frame
+//! arrives. The caller may read the rest of a large data frame directly into its destination.
 
 use crate::WireError;
 use crate::frame::{FrameKind, FrameRef, HEADER_BYTES, Header};
 
-/// Turns a byte stream into frames.
+/// Splits a byte stream into frames.
 ///
-/// The caller reads from its stream into [`Decoder::space`], tells how much arrived with
-/// [`Decoder::filled`], and takes frames with [`Decoder::next_frame`], or with
-/// [`Decoder::next_piece`], until there are none. The buffer never holds more than one frame of the
-/// largest legal size plus one read.
+/// The caller reads from its stream into [`Decoder::space`], reports the count to
+/// [`Decoder::filled`], and takes frames with [`Decoder::next_frame`] or [`Decoder::next_piece`]
+/// until there are none. The buffer never holds more than one frame of the largest legal size plus
+/// one read.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// What is still to come of a data frame that is given in pieces.
+    /// Remaining part of a data frame of which pieces were returned.
     rest: Option<Header>,
-    /// Reads to come that are given a flood's room; the last ones have filled theirs.
+    /// Number of next reads that get [`FLOOD_BYTES`] of room, because a recent read filled its
+    /// room.
     flood: u8,
-    /// The last data frame was read past this buffer, and so may the next be: room for its header only.
+    /// True if the end of the last data frame bypassed this buffer. The next read then gets room
+    /// for a header only, so that the next data frame can bypass the buffer too.
     is_passed_by: bool,
 }
 
-/// Room offered to one read.
+/// Room for one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
-/// The same while reads fill it.
+/// Room for one read while reads fill their room, in bytes.
 const FLOOD_BYTES: usize = 4 * READ_BYTES;
-/// Short reads until a flood is over: in the middle of one, each time its writer was not quick enough.
-/// Fresh memory for every other read costs more than what is read.
+/// Number of short reads that end a flood. Within a flood a read is short whenever the writer was
+/// slow, and allocating fresh memory after every such read costs more than reading.
 const FLOOD_READS: u8 = 8;
-/// Rest of a data frame from which on a copy costs more than another read.
+/// Rest of a data frame, in bytes, from which on a copy costs more than another read.
 const PASSED_BYTES: u32 = 16 << 10;
 
 impl Decoder {
-    /// An empty decoder; it allocates on first use.
+    /// Creates an empty decoder. It allocates on first use.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Room to read into; never empty.
+    /// Returns room to read into; never empty.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             self.start = 0;
@@ -78,8 +80,9 @@ impl Decoder {
         &mut self.buffer[self.end..to]
     }
 
-    /// Bytes from `start` that the frame in progress needs, at least one read's worth. A frame is
-    /// only given memory as it arrives: the buffer doubles towards its announced length.
+    /// Returns the number of bytes from `start` on that the current frame needs, at least one read.
+    /// The buffer at most doubles per read, so an announced length reserves no memory before bytes
+    /// arrive.
     fn wanted(&self) -> usize {
         let have = self.end - self.start;
         let frame = match self.peek_header() {
@@ -89,11 +92,11 @@ impl Decoder {
         frame.min(2 * have).max(READ_BYTES)
     }
 
-    /// Books `count` bytes that were read into [`Decoder::space`].
+    /// Records that `count` bytes were read into [`Decoder::space`].
     pub fn filled(&mut self, count: usize) {
         let room = self.buffer.len() - self.end;
         self.end += count.min(room);
-        // A single full read of the ordinary room is a flood's beginning.
+        // One full read of ordinary room starts a flood.
         self.flood = if count >= room && room >= READ_BYTES {
             FLOOD_READS
         } else {
@@ -101,7 +104,8 @@ impl Decoder {
         };
     }
 
-    /// Whether a partial frame is waiting: an end of stream now would cut it.
+    /// Returns true if the buffer holds an incomplete frame. The end of the stream would then cut
+    /// it off.
     pub fn is_mid_frame(&self) -> bool {
         self.start != self.end || self.rest.is_some()
     }
@@ -114,7 +118,7 @@ impl Decoder {
         Some(Header::decode(*bytes))
     }
 
-    /// The next whole frame, if it has arrived.
+    /// Returns the next complete frame, or `None` until more bytes arrive.
     ///
     /// # Errors
     /// Any [`WireError`] of the header; the stream cannot be used afterwards.
@@ -138,11 +142,12 @@ impl Decoder {
         }))
     }
 
-    /// Like [`Decoder::next_frame`], for who takes stream bytes as they arrive: a data frame may be
-    /// given in several pieces, each a whole frame by its looks, and only the last has its end mark.
+    /// Like [`Decoder::next_frame`], but may return a data frame in several pieces, for callers
+    /// that process stream bytes as they arrive. Each piece has the header of a whole frame; only
+    /// the last one has the end mark.
     ///
     /// # Errors
-    /// As [`Decoder::next_frame`].
+    /// Same as [`Decoder::next_frame`].
     pub fn next_piece(&mut self) -> Result<Option<FrameRef<'_>>, WireError> {
         let have = self.end - self.start;
         let (skip, whole) = match self.rest.take() {
@@ -173,16 +178,18 @@ impl Decoder {
         }))
     }
 
-    /// What is still to come of the data frame that [`Decoder::next_piece`] has given the beginning of,
-    /// when nothing more has arrived and it is much: whoever knows where it belongs may read it there,
-    /// at most its length, and tells with [`Decoder::passed_by`].
+    /// Returns the header of the missing part of a data frame whose beginning
+    /// [`Decoder::next_piece`] returned. The caller may read up to that many bytes directly into
+    /// their destination, and reports them to [`Decoder::passed_by`]. Returns `None` if the buffer
+    /// holds more bytes or the missing part is short.
     pub fn rest(&self) -> Option<Header> {
         let rest = self.rest.filter(|rest| rest.len >= PASSED_BYTES);
         rest.filter(|_| self.start == self.end)
     }
 
-    /// Books `count` bytes of [`Decoder::rest`] that did not come through [`Decoder::space`]. Returns
-    /// the header of a frame of just these; `None` when there was no such rest.
+    /// Records that the caller read `count` bytes of [`Decoder::rest`] itself, without
+    /// [`Decoder::space`]. Returns the header of a frame of these bytes, or `None` if the rest is
+    /// shorter than `count` or there is none.
     pub fn passed_by(&mut self, count: usize) -> Option<Header> {
         let rest = self.rest().filter(|rest| count <= rest.len as usize)?;
         let len = count as u32;
@@ -261,7 +268,7 @@ mod tests {
         ]
     }
 
-    /// Mostly what is read past the buffer.
+    /// Mostly frames whose rest is large enough to bypass the buffer.
     fn any_large_frame() -> impl Strategy<Value = (Header, Vec<u8>)> {
         let len = PASSED_BYTES as usize..limits::MAX_DATA_BYTES as usize;
         let large = (any::<u8>(), len, any::<bool>()).prop_map(|(byte, len, is_last)| {
@@ -271,7 +278,7 @@ mod tests {
         prop_oneof![3 => large, 1 => any_frame()]
     }
 
-    /// Adds a piece of a frame to those before it.
+    /// Appends a piece of a frame to the previous ones.
     fn gather(
         gathered: &mut Vec<(Header, Vec<u8>)>,
         wanted: &[(Header, Vec<u8>)],
@@ -294,7 +301,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Frames survive any cutting of the stream.
+        /// Frames survive any split of the stream.
         #[test]
         fn round_trip(frames in proptest::collection::vec(any_frame(), 0..12), step in 1_usize..70_000) {
             let mut bytes = Vec::new();
@@ -307,8 +314,8 @@ mod tests {
             prop_assert!(!decoder.is_mid_frame());
         }
 
-        /// Data frames in pieces are the same bytes with the same end, and everything else is as
-        /// it was.
+        /// Pieces of data frames yield the same bytes with the same end mark, and all other frames
+        /// stay the same.
         #[test]
         fn pieces_add_up(frames in proptest::collection::vec(any_frame(), 0..12), step in 1_usize..70_000) {
             let mut bytes = Vec::new();
@@ -346,7 +353,8 @@ mod tests {
             prop_assert!(!decoder.is_mid_frame());
         }
 
-        /// What is read past the buffer is the same bytes in the same order, and only that is.
+        /// Bytes read past the buffer are the same bytes in the same order, and only data frames
+        /// bypass it.
         #[test]
         fn passing_by_adds_up(
             frames in proptest::collection::vec(any_large_frame(), 0..12),
@@ -387,8 +395,8 @@ mod tests {
             prop_assert_eq!(decoder.passed_by(0), None);
         }
 
-        /// Arbitrary bytes never panic, and never make the buffer outgrow what arrived by more
-        /// than a constant.
+        /// Arbitrary bytes never cause a panic, and the buffer never exceeds the bytes that arrived
+        /// by more than a constant.
         #[test]
         fn garbage_is_bounded(bytes in proptest::collection::vec(any::<u8>(), 0..4096), step in 1_usize..512) {
             let mut decoder = Decoder::new();

@@ -1,7 +1,7 @@
-//! Which wall of the sandbox a failed command met, as a record: a fact with a kind, a sentence and a remedy.
+//! Records of the restrictions that a failed command met: a kind, a sentence and a remedy.
 //!
-//! The guest reports what it has seen itself; the host adds limits and hidden files. Nothing here is a guess from
-//! the words of a command: where its output names a path, that path has been checked.
+//! The guest reports what it observed; the host adds limits and hidden files. No record is inferred
+//! from a command's output alone: a path that the output names is checked first.
 
 use crate::{JobId, Limit, Remedy, Setting, visible};
 use serde::{Deserialize, Serialize};
@@ -11,151 +11,151 @@ pub const MAX_DENIALS: usize = 8;
 /// Most characters of a name or path in a record.
 const MAX_DENIAL_CHARS: usize = 256;
 
-/// A wall that a failed command met.
+/// Restriction of the sandbox that a failed command met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Denial {
-    /// Names were looked up in a sandbox without network.
+    /// The command looked up names in a sandbox without network.
     NameLookup {
-        /// How many names.
+        /// Number of names.
         names: u64,
-        /// The last of them.
+        /// Last name.
         last: String,
-        /// Another command ran at the same time, and may have been the one.
+        /// True if another command ran at the same time and may have caused this.
         is_shared: bool,
     },
-    /// Connections to addresses outside were tried in a sandbox without network.
+    /// The command tried to connect to outside addresses in a sandbox without network.
     Connection {
-        /// How many attempts.
+        /// Number of attempts.
         attempts: u64,
-        /// The rule that would open the last of them, where the command or its output names one.
+        /// Rule that would permit the last attempt; `None` if the host is unknown.
         rule: Option<String>,
-        /// Another command ran at the same time, and may have been the one.
+        /// True if another command ran at the same time and may have caused this.
         is_shared: bool,
     },
     /// The command was refused a write to a path below a read-only mount.
     ReadOnly {
-        /// The path, absolute.
+        /// Absolute path.
         path: String,
-        /// Where the read-only part of the sandbox begins.
+        /// Mount point of the read-only mount.
         mount: String,
     },
     /// The command named a file of the project that is hidden from the sandbox.
     Hidden {
-        /// The path, relative to the project.
+        /// Path relative to the project.
         path: String,
     },
-    /// The command named a path outside of the project that this machine has and the sandbox does not.
+    /// The command named a path outside the project that only this machine has.
     NotShown {
-        /// The path, absolute.
+        /// Absolute path.
         path: String,
     },
     /// The command could not use a file of the project that belongs to another user or group.
     Owner {
-        /// The path, relative to the project.
+        /// Path relative to the project.
         path: String,
-        /// To which it belongs.
+        /// Owner or group of the file.
         owner: FileOwner,
     },
     /// The memory limit was reached.
     Memory,
     /// The limit of processes and threads was reached.
     Processes,
-    /// A file grew to the size limit of one file or of all files.
+    /// A file reached the size limit of one file or of all files.
     FileSize,
     /// The disk limit was reached.
     Disk,
-    /// A host was asked for that the sandbox may not reach.
+    /// The command tried to reach a host that the sandbox may not reach.
     Egress {
-        /// The host.
+        /// Host name or address.
         host: String,
-        /// The port, where a connection was made; `None` for a look-up of the name.
+        /// Port of the connection; `None` for a look-up of the name.
         port: Option<u16>,
-        /// Why it was refused.
+        /// Reason of the refusal.
         reason: EgressReason,
-        /// How often.
+        /// Number of attempts.
         attempts: u64,
-        /// Another command ran at the same time, and may have been the one.
+        /// True if another command ran at the same time and may have caused this.
         is_shared: bool,
     },
-    /// The command wanted a port that is in use.
+    /// The command requested a port that is in use.
     PortTaken {
-        /// The port.
+        /// Port number.
         port: u16,
-        /// What uses it.
+        /// User of the port.
         by: PortUse,
     },
-    /// A secret was not filled in.
+    /// The egress proxy did not put the value of a secret in place of its placeholder.
     Secret {
-        /// Its name.
+        /// Name of the secret.
         secret: String,
-        /// The host that was asked.
+        /// Host of the request.
         host: String,
-        /// The port.
+        /// Port of the request.
         port: u16,
-        /// Why it was not.
+        /// Reason for which the value was not filled in.
         reason: SecretReason,
-        /// How often.
+        /// Number of attempts.
         attempts: u64,
-        /// Another command ran at the same time, and may have been the one.
+        /// True if another command ran at the same time and may have caused this.
         is_shared: bool,
     },
-    /// The proxy of this machine gave no connection to a listed host.
+    /// The proxy of this machine did not connect to a listed host.
     Proxy {
-        /// Variable that names the proxy.
+        /// Environment variable that names the proxy.
         variable: String,
-        /// The host.
+        /// Host of the request.
         host: String,
-        /// The port.
+        /// Port of the request.
         port: u16,
-        /// Status of the proxy's answer; `None` if it gave none.
+        /// HTTP status of the proxy's answer; `None` if the proxy did not answer.
         status: Option<u16>,
-        /// How often.
+        /// Number of attempts.
         attempts: u64,
-        /// Another command ran at the same time, and may have been the one.
+        /// True if another command ran at the same time and may have caused this.
         is_shared: bool,
     },
-    /// The command named a file below `/etc` that no sandbox sees.
+    /// The command named a file below `/etc` that is withheld from every sandbox.
     HeldBack {
-        /// The path, absolute.
+        /// Absolute path.
         path: String,
-        /// Reason why it is not shown.
+        /// Reason for which the file is withheld.
         reason: HeldBackReason,
     },
-    /// More files were made than the disk limit allows.
+    /// The command created more files than the disk limit permits.
     Files,
 }
 
-/// A user or group that a sandbox cannot work as.
+/// Owner of a file that the sandbox cannot act as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileOwner {
     /// Another user.
     User {
-        /// Its id on this machine.
+        /// User id on this machine.
         uid: u32,
-        /// Id of the user whose files commands can use.
+        /// User id on this machine as which commands access files.
         works_as: u32,
     },
     /// Another group.
     Group {
-        /// Its id on this machine.
+        /// Group id on this machine.
         gid: u32,
     },
 }
 
-/// Reason why a file below `/etc` is not shown.
+/// Reason for which a file below `/etc` is withheld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum HeldBackReason {
-    /// Its name stands for accounts, keys, mounts or services of the machine.
+    /// The name stands for accounts, keys, mounts or services of the machine.
     Name,
-    /// It is larger than what is shown.
+    /// The file exceeds the size limit.
     Size,
-    /// It holds a private key.
+    /// The file contains a private key.
     PrivateKey,
-    /// It holds a token.
+    /// The file contains a token.
     Token,
-    /// It holds an address with a password or token in it.
+    /// The file contains a URL with a password or token.
     Address,
-    /// It holds a value that looks like a password or key.
+    /// The file contains a value that looks like a password or key.
     Value,
 }
 
@@ -173,45 +173,45 @@ impl HeldBackReason {
     }
 }
 
-/// What uses a port of a sandbox.
+/// User of a port in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PortUse {
-    /// A process of a job.
+    /// Process of a job.
     Job {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// The process, by its id inside.
+        /// Process id inside the sandbox.
         pid: u32,
-        /// The job's command.
+        /// Command of the job.
         command: String,
     },
-    /// The way out of the sandbox: look-ups of names, and connections to listed hosts.
+    /// Egress proxy of the sandbox, which resolves names and connects to listed hosts.
     WayOut,
-    /// A process that does not show its descriptors, or that has ended since.
+    /// Process whose descriptors cannot be read, or that has ended since.
     Unknown,
 }
 
-/// Why a secret is not filled in.
+/// Reason for which a secret is not filled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SecretReason {
-    /// It is not for this host.
+    /// The secret is not for this host.
     OtherHost,
-    /// The request came without TLS.
+    /// The request was sent without TLS.
     Plain,
-    /// The program does not believe the certificate that stands in for that of the host.
+    /// The program in the sandbox does not trust the certificate of the egress proxy.
     Distrusted,
-    /// This machine does not trust the certificate of the host.
+    /// This machine does not trust the host's certificate.
     Untrusted,
-    /// The answer was compressed, so nothing could be taken out of it.
+    /// The host compressed the response unasked, so it could not be searched for the secret.
     Encoded,
-    /// Its placeholder stood in the address of a request, where no value is filled in.
+    /// The placeholder stood in the URL of a request, where no value is filled in.
     Address,
-    /// Its placeholder stood in the body of a request that was not let in.
+    /// The placeholder stood in the body of a request, which the host then rejected.
     Body,
 }
 
 impl SecretReason {
-    /// A word for programs.
+    /// Returns the stable kebab-case word for programs.
     pub const fn word(self) -> &'static str {
         match self {
             Self::OtherHost => "other-host",
@@ -225,33 +225,33 @@ impl SecretReason {
     }
 }
 
-/// Why a host may not be reached.
+/// Reason for which a host may not be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EgressReason {
-    /// No rule names it.
+    /// No rule names the host.
     Unlisted,
-    /// A rule names it, but not this port.
+    /// A rule names the host, but not this port.
     Port,
-    /// A rule closes it.
+    /// A rule denies the host.
     Denied,
-    /// Its name leads to private addresses.
+    /// The name resolves to private addresses.
     Private,
-    /// The connection was made to one name, and asked for another there.
+    /// A connection to one name carried a request or a TLS greeting for another name, or for none.
     OtherName,
-    /// What was sent to port 443 was not TLS.
+    /// The bytes sent to port 443, or after a TLS greeting to another port, were not TLS.
     NoTls,
-    /// It was an address, and no name.
+    /// The destination was an address instead of a name.
     Address,
-    /// No rule opens such a host: it has no clear reading, is the sandbox itself, or hands out credentials.
+    /// No rule can permit it: malformed, the sandbox itself, or a source of credentials.
     Never,
-    /// The sandbox has carried as many bytes as it may.
+    /// The limit on bytes to and from the network was reached.
     ByteLimit,
-    /// The sandbox has as many connections as it may.
+    /// The limit on simultaneous connections was reached.
     ConnectionLimit,
 }
 
 impl EgressReason {
-    /// All of them.
+    /// All reasons, in the order of the enum.
     pub const ALL: [Self; 10] = [
         Self::Unlisted,
         Self::Port,
@@ -265,7 +265,7 @@ impl EgressReason {
         Self::ConnectionLimit,
     ];
 
-    /// A word for programs.
+    /// Returns the stable kebab-case word for programs.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Unlisted => "unlisted",
@@ -283,7 +283,7 @@ impl EgressReason {
 }
 
 impl Denial {
-    /// A word for programs.
+    /// Returns the stable kebab-case word for programs.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::NameLookup { .. } => "name-lookup",
@@ -305,7 +305,7 @@ impl Denial {
         }
     }
 
-    /// What was met, as a clause.
+    /// Returns the restriction as a clause for people.
     pub fn what(&self) -> String {
         match self {
             Self::NameLookup {
@@ -402,7 +402,7 @@ impl Denial {
         }
     }
 
-    /// What whoever starts the sandbox can do.
+    /// Returns the change to the sandbox's settings, or to the command, that avoids the denial.
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::NameLookup { last, .. } if is_host_like(last) => [
@@ -483,7 +483,7 @@ impl Denial {
         }
     }
 
-    /// The rule that opens a host at a port. One without a port opens those of HTTP and HTTPS.
+    /// Returns the rule that permits a host at a port. Without a port it permits HTTP and HTTPS.
     pub fn opening_rule(host: &str, port: Option<u16>) -> String {
         match port {
             None | Some(80 | 443) => host.to_owned(),
@@ -491,7 +491,7 @@ impl Denial {
         }
     }
 
-    /// The same with every text short and printable.
+    /// Returns a copy in which every text is printable and at most 256 characters long.
     #[must_use]
     pub fn made_safe(self) -> Self {
         match self {
@@ -595,9 +595,9 @@ impl Denial {
     }
 }
 
-/// What of these a guest can have seen, bounded. Records of kinds that only the host knows are left out.
+/// Returns at most [`MAX_DENIALS`] of the records that a guest can observe, with safe texts.
 pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
-    // TRUST: a guest may claim anything; it is cut to size and its texts are made printable.
+    // TRUST: a guest may claim anything: bound the number and the texts, make texts printable.
     let is_the_guests = |denial: &&Denial| {
         matches!(
             denial,
@@ -610,6 +610,7 @@ pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
                 | Denial::Proxy { .. }
         )
     };
+    // Filter before `take`: otherwise forged records of host-only kinds could displace real ones.
     denials
         .iter()
         .filter(is_the_guests)
@@ -619,7 +620,7 @@ pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
         .collect()
 }
 
-/// Whether a rule can name it; what looks like it and is none is refused where rules are read.
+/// Returns true if `name` has the characters of a host name; the parser of rules checks more.
 fn is_host_like(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.bytes().all(is_plain)

@@ -1,31 +1,31 @@
-//! Questions for names and answers to them, as they travel in one packet (RFC 1035, 4): read and written by the name
-//! servers of sandboxes, of which one lives inside and one outside.
+//! DNS questions and answers in one packet (RFC 1035, section 4). Two name servers use them: one in
+//! the guest for sandboxes without network, one in the egress proxy.
 
 use std::net::Ipv4Addr;
 
-/// Largest question that is looked at.
+/// Largest packet that [`Question::parse`] accepts, in bytes.
 pub const MAX_PACKET_BYTES: usize = 512;
 const HEADER_BYTES: usize = 12;
-/// Largest label and name (RFC 1035, 2.3.4).
+/// Longest label and longest name, in bytes (RFC 1035, 2.3.4).
 const MAX_LABEL_BYTES: usize = 63;
 const MAX_NAME_BYTES: usize = 255;
-/// An address of version 4, and the internet (3.2.2, 3.2.4).
+/// Record type of IPv4 addresses and the internet class (RFC 1035, 3.2.2 and 3.2.4).
 const TYPE_A: [u8; 2] = [0, 1];
 const CLASS_IN: [u8; 2] = [0, 1];
 
-/// What an answer says of the name.
+/// Result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerCode {
-    /// It exists, whether or not it has what was asked for.
+    /// The name exists; it need not have an address of the requested type.
     Found,
-    /// It cannot be told.
+    /// The server cannot find out whether the name exists (SERVFAIL).
     ServerFailed,
-    /// It does not exist.
+    /// The name does not exist (NXDOMAIN).
     NoSuchName,
 }
 
 impl AnswerCode {
-    /// RCODE (4.1.1).
+    /// Returns the RCODE (RFC 1035, 4.1.1).
     const fn code(self) -> u8 {
         match self {
             Self::Found => 0,
@@ -35,18 +35,19 @@ impl AnswerCode {
     }
 }
 
-/// One question.
+/// DNS query with exactly one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     id: [u8; 2],
     wants_recursion: bool,
     name: Vec<u8>,
-    /// Name, type and class as they came.
+    /// Name, type and class, as received.
     raw: Vec<u8>,
 }
 
 impl Question {
-    /// The one question of a packet; `None` when it is no such packet.
+    /// Parses a packet that holds one standard query with one question. Returns `None` for every
+    /// other packet.
     pub fn parse(packet: &[u8]) -> Option<Self> {
         if packet.len() > MAX_PACKET_BYTES {
             return None;
@@ -59,7 +60,7 @@ impl Question {
             return None;
         }
         let (name, end) = read_name(packet)?;
-        // The kind and the class of what is asked for follow the name.
+        // Type and class, two bytes each, follow the name.
         let raw = packet.get(HEADER_BYTES..end.checked_add(4)?)?.to_vec();
         Some(Self {
             id: [header[0], header[1]],
@@ -69,24 +70,25 @@ impl Question {
         })
     }
 
-    /// The name with dots between its labels, as it came: any bytes.
+    /// Returns the name as received, with dots between its labels. It may contain any bytes.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// The packet that answers it. The address is given to who asked for one of version 4; `ttl_secs` is how long
-    /// it holds.
+    /// Returns the response packet. It carries `address` only if the question asks for an IPv4
+    /// address (type A, class IN). `ttl_secs` is the time to live of the address, in seconds.
     pub fn answer(&self, code: AnswerCode, address: Option<Ipv4Addr>, ttl_secs: u32) -> Vec<u8> {
         let asks_for_it = self.raw.ends_with(&[TYPE_A, CLASS_IN].concat());
         let address = address.filter(|_| asks_for_it);
         let mut answer = Vec::with_capacity(HEADER_BYTES + self.raw.len() + 16);
         answer.extend_from_slice(&self.id);
-        // An authoritative response, recursion desired as asked and available; one question.
+        // Flags: authoritative response; recursion desired as in the query, and available; then
+        // RCODE. The counts that follow: one question, one or no answer.
         answer.extend_from_slice(&[0x84 | u8::from(self.wants_recursion), 0x80 | code.code()]);
         answer.extend_from_slice(&[0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0]);
         answer.extend_from_slice(&self.raw);
         if let Some(address) = address {
-            // A pointer to the name in the question (4.1.4).
+            // Name of the answer: a pointer to the name in the question (4.1.4).
             answer.extend_from_slice(&[0xc0, HEADER_BYTES as u8]);
             answer.extend_from_slice(&TYPE_A);
             answer.extend_from_slice(&CLASS_IN);
@@ -98,7 +100,8 @@ impl Question {
     }
 }
 
-/// Whether a name means the machine itself or is made from an address: no sign of a wish for the network.
+/// Returns true if a name denotes the machine itself (`localhost`) or is made from an address
+/// (`arpa`). A look-up of such a name does not show that a command wants the network.
 pub fn is_local(name: &[u8]) -> bool {
     ["localhost", "arpa"].iter().any(|top| {
         let start = name.len().saturating_sub(top.len());
@@ -107,7 +110,8 @@ pub fn is_local(name: &[u8]) -> bool {
     })
 }
 
-/// The name of the first question with dots between its labels, and where it ends. Pointers have no place there.
+/// Returns the name of the first question, with dots between its labels, and the offset behind it.
+/// Compression pointers are refused: nothing precedes this name that they could point to.
 fn read_name(packet: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut name = Vec::new();
     let mut at = HEADER_BYTES;
@@ -200,7 +204,7 @@ mod tests {
             answer[packet.len()..],
             [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 198, 18, 0, 2]
         );
-        // An address of version 6, or a text: the name is there, and has none.
+        // For an IPv6 address or a text record: the name exists but has no such record.
         for kind in [28, 16, 65] {
             let mut other = packet.clone();
             let at = other.len() - 3;

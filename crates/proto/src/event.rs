@@ -1,4 +1,5 @@
-//! News of a job that runs, on [`crate::Channel::Content`] of the request that started or follows it.
+//! Events of a running job, on [`crate::Channel::Content`] of the request that started or follows
+//! it.
 
 use crate::{JobId, WireError};
 
@@ -9,20 +10,21 @@ const BEGAN: u8 = 1;
 const INPUT_TAKEN: u8 = 2;
 const STOPPED: u8 = 3;
 
-/// News of a job, where [`crate::Exec::sends_events`] asks for it.
+/// Event of a job. The guest sends events if [`crate::Exec::sends_events`] is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The command runs as this job. Comes first, and once.
+    /// The command runs as this job. Sent first, and once.
     Began(JobId),
-    /// Bytes of lent input that were read so far.
+    /// Total number of bytes of lent input that the command has read.
     InputTaken(u64),
-    /// This signal has stopped the command: SIGTSTP and SIGSTOP until it is continued by SIGCONT; SIGTTIN and SIGTTOU
-    /// because it wants its terminal, whose foreground it has when it is continued.
+    /// This signal stopped the command. After SIGTSTP or SIGSTOP it runs again once it receives
+    /// SIGCONT. After SIGTTIN or SIGTTOU it also needs its terminal, and has the foreground when it
+    /// is continued.
     Stopped(i32),
 }
 
 impl Event {
-    /// Encodes the event: its kind, and its number in little-endian order.
+    /// Encodes the event: one byte for the kind, then its number in little-endian order.
     pub fn encode(self) -> [u8; EVENT_BYTES] {
         let (kind, number) = match self {
             Self::Began(JobId(id)) => (BEGAN, u64::from(id)),
@@ -59,17 +61,18 @@ impl Event {
 /// Decoder of events that arrive in pieces of any size.
 #[derive(Debug, Default)]
 pub struct EventDecoder {
-    /// Less than one event.
+    /// Beginning of an incomplete event.
     rest: Vec<u8>,
 }
 
 impl EventDecoder {
-    /// Takes in bytes; returns the events that are complete.
+    /// Adds bytes and returns the events that they complete.
     ///
     /// # Errors
-    /// [`WireError::BadPayload`] for an unknown event.
+    /// [`WireError::BadPayload`] for an unknown kind or a number out of range.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Vec<Event>, WireError> {
-        // TRUST: bounded by the channel's window; what is kept is shorter than one event.
+        // TRUST: `bytes` are bounded by the channel's window; the kept rest is shorter than one
+        // event.
         self.rest.extend_from_slice(bytes);
         let (whole, rest) = self.rest.as_chunks::<EVENT_BYTES>();
         let events = whole.iter().map(|event| Event::decode(*event)).collect();

@@ -1,17 +1,17 @@
-//! One shape for every failure that crosses a wall, with stable codes.
+//! Failures that cross the wire, in one form and with stable codes.
 
 use crate::Remedy;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Who must act on a failure.
+/// Kind of a failure, which decides who must act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Class {
-    /// Policy said no; do not retry, ask.
+    /// Policy forbids the operation. The caller must ask for permission instead of retrying.
     Refused,
     /// The operation ran and did not succeed.
     Failed,
-    /// Link, guest or backend is gone.
+    /// The connection, the guest or the backend is gone.
     Lost,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Class {
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
-        /// What went wrong, as a stable word. Scripts match on it; messages may change.
+        /// Cause of a failure as a stable word. Scripts match on it; messages may change.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum Code { $($(#[doc = $doc])+ $name,)+ }
 
@@ -35,12 +35,12 @@ macro_rules! codes {
             /// Every code, in the order of the enum.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The stable kebab-case word.
+            /// Returns the stable kebab-case word.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
 
-            /// One sentence on when it is used, for the generated reference.
+            /// Returns one sentence about the use of the code, for the generated reference.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc),+),)+ }
             }
@@ -151,24 +151,24 @@ impl fmt::Display for Code {
     }
 }
 
-/// A failure as it crosses the wall and reaches callers.
+/// Failure as it crosses the wire and reaches callers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
-    /// Who must act.
+    /// Kind of the failure.
     pub class: Class,
     /// Stable word for programs.
     pub code: Code,
-    /// One sentence for people: what was wrong, and where.
+    /// Sentence for people: the problem and its place.
     pub message: String,
-    /// What to do about it, if something can be done.
+    /// Hint on how to avoid the failure; `None` if there is none.
     pub remedy: Option<Remedy>,
-    /// Whether the same call may succeed later and is safe to repeat.
+    /// True if the same call is safe to repeat and may succeed later.
     pub is_retryable: bool,
 }
 
 impl Fault {
-    /// An operation's own honest failure.
+    /// Creates a fault for an operation that ran and failed.
     pub fn failed(code: Code, message: impl Into<String>) -> Self {
         Self {
             class: Class::Failed,
@@ -179,7 +179,7 @@ impl Fault {
         }
     }
 
-    /// A refusal by policy.
+    /// Creates a fault for a refusal by policy.
     pub fn refused(code: Code, message: impl Into<String>) -> Self {
         Self {
             class: Class::Refused,
@@ -187,7 +187,7 @@ impl Fault {
         }
     }
 
-    /// The link, guest or backend is gone.
+    /// Creates a fault for a connection, guest or backend that is gone.
     pub fn lost(code: Code, message: impl Into<String>) -> Self {
         Self {
             class: Class::Lost,
@@ -195,7 +195,7 @@ impl Fault {
         }
     }
 
-    /// Adds what to do about it.
+    /// Sets the hint on how to avoid the failure.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
         self.remedy = Some(remedy.into());

@@ -1,8 +1,8 @@
-//! What a file-system object can be.
+//! Types of file-system objects.
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of a file-system object.
+/// Type of a file-system object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
     /// Regular file.

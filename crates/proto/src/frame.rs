@@ -16,21 +16,21 @@ use crate::{RequestId, WireError, limits};
 /// Size of the frame header in bytes.
 pub const HEADER_BYTES: usize = 12;
 
-/// What a frame carries.
+/// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// Handshake, once per direction, id 0.
+    /// Handshake, once per direction, with id 0.
     Hello = 1,
     /// Host to guest: an encoded [`crate::Request`].
     Request = 2,
     /// Guest to host: an encoded `Result<Reply, Fault>`.
     Reply = 3,
-    /// Either way: raw stream bytes.
+    /// Both directions: raw stream bytes.
     Data = 4,
-    /// Either way: a `u32` of bytes the peer may send again.
+    /// Both directions: number of bytes that the peer may send in addition, as a `u32`.
     Credit = 5,
-    /// Host to guest: give the request up. No payload.
+    /// Host to guest: abandon the request. No payload.
     Cancel = 6,
 }
 
@@ -57,19 +57,19 @@ impl FrameKind {
     }
 }
 
-/// A stream that belongs to a request.
+/// Stream of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Channel {
-    /// Towards the guest: standard input of a job, bytes for an [`crate::ExtraStream`], or the content of a file being
-    /// written.
+    /// To the guest: standard input of a job, bytes for an [`crate::ExtraStream`], or content of a
+    /// file to write.
     Input = 0,
-    /// From the guest: standard output of a job, or everything a pseudo-terminal shows; bytes of an
-    /// [`crate::ExtraStream`].
+    /// From the guest: standard output of a job, everything that a pseudo-terminal displays, or
+    /// bytes of an [`crate::ExtraStream`].
     Stdout = 1,
     /// From the guest: standard error of a job.
     Stderr = 2,
-    /// From the guest: content of a file being read, or [`crate::Event`]s of a job.
+    /// From the guest: content of a file, tree items, or [`crate::Event`]s of a job.
     Content = 3,
 }
 
@@ -85,23 +85,23 @@ impl Channel {
     }
 }
 
-/// A decoded frame header.
+/// Decoded header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame carries.
+    /// Content of the frame.
     pub kind: FrameKind,
-    /// The stream it belongs to (`Data`, `Credit`); [`Channel::Input`] otherwise.
+    /// Stream of the frame (`Data`, `Credit`); [`Channel::Input`] otherwise.
     pub channel: Channel,
-    /// Whether this is the last `Data` of its channel.
+    /// True for the last `Data` frame of its channel.
     pub is_last: bool,
-    /// The request it belongs to; 0 for `Hello`.
+    /// Request of the frame; 0 for `Hello`.
     pub id: RequestId,
     /// Payload length in bytes.
     pub len: u32,
 }
 
 impl Header {
-    /// A header for a frame without channel.
+    /// Creates a header for a frame without channel.
     pub const fn control(kind: FrameKind, id: RequestId, len: u32) -> Self {
         Self {
             kind,
@@ -112,7 +112,7 @@ impl Header {
         }
     }
 
-    /// A header for stream bytes.
+    /// Creates a header for stream bytes.
     pub const fn data(id: RequestId, channel: Channel, len: u32, is_last: bool) -> Self {
         Self {
             kind: FrameKind::Data,
@@ -123,7 +123,7 @@ impl Header {
         }
     }
 
-    /// A header for a credit frame; its payload is the credit as a little-endian `u32`.
+    /// Creates a header for a credit frame. The payload is the credit as a little-endian `u32`.
     pub const fn credit(id: RequestId, channel: Channel) -> Self {
         Self {
             kind: FrameKind::Credit,
@@ -184,7 +184,7 @@ impl Header {
     }
 }
 
-/// Encodes a header; the payload follows it on the stream.
+/// Encodes a header. The payload follows it on the stream.
 pub fn encode_header(header: Header) -> [u8; HEADER_BYTES] {
     let [l0, l1, l2, l3] = header.len.to_le_bytes();
     let [i0, i1, i2, i3] = header.id.0.to_le_bytes();
@@ -204,20 +204,20 @@ pub fn encode_header(header: Header) -> [u8; HEADER_BYTES] {
     ]
 }
 
-/// One frame, borrowed from the decoder's buffer.
+/// Frame that borrows from the decoder's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameRef<'a> {
-    /// The header.
+    /// Decoded header.
     pub header: Header,
-    /// Exactly `header.len` bytes.
+    /// Payload of exactly `header.len` bytes.
     pub payload: &'a [u8],
 }
 
 impl FrameRef<'_> {
-    /// The amount of a credit frame.
+    /// Returns the amount of a credit frame.
     ///
     /// # Errors
-    /// [`WireError::BadPayload`] on any other kind of frame.
+    /// [`WireError::BadPayload`] if the payload is not four bytes long.
     pub fn credit(&self) -> Result<u32, WireError> {
         <[u8; 4]>::try_from(self.payload)
             .map(u32::from_le_bytes)

@@ -1,4 +1,5 @@
-//! The first frame in each direction: who speaks, which version, what it can do.
+//! Handshake, the first frame in each direction: role, protocol version and capabilities of the
+//! sender.
 
 use crate::{WireError, limits};
 use serde::{Deserialize, Serialize};
@@ -6,43 +7,45 @@ use serde::{Deserialize, Serialize};
 /// Version of the frame format and of the meaning of every message.
 pub const WIRE_VERSION: u16 = 17;
 
-/// Which end of the connection speaks.
+/// Role of one end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// The trusted side.
+    /// Trusted side, outside the sandbox.
     Host,
-    /// The program inside the sandbox.
+    /// Program inside the sandbox.
     Guest,
 }
 
-/// Something a guest can do beyond the base protocol.
+/// Optional ability of a guest beyond the base protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Capability {
     /// Jobs may have a pseudo-terminal.
     Pty,
-    /// Everything a job started is found and killed, whatever it did to hide.
+    /// The guest finds and kills every process that a job started, even one that left its session
+    /// or process group.
     KillTree,
     /// Logs beyond the in-memory part spill to a bounded file.
     LogSpill,
 }
 
-/// The handshake message.
+/// Message of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`WIRE_VERSION`] of the sender. First field for good, so that any version can read it.
+    /// [`WIRE_VERSION`] of the sender. Stays the first field forever, so that every version can
+    /// read it.
     pub version: u16,
-    /// Which end speaks.
+    /// Role of the sender.
     pub role: Role,
     /// Package version of the sender, for messages to people.
     pub release: String,
-    /// What the sender can do.
+    /// Abilities of the sender.
     pub capabilities: Vec<Capability>,
-    /// Bytes per channel the sender accepts before it must give credit.
+    /// Bytes per channel that the sender accepts before it must grant credit.
     pub window_bytes: u32,
 }
 
 impl Hello {
-    /// The handshake of this build.
+    /// Creates the handshake of this build.
     pub fn new(role: Role, capabilities: &[Capability]) -> Self {
         Self {
             version: WIRE_VERSION,
@@ -53,13 +56,14 @@ impl Hello {
         }
     }
 
-    /// Reads the peer's handshake and refuses one this side cannot talk to.
+    /// Decodes the peer's handshake and checks that this side can talk to the peer.
     ///
     /// # Errors
     /// [`WireError::Version`] for another version, [`WireError::BadPayload`] for a wrong role,
     /// window or encoding.
     pub fn accept(payload: &[u8], expected: Role) -> Result<Self, WireError> {
-        // The version is read first and alone: the rest of a newer Hello may not decode here.
+        // Decode the version first and alone: the rest of a newer Hello may not decode here, and
+        // the error must still name the version.
         let bad = |detail: String| WireError::BadPayload {
             what: "hello",
             detail,

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Names one open request on one connection. Chosen by the sender of the request; never 0.
+/// Identifier of an open request on one connection. The sender of the request chooses it; never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestId(pub u32);
 
-/// Names one job in one guest, from 1 upwards, never reused.
+/// Identifier of a job in one guest: counted from 1, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct JobId(pub u32);
 

@@ -1,20 +1,23 @@
-//! JSON of programs that cut a text between the two halves of a UTF-16 pair. A lone half (`"\\ud83d"`) is JSON by
-//! its grammar, but no character, so readers of JSON refuse it.
+//! Repair of JSON whose producer cut a string between the two halves of a UTF-16 surrogate pair. A
+//! lone surrogate (`"\\ud83d"`) is valid by the grammar of JSON but is not a character, so parsers
+//! refuse it.
 
-/// The first code unit of a pair that is its first half.
+/// First code unit of the high (leading) surrogates.
 pub const FIRST_HALF: u32 = 0xD800;
-/// The first code unit of a pair that is its second half.
+/// First code unit of the low (trailing) surrogates.
 pub const FIRST_LOW_HALF: u32 = 0xDC00;
-/// The first code unit behind the halves.
+/// First code unit after the surrogates.
 const BEHIND_HALVES: u32 = 0xE000;
 
-/// Writes U+FFFD in the place of each lone half. `None` if there is none.
+/// Replaces each lone surrogate with U+FFFD. Returns `None` if there is none, so the text needs no
+/// repair.
 pub fn mend(json: &str) -> Option<String> {
     replace_lone_halves(json, |_| true, |_| Some(char::REPLACEMENT_CHARACTER))
 }
 
-/// Writes the character that `replacement` gives in the place of each lone half. `None` if there is no lone half,
-/// if there is no replacement for one, or if `accepts` refuses the character of a whole pair.
+/// Replaces each lone surrogate with the character that `replacement` returns for it. Returns
+/// `None` if there is no lone surrogate, if `replacement` returns `None`, or if `accepts` refuses
+/// the character of a complete pair.
 pub fn replace_lone_halves(
     json: &str,
     accepts: impl Fn(char) -> bool,
@@ -28,7 +31,8 @@ pub fn replace_lone_halves(
             at += 1;
             continue;
         }
-        // A backslash that escapes another one escapes nothing that follows.
+        // A backslash followed by another one is an escape of two bytes: the second one must not
+        // start `\u`.
         let Some(code) = escaped_unit(bytes, at) else {
             at += 2;
             continue;
@@ -60,7 +64,8 @@ pub fn replace_lone_halves(
     Some(out)
 }
 
-/// The code unit that `\uXXXX` at `at` stands for.
+/// Returns the code unit of the escape `\uXXXX` at index `at`, or `None` if there is no such
+/// escape.
 fn escaped_unit(bytes: &[u8], at: usize) -> Option<u32> {
     let escape = bytes.get(at..at + 6)?;
     let digits = escape.strip_prefix(b"\\u")?;

@@ -1,26 +1,30 @@
-//! The words spoken through the wall.
+//! Wire protocol between the host and the guest: messages, their encoding, and framing.
 //!
-//! The host and the guest know each other only through this crate: plain data, its encoding, and
-//! the framing that carries it over any byte stream (socket pair, pipe pair, `ssh`, virtio-serial).
-//! There is no I/O here and nothing asynchronous.
+//! Host and guest communicate only in the terms of this crate. Frames travel over any byte stream
+//! (socket pair, pipe pair, `ssh`, virtio-serial). The crate does no I/O and contains no
+//! asynchronous code.
 //!
-//! Why frames of our own: the obvious alternatives either start a remote process per call (slow,
-//! and quoting becomes an injection risk), or bring an async runtime into a program that must stay
-//! small and auditable.
+//! The protocol has its own framing because the usual alternatives cost too much: a remote process
+//! per call is slow and makes quoting an injection risk, and an RPC library brings an async runtime
+//! into a guest that must stay small and auditable.
 //!
 //! A conversation:
 //!
-//! 1. Both sides send [`Hello`]; a peer with another [`WIRE_VERSION`] is refused by name.
-//! 2. The host sends `Request` frames, each with an id of its choosing (never 0). Many may be open.
-//! 3. Streams that belong to a request travel as `Data` frames under its id and a [`Channel`]; a
-//!    sender may not have more than [`limits::WINDOW_BYTES`] unacknowledged, and the receiver gives
-//!    room back with `Credit` frames. A flood therefore slows its producer instead of growing buffers.
-//! 4. Each request is answered by exactly one `Reply`: a [`Reply`] or a [`Fault`]. All `Data` of a
-//!    request comes before its reply. After the reply the id is free again.
-//! 5. `Cancel` asks the guest to give a request up; the reply still comes (usually a `cancelled` fault).
+//! 1. Both sides send [`Hello`]. A side refuses a peer that has another [`WIRE_VERSION`], and the
+//!    error names both versions.
+//! 2. The host sends `Request` frames, each with an id that the host chooses (never 0). Many
+//!    requests may be open at once.
+//! 3. Streams of a request travel as `Data` frames with its id and a [`Channel`]. A sender may have
+//!    at most [`limits::WINDOW_BYTES`] unacknowledged per channel; the receiver returns room with
+//!    `Credit` frames. A flood therefore slows its producer instead of growing buffers.
+//! 4. The guest answers each request with exactly one `Reply` frame, which holds a [`Reply`] or a
+//!    [`Fault`]. All `Data` of a request comes before its reply. After the reply the id is free
+//!    again.
+//! 5. `Cancel` asks the guest to abandon a request. The reply still comes (usually a `cancelled`
+//!    fault).
 //!
-//! Evolution: enum variants are only appended, never reordered or removed; anything else changes
-//! [`WIRE_VERSION`].
+//! Evolution: enum variants are only appended, never reordered or removed. Any other change needs a
+//! new [`WIRE_VERSION`].
 
 mod credit;
 mod decoder;
@@ -72,13 +76,13 @@ pub use search::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What can be wrong with bytes that came from the other side.
+/// Protocol violation in bytes that came from the peer.
 ///
-/// Every variant ends the connection: after one of them the position in the stream is unknown or
-/// the peer is not following the protocol.
+/// Every variant ends the connection: afterwards the position in the stream is unknown, or the peer
+/// does not follow the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The length field asks for more than the frame kind may carry.
+    /// The length field exceeds the maximum for the frame kind.
     #[error("frame of {len} bytes exceeds the limit of {max} for its kind")]
     TooLarge {
         /// Announced payload length in bytes.
@@ -86,10 +90,10 @@ pub enum WireError {
         /// Largest payload the kind may carry.
         max: u32,
     },
-    /// A frame kind this version does not know.
+    /// This version does not know the frame kind.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
-    /// A channel number this version does not know, or one the frame kind may not carry.
+    /// This version does not know the channel number, or the frame kind may not carry that channel.
     #[error("unknown channel {0}")]
     UnknownChannel(u8),
     /// A reserved header field is not zero, or an id is zero where one is needed.
@@ -98,9 +102,9 @@ pub enum WireError {
     /// The payload does not decode as the type its frame kind announces.
     #[error("malformed {what}: {detail}")]
     BadPayload {
-        /// The type that was expected.
+        /// Name of the expected type.
         what: &'static str,
-        /// The decoder's own words.
+        /// Message of the decoder.
         detail: String,
     },
     /// The peer sent more than its window allows.
@@ -119,7 +123,8 @@ pub enum WireError {
 /// Encodes a message as a frame payload.
 ///
 /// # Errors
-/// `too-large` when the result would exceed [`limits::MAX_CONTROL_BYTES`]; the message names the size.
+/// `too-large` if the result would exceed [`limits::MAX_CONTROL_BYTES`]; the message names the
+/// size. `internal` if the message cannot be serialized.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Fault> {
     let bytes = postcard::to_allocvec(message).map_err(|error| {
         Fault::failed(Code::Internal, format!("cannot encode a message: {error}"))
@@ -138,10 +143,10 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// Decodes a frame payload, refusing trailing bytes.
+/// Decodes a frame payload and refuses trailing bytes.
 ///
 /// # Errors
-/// [`WireError::BadPayload`] naming `what` was expected.
+/// [`WireError::BadPayload`] with the expected type `what`.
 pub fn decode<T: DeserializeOwned>(payload: &[u8], what: &'static str) -> Result<T, WireError> {
     // TRUST: the payload is bounded by the frame limit; postcard never reads past the slice, and
     // serde caps pre-allocation for sequences, so a forged length cannot reserve memory.

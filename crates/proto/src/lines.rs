@@ -1,14 +1,15 @@
-//! Bytes as lines of text, for carriers that only pass text: `.`, base64 of at most 48 KiB, newline.
+//! Bytes as lines of text, for carriers that pass only text: `.`, base64 of at most 48 KiB,
+//! newline.
 //!
-//! Lines of another form are noise, such as a banner or a warning of a shell. They are skipped up to
-//! a bound.
+//! Other lines are noise, such as a banner or a warning of a shell. The decoder skips them up to a
+//! bound.
 
-/// Bytes that one line holds at most. Divisible by three, so that only the last line of a piece is
-/// padded.
+/// Most bytes that one line encodes. Divisible by three, so that only the last line of a piece
+/// needs padding.
 const LINE_BYTES: usize = 48 << 10;
 /// Length of the longest line, without its newline.
 const MAX_LINE: usize = 1 + LINE_BYTES / 3 * 4;
-/// Bytes of noise that one decoder skips in its life. A line may not be longer either.
+/// Most bytes of noise that one decoder skips over its lifetime. No line may be longer either.
 pub const MAX_NOISE_BYTES: usize = 64 << 10;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -25,7 +26,7 @@ const DIGITS: [u8; 256] = {
     digits
 };
 
-/// Appends `bytes` to `out` as whole lines; no bytes are no line.
+/// Appends `bytes` to `out` as complete lines. No bytes yield no line.
 pub fn encode_lines(bytes: &[u8], out: &mut Vec<u8>) {
     out.reserve(bytes.len().div_ceil(3) * 4 + 2 * bytes.len().div_ceil(LINE_BYTES));
     for line in bytes.chunks(LINE_BYTES) {
@@ -57,33 +58,33 @@ fn digits_of(a: u8, b: u8, c: u8) -> [u8; 4] {
     .map(|digit| ALPHABET[usize::from(digit)])
 }
 
-/// More noise came than a carrier may make.
+/// The carrier sent more noise than the bound permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MAX_NOISE_BYTES} bytes came that are not lines of the guest's stream")]
 pub struct NoiseTooLong;
 
-/// Turns lines into bytes again, as they arrive.
+/// Decoder of lines that arrive in pieces.
 #[derive(Debug, Default)]
 pub struct LinesDecoder {
-    /// The line in progress.
+    /// Beginning of an incomplete line.
     line: Vec<u8>,
     noise: usize,
 }
 
 impl LinesDecoder {
-    /// A decoder at the beginning of a line.
+    /// Creates a decoder at the beginning of a line.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes what arrived, and appends the bytes of each line that it completes to `out`.
+    /// Adds bytes that arrived, and appends the content of each line that they complete to `out`.
     ///
     /// # Errors
-    /// [`NoiseTooLong`]; `out` then has the bytes of all lines before, and the decoder is of no
-    /// further use.
+    /// [`NoiseTooLong`]. Then `out` holds the content of all earlier lines, and the decoder cannot
+    /// be used further.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), NoiseTooLong> {
-        // TRUST: the bytes come from the other side. At most one longest line is kept, and a line
-        // that is not exactly what an encoder writes is noise.
+        // TRUST: the bytes come from the peer. At most one line of maximum length is kept between
+        // calls, and a line that differs from the encoder's output in any way is noise.
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let Some(end) = piece.strip_suffix(b"\n") else {
                 self.line.extend_from_slice(piece);
@@ -110,8 +111,8 @@ impl LinesDecoder {
     }
 }
 
-/// Appends the bytes of a line without its newline to `out`. False, and `out` unchanged, for a line
-/// that no encoder writes.
+/// Appends the content of a line without its newline to `out`. Returns false, and leaves `out`
+/// unchanged, if the encoder would not write this line.
 fn decode_line(line: &[u8], out: &mut Vec<u8>) -> bool {
     let Some((b'.', digits)) = line.split_first() else {
         return false;
@@ -139,8 +140,8 @@ fn decode_line(line: &[u8], out: &mut Vec<u8>) -> bool {
     was_decoded
 }
 
-/// Appends the bytes of a line's last group, which may be padded. Bits that padding leaves over must
-/// be zero.
+/// Appends the content of a line's last group, which may be padded. Returns false if unused bits
+/// before the padding are not zero, since the encoder writes zeros there.
 fn decode_last(group: [u8; 4], out: &mut Vec<u8>) -> bool {
     let padding = match group {
         [.., b'=', b'='] => 2,
@@ -249,7 +250,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bytes come out as they went in, however lines are cut and whatever noise lies between.
+        /// Lines decode to the encoded bytes, for any split and any noise between lines.
         #[test]
         fn lines_decode_to_the_bytes_that_were_encoded(
             pieces in proptest::collection::vec(
@@ -272,7 +273,7 @@ mod tests {
             prop_assert_eq!(out, expected);
         }
 
-        /// Each line has one form: what decodes is what would be encoded.
+        /// Each line has one form: a line decodes only if the encoder would write it.
         #[test]
         fn a_line_that_decodes_is_the_encoding_of_its_bytes(line in "\\.[A-Za-d+/=]{0,12}") {
             let mut out = Vec::new();

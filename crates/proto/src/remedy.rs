@@ -1,24 +1,26 @@
-//! What to do about a failure, as data: libraries say what to change, each surface says how that is asked for there.
+//! Hints on how to avoid a failure, as data. A library states which setting to change; each user
+//! interface phrases it.
 //!
-//! In: what a library knows, a limit or a setting and words around it. Out: one sentence in the words of a surface
-//! ([`Wording`]): a flag on the command line, a name in glovebox.toml or a tool's parameter elsewhere ([`fmt::Display`]).
-//! In JSON a remedy is that sentence; between our own programs it stays data.
+//! Input: a limit or a setting with the text around it. Output: one sentence in the phrasing of a
+//! [`Wording`]: a flag on the command line; elsewhere a name in glovebox.toml or a tool's parameter
+//! ([`fmt::Display`]). A remedy is serialized as that sentence in JSON, and as data between
+//! Glovebox's own programs.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// A limit of a sandbox.
+/// Limit of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Limit {
-    /// Bytes of memory.
+    /// Memory, in bytes.
     Memory,
-    /// Bytes that may be written.
+    /// Written data, in bytes.
     Disk,
-    /// CPU time of all processes.
+    /// CPU time of all processes together.
     CpuTime,
-    /// Processes and threads.
+    /// Number of processes and threads.
     Processes,
-    /// The size of one file, which the limit on disk bounds as well.
+    /// Size of one file. The disk limit bounds it as well.
     FileSize,
 }
 
@@ -32,7 +34,7 @@ impl Limit {
         Self::FileSize,
     ];
 
-    /// The limit in a sentence, before the word "limit".
+    /// Returns the words that precede "limit" in a sentence.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -43,7 +45,7 @@ impl Limit {
         }
     }
 
-    /// What sets it.
+    /// Returns the setting that changes the limit.
     pub const fn setting(self) -> Setting {
         match self {
             Self::Memory => Setting::Memory,
@@ -57,7 +59,7 @@ impl Limit {
 
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
-        /// What a caller can choose: a setting of a sandbox or an option of one operation.
+        /// Setting of a sandbox, or option of one operation, that the user can choose.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum Setting { $($(#[doc = $doc])+ $name,)+ }
 
@@ -65,7 +67,7 @@ macro_rules! settings {
             /// Every setting, in the order of the enum.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Its name, in kebab case.
+            /// Returns the name in kebab case.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
@@ -74,126 +76,126 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The limit on memory.
+    /// Memory limit.
     Memory = "memory",
-    /// The limit on what is written.
+    /// Limit on written data.
     Disk = "disk",
-    /// The limit on CPU time.
+    /// Limit on CPU time.
     CpuTime = "cpu-time",
-    /// The limit on processes and threads.
+    /// Limit on processes and threads.
     Pids = "pids",
-    /// The limit on the size of one file.
+    /// Limit on the size of one file.
     FileSize = "file-size",
-    /// Where what is written lies.
+    /// Storage of written data: disk or memory.
     Layers = "layers",
-    /// Which user ids the sandbox has.
+    /// User ids that exist inside the sandbox.
     Ids = "ids",
-    /// What is seen of `/proc`.
+    /// Visible part of `/proc`.
     Proc = "proc",
-    /// Whether commands may make namespaces of their own.
+    /// Permission for commands to create namespaces.
     Nested = "nested",
-    /// A secret that is filled in outside.
+    /// Secret that the egress proxy fills in.
     Secret = "secret",
-    /// Which network the sandbox has.
+    /// Network of the sandbox.
     Net = "net",
-    /// How the project is shown.
+    /// Mode in which the project appears inside.
     Workspace = "workspace",
-    /// The project directory.
+    /// Project directory.
     Project = "project",
-    /// What is shown although it would be hidden.
+    /// Path to show or transfer although it is hidden by default.
     Include = "include",
-    /// What is left out of a transfer.
+    /// Path to leave out of a transfer.
     Exclude = "exclude",
-    /// A copy while commands run.
+    /// Copies files while commands run.
     Live = "live",
-    /// The checkpoint that something starts from.
+    /// Checkpoint to start from.
     FromCheckpoint = "from",
-    /// A sandbox that exists.
+    /// Existing sandbox.
     Sandbox = "sandbox",
-    /// A new git branch for changes.
+    /// New git branch for changes.
     Branch = "branch",
-    /// A new git branch for commits.
+    /// New git branch for commits.
     Commits = "commits",
-    /// A patch in place of changed files.
+    /// Patch file instead of changed files.
     Patch = "patch",
-    /// The model.
+    /// Model of the agent.
     Model = "model",
-    /// The context window of the model.
+    /// Context window of the model, in tokens.
     Window = "window",
-    /// The limit on an agent's cost.
+    /// Limit on the cost of an agent run.
     MaxCost = "max-cost",
-    /// The limit on an agent's tokens.
+    /// Limit on the tokens of an agent run.
     MaxTokens = "max-tokens",
-    /// The limit on an agent's turns.
+    /// Limit on the turns of an agent run.
     MaxTurns = "max-turns",
-    /// The limit on an agent's time.
+    /// Limit on the time of an agent run.
     MaxTime = "max-time",
-    /// The file that holds a server's token.
+    /// File with a server's token.
     TokenFile = "token-file",
-    /// What a sandbox may reach.
+    /// Hosts that the sandbox may reach.
     Allow = "allow",
-    /// The limit on bytes to and from the network.
+    /// Limit on bytes to and from the network.
     NetBytes = "net-bytes",
-    /// The limit on connections at once.
+    /// Limit on simultaneous connections.
     NetConnections = "net-connections",
-    /// What stands behind a sandbox.
+    /// Mechanism that isolates the sandbox.
     Backend = "backend",
-    /// The command that leads to the other side.
+    /// Command whose standard streams lead to another machine.
     Carrier = "carrier",
-    /// How long a sandbox may take to come up.
+    /// Time limit for the start of a sandbox.
     StartTimeout = "start-timeout",
-    /// Where the guest is kept on the other side of a carrier.
+    /// Directory for the guest on the other side of a carrier.
     GuestDir = "guest-dir",
-    /// What `/` shows.
+    /// Content of `/`.
     Rootfs = "rootfs",
-    /// A host path that is shown.
+    /// Host path to mount in the sandbox.
     Grant = "grant",
-    /// A variable of commands.
+    /// Environment variable of commands.
     Env = "env",
-    /// The directory that changes go to.
+    /// Directory that receives changes.
     To = "to",
-    /// A file that comes along with a task.
+    /// File to send to the model with a task.
     Context = "context",
-    /// That files of the user's and the project's tell the model nothing.
+    /// Suppresses the user's and the project's instruction files for the model.
     NoInstructions = "no-instructions",
-    /// That nobody is asked before changes.
+    /// Applies changes without a prompt.
     Yes = "yes",
-    /// That tools work on this machine.
+    /// Runs tools on this machine, without a sandbox.
     Local = "local",
-    /// What tokens cost.
+    /// Price of tokens.
     Price = "price",
-    /// The user's configuration file.
+    /// Configuration file of the user.
     Config = "config",
-    /// That no configuration file is read.
+    /// Reads no configuration file.
     NoConfig = "no-config",
-    /// That a project's file is trusted in this run.
+    /// Trusts the project's file for this run.
     TrustConfig = "trust-config",
-    /// A name that a server goes by.
+    /// Host name that a server accepts in requests.
     AllowHost = "allow-host",
-    /// What runs the tools of bundles.
+    /// Engine that runs the tools of bundles.
     BundleEngine = "bundle-engine",
-    /// A host that a server fetches bundles from.
+    /// Host from which a server fetches bundles.
     BundleHost = "bundle-host",
-    /// That a server works without sandboxes.
+    /// Lets a server run without sandboxes.
     UnsafeLocal = "unsafe-local",
-    /// The limit on processor time per second.
+    /// Limit on processor time per second.
     Cpus = "cpus",
-    /// What sandboxes of all users have together.
+    /// Memory of the sandboxes of all users together.
     MaxMemory = "max-memory",
-    /// The same for processors.
+    /// Processors of the sandboxes of all users together.
     MaxCpus = "max-cpus",
-    /// The same for the disk.
+    /// Disk space of the sandboxes of all users together.
     MaxDisk = "max-disk",
-    /// What sandboxes of one user have together.
+    /// Memory of all sandboxes of one user together.
     MaxMemoryPerUser = "max-memory-per-user",
-    /// The same for processors.
+    /// Processors of all sandboxes of one user together.
     MaxCpusPerUser = "max-cpus-per-user",
-    /// The same for the disk.
+    /// Disk space of all sandboxes of one user together.
     MaxDiskPerUser = "max-disk-per-user",
 }
 
 impl Setting {
-    /// Its flag as it is typed, with a value.
+    /// Returns the flag as typed on a command line, with its value.
     pub fn as_flag(self, value: Option<&str>) -> String {
         let flag = match self {
             Self::Project => "-C".to_owned(),
@@ -206,25 +208,25 @@ impl Setting {
         }
     }
 
-    /// The setting with a value.
+    /// Returns a part that names the setting with a value.
     pub fn of(self, value: impl Into<String>) -> AdvicePart {
         AdvicePart::Setting(self, Some(value.into()))
     }
 }
 
-/// A piece of a sentence.
+/// Part of a hint's sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdvicePart {
-    /// Words that hold on every surface.
+    /// Text that is the same in every user interface.
     Text(String),
-    /// A setting, and the value it should have.
+    /// Setting, and the value to give it.
     Setting(Setting, Option<String>),
-    /// A command of ours, and the option it needs.
+    /// Command of Glovebox, the option to add, and the value to give it.
     Command(String, Setting, Option<String>),
 }
 
 impl AdvicePart {
-    /// A command of ours, such as `glovebox checkpoint NAME`, with an option.
+    /// Creates a part from a Glovebox command, such as `glovebox checkpoint NAME`, and an option.
     pub fn command(words: impl Into<String>, option: Setting, value: Option<&str>) -> Self {
         Self::Command(words.into(), option, value.map(str::to_owned))
     }
@@ -248,30 +250,32 @@ impl From<Setting> for AdvicePart {
     }
 }
 
-/// What to do about a failure.
+/// Hint on how to avoid a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
-    /// Raise a limit.
+    /// Raise this limit.
     RaiseLimit(Limit),
-    /// Do something else, in words.
+    /// Any other action, as the parts of a sentence.
     Advice(Vec<AdvicePart>),
 }
 
-/// How a surface names what can be chosen.
+/// Phrasing of settings, limits and commands in one user interface.
 pub trait Wording {
-    /// A setting, with the value it should have.
+    /// Returns the text for a setting, with the value to give it.
     fn setting(&self, setting: Setting, value: Option<&str>) -> String;
 
-    /// How a limit is raised.
+    /// Returns the text that advises to raise a limit.
     fn raise_limit(&self, limit: Limit) -> String;
 
-    /// A command of ours with an option: it is typed, whoever reads of it.
+    /// Returns the text for a Glovebox command with an option. The default fits every interface,
+    /// because commands are always typed.
     fn command(&self, words: &str, option: Setting, value: Option<&str>) -> String {
         format!("`{words} {}`", option.as_flag(value))
     }
 }
 
-/// The words of glovebox.toml and of tools' parameters, which hold where nothing better is known.
+/// Phrasing with the names of glovebox.toml and of tools' parameters, used without a known
+/// interface.
 struct Names;
 
 impl Wording for Names {
@@ -290,12 +294,12 @@ impl Wording for Names {
 }
 
 impl Remedy {
-    /// A sentence with settings in it.
+    /// Creates advice from the parts of a sentence.
     pub fn advice(parts: impl IntoIterator<Item = AdvicePart>) -> Self {
         Self::Advice(parts.into_iter().collect())
     }
 
-    /// The sentence in the words of a surface.
+    /// Returns the sentence in the phrasing of a user interface.
     pub fn worded(&self, wording: &dyn Wording) -> String {
         match self {
             Self::RaiseLimit(limit) => wording.raise_limit(*limit),
@@ -314,7 +318,7 @@ impl Remedy {
         }
     }
 
-    /// The same, and then more words.
+    /// Appends a part to the sentence.
     #[must_use]
     pub fn then(self, more: impl Into<AdvicePart>) -> Self {
         let mut parts = match self {
@@ -328,7 +332,7 @@ impl Remedy {
         Self::Advice(parts)
     }
 
-    /// The same with every text changed by `change`, such as cut to a length.
+    /// Applies `change` to every text, for example to cut it to a length.
     #[must_use]
     pub fn map_texts(self, change: impl Fn(String) -> String) -> Self {
         match self {
@@ -370,7 +374,7 @@ impl<const N: usize> From<[AdvicePart; N]> for Remedy {
     }
 }
 
-/// A remedy on the wire between our own programs.
+/// Form of a remedy between Glovebox's own programs.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Remedy")]
 enum WireRemedy {

@@ -1,4 +1,4 @@
-//! What the guest answers.
+//! Replies of the guest.
 
 use crate::denial;
 use crate::tree::TreeTotals;
@@ -7,132 +7,134 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::net::IpAddr;
 
-/// The successful answer to a request. Variants are only ever appended.
+/// Successful answer to a request. Variants are only appended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The bytes of the ping.
+    /// Bytes of the ping.
     Pong(ByteBuf),
-    /// What is true inside.
+    /// Observations of the guest about its environment.
     Facts(Facts),
-    /// A detached job runs.
+    /// A detached job was started, or a job was released from its request.
     Started(JobId),
-    /// A job has ended.
+    /// The job has ended.
     Exited(ExitReport),
     /// All jobs, oldest first.
     Jobs(Vec<JobInfo>),
     /// Part of a log.
     Log {
-        /// Offset of the first byte in `chunks`; later than asked for when bytes in between are
-        /// no longer kept.
+        /// Offset of the first byte in `chunks`. Greater than the requested offset if the bytes
+        /// before it are no longer kept.
         start: u64,
-        /// The bytes, in the order they were written, by stream.
+        /// Log bytes by stream, in the order of writing.
         chunks: Vec<LogChunk>,
-        /// Offset to ask for next.
+        /// Offset for the next request.
         next: u64,
-        /// Bytes the job has written so far.
+        /// Number of bytes that the job has written so far.
         total: u64,
-        /// Whether the job has ended and `next` is the end.
+        /// True if the job has ended and the log ends at `next`.
         is_end: bool,
     },
-    /// A file was read.
+    /// The file was read.
     Read {
-        /// Bytes sent.
+        /// Number of bytes sent.
         bytes: u64,
-        /// Size of the file when it was opened.
+        /// Size of the file at the time of opening, in bytes.
         size: u64,
     },
-    /// A file was written.
+    /// The file was written.
     Written {
-        /// Bytes received.
+        /// Number of bytes received.
         bytes: u64,
-        /// Whether the file is new.
+        /// True if the file did not exist before.
         is_new: bool,
     },
-    /// What a path is.
+    /// Metadata of a path.
     Stat(Stat),
     /// Entries of a directory.
     List {
-        /// Sorted by name.
+        /// Entries, sorted by name.
         entries: Vec<DirEntry>,
-        /// Entries that exist beyond the limit of the request.
+        /// Number of entries beyond the limit of the request.
         more: u64,
     },
-    /// Target of a symbolic link.
+    /// Target of a symbolic link, unresolved.
     Link(ByteBuf),
-    /// It is done.
+    /// The request succeeded and has no result.
     Done,
-    /// A tree was scanned, changed or read.
+    /// The tree was scanned, changed or read.
     Tree(TreeTotals),
-    /// A file was changed in place.
+    /// The file was edited.
     Edited(EditReport),
     /// Files found by name.
     Globbed(GlobReport),
-    /// Lines found.
+    /// Lines found in files or in a log.
     Grepped(GrepReport),
-    /// A file was written by [`crate::WriteMode::ReplaceKnown`].
+    /// The file was written with [`crate::WriteMode::ReplaceKnown`].
     WrittenOver {
-        /// Bytes received.
+        /// Number of bytes received.
         bytes: u64,
-        /// What it took the place of.
+        /// Previous content of the file.
         old: OldContent,
     },
-    /// The ports that are listened on, by number; at most [`MAX_PORTS_LISTED`].
+    /// Listening ports, sorted by number; at most [`MAX_PORTS_LISTED`].
     Ports(Vec<ListeningPort>),
-    /// The job of an extra stream has ended, and all of the stream was sent.
+    /// The job of an extra stream has ended, and the guest has sent the whole stream.
     StreamEnded {
-        /// Bytes of input that the command has read; 0 for a terminal and for outputs.
+        /// Number of input bytes that the command has read; 0 for a terminal and for outputs.
         taken: u64,
     },
 }
 
-/// Most ports that are listed.
+/// Most ports in [`Reply::Ports`].
 pub const MAX_PORTS_LISTED: usize = 256;
 
-/// A port that a server listens on.
+/// Port on which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListeningPort {
-    /// Its number.
+    /// Port number.
     pub port: u16,
-    /// The address it listens at; the unspecified one for all of the sandbox.
+    /// Bound address; the unspecified address if the server listens on all addresses of the
+    /// sandbox.
     pub address: IpAddr,
-    /// The process that holds it; `None` for one that does not show its descriptors, and for what holds ports from
-    /// outside.
+    /// Process that holds the port. `None` if its descriptors cannot be read, or if the port is
+    /// held for a service outside the sandbox.
     pub holder: Option<PortHolder>,
 }
 
-/// A process that holds a port.
+/// Process that holds a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortHolder {
-    /// The job that it belongs to.
+    /// Job of the process.
     pub job: JobId,
-    /// Its id inside.
+    /// Process id inside the sandbox.
     pub pid: u32,
-    /// The job's command, its words joined by blanks and shortened.
+    /// Command of the job: its arguments joined by spaces, shortened.
     pub command: ByteBuf,
 }
 
-/// What a written file took the place of.
+/// Previous content of a file that was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OldContent {
-    /// Nothing: the file is new.
+    /// The file did not exist.
     Nothing,
-    /// This content, at most [`crate::limits::MAX_OLD_BYTES`].
+    /// Previous content, at most [`crate::limits::MAX_OLD_BYTES`].
     Content(ByteBuf),
-    /// Content that is larger, or cannot be read.
+    /// The previous content is larger, or cannot be read.
     Unshown,
 }
 
-/// How a command ended.
+/// Way in which a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
-    /// It ended by itself with this code.
+    /// The command exited with this code.
     Code(i32),
-    /// A signal ended it.
+    /// This signal killed the command.
     Signal(i32),
 }
 
 impl Exit {
-    /// The code a shell would report: the command's own, or 128 plus the signal.
+    /// Returns the code that a shell would report: the command's exit code, or 128 plus the signal
+    /// number.
     pub const fn shell_code(self) -> i32 {
         match self {
             Self::Code(code) => code,
@@ -141,56 +143,57 @@ impl Exit {
     }
 }
 
-/// Everything known about a job that has ended.
+/// Final report of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitReport {
-    /// The job.
+    /// Identifier of the job.
     pub job: JobId,
-    /// How the command ended.
+    /// Way in which the command ended.
     pub exit: Exit,
-    /// The deadline passed and the job was ended.
+    /// True if the guest ended the job because its deadline had passed.
     pub timed_out: bool,
-    /// The kernel ended something of this job for want of memory. The guest cannot see that; the
-    /// host fills it in where a memory controller counts it.
+    /// True if the kernel killed a process of this job for lack of memory. The guest cannot see
+    /// that; the host sets it where a memory controller counts such kills.
     pub oom: bool,
-    /// The kernel refused a new process or thread while the job ran, because the limit on them was reached.
-    /// The guest cannot see that; the host fills it in where that is counted.
+    /// True if the kernel refused a new process or thread during the job because the limit was
+    /// reached. The guest cannot see that; the host sets it where the kernel counts refusals.
     pub fork_refused: bool,
-    /// Microseconds from start to end of the command.
+    /// Time from start to end of the command, in microseconds.
     pub wall_us: u64,
-    /// Microseconds of CPU time in user mode, of the command and all it waited for.
+    /// CPU time in user mode of the command and all children that it waited for, in microseconds.
     pub user_us: u64,
-    /// Microseconds of CPU time in the kernel.
+    /// CPU time in the kernel of the same processes, in microseconds.
     pub system_us: u64,
-    /// Largest resident set of one process, in KiB.
+    /// Largest resident set size of a single process, in KiB.
     pub max_rss_kib: u64,
-    /// Bytes written to standard output.
+    /// Number of bytes written to standard output.
     pub stdout_bytes: u64,
-    /// Bytes written to standard error.
+    /// Number of bytes written to standard error.
     pub stderr_bytes: u64,
-    /// Processes that outlived the command and were killed.
+    /// Number of processes that outlived the command and were killed.
     pub killed: u32,
-    /// Processes that outlived the command and still run.
+    /// Number of processes that outlived the command and still run.
     pub left_running: u32,
-    /// Which walls a command that failed has met, as far as the guest has seen that; [`ExitReport::seen_denials`]
-    /// reads them.
+    /// Restrictions that a failed command met, as the guest reports them. The host reads them
+    /// through [`ExitReport::seen_denials`], which checks them.
     pub denials: Vec<Denial>,
-    /// When the command ended: nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)) of the machine that it ran on; 0
-    /// where that is not known.
+    /// End of the command in nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)) of the machine on
+    /// which it ran; 0 if unknown.
     pub ended_ns: u64,
-    /// Another job ran at the same time.
+    /// True if another job ran at the same time.
     pub had_company: bool,
-    /// Bytes of lent input that were read; 0 for any other input.
+    /// Number of bytes of lent input that the command has read; 0 for any other input.
     pub input_taken: u64,
 }
 
 impl ExitReport {
-    /// What the guest saw, bounded. Records of kinds that only the host knows are left out.
+    /// Returns the denials of kinds that a guest can observe, with their number and texts limited.
     pub fn seen_denials(&self) -> Vec<Denial> {
         denial::seen(&self.denials)
     }
 
-    /// That of a command of which no more is known than how it ended.
+    /// Creates a report of which only job and exit are known. All other fields are zero, false or
+    /// empty.
     pub const fn new(job: JobId, exit: Exit) -> Self {
         Self {
             job,
@@ -213,7 +216,8 @@ impl ExitReport {
         }
     }
 
-    /// The time in which the command ran, on the clock of [`Self::ended_ns`].
+    /// Returns the time span of the command on the clock of [`Self::ended_ns`], extended by a
+    /// microsecond at its start.
     pub const fn span_ns(&self) -> std::ops::RangeInclusive<u64> {
         let began = self
             .ended_ns
@@ -222,90 +226,91 @@ impl ExitReport {
     }
 }
 
-/// One line of the job list.
+/// Entry of the job list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInfo {
-    /// The job.
+    /// Identifier of the job.
     pub job: JobId,
-    /// Its command.
+    /// Command and arguments.
     pub argv: Vec<ByteBuf>,
-    /// Milliseconds since it started.
+    /// Time since the start of the job, in milliseconds.
     pub age_ms: u64,
-    /// Whether it has a terminal.
+    /// True if the job has a terminal.
     pub has_pty: bool,
-    /// Whether its standard input is open: what is sent there otherwise is read by nobody.
+    /// True if the job's standard input is open. Otherwise no process reads bytes sent
+    /// to it.
     pub has_input: bool,
-    /// True if a request follows its output.
+    /// True if a request follows the output of the job.
     pub is_followed: bool,
-    /// Where it stands.
+    /// Stage of the job.
     pub state: JobState,
-    /// Bytes of output so far.
+    /// Number of bytes of output so far.
     pub output_bytes: u64,
 }
 
-/// Where a job stands.
+/// Stage of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
-    /// Its command runs.
+    /// The command runs.
     Running,
-    /// Its command has ended; processes it left behind still run.
+    /// The command has ended, but processes that it started still run.
     Background(ExitReport),
-    /// It has ended with all it started.
+    /// The job and all its processes have ended.
     Ended(ExitReport),
 }
 
-/// Which stream some log bytes were written to.
+/// Log bytes of one stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogChunk {
-    /// Standard error, else standard output or the terminal.
+    /// True for standard error, false for standard output or a terminal.
     pub is_stderr: bool,
-    /// The bytes.
+    /// Log bytes.
     pub bytes: ByteBuf,
 }
 
-/// The text that stands for bytes of a log that are not kept, between what came before them and what
-/// came after: a line of its own wherever a log is read as lines, so that all readers count alike.
+/// Returns the text that stands for `bytes` bytes of a log that are not kept. It forms a line of
+/// its own, so that all readers of a log count the same lines.
 pub fn log_gap(bytes: u64) -> String {
     format!("\n[... {bytes} bytes are not kept any more ...]\n")
 }
 
-/// What a path is.
+/// Metadata of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
-    /// Kind.
+    /// File type.
     pub kind: FileKind,
     /// Size in bytes.
     pub size: u64,
-    /// Permission bits, without the kind.
+    /// Permission bits, without the file type.
     pub permissions: u32,
     /// Modification time in nanoseconds since the epoch.
     pub mtime_ns: i128,
-    /// Owner inside the sandbox.
+    /// User id of the owner inside the sandbox.
     pub uid: u32,
-    /// Group inside the sandbox.
+    /// Group id inside the sandbox.
     pub gid: u32,
     /// Number of hard links.
     pub links: u64,
 }
 
-/// One entry of a directory.
+/// Entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirEntry {
-    /// Name, any bytes but `/` and NUL.
+    /// Name; any bytes except `/` and NUL.
     pub name: ByteBuf,
-    /// What it is.
+    /// Metadata of the entry.
     pub stat: Stat,
 }
 
-/// What the guest finds to be true about itself and its surroundings: the raw material of the
-/// self-test and of the isolation report. Facts only; the host judges them.
+/// Observations of the guest about itself and its environment, from which the host builds the
+/// self-test and the isolation report. The guest does not judge them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Package version of the guest.
     pub release: String,
     /// Process id of the guest in its own pid namespace.
     pub pid: i32,
-    /// User id of commands, and of the files that the guest makes.
+    /// User id of commands, and owner of files that the guest creates.
     pub uid: u32,
     /// Effective group id.
     pub gid: u32,
@@ -315,7 +320,7 @@ pub struct Facts {
     pub kernel: String,
     /// Machine architecture.
     pub arch: String,
-    /// Effective capability set of the guest. Commands have none.
+    /// Effective capability set of the guest. Commands have no capabilities.
     pub cap_effective: u64,
     /// Capability bounding set.
     pub cap_bounding: u64,
@@ -323,25 +328,25 @@ pub struct Facts {
     pub no_new_privs: bool,
     /// Seccomp mode: 0 none, 2 filter.
     pub seccomp_mode: u32,
-    /// Landlock ABI that commands run under; 0 for none.
+    /// Landlock ABI of the rules for commands; 0 for none.
     pub landlock_abi: u32,
-    /// Whether a new user namespace was refused.
+    /// True if the creation of a user namespace was refused.
     pub userns_denied: bool,
-    /// Whether mounting was refused.
+    /// True if a mount was refused.
     pub mount_denied: bool,
-    /// Whether a VSOCK socket was refused.
+    /// True if the creation of a VSOCK socket was refused.
     pub vsock_denied: bool,
     /// Names of the network interfaces.
     pub interfaces: Vec<String>,
-    /// Working directory of the guest and default of its jobs.
+    /// Working directory of the guest, and the default of its jobs.
     pub cwd: ByteBuf,
-    /// File descriptors open in the guest when it became ready.
+    /// File descriptors that were open in the guest when it became ready.
     pub open_fds: Vec<i32>,
-    /// Where `/proc` is mounted and usable.
+    /// True if `/proc` is mounted and readable.
     pub has_proc: bool,
-    /// Mount points visible inside, from `/proc/self/mountinfo`, as `target type options`.
+    /// Mount points inside the sandbox from `/proc/self/mountinfo`, as `target type options`.
     pub mounts: Vec<String>,
-    /// Home directory of commands; empty where they have none.
+    /// Home directory of commands; empty if they have none.
     #[serde(default)]
     pub home: ByteBuf,
 }

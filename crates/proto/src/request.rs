@@ -1,4 +1,4 @@
-//! What the host may ask of the guest. Paths, arguments and environment are bytes, as on Linux.
+//! Requests of the host to the guest. Paths, arguments and environment are bytes, as on Linux.
 
 use crate::tree::Packing;
 use crate::{Code, Fault, Glob, Grep, GrepTarget, Replacement};
@@ -6,315 +6,333 @@ use crate::{JobId, limits};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// One request. Variants are only ever appended.
+/// Request to the guest. Variants are only appended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Answers [`crate::Reply::Pong`] with the same bytes.
+    /// Returns the same bytes in [`crate::Reply::Pong`].
     Ping(ByteBuf),
-    /// What is true inside, as the guest sees it. Answers [`crate::Reply::Facts`].
+    /// Reports the guest's observations about its environment. The reply is
+    /// [`crate::Reply::Facts`].
     Facts,
-    /// Runs a command as a new job. Answers [`crate::Reply::Exited`] when it has ended, or
-    /// [`crate::Reply::Started`] at once when `detach` is set.
+    /// Runs a command as a new job. The reply is [`crate::Reply::Exited`] after its end, or
+    /// [`crate::Reply::Started`] at once if `detach` is set.
     Exec(Exec),
-    /// All jobs. Answers [`crate::Reply::Jobs`].
+    /// Lists all jobs. The reply is [`crate::Reply::Jobs`].
     JobList,
-    /// Log bytes from `offset` on. Answers [`crate::Reply::Log`] as soon as there is at least one
-    /// byte, the job has ended, or `wait_ms` has passed.
+    /// Reads log bytes from `offset` on. The guest replies with [`crate::Reply::Log`] as soon as
+    /// there is at least one byte, the job has ended, or `wait_ms` has passed.
     JobRead {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// First byte wanted, counted over standard output and error together.
+        /// Offset of the first byte, counted over standard output and error together.
         offset: u64,
-        /// Most bytes wanted, at most [`limits::MAX_LOG_READ_BYTES`].
+        /// Most bytes to return, at most [`limits::MAX_LOG_READ_BYTES`].
         max_bytes: u32,
-        /// How long to wait for something to read.
+        /// Most milliseconds to wait for a byte.
         wait_ms: u64,
     },
-    /// Waits for the end of a job. Answers [`crate::Reply::Exited`], or a `timed-out` fault.
+    /// Waits for the end of a job. The reply is [`crate::Reply::Exited`], or a `timed-out` fault.
     JobWait {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// How long to wait; `None` for as long as it takes.
+        /// Most milliseconds to wait; `None` for no limit.
         wait_ms: Option<u64>,
     },
-    /// Sends a signal to a job. Answers [`crate::Reply::Done`].
+    /// Sends a signal to a job. The reply is [`crate::Reply::Done`].
     JobSignal {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
         /// Signal number, 1 to 64.
         signal: i32,
-        /// To everything the job started, or to its process group only.
+        /// True for all processes of the job, false for its process group only.
         whole_tree: bool,
     },
-    /// Asks a job to end: SIGTERM, then SIGKILL of everything it started after `grace_ms`.
-    /// Answers [`crate::Reply::Exited`] when nothing is left.
+    /// Ends a job: SIGTERM, and after `grace_ms` SIGKILL to all its processes. The guest replies
+    /// with [`crate::Reply::Exited`] when no process is left.
     JobKill {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// Milliseconds between the two.
+        /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
-    /// Follows a job live: output from `offset` on arrives as `Data`; `Data` on the input channel
-    /// goes to its standard input while that is open ([`crate::JobInfo::has_input`]). Answers
-    /// [`crate::Reply::Exited`] when the job ends; `Cancel` detaches and leaves the job running.
+    /// Follows a running job. Output from `offset` on arrives as `Data`. `Data` on the input
+    /// channel goes to the job's standard input while that is open ([`crate::JobInfo::has_input`]).
+    /// The reply is [`crate::Reply::Exited`] when the job ends. `Cancel` ends the request and
+    /// leaves the job running.
     JobAttach {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// First log byte wanted; `None` starts with what comes next.
+        /// Offset of the first log byte; `None` for output from now on.
         offset: Option<u64>,
-        /// Sends [`crate::Event::Stopped`] on [`crate::Channel::Content`].
+        /// True to receive [`crate::Event::Stopped`] on [`crate::Channel::Content`].
         sends_events: bool,
     },
-    /// New size of a job's terminal. Answers [`crate::Reply::Done`].
+    /// Sets the size of a job's terminal. The reply is [`crate::Reply::Done`].
     JobResize {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// The new size.
+        /// New size.
         size: WindowSize,
     },
-    /// Content of a regular file, as `Data` on [`crate::Channel::Content`], then
+    /// Reads a regular file as `Data` on [`crate::Channel::Content`]. The reply is
     /// [`crate::Reply::Read`].
     FileRead {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
-        /// First byte wanted.
+        /// Offset of the first byte.
         offset: u64,
-        /// Most bytes wanted; `None` for all.
+        /// Most bytes to return; `None` for no limit.
         max_bytes: Option<u64>,
     },
-    /// Writes a file from `Data` on [`crate::Channel::Input`] until its end mark. Answers
+    /// Writes a file from `Data` on [`crate::Channel::Input`] up to the end mark. The reply is
     /// [`crate::Reply::Written`].
     FileWrite {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
-        /// How to treat what is there.
+        /// Treatment of an existing file.
         mode: WriteMode,
-        /// Permission bits of a new file (an existing one keeps its own).
+        /// Permission bits of a new file. An existing file keeps its own.
         permissions: u32,
-        /// Make missing parent directories.
+        /// True to create missing parent directories.
         make_parents: bool,
     },
-    /// What a path is. Answers [`crate::Reply::Stat`].
+    /// Returns metadata of a path. The reply is [`crate::Reply::Stat`].
     Stat {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
-        /// Look at a symbolic link's target instead of the link.
+        /// True to follow a symbolic link.
         follow: bool,
     },
-    /// Entries of a directory, sorted by name. Answers [`crate::Reply::List`].
+    /// Lists a directory, sorted by name. The reply is [`crate::Reply::List`].
     List {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
-        /// Most entries wanted, at most [`limits::MAX_LIST_ENTRIES`].
+        /// Most entries to return, at most [`limits::MAX_LIST_ENTRIES`].
         max_entries: u32,
     },
-    /// Makes a directory. Answers [`crate::Reply::Done`].
+    /// Creates a directory. The reply is [`crate::Reply::Done`].
     Mkdir {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
         /// Permission bits.
         permissions: u32,
-        /// Make parents too, and accept an existing directory.
+        /// True to create missing parents, and to accept an existing directory.
         make_parents: bool,
     },
-    /// Removes a file, link or directory. Answers [`crate::Reply::Done`].
+    /// Removes a file, link or directory. The reply is [`crate::Reply::Done`].
     Remove {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
-        /// Remove a directory with all it holds.
+        /// True to remove a directory with its content.
         recursive: bool,
     },
-    /// Renames. Answers [`crate::Reply::Done`].
+    /// Renames a file or directory. The reply is [`crate::Reply::Done`].
     Rename {
         /// Old path.
         from: ByteBuf,
         /// New path.
         to: ByteBuf,
-        /// Replace what is there.
+        /// True to replace an existing file at the new path.
         replace: bool,
     },
-    /// Target of a symbolic link. Answers [`crate::Reply::Link`].
+    /// Reads a symbolic link. The reply is [`crate::Reply::Link`].
     ReadLink {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
     },
-    /// Ends every job and then the guest. Answers [`crate::Reply::Done`] first.
+    /// Ends every job and then the guest. The guest replies with [`crate::Reply::Done`] before it
+    /// ends.
     Shutdown,
-    /// Everything below a directory, as [`crate::tree::ScanItem`]s on
-    /// [`crate::Channel::Content`], sorted; files are not opened. Then [`crate::Reply::Tree`].
+    /// Lists everything below a directory as sorted [`crate::tree::ScanItem`]s on
+    /// [`crate::Channel::Content`]. The guest opens no file. The reply is [`crate::Reply::Tree`].
     TreeScan {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
-        /// Most entries; more is a `too-large` fault.
+        /// Most entries. More yield a `too-large` fault.
         max_entries: u64,
-        /// Deepest path in components; what is deeper is named, not entered.
+        /// Most components of a path. A deeper path is reported as
+        /// [`crate::tree::ScanItem::Missed`].
         max_depth: u32,
-        /// Whether what is sent is compressed.
+        /// Compression of the items.
         packing: Packing,
     },
-    /// Changes a directory as [`crate::tree::PutItem`]s on [`crate::Channel::Input`] say, and sends
-    /// a [`crate::tree::PutReceipt`] for each on [`crate::Channel::Content`]. Every file appears
-    /// whole or not at all; nothing outside the directory is touched. Then [`crate::Reply::Tree`].
+    /// Changes a directory as the [`crate::tree::PutItem`]s on [`crate::Channel::Input`] specify,
+    /// and returns a [`crate::tree::PutReceipt`] for each on [`crate::Channel::Content`]. Every
+    /// file appears whole or not at all, and nothing outside the directory changes. The reply is
+    /// [`crate::Reply::Tree`].
     TreePut {
-        /// Absolute path, or relative to the workspace. It is made if it is missing.
+        /// Absolute path, or relative to the workspace. The guest creates a missing directory.
         path: ByteBuf,
     },
-    /// Reads the files named by [`crate::tree::Want`]s on [`crate::Channel::Input`], below a
-    /// directory, as [`crate::tree::GotItem`]s on [`crate::Channel::Content`]. Then
+    /// Reads the files that the [`crate::tree::Want`]s on [`crate::Channel::Input`] name below a
+    /// directory, as [`crate::tree::GotItem`]s on [`crate::Channel::Content`]. The reply is
     /// [`crate::Reply::Tree`].
     TreeGet {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
-        /// Whether what is sent is compressed.
+        /// Compression of the items.
         packing: Packing,
     },
-    /// Replaces texts in a regular file: all of them, or none. Mode, line endings and what is not
-    /// named stay as they are. Answers [`crate::Reply::Edited`].
+    /// Replaces texts in a regular file: all of them, or none. Permissions, line endings and all
+    /// other content stay. The reply is [`crate::Reply::Edited`].
     Edit {
         /// Absolute path, or relative to the workspace.
         path: ByteBuf,
-        /// What to replace, each in the result of the one before.
+        /// Replacements in order. Each applies to the result of the previous one.
         replacements: Vec<Replacement>,
     },
-    /// Finds files by name. Answers [`crate::Reply::Globbed`].
+    /// Finds files by name. The reply is [`crate::Reply::Globbed`].
     Glob(Glob),
-    /// Finds lines. Answers [`crate::Reply::Grepped`].
+    /// Finds lines. The reply is [`crate::Reply::Grepped`].
     Grep(Grep),
-    /// What is mounted has been exchanged: what the guest has opened or worked out from it is looked
-    /// up anew. Answers [`crate::Reply::Done`].
+    /// Tells the guest that the host has exchanged the mounts. The guest rebuilds its Landlock
+    /// rules, which refer to directories and not to paths. The reply is [`crate::Reply::Done`].
     Renew,
-    /// Holds everything that commands have started still for as long as this request is open, and keeps
-    /// what would change files or start commands waiting. Sends a byte on
-    /// [`crate::Channel::Content`] once nothing moves; ends when it is cancelled.
+    /// Freezes all processes of commands while this request is open, and defers requests that would
+    /// change files or start commands. The guest sends one byte on [`crate::Channel::Content`] when
+    /// everything has stopped. The request ends when the host cancels it.
     Hold,
-    /// Connects to a server of the sandbox, on its loopback: `Data` on [`crate::Channel::Input`] goes to it, and what it
-    /// sends comes on [`crate::Channel::Content`]. Answers [`crate::Reply::Done`] when the server has closed its side.
+    /// Connects to a server on the loopback address of the sandbox. `Data` on
+    /// [`crate::Channel::Input`] goes to the server; bytes from the server come on
+    /// [`crate::Channel::Content`]. The reply is [`crate::Reply::Done`] when the server has closed
+    /// its side.
     Connect {
-        /// The port, not 0.
+        /// Port number, not 0.
         port: u16,
     },
-    /// Which ports servers of the sandbox listen on. Answers [`crate::Reply::Ports`].
+    /// Lists the ports on which servers in the sandbox listen. The reply is
+    /// [`crate::Reply::Ports`].
     Ports,
-    /// Carries a stream of a job besides the standard ones: `Data` on [`crate::Channel::Input`] goes to it, what it
-    /// brings comes on [`crate::Channel::Stdout`], and [`crate::Event::InputTaken`] on [`crate::Channel::Content`]. What
-    /// the job writes to it is kept until this request comes, which may be after the job's end. `Cancel` closes a
-    /// descriptor. Answers [`crate::Reply::StreamEnded`] when the job has ended and all was sent.
+    /// Carries a stream of a job other than the three standard ones. `Data` on
+    /// [`crate::Channel::Input`] goes to the stream; its bytes come on [`crate::Channel::Stdout`],
+    /// and [`crate::Event::InputTaken`] on [`crate::Channel::Content`]. The guest keeps bytes that
+    /// the job writes until this request comes, which may be after the end of the job. `Cancel`
+    /// closes a descriptor. The guest replies with [`crate::Reply::StreamEnded`] when the job has
+    /// ended and all bytes were sent.
     JobStream {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// The stream. Each is carried by one request at a time.
+        /// Stream to carry. Only one request at a time may carry it.
         stream: ExtraStream,
     },
-    /// Has a job go on without the request that started it, which is answered with [`crate::Reply::Started`]. Answers
-    /// [`crate::Reply::Done`].
+    /// Detaches a job from the request that started it; that request receives
+    /// [`crate::Reply::Started`]. The reply is [`crate::Reply::Done`].
     JobRelease {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
     },
 }
 
-/// A stream of a job besides the three standard ones.
+/// Stream of a job other than the three standard ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExtraStream {
-    /// The terminal, where some standard stream is another: its keys, and its screen unless standard output or
-    /// standard error is the terminal.
+    /// Terminal of a job of which not all standard streams are the terminal. Carries the keys, and
+    /// the screen unless standard output or standard error is the terminal.
     Terminal,
-    /// The descriptor with this number, one of [`Exec::descriptors`].
+    /// Descriptor with this number, one of [`Exec::descriptors`].
     Descriptor(u32),
 }
 
-/// A command to run.
+/// Command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
-    /// Command and arguments; no shell is involved. The command is looked up in the `PATH` of the
-    /// job's environment unless it has a slash.
+    /// Command and arguments; no shell is involved. The guest looks the command up in the `PATH` of
+    /// the job's environment unless it contains a slash.
     pub argv: Vec<ByteBuf>,
     /// Working directory; `None` for the guest's default (`/workspace`).
     pub cwd: Option<ByteBuf>,
-    /// Variables added to the guest's base environment, later ones winning.
+    /// Variables to add to the guest's base environment. Later ones win.
     pub env: Vec<EnvVar>,
-    /// Start from nothing instead of from the base environment.
+    /// True to start from an empty environment instead of the base environment.
     pub clear_env: bool,
-    /// Where standard input comes from.
+    /// Source of standard input.
     pub stdin: Stdin,
-    /// Give the job a terminal of this size, its controlling one.
+    /// Size of the job's controlling terminal; `None` for no terminal.
     pub pty: Option<WindowSize>,
-    /// What of the job is in that terminal. Without effect where there is none.
+    /// Standard streams that are the terminal. Ignored without a terminal.
     pub terminal_use: TerminalUse,
     /// Descriptors besides the three standard ones, at most [`limits::MAX_DESCRIPTORS`].
     pub descriptors: Vec<Descriptor>,
-    /// Ends the job when it passes: SIGTERM, grace, SIGKILL of everything it started.
+    /// Deadline in milliseconds. The guest then sends SIGTERM, and after the grace period SIGKILL
+    /// to all processes of the job. `None` for no deadline.
     pub timeout_ms: Option<u64>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u64,
-    /// Send output as `Data` while it runs (with back-pressure).
+    /// True to send output as `Data` while the job runs. Output then blocks the job while the
+    /// channel has no credit.
     pub stream_output: bool,
-    /// What to keep of the output for `JobRead`.
+    /// Amounts of output to keep for [`Request::JobRead`].
     pub log: LogCaps,
-    /// What happens to processes still running when the command itself has ended.
+    /// Treatment of processes that still run when the command has ended.
     pub background: Background,
-    /// Answer `Started` at once and leave the job running without this request.
+    /// True to reply with `Started` at once. The job does not depend on this request then.
     pub detach: bool,
-    /// Execute the program that was written under this name with [`WriteMode::Program`], and look up no
-    /// command. A `not-found` fault means that it has to be written again.
+    /// Name of a program written with [`WriteMode::Program`], to execute instead of a command from
+    /// `PATH`. A `not-found` fault means that the host must write it again. `None` for an ordinary
+    /// command.
     pub program: Option<ByteBuf>,
-    /// File mode creation mask of the command; `None` for the guest's own. At most [`limits::MAX_UMASK`].
+    /// File mode creation mask of the command, at most [`limits::MAX_UMASK`]; `None` for the
+    /// guest's own.
     pub umask: Option<u32>,
-    /// Standard output and error are one stream, in the order in which they were written; a terminal always is.
+    /// True to send standard output and error as one stream, in the order of writing. A terminal
+    /// always does that.
     pub merge: bool,
-    /// Sends [`crate::Event`]s on [`crate::Channel::Content`].
+    /// True to receive [`crate::Event`]s on [`crate::Channel::Content`].
     pub sends_events: bool,
 }
 
-/// What of a job is in its terminal.
+/// Relation between a job and its terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalUse {
-    /// Standard input, output and error: true for each that is the terminal. Output and error are then one stream,
-    /// sent as standard output.
+    /// For standard input, output and error: true if the stream is the terminal. The terminal's
+    /// output is sent as standard output.
     pub streams: [bool; 3],
-    /// True if the command is in the terminal's foreground from the start. Otherwise it is put there when it is stopped
-    /// for reading or changing it, which [`crate::Event::Stopped`] tells.
+    /// True if the command is in the terminal's foreground from the start. Otherwise the guest
+    /// moves it there when it continues the command, after a stop because the command used the
+    /// terminal ([`crate::Event::Stopped`]).
     pub is_foreground: bool,
 }
 
 impl TerminalUse {
-    /// The terminal is the command's alone.
+    /// All standard streams are the terminal, and the command is in its foreground.
     pub const WHOLE: Self = Self {
         streams: [true; 3],
         is_foreground: true,
     };
 }
 
-/// A descriptor that a command gets besides the three standard ones: one end of a pipe, whose other end
-/// [`Request::JobStream`] carries.
+/// Additional descriptor of a command: one end of a pipe. [`Request::JobStream`] carries the other
+/// end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// Its number, from 3 to [`limits::MAX_DESCRIPTOR`].
+    /// Number, from 3 to [`limits::MAX_DESCRIPTOR`].
     pub number: u32,
-    /// What the command does with it.
+    /// Direction of the stream.
     pub direction: DescriptorDirection,
 }
 
-/// What a command does with a descriptor.
+/// Direction of an additional descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DescriptorDirection {
-    /// Reads what is lent, as [`Stdin::Lent`].
+    /// The command reads lent input, as with [`Stdin::Lent`].
     Lent {
-        /// Sends [`crate::Event::InputTaken`] whenever all that has come was read. Slower.
+        /// True to receive [`crate::Event::InputTaken`] whenever the command has read all bytes
+        /// sent so far. This is slower.
         is_followed: bool,
     },
-    /// Writes.
+    /// The command writes.
     Output,
 }
 
-/// How much output a job's log keeps: its beginning and its end in memory, more in a bounded file.
+/// Amounts of output that a job's log keeps: its beginning and end in memory, more in a bounded
+/// file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogCaps {
-    /// Bytes kept from the beginning.
+    /// Number of bytes to keep from the beginning.
     pub head_bytes: u32,
-    /// Bytes kept from the end.
+    /// Number of bytes to keep from the end.
     pub tail_bytes: u32,
-    /// Bytes kept in a file besides; 0 for none.
+    /// Number of further bytes to keep in a file; 0 for no file.
     pub spill_bytes: u64,
 }
 
@@ -329,7 +347,7 @@ impl Default for LogCaps {
 }
 
 impl LogCaps {
-    /// The largest caps a guest accepts.
+    /// Largest caps that a guest accepts.
     pub const MAX: Self = Self {
         head_bytes: 4 << 20,
         tail_bytes: 4 << 20,
@@ -337,7 +355,7 @@ impl LogCaps {
     };
 }
 
-/// One environment variable.
+/// Environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvVar {
     /// Name, without `=`.
@@ -346,33 +364,35 @@ pub struct EnvVar {
     pub value: ByteBuf,
 }
 
-/// Where a job's standard input comes from.
+/// Source of a job's standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stdin {
-    /// `/dev/null`, so that a command that asks a question fails at once.
+    /// `/dev/null`. A command that asks a question fails at once instead of waiting.
     Null,
     /// `Data` frames on the input channel.
     Stream,
-    /// As [`Self::Stream`]; [`crate::ExitReport::input_taken`] says how much of it was read.
+    /// Same as [`Self::Stream`], but [`crate::ExitReport::input_taken`] reports the number of bytes
+    /// that the command has read.
     Lent {
-        /// Sends [`crate::Event::InputTaken`] whenever all that has come was read. Slower.
+        /// True to receive [`crate::Event::InputTaken`] whenever the command has read all bytes
+        /// sent so far. This is slower.
         is_followed: bool,
     },
 }
 
 impl Stdin {
-    /// True unless there is none.
+    /// Returns true unless standard input is `/dev/null`.
     pub const fn is_open(self) -> bool {
         !matches!(self, Self::Null)
     }
 }
 
-/// What happens to processes still running when the command itself has ended.
+/// Treatment of processes that still run when the command has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Background {
-    /// They are killed, then the reply is sent.
+    /// The guest kills them before it replies.
     Kill,
-    /// They stay until the sandbox ends; the reply is sent when the command ends.
+    /// They run until the sandbox ends. The guest replies when the command ends.
     Keep,
 }
 
@@ -385,41 +405,43 @@ pub struct WindowSize {
     pub cols: u16,
 }
 
-/// How a written file treats what is there.
+/// Treatment of an existing file by a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteMode {
-    /// Write a new file beside it and rename it over: readers see old or new, never half.
+    /// Writes a new file beside the old one and renames it. Readers see old or new content, never a
+    /// part.
     Replace,
-    /// Fail with `already-exists` if something is there.
+    /// Fails with `already-exists` if the path exists.
     CreateNew,
-    /// Add to the end.
+    /// Appends to the file.
     Append,
-    /// [`Self::Replace`] by somebody who knows what is there, and fail with `unseen-content` otherwise;
-    /// what was there is given back. Answers [`crate::Reply::WrittenOver`].
+    /// Same as [`Self::Replace`], but fails with `unseen-content` unless the precondition holds.
+    /// The reply is [`crate::Reply::WrittenOver`] with the previous content.
     ReplaceKnown(WritePrecondition),
-    /// Not into the file system: into memory of the guest, sealed, as the program that [`Exec::program`]
-    /// names by the same path. At most [`limits::MAX_PROGRAM_BYTES`], and the last few are kept.
+    /// Keeps the content in sealed memory of the guest instead of a file. [`Exec::program`] refers
+    /// to it by the same path. At most [`limits::MAX_PROGRAM_BYTES`]; the guest keeps only the most
+    /// recent programs.
     Program,
 }
 
-/// What a writer knows of the file that is replaced. A file that is not there, an empty one, and one
-/// that has the written content already, may be replaced by anybody.
+/// Knowledge of the writer about the file to replace. No knowledge is needed to replace a missing
+/// file, an empty file, or a file that already has the new content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WritePrecondition {
-    /// Nothing.
+    /// The writer does not know the content.
     Nothing,
-    /// The BLAKE3 digest of its content; at most [`limits::MAX_EDIT_BYTES`] are compared.
+    /// BLAKE3 digest of the content. At most [`limits::MAX_EDIT_BYTES`] are compared.
     Digest([u8; 32]),
-    /// It may be replaced whatever it is.
+    /// Any content may be replaced.
     Anything,
 }
 
 impl Request {
-    /// Checks everything that can be checked without touching the system. Both sides call it: the
-    /// host to give its caller a good error early, the guest because it must not rely on that.
+    /// Checks everything that needs no access to the system. The host calls it to give its caller a
+    /// good error early; the guest calls it because it must not rely on the host.
     ///
     /// # Errors
-    /// `invalid-argument` or `too-large`, naming the field.
+    /// `invalid-argument` or `too-large`; the message names the field.
     pub fn validate(&self) -> Result<(), Fault> {
         match self {
             Self::Exec(exec) => exec.validate(),
@@ -474,7 +496,8 @@ impl Request {
 }
 
 impl Exec {
-    /// A command with everything else at its default: no input, streamed output, leftovers killed.
+    /// Creates a command with default settings: no input, streamed output, remaining processes
+    /// killed.
     pub fn new<I, A>(argv: I) -> Self
     where
         I: IntoIterator<Item = A>,

@@ -1,79 +1,80 @@
-//! Finding things in files and changing them in place: the words of `Edit`, `Glob` and `Grep`.
+//! Parameters and reports of `Edit`, `Glob` and `Grep`.
 
 use crate::limits::{MAX_PATTERN_BYTES, MAX_SEARCH_HITS, MAX_SEARCH_MS};
 use crate::{Code, Fault, JobId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// One text that takes the place of another.
+/// Replacement of one text by another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replacement {
-    /// What is there.
+    /// Text to replace.
     pub old: ByteBuf,
-    /// What shall be there.
+    /// New text.
     pub new: ByteBuf,
-    /// Wherever it stands, instead of in exactly one place.
+    /// True to replace every occurrence. Otherwise the old text must occur exactly once.
     pub all: bool,
 }
 
-/// How an old text was found in a file.
+/// Closeness of the match between an old text and the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatchKind {
-    /// Byte for byte.
+    /// Equal byte for byte.
     Exact,
-    /// With the file's line endings.
+    /// Equal except for line endings.
     LineEndings,
-    /// With other white space at the ends of lines.
+    /// Equal except for white space at the ends of lines.
     TrailingSpace,
-    /// With another indentation; the new text has the file's.
+    /// Equal except for the indentation. The new text is written with the file's indentation.
     Indentation,
 }
 
-/// A replacement that was made.
+/// Outcome of one replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacementReport {
-    /// How the old text was found.
+    /// Closeness of the match.
     pub how: MatchKind,
-    /// In how many places.
+    /// Number of places that were replaced.
     pub places: u32,
 }
 
-/// A file was changed in place.
+/// Result of an edit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EditReport {
-    /// One for each replacement asked for.
+    /// Outcome of each requested replacement, in order.
     pub made: Vec<ReplacementReport>,
-    /// The change as a unified diff without header, cut to [`crate::limits::MAX_DIFF_BYTES`].
+    /// Unified diff of the change, without header, cut to [`crate::limits::MAX_DIFF_BYTES`].
     pub diff: ByteBuf,
-    /// Whether the diff was cut.
+    /// True if the diff was cut.
     pub is_diff_cut: bool,
-    /// Size of the file now.
+    /// Size of the file after the edit, in bytes.
     pub size: u64,
-    /// BLAKE3 of its content before.
+    /// BLAKE3 digest of the content before the edit.
     pub before: [u8; 32],
-    /// BLAKE3 of its content now.
+    /// BLAKE3 digest of the content after the edit.
     pub after: [u8; 32],
 }
 
-/// Names to look for.
+/// Search for files by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Glob {
-    /// Directory to look in.
+    /// Directory to search.
     pub path: ByteBuf,
-    /// Shell pattern for paths below it; without a slash it is for names at any depth.
+    /// Shell pattern for paths below the directory. A pattern without a slash matches names at any
+    /// depth.
     pub pattern: String,
-    /// Leave out what the ignore files of the tree name (`.gitignore` and its like).
+    /// True to skip paths that the ignore files of the tree name (`.gitignore` and similar).
     pub use_ignore: bool,
-    /// Most hits wanted.
+    /// Most hits to return.
     pub max_hits: u32,
-    /// How long to look; what was found until then is answered.
+    /// Time limit in milliseconds. The reply then holds the hits so far.
     pub deadline_ms: u64,
 }
 
-/// One file found by its name.
+/// File found by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundFile {
-    /// Relative to where was looked.
+    /// Path relative to the searched directory.
     pub path: ByteBuf,
     /// Time of last modification in nanoseconds since 1970.
     pub mtime_ns: i128,
@@ -81,136 +82,138 @@ pub struct FoundFile {
     pub size: u64,
 }
 
-/// Why a search ended.
+/// Reason for which a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SearchEnd {
-    /// Everything was looked at.
+    /// The search covered everything.
     Complete,
-    /// The deadline passed.
+    /// The time limit was reached.
     Deadline,
 }
 
 /// Files found by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GlobReport {
-    /// The newest ones first, over all that were found.
+    /// Hits, newest first, chosen from all that matched.
     pub hits: Vec<FoundFile>,
-    /// How many were found.
+    /// Number of files that matched.
     pub total: u64,
     /// Directories that could not be read.
     pub unreadable: u64,
-    /// Whether that is all.
+    /// Completeness of the search.
     pub end: SearchEnd,
 }
 
-/// Lines to look for.
+/// Search for lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grep {
-    /// Where to look.
+    /// Directory, file or log to search.
     pub target: GrepTarget,
     /// Regular expression, in the syntax of Rust's `regex` crate.
     pub pattern: String,
-    /// The pattern is plain text.
+    /// True if the pattern is plain text.
     pub is_literal: bool,
-    /// How letters compare.
+    /// Comparison of letters.
     pub case: Case,
-    /// Matches may span lines.
+    /// True if a match may span lines.
     pub is_multiline: bool,
-    /// Only files whose path fits one of these shell patterns (`!` in front excludes).
+    /// Shell patterns of paths. A file is searched only if its path matches one of them; a leading
+    /// `!` excludes. Empty for all files.
     pub globs: Vec<String>,
-    /// Only files of these types, as `rg --type` knows them.
+    /// File types as in `rg --type`. Only files of these types are searched. Empty for all types.
     pub types: Vec<String>,
-    /// Leave out what the ignore files of the tree name.
+    /// True to skip paths that the ignore files of the tree name.
     pub use_ignore: bool,
-    /// What is wanted of each file.
+    /// Amount of detail to return for each file.
     pub mode: GrepMode,
-    /// Lines shown before a match.
+    /// Context lines to return before a match.
     pub before: u16,
-    /// Lines shown after a match.
+    /// Context lines to return after a match.
     pub after: u16,
-    /// Hits to pass over: lines for [`GrepMode::Lines`], files otherwise.
+    /// Hits to skip: lines for [`GrepMode::Lines`], files otherwise.
     pub offset: u32,
-    /// Most hits wanted.
+    /// Most hits to return.
     pub max_hits: u32,
-    /// How long to look; what was found until then is answered.
+    /// Time limit in milliseconds. The reply then holds the hits so far.
     pub deadline_ms: u64,
 }
 
-/// What [`Grep`] looks through.
+/// Text that [`Grep`] searches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GrepTarget {
-    /// A directory or a file.
+    /// Directory or file.
     Path(ByteBuf),
-    /// What a job has written so far, as one text. A line of [`crate::log_gap`] stands for bytes that
-    /// are not kept; patterns for files and types mean nothing here.
+    /// Output of a job so far, as one text. A [`crate::log_gap`] line stands for bytes that are not
+    /// kept. `globs` and `types` are ignored.
     Log(JobId),
 }
 
-/// How letters compare.
+/// Comparison of letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Case {
-    /// As they are.
+    /// Upper and lower case differ.
     Sensitive,
-    /// Large and small ones are the same.
+    /// Upper and lower case are equal.
     Insensitive,
 }
 
-/// What is wanted of each file with a match.
+/// Detail returned for each file with a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GrepMode {
-    /// Its matching lines.
+    /// Matching lines.
     Lines,
-    /// Its name.
+    /// Path only.
     Files,
-    /// How many lines match.
+    /// Number of matching lines.
     Count,
 }
 
-/// One line of a file.
+/// Line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub number: u64,
-    /// Whether it matches, or only stands beside one that does.
+    /// True for a match, false for a context line.
     pub is_match: bool,
-    /// Its bytes without the line feed, cut to [`crate::limits::MAX_LINE_BYTES`]; of a long line what stands around the
-    /// first match.
+    /// Bytes of the line without its line feed, cut to [`crate::limits::MAX_LINE_BYTES`]. Of a long
+    /// line only the surroundings of the first match are returned.
     pub text: ByteBuf,
-    /// True if the line goes on behind the text.
+    /// True if the line continues after the text.
     pub is_cut: bool,
-    /// Bytes of the line before the text.
+    /// Number of bytes of the line before the text.
     pub start: u64,
-    /// Column of the first match in a line of which a part is shown, in bytes, counted from 1; else 0.
+    /// Column of the first match, in bytes, counted from 1, if only a part of the line is returned;
+    /// else 0.
     pub column: u64,
 }
 
-/// One file with matches.
+/// File with matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileHits {
-    /// Relative to where was looked; empty when that was a file.
+    /// Path relative to the searched directory; empty if the target was a file.
     pub path: ByteBuf,
     /// Time of last modification in nanoseconds since 1970.
     pub mtime_ns: i128,
-    /// Lines that match.
+    /// Number of matching lines.
     pub matches: u64,
-    /// Lines, for [`GrepMode::Lines`].
+    /// Lines for [`GrepMode::Lines`]; empty for the other modes.
     pub lines: Vec<Line>,
 }
 
-/// Lines found.
+/// Result of a search for lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrepReport {
-    /// The newest files first, over all that match.
+    /// Files with matches, newest first, chosen from all that matched.
     pub files: Vec<FileHits>,
-    /// How many files match.
+    /// Number of files that match.
     pub total_files: u64,
-    /// How many lines match.
+    /// Number of lines that match.
     pub total_matches: u64,
-    /// Files left out because they are binary.
+    /// Number of files skipped because they are binary.
     pub binary: u64,
-    /// Files and directories that could not be read.
+    /// Number of files and directories that could not be read.
     pub unreadable: u64,
-    /// Whether that is all.
+    /// Completeness of the search.
     pub end: SearchEnd,
 }
 

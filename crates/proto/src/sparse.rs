@@ -1,28 +1,29 @@
-//! Holes of files: blocks of zeros that are not written, so that the file system keeps nothing for
-//! them.
+//! Holes in files: aligned blocks of zeros that are not written, so that the file system allocates
+//! nothing for them.
 //!
-//! Contents travel whole. Who writes a new file writes the data alone and sets the length at the
-//! end, since a hole at the end makes no file longer. What was never written reads as zeros, so
-//! pieces of a content need not end where blocks do.
+//! The wire carries content whole. The writer of a new file writes only the data and sets the
+//! length at the end, because a hole at the end does not extend a file. Unwritten ranges read as
+//! zeros, so pieces of a content need not end at block boundaries.
 
-/// Alignment of holes, in bytes: the block of usual file systems.
+/// Alignment of holes, in bytes: the block size of common file systems.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Parts of a content that are not holes.
+/// Iterator over the parts of a content that are not holes.
 #[derive(Debug)]
 pub struct DataRuns<'a> {
     at: u64,
     bytes: &'a [u8],
 }
 
-/// Returns the parts of `bytes`, which stand at the offset `at` of a file, that must be written, each
-/// with its offset. The others are zeros.
+/// Returns the parts of `bytes` that must be written, each with its offset in the file. `bytes`
+/// begin at offset `at`. All other bytes are zeros.
 pub const fn data_runs(at: u64, bytes: &[u8]) -> DataRuns<'_> {
     DataRuns { at, bytes }
 }
 
 impl<'a> DataRuns<'a> {
-    /// Length of the first block, and whether it is a hole.
+    /// Returns the length of the block that begins at index `from`, and true if it is a hole. The
+    /// length is 0 at the end.
     fn first_block(&self, from: usize) -> (usize, bool) {
         let to_boundary = BLOCK_BYTES - (self.at + from as u64) % BLOCK_BYTES;
         let rest = self.bytes.get(from..).unwrap_or_default();

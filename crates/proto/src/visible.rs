@@ -1,8 +1,8 @@
-//! Making foreign text safe to show, to a terminal or a model.
+//! Escaping of untrusted text for display on a terminal or to a model.
 //!
-//! Control characters can move the cursor, rewrite what was printed, or set the terminal's title;
-//! bidirectional overrides can make a path read as another; invisible characters can carry words that
-//! only a machine reads. All of them are shown, none acted upon.
+//! Control characters can move the cursor, overwrite earlier output, or set the terminal's title.
+//! Bidirectional overrides can make a path read as another. Invisible characters can carry words
+//! that only a machine reads. All of them are escaped, so none takes effect.
 
 mod scan;
 mod table;
@@ -13,29 +13,31 @@ use scan::{Piece, scan};
 use std::fmt::Write;
 use table::SignClass;
 
-/// Bytes as one line: line ends and tabs are shown as well, and what is not UTF-8 byte by byte.
+/// Returns the bytes as one printable line. Line ends and tabs are escaped too, and each byte that
+/// is not UTF-8 is escaped as `\xNN`.
 pub fn line(bytes: &[u8]) -> String {
     let mut safe = String::with_capacity(bytes.len());
     push(&mut safe, bytes, false);
     safe
 }
 
-/// [`line`] of what is known to be text.
+/// Same as [`line()`], for a string.
 pub fn line_of_text(text: &str) -> String {
     line(text.as_bytes())
 }
 
-/// Bytes as text of several lines: line feeds and tabs stay, the carriage return before a line feed
-/// is dropped.
+/// Returns the bytes as printable text of several lines. Line feeds and tabs stay, and a carriage
+/// return before a line feed is dropped.
 pub fn lines(bytes: &[u8]) -> String {
     let mut safe = String::with_capacity(bytes.len());
     push_lines(&mut safe, bytes);
     safe
 }
 
-/// [`lines`] added to a text.
+/// Appends the result of [`lines`] to `safe`.
 pub fn push_lines(safe: &mut String, bytes: &[u8]) {
-    // All of it is looked at, and not up to the first that is not plain: that goes many bytes at a time.
+    // The loop visits all bytes instead of stopping at the first special one: without an early exit
+    // the compiler vectorizes it.
     let is_plain = bytes.iter().fold(true, |plain, byte| {
         plain & (matches!(byte, b' '..=b'~') | matches!(byte, b'\n' | b'\t'))
     });
@@ -45,8 +47,9 @@ pub fn push_lines(safe: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Shows one line, given without its line feed, to a person who decides about it: blanks that are not the space are
-/// signs too, and tabs stay. With `is_marked` signs are in reverse video, so that a typed `\x1b` is told apart.
+/// Returns one line, given without its line feed, for a person who reviews it. Tabs stay; blanks
+/// other than the space are escaped too. With `is_marked` the escapes are in reverse video, so that
+/// an escape differs from a typed `\x1b`.
 pub fn review_line(bytes: &[u8], is_marked: bool) -> String {
     let mut shown = String::with_capacity(bytes.len());
     let (begin, end) = if is_marked {
@@ -119,7 +122,7 @@ mod tests {
     fn every_range_of_the_table_is_a_sign_and_counted() {
         for (first, last, class) in table::RANGES {
             for c in [*first, *last].into_iter().filter_map(char::from_u32) {
-                // Behind another sign no selector is in its place.
+                // After another sign no selector is in its place.
                 let (text, code) = (format!("\u{202e}{c}b"), u32::from(c));
                 let hidden = HiddenCharacters::of(&text);
                 let count = 1 + usize::from(*class == SignClass::Warn);
@@ -171,7 +174,7 @@ mod tests {
             review_line(blank.as_bytes(), true),
             "Bonjour\u{1b}[7m\\u{a0}\u{1b}[27m!"
         );
-        // What a person typed looks the same as a sign only without reverse video.
+        // Without reverse video an escape looks like text that a person typed.
         assert_eq!(review_line(b"\\x1b", true), "\\x1b");
     }
 
@@ -192,7 +195,7 @@ mod tests {
                 let reviewed = review_line(bytes, false);
                 prop_assert!(reviewed.chars().all(|c| is_safe(c) || c == '\t'));
                 prop_assert!(HiddenCharacters::of(&reviewed).is_empty());
-                // Showing what is shown changes nothing.
+                // Escaping is idempotent.
                 prop_assert_eq!(line(one.as_bytes()), one);
             }
         }

@@ -4,7 +4,7 @@
 //! 0  u8                  kind
 //! 1  u8                  flags, 0
 //! 2  u16 little-endian   payload length
-//! 4  u64 little-endian   offset: of the first byte (DATA), received up to (HELLO, ACK), of the end (END)
+//! 4  u64 little-endian   offset: first byte (DATA), bytes received (HELLO, ACK), end (END)
 //! ```
 //!
 //! Payload of HELLO: version `u16`, session id (16 bytes), key (32 bytes), time to keep `u32`
@@ -32,18 +32,18 @@ const REFUSE: u8 = 6;
 
 /// Name and key of a session, chosen by the host.
 ///
-/// The key keeps other users and stale connections apart. It is no wall against commands, which run
-/// with the guest's user id.
+/// The key keeps other users and stale connections apart. It does not protect against commands in
+/// the sandbox, which run with the guest's user id.
 #[derive(Clone, Copy)]
 pub struct Identity {
-    /// Random name.
+    /// Random name of the session.
     pub session: [u8; 16],
     /// Random secret that a connection to the guest must know.
     pub key: [u8; 32],
 }
 
 impl Identity {
-    /// True if session and key are equal. Takes the same time wherever they differ.
+    /// Returns true if session and key are equal. The time does not depend on where they differ.
     pub fn is_same(&self, other: &Self) -> bool {
         let own = self.session.iter().chain(&self.key);
         let theirs = other.session.iter().chain(&other.key);
@@ -54,7 +54,7 @@ impl Identity {
 }
 
 impl fmt::Debug for Identity {
-    /// Leaves the key out, so that no log has it.
+    /// Omits the key, so that it never reaches a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity")
             .field("session", &self.session)
@@ -65,25 +65,26 @@ impl fmt::Debug for Identity {
 /// First record of a pipe in each direction.
 #[derive(Debug, Clone, Copy)]
 pub struct ResumeHello {
-    /// The session; the key is zero in the guest's answer.
+    /// Session and key; the key is zero in the guest's answer.
     pub identity: Identity,
     /// Offset up to which the sender has received.
     pub received: u64,
-    /// Milliseconds without a word of the host after which the guest ends; 0 in the guest's answer.
+    /// Milliseconds after which the guest ends if it receives nothing from the host; 0 in the
+    /// guest's answer.
     pub keep_ms: u32,
 }
 
-/// Why a guest does not take a pipe.
+/// Reason for which a guest refuses a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
     /// The host's records have a version that this guest does not know.
     Version = 1,
-    /// The key or the session is another one.
+    /// Key or session differs from the guest's.
     Stranger = 2,
-    /// The host's offset is not one that this session can continue from.
+    /// This session cannot continue from the host's offset.
     Offset = 3,
-    /// There is no guest at this place, or it has ended.
+    /// No guest runs there, or it has ended.
     Gone = 4,
 }
 
@@ -98,35 +99,35 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// One record, borrowed from a decoder or for encoding.
+/// Decoded record that borrows from the decoder, or a record to encode.
 #[derive(Debug, Clone, Copy)]
 pub enum Record<'a> {
-    /// Who speaks, and what it has received.
+    /// First record: identity of the sender and the offset that it has received.
     Hello(ResumeHello),
     /// Bytes of the stream.
     Data {
-        /// Offset of the first of them.
+        /// Offset of the first byte.
         offset: u64,
-        /// At most [`MAX_RECORD_BYTES`], at least one.
+        /// Between 1 and [`MAX_RECORD_BYTES`] bytes.
         bytes: &'a [u8],
     },
     /// The peer's reader has taken everything below `received`.
     Ack {
-        /// Offset of the first byte that it has not taken.
+        /// Offset of the first byte that the peer's reader has not taken.
         received: u64,
     },
-    /// Wants an ACK as a sign of life.
+    /// Requests an ACK as a sign of life.
     Ping,
     /// No byte follows at `offset` or above.
     End {
-        /// Number of bytes of the whole direction.
+        /// Length of the whole direction, in bytes.
         offset: u64,
     },
-    /// The guest does not take this pipe.
+    /// The guest refuses this pipe.
     Refuse(Refusal),
 }
 
-/// Appends a record to `wire`.
+/// Appends the encoded record to `wire`.
 pub fn encode_record(record: &Record<'_>, wire: &mut Vec<u8>) {
     let mut append = |kind, offset: u64, payload: &[u8]| {
         let [low, high] = (payload.len() as u16).to_le_bytes();
@@ -151,24 +152,24 @@ pub fn encode_record(record: &Record<'_>, wire: &mut Vec<u8>) {
     }
 }
 
-/// Bytes that are no record.
+/// Error in the bytes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// A kind that no version has.
+    /// No version has this kind.
     #[error("unknown kind {0} of record")]
     UnknownKind(u8),
-    /// A flag, a length or an offset that the kind may not have.
+    /// The kind does not permit this flag, length or offset.
     #[error("malformed head of a record")]
     BadHead,
     /// The peer has another version.
     #[error("the peer has version {0} of the carrier's records, this side has {RESUME_VERSION}")]
     Version(u16),
-    /// A reason that this version does not know.
+    /// This version does not know the reason of a refusal.
     #[error("unknown reason {0} of a refusal")]
     UnknownReason(u8),
 }
 
-/// The head of a record, checked as far as it can be alone.
+/// Head of a record. Kind, flags, length and offset are checked against each other.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     kind: u8,
@@ -232,37 +233,39 @@ fn decode_refusal(payload: &[u8]) -> Result<Refusal, RecordError> {
         .ok_or(RecordError::UnknownReason(reason))
 }
 
-/// Turns the bytes of one pipe into records.
+/// Decoder of the records of one pipe.
 #[derive(Debug, Default)]
 pub struct RecordDecoder {
     buffer: Vec<u8>,
-    /// Bytes of the buffer that belong to records that were given.
+    /// Number of bytes at the start of `buffer` whose records were returned.
     taken: usize,
 }
 
 impl RecordDecoder {
-    /// A decoder at the beginning of a pipe.
+    /// Creates a decoder at the beginning of a pipe.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes bytes that arrived. The caller takes every record that they complete before it gives
-    /// more, so that at most one partial record is kept.
+    /// Adds bytes that arrived. The caller must drain [`Self::next_record`] before it adds more;
+    /// then the buffer holds at most one partial record besides the new bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next whole record. What a pipe's end cuts off is never returned.
+    /// Returns the next complete record, or `None` until more bytes arrive. A record that the
+    /// pipe's end cuts off is never returned.
     ///
     /// # Errors
-    /// [`RecordError`]: the position of the next record is unknown, so the pipe is of no further use.
+    /// [`RecordError`]: the position of the next record is unknown, so the pipe cannot be used
+    /// further.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, RecordError> {
         let Some((head, rest)) = self.buffer[self.taken..].split_first_chunk() else {
             return Ok(None);
         };
-        // TRUST: the bytes come from the other side; the head alone bounds what is waited for.
+        // TRUST: the bytes come from the peer; the checked head bounds how many bytes are awaited.
         let head = Head::decode(*head)?;
         let Some(payload) = rest.get(..head.len) else {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! One side of a session: what it keeps, what it sends next, and what an arriving record changes.
+//! State of one side of a session: bytes to keep, records to send, and the effect of each record
+//! that arrives.
 
 use super::record::{
     Identity, MAX_RECORD_BYTES, Record, RecordDecoder, RecordError, Refusal, ResumeHello,
@@ -8,20 +9,20 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-/// Most bytes of one direction that a side keeps because they are not acknowledged.
+/// Most unacknowledged bytes of one direction that a side keeps.
 pub const MAX_UNACKNOWLEDGED_BYTES: usize = 4 << 20;
-/// Bytes that the local reader has taken, after which an ACK is sent at once.
+/// Number of bytes taken by the local reader after which an ACK is sent at once.
 const ACK_BYTES: u64 = 256 << 10;
-/// Memory that an empty buffer keeps.
+/// Capacity that an empty buffer keeps, in bytes.
 const SPARE_BYTES: usize = 64 << 10;
 
-/// Sizes of one side. Both are clamped to what the peer accepts.
+/// Buffer sizes of one side. Both are clamped to the sizes that the peer accepts.
 #[derive(Debug, Clone, Copy)]
 pub struct BufferSizes {
-    /// Most bytes that this side keeps because they are not acknowledged. Below 512 KiB the stream
-    /// waits for the acknowledgements that come once a second.
+    /// Most unacknowledged bytes that this side keeps. Below 512 KiB the stream stalls until the
+    /// acknowledgements that are sent once a second.
     pub unacknowledged: usize,
-    /// Most payload of one record.
+    /// Most payload of one record, in bytes.
     pub record: usize,
 }
 
@@ -34,58 +35,58 @@ impl Default for BufferSizes {
     }
 }
 
-/// Reason for the end of a session, seen on this side.
+/// Reason for which this side ends the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// The peer sent bytes that are no record.
+    /// The peer sent bytes that are not a valid record.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Bytes are missing before a record.
+    /// Bytes are missing between the last record and this one.
     #[error("bytes {expected} to {offset} of the stream are missing")]
     Gap {
-        /// Offset of the next byte.
+        /// Offset of the next byte in order.
         expected: u64,
-        /// Offset that the record has.
+        /// Offset in the record.
         offset: u64,
     },
-    /// The peer acknowledged bytes that were never sent.
+    /// The peer acknowledged bytes that this side never sent.
     #[error("the peer acknowledged {received} bytes of {sent} that were sent")]
     AckBeyondSent {
-        /// Offset in the record.
+        /// Acknowledged offset.
         received: u64,
-        /// Bytes that were sent.
+        /// Bytes sent so far.
         sent: u64,
     },
-    /// The peer wants bytes again that it has acknowledged.
+    /// The peer asks for bytes that it has already acknowledged.
     #[error("the peer has lost bytes that it acknowledged")]
     AckWithdrawn,
-    /// The peer sent more than a side may without an acknowledgement.
+    /// The peer sent more bytes than it may send without an acknowledgement.
     #[error("the peer sent more than {MAX_UNACKNOWLEDGED_BYTES} bytes without an acknowledgement")]
     Overrun,
-    /// A record came that may not come at this point.
+    /// The state of the pipe does not permit this record.
     #[error("{0} came out of turn")]
     OutOfTurn(&'static str),
-    /// The peer of a new pipe is not the one of the pipe before.
+    /// The peer of a new pipe is not the peer of the pipe before.
     #[error("{}", Refusal::Stranger)]
     AnotherPeer,
-    /// The guest does not take the pipe.
+    /// The guest refused the pipe.
     #[error("{0}")]
     Refused(Refusal),
 }
 
-/// Bytes on their way to the peer.
+/// Bytes to the peer.
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// Every byte that the peer has not acknowledged, sent or not.
+    /// All bytes that the peer has not acknowledged, sent or not.
     bytes: VecDeque<u8>,
-    /// Offset of the first of them.
+    /// Offset of the first byte in `bytes`.
     start: u64,
     /// Offset of the next byte to send on this pipe.
     next: u64,
-    /// Offset up to which bytes were sent on any pipe.
+    /// Highest offset that was sent on any pipe.
     sent: u64,
     is_ended: bool,
-    /// The end was sent on this pipe.
+    /// True if END was sent on this pipe.
     is_end_sent: bool,
 }
 
@@ -99,7 +100,7 @@ impl Outgoing {
             let sent = self.sent;
             return Err(ResumeError::AckBeyondSent { received, sent });
         }
-        // An ACK that was overtaken by a later one has nothing to say.
+        // An ACK below `start` was overtaken by a later one and changes nothing.
         let count = received.saturating_sub(self.start);
         self.bytes.drain(..count as usize);
         self.start += count;
@@ -110,7 +111,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Takes what the peer of a new pipe says it has.
+    /// Applies the offset in the HELLO of a new pipe's peer.
     fn acknowledge_in_hello(&mut self, received: u64) -> Result<(), ResumeError> {
         if received < self.start {
             return Err(ResumeError::AckWithdrawn);
@@ -123,7 +124,7 @@ impl Outgoing {
         self.is_end_sent = false;
     }
 
-    /// Bytes for one record, if there are any that this pipe has not carried.
+    /// Returns bytes for one record, at most `max`, or `None` if this pipe has carried all of them.
     fn next_bytes(&self, max: usize) -> Option<&[u8]> {
         let at = (self.next - self.start) as usize;
         let (front, back) = self.bytes.as_slices();
@@ -136,7 +137,7 @@ impl Outgoing {
     }
 }
 
-/// Bytes that came from the peer.
+/// Bytes from the peer.
 #[derive(Debug, Default)]
 struct Incoming {
     /// Bytes that the local reader has not taken.
@@ -149,7 +150,7 @@ struct Incoming {
 }
 
 impl Incoming {
-    /// Offset up to which the local reader has taken bytes.
+    /// Returns the offset up to which the local reader has taken bytes.
     fn taken(&self) -> u64 {
         self.received - self.bytes.len() as u64
     }
@@ -159,11 +160,13 @@ impl Incoming {
             let expected = self.received;
             return Err(ResumeError::Gap { expected, offset });
         };
-        // TRUST: bytes below the expected offset were checked when they came first; what they hold
-        // now changes nothing.
+        // TRUST: bytes below the expected offset were processed when they first came; their content
+        // in this record is ignored.
         let new = bytes
             .get(old.min(bytes.len() as u64) as usize..)
             .unwrap_or_default();
+        // Repeated bytes are accepted even after END: a new pipe starts again at the first
+        // unacknowledged byte, and its host may not know that END arrived.
         if new.is_empty() {
             return Ok(());
         }
@@ -194,18 +197,18 @@ impl Incoming {
     }
 }
 
-/// What is known about the pipe.
+/// State of the pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PipeState {
-    /// There is none.
+    /// No pipe exists.
     Closed,
-    /// The host waits for the guest's answer to its HELLO.
+    /// The host waits for the guest's answer to HELLO.
     Greeting,
-    /// Both sides know what the other has.
+    /// Both sides know what the other has received.
     Open,
 }
 
-/// Records without payload that are sent as soon as possible.
+/// Records without stream bytes that are sent as soon as possible.
 #[derive(Debug, Default)]
 struct DueRecords {
     hello: bool,
@@ -213,16 +216,16 @@ struct DueRecords {
     ping: bool,
 }
 
-/// One side of a session.
+/// State machine of one side of a session.
 #[derive(Debug)]
 pub struct ResumeSession {
     is_host: bool,
-    /// `None` in a guest that no host has greeted.
+    /// `None` in a guest until a host has greeted it.
     identity: Option<Identity>,
     keep: Duration,
     sizes: BufferSizes,
     pipe: PipeState,
-    /// The peer has answered on some pipe.
+    /// True if the peer has answered on any pipe.
     has_met: bool,
     due: DueRecords,
     decoder: RecordDecoder,
@@ -231,7 +234,8 @@ pub struct ResumeSession {
 }
 
 impl ResumeSession {
-    /// The host's side. `keep` is the time without a word of the host after which the guest ends.
+    /// Creates the host's side. `keep` is the time after which the guest ends if it receives
+    /// nothing from the host.
     pub fn host(identity: Identity, keep: Duration, sizes: BufferSizes) -> Self {
         Self {
             is_host: true,
@@ -241,7 +245,7 @@ impl ResumeSession {
         }
     }
 
-    /// The guest's side, which takes the identity of the first host that greets it.
+    /// Creates the guest's side. It adopts the identity of the first host that greets it.
     pub fn guest(sizes: BufferSizes) -> Self {
         Self {
             is_host: false,
@@ -260,26 +264,29 @@ impl ResumeSession {
         }
     }
 
-    /// Begins a pipe on the host's side. What the pipe before had not carried whole is forgotten.
+    /// Begins a pipe on the host's side. Discards a partial record of the previous pipe and queues
+    /// HELLO.
     pub fn begin_pipe(&mut self) {
         self.end_pipe();
         self.pipe = PipeState::Greeting;
         self.due.hello = true;
     }
 
-    /// Takes a pipe on the guest's side whose first record was `hello`. `decoder` holds the bytes
-    /// behind it; [`Self::receive`] must be called next. A pipe before it ends.
+    /// Accepts a pipe on the guest's side whose first record was `hello`, and ends the previous
+    /// pipe. `decoder` holds the bytes behind `hello`; the caller must call [`Self::receive`] next.
     ///
     /// # Errors
-    /// The [`Refusal`] to send; nothing has changed then, and a pipe before it goes on.
+    /// The [`Refusal`] to send. Nothing has changed then, and the previous pipe stays in use.
     pub fn accept(&mut self, hello: &ResumeHello, decoder: RecordDecoder) -> Result<(), Refusal> {
-        // TRUST: the key decides who continues a session. Before the first HELLO there is nothing to
-        // take over.
+        // TRUST: the key decides which host continues a session. Before the first HELLO there is no
+        // session to take over.
         if let Some(known) = &self.identity
             && !known.is_same(&hello.identity)
         {
             return Err(Refusal::Stranger);
         }
+        // Check the offset before the old pipe ends: a refused HELLO must not disturb a working
+        // pipe.
         self.outgoing
             .acknowledge_in_hello(hello.received)
             .map_err(|_| Refusal::Offset)?;
@@ -293,7 +300,8 @@ impl ResumeSession {
         Ok(())
     }
 
-    /// Forgets the pipe, and what came of a record that was not whole.
+    /// Closes the pipe and discards a partial record. Unacknowledged bytes are sent again on the
+    /// next pipe.
     pub fn end_pipe(&mut self) {
         self.pipe = PipeState::Closed;
         self.decoder = RecordDecoder::new();
@@ -301,7 +309,7 @@ impl ResumeSession {
         self.outgoing.restart();
     }
 
-    /// Takes bytes of the pipe.
+    /// Processes bytes that the pipe delivered. Does nothing while no pipe exists.
     ///
     /// # Errors
     /// [`ResumeError`]: the session is over.
@@ -309,7 +317,7 @@ impl ResumeSession {
         if self.pipe == PipeState::Closed {
             return Ok(());
         }
-        // Taken out, since a record borrows from it while it changes the rest.
+        // The decoder is moved out because a record borrows from it while `handle` changes `self`.
         let mut decoder = mem::take(&mut self.decoder);
         decoder.push(bytes);
         while let Some(record) = decoder.next_record()? {
@@ -339,7 +347,7 @@ impl ResumeSession {
         }
     }
 
-    /// Takes the guest's answer to HELLO.
+    /// Processes the guest's answer to HELLO.
     fn meet(&mut self, hello: &ResumeHello) -> Result<(), ResumeError> {
         let is_known =
             (self.identity.as_ref()).is_some_and(|own| own.session == hello.identity.session);
@@ -352,8 +360,9 @@ impl ResumeSession {
         Ok(())
     }
 
-    /// Takes a greeting on a pipe that has one. A carrier that does not know whether its first bytes
-    /// arrived sends them again, and the guest has answered already.
+    /// Processes a HELLO on a pipe that has had one. A carrier that does not know whether its first
+    /// bytes arrived sends them again, so the guest must accept a repetition that it has already
+    /// answered.
     fn take_repeated_greeting(&self, hello: &ResumeHello) -> Result<(), ResumeError> {
         let is_repeated = !self.is_host
             && (self.identity.as_ref()).is_some_and(|own| own.is_same(&hello.identity));
@@ -364,8 +373,9 @@ impl ResumeSession {
         }
     }
 
-    /// Appends records to `wire` until it has about `budget` bytes or there is nothing to send.
+    /// Appends records to `wire` until it holds about `budget` bytes or nothing is left to send.
     pub fn fill_wire(&mut self, wire: &mut Vec<u8>, budget: usize) {
+        // HELLO must be the first record of a pipe; the peer refuses any other.
         if mem::take(&mut self.due.hello)
             && let Some(mut identity) = self.identity
         {
@@ -404,7 +414,8 @@ impl ResumeSession {
             self.outgoing.sent = self.outgoing.sent.max(next);
         }
         if self.is_end_due() {
-            // The peer may close the pipe once it has the end, so it must know first what arrived.
+            // END comes after the ACK: the peer may close the pipe on END, and would then never
+            // learn which bytes arrived.
             if self.has_unacknowledged_input() {
                 self.append_ack(wire);
             }
@@ -424,8 +435,8 @@ impl ResumeSession {
         self.incoming.acknowledged
     }
 
-    /// True if records other than the greeting may be sent. On the first pipes nothing that was sent
-    /// can have arrived, so the host does not wait for the answer there.
+    /// Returns true if records other than HELLO may be sent. Until the first answer of the peer no
+    /// earlier pipe can have delivered bytes, so the host sends without waiting for it.
     fn may_send(&self) -> bool {
         match self.pipe {
             PipeState::Closed => false,
@@ -439,7 +450,7 @@ impl ResumeSession {
         outgoing.is_ended && !outgoing.is_end_sent && outgoing.next == outgoing.end()
     }
 
-    /// True if [`Self::fill_wire`] would append something.
+    /// Returns true if [`Self::fill_wire`] would append anything.
     pub fn has_output(&self) -> bool {
         let has_records = self.due.ping
             || self.due.ack
@@ -448,7 +459,8 @@ impl ResumeSession {
         self.due.hello || self.may_send() && has_records
     }
 
-    /// Bytes that [`Self::push_outgoing`] takes at the moment; 0 after the end.
+    /// Returns the number of bytes that [`Self::push_outgoing`] accepts now; 0 after
+    /// [`Self::end_outgoing`].
     pub fn outgoing_room(&self) -> usize {
         if self.outgoing.is_ended {
             return 0;
@@ -458,7 +470,7 @@ impl ResumeSession {
             .saturating_sub(self.outgoing.bytes.len())
     }
 
-    /// Takes bytes of the local stream, at most [`Self::outgoing_room`].
+    /// Adds bytes of the local stream, at most [`Self::outgoing_room`].
     pub fn push_outgoing(&mut self, bytes: &[u8]) {
         debug_assert!(
             bytes.len() <= self.outgoing_room(),
@@ -467,18 +479,19 @@ impl ResumeSession {
         self.outgoing.bytes.extend(bytes);
     }
 
-    /// Notes that the local stream has ended; the peer hears of it after all bytes.
+    /// Records that the local stream has ended. The peer receives END after all bytes.
     pub fn end_outgoing(&mut self) {
         self.outgoing.is_ended = true;
     }
 
-    /// Bytes for the local stream. Empty only if there are none.
+    /// Returns bytes for the local stream. The slice is empty only if there are none; more may
+    /// follow it.
     pub fn incoming(&self) -> &[u8] {
         let (front, back) = self.incoming.bytes.as_slices();
         if front.is_empty() { back } else { front }
     }
 
-    /// Notes that the local stream has taken `count` bytes of [`Self::incoming`].
+    /// Removes the first `count` bytes of [`Self::incoming`], which the local stream has taken.
     pub fn consume(&mut self, count: usize) {
         let incoming = &mut self.incoming;
         incoming.bytes.drain(..count.min(incoming.bytes.len()));
@@ -490,44 +503,44 @@ impl ResumeSession {
         }
     }
 
-    /// True if the peer's stream has ended and the local one has taken all of it.
+    /// Returns true if the peer's stream has ended and the local stream has taken all of it.
     pub fn is_incoming_ended(&self) -> bool {
         self.incoming.is_ended && self.incoming.bytes.is_empty()
     }
 
-    /// True if the peer has not heard of bytes that the local stream has taken. The caller requests an
-    /// ACK when that has been so for a while.
+    /// Returns true if the local stream has taken bytes that are not acknowledged yet. The caller
+    /// calls [`Self::request_ack`] if this lasts.
     pub fn has_unacknowledged_input(&self) -> bool {
         self.pipe == PipeState::Open && self.incoming.taken() > self.incoming.acknowledged
     }
 
-    /// Sends an ACK with the next bytes.
+    /// Queues an ACK.
     pub fn request_ack(&mut self) {
         self.due.ack = true;
     }
 
-    /// Sends a PING with the next bytes, which the peer answers.
+    /// Queues a PING, which the peer answers with an ACK.
     pub fn request_ping(&mut self) {
         self.due.ping = true;
     }
 
-    /// True if the pipe leads to the peer.
+    /// Returns true if the greeting on the current pipe is complete.
     pub fn is_open(&self) -> bool {
         self.pipe == PipeState::Open
     }
 
-    /// True if the peer has answered on some pipe.
+    /// Returns true if the peer has answered on any pipe.
     pub const fn has_met(&self) -> bool {
         self.has_met
     }
 
-    /// Time without a word of the host after which the guest ends. Zero in a guest that no host has
-    /// greeted.
+    /// Returns the time after which the guest ends if it receives nothing from the host. Zero in a
+    /// guest that no host has greeted.
     pub const fn keep(&self) -> Duration {
         self.keep
     }
 
-    /// True if both streams have ended, all of the peer's was taken and the end of the local one was
+    /// Returns true if both streams have ended, the local stream has taken all bytes, and END was
     /// appended to the wire.
     pub fn is_finished(&self) -> bool {
         self.is_incoming_ended() && self.outgoing.is_end_sent

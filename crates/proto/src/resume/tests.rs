@@ -1,4 +1,5 @@
-//! Two sides of a session over pipes that break anywhere: each byte arrives once, and in order.
+//! Tests of two sides of a session over pipes that break anywhere: each byte arrives once, in
+//! order.
 
 use super::*;
 use proptest::prelude::*;
@@ -19,12 +20,12 @@ fn host() -> ResumeSession {
     ResumeSession::host(IDENTITY, KEEP, SIZES)
 }
 
-/// Byte of a direction's stream at an offset; neighbours differ, and so do directions.
+/// Returns the byte of a direction's stream at an offset. Neighbours differ, and so do directions.
 fn byte_at(direction: u8, offset: usize) -> u8 {
     (offset % 251) as u8 ^ direction
 }
 
-/// One side with its local stream.
+/// Side of a session with its local stream.
 struct Side {
     session: ResumeSession,
     direction: u8,
@@ -69,7 +70,7 @@ struct World {
     guest: Side,
     to_guest: VecDeque<u8>,
     to_host: VecDeque<u8>,
-    /// Present until the guest has read the greeting of the pipe.
+    /// Present until the guest has read the HELLO of the pipe.
     greeting: Option<RecordDecoder>,
     has_pipe: bool,
 }
@@ -136,7 +137,7 @@ impl World {
         self.host.session.receive(&bytes).unwrap();
     }
 
-    /// Goes on until nothing moves any more.
+    /// Exchanges records until neither side has output.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let before = (self.host.taken.len(), self.guest.taken.len());
@@ -157,14 +158,14 @@ impl World {
         panic!("the two sides talk without end");
     }
 
-    /// Sends what is due into a pipe that breaks, and again over the next one.
+    /// Sends pending records into a pipe that breaks, and again over the next one.
     fn lose_what_is_due(&mut self) {
         self.fill(1000);
         self.connect();
         self.settle();
     }
 
-    /// Connects once more, ends both streams, and checks what arrived.
+    /// Connects again, ends both streams, and checks the bytes that arrived.
     fn finish(mut self) {
         self.connect();
         self.settle();
@@ -196,7 +197,7 @@ enum Step {
     Ping,
     Cut,
     Connect,
-    /// A DATA record that the guest has had comes again.
+    /// A DATA record that the guest has already received comes again.
     Repeat(usize, usize),
 }
 
@@ -238,7 +239,7 @@ proptest! {
                 Step::Connect => world.connect(),
                 Step::Repeat(at, len) => {
                     let has_come = world.guest.taken.len() + world.guest.session.incoming().len();
-                    // Between records only, and once the guest takes records.
+                    // Only between records, and only once the guest accepts records.
                     if world.guest.session.is_open() && world.to_guest.is_empty() && at < has_come {
                         let bytes: Vec<u8> = (at..(at + len).min(has_come))
                             .map(|offset| byte_at(0, offset))
@@ -287,7 +288,7 @@ fn encoded(record: &Record<'_>) -> Vec<u8> {
     wire
 }
 
-/// A host with a pipe to a guest that has received `sent` bytes.
+/// Returns a host with a pipe to a guest that has received `sent` bytes.
 fn open_host(sent: usize) -> ResumeSession {
     let mut session = host();
     session.begin_pipe();

@@ -1,13 +1,13 @@
-//! Blocks: items gathered up to a bound, then stored or compressed as one.
+//! Blocks: items collected up to a bound, then stored or compressed together.
 //!
 //! ```text
-//! 0  u32 little-endian   bytes that follow the header; the highest bit set when compressed (zstd)
+//! 0  u32 little-endian   bytes that follow the header; highest bit set if compressed (zstd)
 //! 4  u32 little-endian   bytes of items, at most MAX_BLOCK_BYTES
 //! ```
 //!
-//! Each block is compressed by itself, so that a receiver holds one block and no history, and a
-//! forged length is known before a byte is stored. A block that compression does not make smaller
-//! is stored.
+//! Each block is compressed on its own. A receiver therefore holds one block and no history, and it
+//! detects a forged length before it stores a byte. A block that compression does not shrink is
+//! stored.
 
 use super::MAX_BLOCK_BYTES;
 use crate::{Code, Fault, WireError};
@@ -17,23 +17,23 @@ use zstd_safe::{CCtx, CParameter, DCtx};
 
 const HEADER_BYTES: usize = 8;
 const IS_PACKED: u32 = 1 << 31;
-/// Level of compression: the fastest that still pays over any network.
+/// Compression level: the fastest one that still pays over any network.
 const LEVEL: i32 = 1;
-/// Room in a block below which content is better put into the next one.
+/// Room in a block, in bytes, below which content goes into the next block instead.
 const MIN_CHUNK_BYTES: usize = 4 << 10;
-/// What the item around a piece of content takes at most.
+/// Most bytes of an encoded item around its piece of content.
 const CHUNK_OVERHEAD_BYTES: usize = 8;
 
-/// Whether blocks are compressed.
+/// Compression of the blocks of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Packing {
-    /// As they are: where the wire is faster than compression, within one machine.
+    /// No compression: within one machine the wire is faster than compression.
     Stored,
-    /// With zstd.
+    /// zstd.
     Zstd,
 }
 
-/// Gathers items into blocks.
+/// Encoder that collects items into blocks.
 pub struct Packer {
     items: Vec<u8>,
     used: usize,
@@ -55,10 +55,10 @@ fn internal(what: &str, error: impl fmt::Display) -> Fault {
 }
 
 impl Packer {
-    /// An empty block.
+    /// Creates an encoder with an empty block.
     ///
     /// # Errors
-    /// No memory for the compressor.
+    /// `internal` if the compressor cannot be created or configured.
     pub fn new(packing: Packing) -> Result<Self, Fault> {
         let cx = match packing {
             Packing::Stored => None,
@@ -78,10 +78,12 @@ impl Packer {
         })
     }
 
-    /// Adds an item; when the block is full, it is put to the end of `out` first.
+    /// Adds an item. If it does not fit into the current block, that block is appended to `out`
+    /// first.
     ///
     /// # Errors
-    /// `too-large` for an item that does not fit into a block of its own.
+    /// `too-large` for an item that does not fit into an empty block; `internal` as for
+    /// [`Self::seal`], or if the item cannot be serialized.
     pub fn push<T: Serialize>(&mut self, item: &T, out: &mut Vec<u8>) -> Result<(), Fault> {
         self.items.resize(MAX_BLOCK_BYTES, 0);
         if !self.fit(item)? {
@@ -105,8 +107,8 @@ impl Packer {
         }
     }
 
-    /// How long a piece of content may be so that it fits into this block; when little room is left,
-    /// into the next one.
+    /// Returns the length of the next piece of content, in bytes, such that its item fits into the
+    /// current block, or into the next one if little room is left.
     pub fn chunk_room(&self) -> usize {
         let room = MAX_BLOCK_BYTES - self.used;
         if room < MIN_CHUNK_BYTES {
@@ -116,10 +118,10 @@ impl Packer {
         }
     }
 
-    /// Puts what has been gathered to the end of `out`, if there is anything.
+    /// Appends the current block to `out`. Does nothing if the block is empty.
     ///
     /// # Errors
-    /// The compressor fails, which it does not for want of room.
+    /// `internal` if the compressor fails. Its output buffer is always large enough.
     pub fn seal(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         if self.used == 0 {
             return Ok(());
@@ -146,11 +148,11 @@ impl Packer {
     }
 }
 
-/// Takes blocks apart as their bytes arrive.
+/// Decoder that splits a byte stream into blocks.
 pub struct Unpacker {
-    /// Header and bytes of the block that is arriving.
+    /// Header and body of the block that is arriving.
     partial: Vec<u8>,
-    /// It has arrived and was handed out.
+    /// True if the block in `partial` is complete and was returned.
     is_taken: bool,
     items: Vec<u8>,
     cx: Option<DCtx<'static>>,
@@ -172,7 +174,7 @@ fn malformed(detail: impl Into<String>) -> WireError {
 }
 
 impl Unpacker {
-    /// Between two blocks.
+    /// Creates a decoder at the beginning of a stream.
     pub const fn new() -> Self {
         Self {
             partial: Vec::new(),
@@ -182,17 +184,17 @@ impl Unpacker {
         }
     }
 
-    /// Whether no block has begun to arrive: the only place where a stream may end.
+    /// Returns true if no block has begun to arrive. A stream may end only there.
     pub fn is_between_blocks(&self) -> bool {
         self.is_taken || self.partial.is_empty()
     }
 
-    /// Takes bytes from the front of `input` until a block is complete or nothing is left. A stored
-    /// block that lies in `input` as a whole is not copied.
+    /// Consumes bytes from the front of `input` until a block is complete. Returns `None` if
+    /// `input` ends first. A stored block that lies in `input` as a whole is not copied.
     ///
     /// # Errors
-    /// [`WireError::BadPayload`]: a length beyond the bound, or bytes that do not decompress to the
-    /// announced length. The position in the stream is lost then.
+    /// [`WireError::BadPayload`] for a length beyond the bound, or for bytes that do not decompress
+    /// to the announced length. The position in the stream is lost then.
     pub fn next_block<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
@@ -220,7 +222,7 @@ impl Unpacker {
         if !self.gather(input, HEADER_BYTES + stored) {
             return Ok(None);
         }
-        // What it holds is looked at where it lies, and forgotten when the next block is asked for.
+        // The returned block borrows from `partial`, so the next call clears it, not this one.
         self.is_taken = true;
         let bytes = &self.partial[HEADER_BYTES..];
         if is_packed {
@@ -243,7 +245,7 @@ impl Unpacker {
         Ok(Some(Block(bytes)))
     }
 
-    /// Fills `partial` up to `wanted` bytes; whether it has as many now.
+    /// Moves bytes from `input` to `partial` until it has `wanted` bytes. Returns true if it has.
     fn gather(&mut self, input: &mut &[u8], wanted: usize) -> bool {
         let missing = wanted.saturating_sub(self.partial.len());
         let (taken, rest) = input.split_at(missing.min(input.len()));
@@ -253,8 +255,9 @@ impl Unpacker {
     }
 }
 
-/// Bytes that follow a header, bytes of items, and whether the former are compressed.
-// TRUST: both lengths are the peer's words; they are checked before anything is stored.
+/// Returns the number of bytes behind the header, the number of bytes of items, and true if the
+/// block is compressed.
+// TRUST: both lengths come from the peer; they are checked before anything is stored.
 fn lengths(header: [u8; HEADER_BYTES]) -> Result<(usize, usize, bool), WireError> {
     let both = u64::from_le_bytes(header);
     let (first, raw) = (both as u32, (both >> 32) as usize);
@@ -275,12 +278,12 @@ impl Default for Unpacker {
     }
 }
 
-/// The items of one block, not yet decoded.
+/// Encoded items of one block.
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a>(&'a [u8]);
 
 impl<'a> Block<'a> {
-    /// Decodes the items one by one; after an error there are no more.
+    /// Returns an iterator that decodes the items. It ends after the first error.
     pub fn items<T: Deserialize<'a>>(self) -> Items<'a, T> {
         Items {
             bytes: self.0,
@@ -305,7 +308,7 @@ impl<'a, T: Deserialize<'a>> Iterator for Items<'a, T> {
         }
         // TRUST: the decoder never reads past the slice; strings are borrowed from it.
         match postcard::take_from_bytes(self.bytes) {
-            // An item without bytes would never end.
+            // An item without bytes would repeat forever.
             Ok((_, rest)) if rest.len() == self.bytes.len() => {
                 self.bytes = &[];
                 Some(Err(malformed("an empty item")))

@@ -1,7 +1,7 @@
-//! The items of tree streams. Enum variants are only ever appended.
+//! Items of tree streams. Enum variants are only appended.
 //!
-//! Paths are relative to the root of the request, bytes as on Linux. Neither side relies on the
-//! other to send good ones: whoever uses one checks it.
+//! Paths are relative to the root of the request and are bytes, as on Linux. Neither side trusts
+//! the paths of the other: the side that uses a path checks it.
 
 use crate::{Code, FileKind};
 use serde::{Deserialize, Serialize};
@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 /// BLAKE3 digest of a file's content.
 pub type Digest = [u8; 32];
 
-/// What tells one state of a file from another without reading it. Two equal signatures of one
-/// path mean the same content, if the older one is settled.
+/// Metadata that identifies the state of a file without reading it. Two equal signatures of one
+/// path mean equal content if the older signature is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Signature {
     /// Length in bytes.
     pub size: u64,
     /// Modification time in nanoseconds since the epoch.
     pub mtime_ns: i64,
-    /// Time of the last change of any kind, which no program can set.
+    /// Time of the last change of any kind, in nanoseconds since the epoch. Programs cannot set it.
     pub ctime_ns: i64,
     /// Inode number.
     pub ino: u64,
-    /// Permission bits, without the kind.
+    /// Permission bits, without the file type.
     pub permissions: u16,
 }
 
 impl Signature {
-    /// How old a modification must be when a file is read or written, so that a later one is sure
-    /// to have another time: file systems count in steps of up to two seconds.
+    /// Minimum age of a modification, in nanoseconds, when a file is read or written. A later
+    /// modification then has another time: file systems count in steps of up to two seconds.
     const SETTLED_NS: i64 = 2_000_000_000;
 
-    /// Puts one together from the fields of a `stat`: length, times as seconds and nanoseconds, inode
-    /// and mode.
+    /// Creates a signature from the fields of a `stat`: length, times as seconds and nanoseconds,
+    /// inode and mode.
     pub const fn from_stat(
         size: i64,
         modified: (i64, i64),
@@ -51,176 +51,180 @@ impl Signature {
         }
     }
 
-    /// Whether the same signature, seen later, will prove the same content. `now_ns` is the time of
-    /// the file's machine when its content was known, in nanoseconds since the epoch.
+    /// Returns true if an equal signature, seen later, proves equal content. `now_ns` is the time
+    /// at which the content was known, in nanoseconds since the epoch, by the clock of the file's
+    /// machine.
     pub const fn is_settled(&self, now_ns: i64) -> bool {
         self.mtime_ns.saturating_add(Self::SETTLED_NS) < now_ns
     }
 
-    /// Whether the owner may execute it.
+    /// Returns true if the owner may execute the file.
     pub const fn is_executable(&self) -> bool {
         self.permissions & 0o100 != 0
     }
 }
 
-/// One line of a manifest.
+/// Path in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry<'a> {
-    /// Where it is.
+    /// Path relative to the root.
     #[serde(with = "serde_bytes")]
     pub path: &'a [u8],
-    /// What it is.
+    /// File type with the data that belongs to it.
     #[serde(borrow)]
     pub kind: EntryKind<'a>,
 }
 
-/// What a path of a manifest is.
+/// File type of a path in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind<'a> {
     /// A regular file.
     File {
-        /// Its state.
+        /// State of the file.
         signature: Signature,
-        /// It has other names too.
+        /// True if the file has other hard links.
         is_linked: bool,
     },
     /// A directory.
     Dir,
     /// A symbolic link.
     Link {
-        /// What it points to, as stored.
+        /// Target, unresolved.
         #[serde(with = "serde_bytes")]
         target: &'a [u8],
     },
-    /// A device, FIFO or socket. It was not opened.
+    /// Device, FIFO or socket. The guest did not open it.
     Special(FileKind),
 }
 
-/// What a scan sends.
+/// Item of a scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScanItem<'a> {
-    /// Something that is there.
+    /// Path that exists.
     Entry(#[serde(borrow)] Entry<'a>),
-    /// Something that cannot be looked at or into.
+    /// Path that the guest cannot examine or enter.
     Missed {
-        /// Where.
+        /// Path relative to the root.
         #[serde(with = "serde_bytes")]
         path: &'a [u8],
-        /// Why: `too-large` when it lies deeper than asked for.
+        /// Reason; `too-large` if the path lies deeper than the request permits.
         code: Code,
     },
 }
 
-/// What a put is told to do, in this order within one stream: deletions from the bottom up, then
-/// everything else from the top down.
+/// Instruction of a put. Within one stream deletions come first, children before their directories;
+/// then everything else, directories before their children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PutItem<'a> {
-    /// Removes a file, a link, or an empty directory. Nothing there is fine.
+    /// Removes a file, a link, or an empty directory. Succeeds if nothing is there.
     Delete {
-        /// Where.
+        /// Path relative to the root.
         #[serde(with = "serde_bytes")]
         path: &'a [u8],
     },
-    /// Makes a directory; one that exists is fine, anything else there gives way.
+    /// Creates a directory. An existing directory stays; a file of any other type is replaced.
     Dir {
-        /// Where.
+        /// Path relative to the root.
         #[serde(with = "serde_bytes")]
         path: &'a [u8],
     },
-    /// Makes or replaces a symbolic link.
+    /// Creates or replaces a symbolic link.
     Link {
-        /// Where.
+        /// Path relative to the root.
         #[serde(with = "serde_bytes")]
         path: &'a [u8],
-        /// What it points to.
+        /// Target, unresolved.
         #[serde(with = "serde_bytes")]
         target: &'a [u8],
     },
-    /// Makes or replaces a file; its chunks and its end follow.
+    /// Begins to create or replace a file. [`Self::Chunk`]s and [`Self::End`] follow.
     File {
-        /// Where.
+        /// Path relative to the root.
         #[serde(with = "serde_bytes")]
         path: &'a [u8],
-        /// Whether it may be executed.
+        /// True if the file is executable.
         is_executable: bool,
-        /// Its modification time, in nanoseconds since the epoch.
+        /// Modification time in nanoseconds since the epoch.
         mtime_ns: i64,
     },
-    /// Content of the file.
+    /// Next piece of the file's content.
     Chunk(#[serde(with = "serde_bytes")] &'a [u8]),
-    /// The file is complete and takes its place, if it arrived as it was sent.
+    /// Completes the file and moves it into place, if size and digest match the chunks that
+    /// arrived.
     End {
         /// Length in bytes.
         size: u64,
-        /// Digest of the content.
+        /// Digest of the whole content.
         digest: Digest,
     },
 }
 
-/// What an item of a put has become.
+/// Result of an instruction of a put.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PutReceipt {
-    /// It is so.
+    /// The instruction was carried out.
     Done,
-    /// The file is in its place.
+    /// The file is in place.
     Written {
-        /// Its state there.
+        /// State of the new file.
         signature: Signature,
         /// See [`Signature::is_settled`].
         is_settled: bool,
     },
-    /// A directory that has something else in it stays.
+    /// The directory was not removed, because it still has entries.
     Kept,
 }
 
-/// What a get is asked for.
+/// File wanted by a get.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Want<'a> {
-    /// A regular file.
+    /// Path of a regular file, relative to the root.
     #[serde(with = "serde_bytes")]
     pub path: &'a [u8],
-    /// What the asking side knows already; the same content is not sent.
+    /// Length and digest of the content that the host already has. Equal content is not sent.
+    /// `None` if it has none.
     pub known: Option<(u64, Digest)>,
-    /// Whether to send content at all, or only its digest.
+    /// True to send the content, false to send only its digest.
     pub has_content: bool,
 }
 
-/// What a get sends: for each want a file with its chunks and its end, or a failure.
+/// Item that answers a get. Each want yields its chunks and an end, or a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GotItem<'a> {
-    /// Content of the wanted file.
+    /// Next piece of the wanted file's content.
     Chunk(#[serde(with = "serde_bytes")] &'a [u8]),
-    /// The wanted file has been read to its end.
+    /// The wanted file was read to its end.
     End {
-        /// Its state before it was read.
+        /// State before reading.
         signature: Signature,
-        /// See [`Signature::is_settled`]; false also when it changed while it was read.
+        /// See [`Signature::is_settled`]. Also false if the file changed during reading.
         is_settled: bool,
-        /// It changed while it was read: the content is a mixture that the file may never have had.
+        /// True if the file changed during reading. The content is then a mixture that the file may
+        /// never have had.
         is_torn: bool,
-        /// Bytes read.
+        /// Number of bytes read.
         size: u64,
-        /// Digest of these bytes.
+        /// Digest of the bytes read.
         digest: Digest,
-        /// Whether they were sent.
+        /// True if the bytes were sent.
         has_content: bool,
     },
-    /// It cannot be read.
+    /// The wanted file cannot be read.
     Failed {
-        /// Why: `not-found`, `special-file`, `permission-denied` and so on.
+        /// Reason: `not-found`, `special-file`, `permission-denied` and so on.
         code: Code,
-        /// In words.
+        /// Description for people.
         message: &'a str,
     },
 }
 
-/// What a tree request has done.
+/// Counters of a finished tree request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeTotals {
-    /// Entries found, made, deleted or read.
+    /// Entries found, created, deleted or read.
     pub entries: u64,
     /// Bytes of content read or written.
     pub bytes: u64,
-    /// Entries that could not be looked at or read.
+    /// Entries that could not be examined or read.
     pub failed: u64,
 }

@@ -1,19 +1,18 @@
-//! Whole trees on their way through the wall: what travels inside the channels of the `Tree`
-//! requests.
+//! Transfer of whole trees: content of the channels of the `Tree` requests.
 //!
-//! A tree stream is a sequence of blocks ([`Packer`], [`Unpacker`]); a block is a length, and items
-//! one after the other, stored or compressed. Which items depends on request and channel:
+//! A tree stream is a sequence of blocks ([`Packer`], [`Unpacker`]). A block is a length and
+//! consecutive items, stored or compressed. Request and channel determine the items:
 //!
 //! ```text
-//! TreeScan   Content  ScanItem      what is there, sorted, directories before their content
-//! TreePut    Input    PutItem       what to delete, make and write, in this order
-//!            Content  PutReceipt    one for each item but chunks: what it has become
-//! TreeGet    Input    Want          what to read
-//!            Content  GotItem       for each want, in order: a file, or why not
+//! TreeScan   Content  ScanItem      existing paths, sorted, directories before their content
+//! TreePut    Input    PutItem       deletions and creations, in this order
+//!            Content  PutReceipt    result of each item except chunks
+//! TreeGet    Input    Want          files to read
+//!            Content  GotItem       for each want, in order: a file, or the reason of a failure
 //! ```
 //!
-//! Nothing here is ever held as a whole: a block is at most [`MAX_BLOCK_BYTES`], and an item never
-//! leaves its block. So both sides need one block of memory each, whatever the tree.
+//! Neither side holds a tree as a whole: a block has at most [`MAX_BLOCK_BYTES`], and an item never
+//! spans blocks. Both sides therefore need memory for one block, independent of the tree's size.
 
 mod block;
 mod item;

@@ -1,22 +1,24 @@
-//! Text in pieces: what is plain, and what is a sign because of itself or its neighbours.
+//! Split of text into plain runs and characters to escape, decided by the character and its
+//! neighbours.
 
 use super::table::{HAN, MARKS, MAX_MARKS, MONGOLIAN, NAMES, SignClass, find_class, is_in};
 
 /// Most names in a warning.
 const MAX_NAMES: usize = 8;
 
-/// A part of a text.
+/// Part of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// A run of printable ASCII.
+    /// Run of printable ASCII.
     Plain(&'a str),
-    /// One character; a sign if it has a class. A carriage return without one stands before a line feed.
+    /// Single character. It is escaped if it has a class. A carriage return without a class stands
+    /// before a line feed.
     Char(char, Option<SignClass>),
-    /// A byte that is not UTF-8.
+    /// Byte that is not UTF-8.
     Byte(u8),
 }
 
-/// Calls `take` with each piece of a text. `is_line` tells that a line feed follows the last byte.
+/// Calls `take` with each piece of a text. `is_line` states that a line feed follows the last byte.
 pub(super) fn scan<'a>(bytes: &'a [u8], is_line: bool, mut take: impl FnMut(Piece<'a>)) {
     let mut chunks = bytes.utf8_chunks().peekable();
     while let Some(chunk) = chunks.next() {
@@ -32,7 +34,7 @@ fn scan_text<'a>(text: &'a str, is_line: bool, take: &mut impl FnMut(Piece<'a>))
     let mut rest = text;
     let mut before = Before::default();
     while let Some(c) = rest.chars().next() {
-        // Most text is plain: whole runs of it are taken at once.
+        // Most text is plain, so whole runs are passed on at once.
         let plain = rest
             .bytes()
             .position(|byte| !(b' '..=b'~').contains(&byte))
@@ -54,12 +56,12 @@ fn scan_text<'a>(text: &'a str, is_line: bool, take: &mut impl FnMut(Piece<'a>))
     }
 }
 
-/// What stands before a character.
+/// Context before a character.
 #[derive(Default)]
 struct Before {
     last: Option<char>,
     last_but_one: Option<char>,
-    /// Combining marks in a row.
+    /// Number of combining marks in a row.
     marks: u32,
 }
 
@@ -69,7 +71,8 @@ impl Before {
         let code = u32::from(c);
         self.marks = match find_class(code) {
             _ if is_in(MARKS, code) => self.marks.saturating_add(1),
-            // A selector between two marks begins no new pile.
+            // A variation selector between two marks does not start a new count: selectors could
+            // otherwise hide a pile of any height.
             Some(SignClass::Warn) => self.marks,
             _ => 0,
         };
@@ -87,12 +90,13 @@ impl Before {
         (class == SignClass::Note || !self.is_ordinary(code, next)).then_some(class)
     }
 
-    /// Decides by the neighbours if a selector or joiner belongs to a script or an emoji.
+    /// Returns true if its neighbours show that a selector or joiner belongs to a script or an
+    /// emoji.
     fn is_ordinary(&self, code: u32, next: Option<char>) -> bool {
         let last = self.last.map(u32::from);
         match code {
             0x200c | 0x200d => {
-                // An emoji may end with its one selector before the joiner.
+                // An emoji may end with one variation selector before the joiner.
                 let base = if self.last == Some('\u{fe0f}') {
                     self.last_but_one
                 } else {
@@ -110,14 +114,14 @@ impl Before {
     }
 }
 
-/// True for a character above U+007F without a class.
+/// Returns true for a character above U+007F without a class.
 fn is_plain_letter(c: char) -> bool {
     u32::from(c) > 0x7f && find_class(u32::from(c)).is_none()
 }
 
-/// Characters that hide, act or reorder text, counted in what a person decides about.
+/// Counter of characters that hide, act or reorder text, for a person who reviews the text.
 ///
-/// Shown as `3 hidden characters: RLO, ESC`.
+/// Displayed as `3 hidden characters: RLO, ESC`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HiddenCharacters {
     count: u64,
@@ -126,24 +130,24 @@ pub struct HiddenCharacters {
 }
 
 impl HiddenCharacters {
-    /// Counts those of one text.
+    /// Counts the hidden characters of one text.
     pub fn of(text: &str) -> Self {
         let mut hidden = Self::default();
         hidden.add(text.as_bytes());
         hidden
     }
 
-    /// Counts those of a text as well.
+    /// Adds the hidden characters of a text.
     pub fn add(&mut self, bytes: &[u8]) {
         self.add_pieces(bytes, false);
     }
 
-    /// Counts those of a line that is given without its line feed.
+    /// Adds the hidden characters of a line without its line feed.
     pub fn add_line(&mut self, line: &[u8]) {
         self.add_pieces(line, true);
     }
 
-    /// True if there are none.
+    /// Returns true if no hidden character was counted.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -188,7 +192,7 @@ impl std::fmt::Display for HiddenCharacters {
     }
 }
 
-/// Short name of a character on its sign, such as `RLO`; else `U+202E`.
+/// Returns the short name of a character, such as `RLO`, else its code point as in `U+202E`.
 fn name_sign(c: char) -> String {
     let code = u32::from(c);
     let named = NAMES.iter().find(|(named, _)| *named == code);

@@ -1,21 +1,23 @@
-//! Characters that hide, act or reorder text, for terminals, models, MCP clients and the web interface alike.
+//! Characters that hide, act or reorder text. Terminals, models, MCP clients and the web interface
+//! use the same table.
 //!
-//! The web interface has the same table as `web/src/model/visible-table.ts`, written from this one by a test:
+//! A test writes the copy of the web interface, `web/src/model/visible-table.ts`, from this table:
 //! `GLOVEBOX_TEST_BLESS=1 cargo test --package glovebox-proto`.
 
-/// Kind of a character that is shown as a sign.
+/// Class of a character that is escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignClass {
-    /// It can make a text read as another one.
+    /// The character can make a text read as another text.
     Warn,
-    /// It is not what it looks like, and harmless: a blank that is not the space, or private use.
+    /// The character looks like another one but is harmless: a blank other than the space, or
+    /// private use.
     Note,
 }
 
 use SignClass::{Note, Warn};
 
-/// First and last code point with their class, in order. Noncharacters at the end of each plane stand in
-/// [`is_plane_end`].
+/// First and last code point with their class, in ascending order. [`is_plane_end`] covers the
+/// noncharacters at the end of each plane.
 pub(super) const RANGES: &[(u32, u32, SignClass)] = &[
     (0x0000, 0x0008, Warn),
     (0x000b, 0x001f, Warn),
@@ -50,7 +52,7 @@ pub(super) const RANGES: &[(u32, u32, SignClass)] = &[
     (0x0010_0000, 0x0010_fffd, Note),
 ];
 
-/// Marks that are drawn over the character before them. A pile of them covers other lines.
+/// Combining marks, drawn over the character before them. A pile of marks covers other lines.
 pub(super) const MARKS: &[(u32, u32)] = &[
     (0x0300, 0x034e),
     (0x0350, 0x036f),
@@ -67,13 +69,13 @@ pub(super) const MARKS: &[(u32, u32)] = &[
     (0xfe20, 0xfe2f),
 ];
 
-/// Marks in a row that scripts need. Those after them are signs.
+/// Most combining marks in a row that scripts need. Further marks are escaped.
 pub(super) const MAX_MARKS: u32 = 8;
 
-/// Letters after which a selector of Mongolian belongs to the letter.
+/// Mongolian letters. A Mongolian variation selector after one of them is ordinary text.
 pub(super) const MONGOLIAN: (u32, u32) = (0x1820, 0x18aa);
 
-/// Ideographs after which a selector of the supplement belongs to the ideograph.
+/// Ideographs. A selector of the Variation Selectors Supplement after one of them is ordinary text.
 pub(super) const HAN: &[(u32, u32)] = &[
     (0x2e80, 0x2fd5),
     (0x3005, 0x3007),
@@ -85,7 +87,7 @@ pub(super) const HAN: &[(u32, u32)] = &[
     (0x20000, 0x323af),
 ];
 
-/// Names on signs. Others have their code point.
+/// Short names of characters in warnings. Other characters appear as their code point.
 pub(super) const NAMES: &[(u32, &str)] = &[
     (0x00, "NUL"),
     (0x01, "SOH"),
@@ -145,12 +147,12 @@ pub(super) const NAMES: &[(u32, &str)] = &[
     (0xfeff, "BOM"),
 ];
 
-/// True for the two noncharacters at the end of each plane.
+/// Returns true for the two noncharacters at the end of each plane.
 pub(super) const fn is_plane_end(code: u32) -> bool {
     code & 0xfffe == 0xfffe
 }
 
-/// Class of a code point without its neighbours.
+/// Returns the class of a code point without regard to its neighbours.
 pub(super) fn find_class(code: u32) -> Option<SignClass> {
     if is_plane_end(code) {
         return Some(Warn);
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    /// The table as a module of the web interface.
+    /// Returns the table as a module of the web interface.
     fn write_module() -> String {
         let mut text =
             "// Written from crates/proto/src/visible/table.rs by its test; change that one.\n\n"

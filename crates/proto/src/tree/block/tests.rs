@@ -1,5 +1,5 @@
-//! What goes into blocks comes out of them, whatever it is and however it is cut; what did not come
-//! from a packer gives an error.
+//! Property tests: blocks decode to the items that were encoded, for any content and any split.
+//! Bytes that no packer wrote yield an error.
 
 use super::*;
 use crate::tree::{PutItem, ScanItem};
@@ -42,7 +42,7 @@ fn packing() -> impl Strategy<Value = Packing> {
     prop_oneof![Just(Packing::Stored), Just(Packing::Zstd)]
 }
 
-/// Unpacks bytes that arrive in pieces, and shows the items.
+/// Unpacks bytes that arrive in pieces, and returns the items as text.
 fn unpack(bytes: &[u8], piece: usize) -> Result<Vec<String>, WireError> {
     let mut unpacker = Unpacker::new();
     let mut found = Vec::new();
