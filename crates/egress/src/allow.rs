@@ -1,4 +1,4 @@
-//! Adding rules to a running proxy: from words to rules, with the checks that only matter while it runs.
+//! Adds rules to a running proxy: parses the rules and checks that they can still take effect.
 
 use crate::policy::name::Host;
 use crate::policy::rule::Rule;
@@ -7,62 +7,67 @@ use glovebox_proto::dns::is_local;
 use std::io;
 use std::net::Ipv4Addr;
 
-/// Why a rule cannot be added to a running proxy.
+/// Error of adding a rule to a running proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum AllowError {
-    /// It is no rule, or there are too many.
+    /// The text is neither a rule nor a preset, or the policy would have too many rules.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// An address cannot be made one of the sandbox's own.
+    /// The address cannot be added to the sandbox's own network interface.
     #[error("{address} cannot be opened while the sandbox runs: {error}")]
     Address {
-        /// The address.
+        /// Address that the rule names.
         address: Ipv4Addr,
-        /// What the kernel says.
+        /// Error of the kernel.
         error: io::Error,
     },
-    /// It is about a name that never leaves the sandbox.
+    /// The rule names `localhost` or a name below it, which never leaves the sandbox.
     #[error("`{0}` is the sandbox itself, whatever the rules say; choose another name")]
     OwnName(Host),
-    /// A rule closes all that it would open.
+    /// A rule that denies closes every port that the new rule would open.
     #[error(
         "`{rule}` stays closed: the sandbox was started with `{by}` denied, and that goes first"
     )]
     Denied {
-        /// The rule.
+        /// Rule that was to be added.
         rule: String,
-        /// The one that closes it.
+        /// Denying rule that closes it.
         by: String,
     },
-    /// As many addresses have been opened as there can be, with those whose rules have ended.
+    /// The sandbox has [`MAX_ADDRESSES`](crate::MAX_ADDRESSES) addresses, including those of
+    /// expired rules.
     #[error(
         "{address} cannot be opened: {} addresses have been opened, and there can be no more",
         crate::MAX_ADDRESSES
     )]
     TooManyAddresses {
-        /// The address.
+        /// First address for which there is no room.
         address: Ipv4Addr,
     },
-    /// There are listeners on as many ports as there can be.
+    /// The proxy listens on [`MAX_PORTS`](crate::MAX_PORTS) ports.
     #[error(
         "port {port} cannot be opened: {} ports are open, and there can be no more",
         crate::MAX_PORTS
     )]
     TooManyPorts {
-        /// The port.
+        /// First port for which no socket is left.
         port: u16,
     },
-    /// The port cannot be listened on.
+    /// The proxy cannot listen on the port.
     #[error("port {port} cannot be opened: {error} (does a program inside listen on it?)")]
     Port {
-        /// The port.
+        /// Port that the rule opens.
         port: u16,
-        /// What the kernel says.
+        /// Error of the kernel.
         error: io::Error,
     },
 }
 
-/// The rules that these words stand for, where they can be added under this policy.
+/// Returns the rules that `words` stand for: rules, or names of presets.
+///
+/// Fails with [`AllowError::OwnName`] or [`AllowError::Denied`] for a rule that could have no
+/// effect under the policy `in_force`, and with [`AllowError::Policy`] for a text that is not a
+/// rule.
 pub(crate) fn new_rules<S: AsRef<str>>(
     words: &[S],
     in_force: &Policy,

@@ -1,11 +1,12 @@
-//! Why an allowed host was not reached.
+//! Reasons for which an allowed host could not be reached.
 
 use crate::proxy_variable::ProxyVariable;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 
-/// Why an allowed host was not reached. Where several addresses were tried it is that of the last.
+/// Reason for which an allowed host could not be reached. If several addresses were tried, the
+/// reason of the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConnectFailure {
@@ -13,30 +14,30 @@ pub enum ConnectFailure {
     UnknownName,
     /// The resolver of this machine did not answer in time.
     NoResolverAnswer,
-    /// Nobody listens on that port, or a firewall says so.
+    /// Nothing listens on that port, or a firewall rejected the connection.
     Refused,
-    /// There is no route to its addresses.
+    /// No route leads to its addresses.
     Unreachable,
     /// None of its addresses answered in time.
     TimedOut,
-    /// Something else, such as too many open files of this machine.
+    /// Any other error, such as too many open files on this machine.
     Other,
-    /// The machine's proxy gives no connection.
+    /// The machine's proxy refused to open a connection.
     ProxyRefused {
-        /// The variable that names the proxy.
+        /// Environment variable that names the proxy.
         variable: ProxyVariable,
-        /// Status of its answer (HTTP).
+        /// HTTP status of the proxy's response.
         status: u16,
     },
-    /// The machine's proxy cannot be connected to, or gives no answer.
+    /// The machine's proxy could not be reached, or sent no valid response in time.
     ProxyUnreached {
-        /// The variable that names the proxy.
+        /// Environment variable that names the proxy.
         variable: ProxyVariable,
     },
 }
 
 impl ConnectFailure {
-    /// A word for programs.
+    /// Returns the identifier of the reason for machine-readable output.
     pub const fn word(self) -> &'static str {
         match self {
             Self::UnknownName => "unknown-name",
@@ -51,7 +52,7 @@ impl ConnectFailure {
     }
 }
 
-/// What happened, as a clause.
+/// Writes the reason as a clause for messages.
 impl fmt::Display for ConnectFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,8 +1,9 @@
-//! What is behind an error: libraries wrap it in sentences about themselves.
+//! Root cause of an error. Libraries wrap it in messages about themselves.
 
 use std::error::Error;
 
-/// The text of the innermost error, as it is: it may hold what others have chosen.
+/// Returns the text of the innermost error, unescaped: it may contain text that a remote server has
+/// chosen.
 pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

@@ -1,20 +1,23 @@
-//! The way out of a sandbox that may reach some names and nothing else.
+//! Network access of a sandbox that may reach listed hosts only.
 //!
-//! A [`Policy`] says which names and ports; a [`Proxy`] sees to it. Inside, every listed name has an address of a
-//! reserved range that belongs to the sandbox's own loopback interface, so that programs need not know of a proxy.
-//! The sockets on that side are made inside, by the sandbox's first process, and handed out: nothing here runs
-//! inside, and nothing inside decides anything.
+//! A [`Policy`] holds the allowed names and ports, and a [`Proxy`] enforces it. Inside, every
+//! listed name resolves to an address of a reserved range that belongs to the sandbox's own
+//! loopback interface, so that programs need no proxy settings. The sandbox's first process creates
+//! the inner sockets and hands them out: no code of this crate runs inside, and no process inside
+//! takes part in a decision.
 //!
-//! Hosts may have a secret: then TLS to them ends here, and an [`Interceptor`] puts the value in the place of the
-//! placeholder that programs have, and takes it out of what comes back.
+//! A host may have a secret. TLS to it then ends in the proxy, and an [`Interceptor`] replaces the
+//! placeholder that programs hold by the secret's value, and removes the value from responses.
 //!
-//! In: the sockets, the policy, secrets. Out: connections to addresses that were resolved and checked here, and what a
-//! [`Control`] knows of them: a log of what was allowed and refused, and sums of what was carried. Rules can be added
-//! while a proxy runs ([`ProxyHandle::allow`]). Where the user's environment names a proxy of the machine
-//! ([`MachineProxy`]), connections to public and unknown names go through it.
+//! Input: the sockets, the policy, the secrets. Output: connections to addresses that were resolved
+//! and checked here, and the records of a [`Control`]: a log of allowed and refused connections,
+//! and counts of transferred bytes. Rules can be added while a proxy runs ([`ProxyHandle::allow`]).
+//! If the user's environment names a proxy of the machine ([`MachineProxy`]), connections to public
+//! and unknown names go through it.
 //!
-//! What has no network itself, such as a tool of a bundle, asks for a request and not for a connection: a [`Fetcher`]
-//! makes it by the same [`Policy`] and the same check of addresses (`fetch`).
+//! A component without a network, such as a tool of a bundle, sends requests instead of opening
+//! connections: a [`Fetcher`] makes them under the same [`Policy`] and with the same check of
+//! addresses (`fetch`).
 
 mod allow;
 mod connect_failure;

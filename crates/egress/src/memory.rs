@@ -1,41 +1,43 @@
-//! How much memory the connections of one sandbox may take together, and what keeps them within that.
+//! Bound on the memory of all connections of one sandbox, and the limits that keep it.
 //!
-//! Every connection has buffers of a fixed size. What takes more of them has fewer places: TLS that ends here, and
-//! HTTP/2 in it, where each of many requests has buffers of its own.
+//! Every connection has buffers of a fixed size. Connections that need more of them have lower
+//! limits: intercepted TLS, and HTTP/2 within it, where each simultaneous request has buffers of
+//! its own.
 
 use crate::outward::tls_client::HTTP2;
 use std::io;
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
-/// Connections of one sandbox at once; more wait to be accepted.
+/// Maximum number of connections of one sandbox; further ones wait to be accepted.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
-/// Those of them with TLS that ends here; more wait for an end.
+/// Maximum number of connections with intercepted TLS; further ones wait.
 const MAX_TLS: usize = 256;
-/// Those of these that speak HTTP/2; more are offered HTTP/1.1.
+/// Maximum number of intercepted connections with HTTP/2; further ones are offered HTTP/1.1.
 const MAX_HTTP2: usize = 16;
 
-/// Buffer of one direction of a connection that is passed on as it is.
+/// Buffer of one direction of a connection that is passed on unchanged, in bytes.
 pub(crate) const PUMP_BYTES: usize = 64 << 10;
-/// Largest head of a request or an answer of HTTP/1, and each of the two buffers of each of both ends.
+/// Maximum size of the head of an HTTP/1 request or response, and size of the read and the write
+/// buffer of each of the two connections, in bytes.
 pub(crate) const HTTP1_BYTES: usize = 64 << 10;
-/// Headers of one of them.
+/// Maximum number of headers of an HTTP/1 message.
 pub(crate) const HTTP1_HEADERS: usize = 1000;
-/// Requests of one connection of HTTP/2 at once.
+/// Maximum number of simultaneous requests of an HTTP/2 connection.
 pub(crate) const HTTP2_STREAMS: u32 = 100;
-/// Largest head of one of them, and of its answer.
+/// Maximum size of the head of an HTTP/2 request or response, in bytes.
 pub(crate) const HTTP2_HEAD_BYTES: u32 = 32 << 10;
-/// What of one request or answer waits to be sent.
+/// Maximum data of one HTTP/2 stream that waits to be sent, in bytes.
 pub(crate) const HTTP2_SEND_BYTES: usize = 32 << 10;
-/// What of one request or answer may have come before it is read.
+/// Receive window of one HTTP/2 stream, in bytes.
 pub(crate) const HTTP2_STREAM_WINDOW: u32 = 1 << 20;
-/// The same of all of a connection's, at each end.
+/// Receive window of one HTTP/2 connection, in bytes, for each of the two connections.
 pub(crate) const HTTP2_WINDOW: u32 = 2 << 20;
-/// What TLS holds of both ends: records that come, and what waits to be sent.
+/// Buffers of TLS on both connections, in bytes: received records, and data to send.
 const TLS_BYTES: usize = 256 << 10;
-/// All else of one connection: its tasks, its records.
+/// Estimate for everything else of one connection, in bytes: its tasks and its records.
 const OTHER_BYTES: usize = 16 << 10;
 
-/// What all connections of a sandbox take at most.
+/// Maximum memory of all connections of a sandbox, in bytes. Checked at compile time below.
 const MAX_BYTES: usize = 640 << 20;
 
 const HTTP1_TOTAL: usize = 4 * HTTP1_BYTES;
@@ -48,7 +50,7 @@ const _: () = assert!(
         <= MAX_BYTES
 );
 
-/// The places of connections that take more than others.
+/// Permits for connections that need more memory than others.
 #[derive(Debug)]
 pub(crate) struct RelayPlaces {
     tls: Semaphore,
@@ -63,13 +65,14 @@ impl RelayPlaces {
         }
     }
 
-    /// Waits for a place of a connection with TLS that ends here.
+    /// Waits for the permit of a connection with intercepted TLS.
     pub(crate) async fn tls(&self) -> io::Result<SemaphorePermit<'_>> {
         self.tls.acquire().await.map_err(closed)
     }
 
-    /// A place for HTTP/2, where it is among what a program offers. When there is none it is taken out of the offer;
-    /// who offers nothing else waits.
+    /// Returns a permit for HTTP/2, or `None` if the connection must use another protocol.
+    /// `offered` are the protocols that the program offers. If all permits are in use, HTTP/2 is
+    /// removed from `offered`; if it is the only protocol offered, this waits for a permit.
     pub(crate) async fn http2(
         &self,
         offered: &mut Vec<Vec<u8>>,
@@ -89,7 +92,7 @@ impl RelayPlaces {
     }
 }
 
-/// Nobody closes them.
+/// Converts the error of a closed semaphore. These semaphores are never closed.
 fn closed(error: AcquireError) -> io::Error {
     io::Error::other(error)
 }

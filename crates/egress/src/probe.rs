@@ -1,4 +1,4 @@
-//! What would become of a connection to a host, and what becomes of one from this machine.
+//! Probe of a host: decides and resolves as for a program inside, and connects from this machine.
 
 use crate::ConnectFailure;
 use crate::outward::resolve::{ResolveError, kind_from_here};
@@ -10,47 +10,48 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// The port of `http:` (RFC 9110, 4.2.1).
+/// Default port of `http:` (RFC 9110, 4.2.1).
 const HTTP_PORT: u16 = 80;
 
-/// What a host and a port come to.
+/// Result of probing a host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// The host, in its one spelling.
+    /// Normalized host.
     pub host: String,
-    /// The port.
+    /// Probed port.
     pub port: u16,
-    /// Why it is refused; `None` when it is allowed.
+    /// Reason of the refusal. `None` if the host is allowed.
     pub refused: Option<EgressReason>,
-    /// The rule that decides, if one does.
+    /// Rule that decided. `None` if no rule matches.
     pub rule: Option<String>,
-    /// What the name leads to, with what kind of address that is; empty when it was not looked up.
+    /// Addresses of the host and their kinds. Empty if the name was not looked up or not found.
     pub addresses: Vec<(IpAddr, AddressKind)>,
-    /// The machine's proxies, where it is reached through them: `HOST:PORT (VARIABLE)`.
+    /// The machine's proxy through which the host is reached, as `HOST:PORT (VARIABLE)`. `None` if
+    /// the host is reached directly.
     pub upstream: Option<String>,
-    /// What came of connecting; `None` where nothing was connected to.
+    /// Result of connecting. `None` if no connection was attempted.
     pub connection: Option<ProbeConnection>,
 }
 
-/// What came of connecting.
+/// Result of connecting to a probed host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeConnection {
-    /// It was made, and took so many microseconds.
+    /// The connection was made.
     Made {
-        /// How long it took.
+        /// Time until the connection was made, in microseconds.
         took_us: u64,
     },
-    /// It was not made.
+    /// The connection failed.
     Failed {
-        /// Why not.
+        /// Reason of the failure.
         failure: ConnectFailure,
     },
 }
 
-/// Decides, looks up and connects as for a program inside. Nothing is sent, and nothing is written into the log: nobody
-/// inside has asked.
+/// Decides, resolves and connects as for a program inside. Sends no data to the host and writes
+/// nothing to the log, because no program inside has made a request.
 pub(crate) async fn probe(state: &ProxyState, host: &Host, port: u16) -> Probe {
     let policy = state.control().policy.in_force();
     let mut probe = Probe {

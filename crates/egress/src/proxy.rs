@@ -1,5 +1,5 @@
-//! The proxy of one sandbox: a thread of its own that answers questions for names, accepts what programs inside
-//! connect to, and passes it on where the policy lets it.
+//! Proxy of one sandbox: a thread that answers DNS queries, accepts connections of programs inside,
+//! and relays those that the policy allows.
 
 use crate::allow::{AllowError, new_rules};
 use crate::inward::arrival;
@@ -29,57 +29,62 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Turns after which every connection has seen what had arrived before the first: one to hear of it, and some to act.
+/// Turns of the runtime after which every connection has handled the data that had arrived before:
+/// one to be woken, and some to act.
 const SETTLING_TURNS: usize = 4;
-/// How long that may take.
+/// Maximum time to wait for these turns.
 const SETTLING_WAIT: Duration = Duration::from_millis(500);
-/// How long what programs have sent last may take to be passed on: a host may read as slowly as it likes.
+/// Maximum time to wait until data that programs have sent is passed on. A host may read
+/// arbitrarily slowly.
 const DRAIN_WAIT: Duration = Duration::from_secs(1);
-/// How often it is looked whether it has been.
+/// Interval between two checks whether all data has been passed on.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What the first process of the sandbox has made inside.
+/// Sockets that the first process of the sandbox has created inside.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Bound to the port where programs ask for names.
+    /// Datagram socket that is bound to the DNS port.
     pub names: OwnedFd,
-    /// Gives the sandbox further addresses.
+    /// Adds addresses to the sandbox's network.
     pub addresses: Box<dyn AddAddress>,
-    /// Stream sockets that are not bound yet; one is used for each port.
+    /// Unbound stream sockets. Each port that the proxy listens on uses one.
     pub spare: Vec<OwnedFd>,
-    /// The first of the addresses that stand in for names; they are the sandbox's own.
+    /// First stand-in address. Stand-in addresses belong to the sandbox's loopback interface.
     pub first_address: Ipv4Addr,
-    /// Where programs that know of proxies ask; the address is the sandbox's own and stands for no name.
+    /// Address of the HTTP and SOCKS proxy for programs with proxy settings. It belongs to the
+    /// sandbox and stands for no name.
     pub proxy: SocketAddrV4,
 }
 
 /// The machine's own proxies, for connections of one sandbox.
 #[derive(Debug, Clone)]
 pub struct UpstreamSettings {
-    /// Where they are and what is reached through them.
+    /// Addresses of the proxies, and the hosts that are reached through them.
     pub proxies: MachineProxy,
-    /// Certificates of authorities (PEM), with which proxies are checked that TLS is spoken with.
+    /// Certificates of authorities (PEM) that a proxy's certificate is checked against if the proxy
+    /// speaks TLS.
     pub trusted: Vec<u8>,
 }
 
-/// Gives a sandbox's own network further addresses, so that what its programs connect to there arrives at the proxy.
+/// Adds addresses to a sandbox's own network, so that connections of its programs to them arrive at
+/// the proxy.
 pub trait AddAddress: std::fmt::Debug + Send + Sync {
-    /// Adds one. `number` tells apart the addresses that a rule opens, from 0 on.
+    /// Adds an address. `number` is its index among the addresses that rules open, from 0.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn add_address(&self, number: usize, address: Ipv4Addr) -> io::Result<()>;
 }
 
-/// Addresses that rules open and that the sandbox has.
+/// Addresses that rules open and that have been added to the sandbox.
 #[derive(Debug)]
 struct OwnAddresses {
     known: BTreeSet<Ipv4Addr>,
     add: Box<dyn AddAddress>,
 }
 
-/// A running proxy. Dropping it ends it, with every connection it carries, once what programs have sent before they
-/// ended has been passed on, if that does not take long.
+/// Running proxy of one sandbox. Dropping it waits up to about 1.5 seconds until data that programs
+/// have sent is passed on, then ends the proxy and all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     handle: ProxyHandle,
@@ -87,7 +92,7 @@ pub struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a running proxy can be asked, from any thread. It keeps no proxy running.
+/// Handle of a proxy for use from any thread. It does not keep the proxy running.
 #[derive(Debug, Clone)]
 pub struct ProxyHandle(Arc<Shared>);
 
@@ -96,17 +101,19 @@ struct Shared {
     state: Arc<ProxyState>,
     listeners: Mutex<Listeners>,
     addresses: Mutex<OwnAddresses>,
-    /// One for each connection there may be.
+    /// Permits for connections.
     places: Arc<Semaphore>,
     runtime: Handle,
 }
 
 impl Proxy {
-    /// Starts one, which decides by the rules of `control` and writes down there what it does. `interceptor` fills
-    /// secrets in, where there are any; `upstream` is the way to public hosts, where the machine has such.
+    /// Starts a proxy that decides by the rules of `control` and records its decisions there.
+    /// `interceptor` replaces placeholders of secrets; `None` if the sandbox has no secrets.
+    /// `upstream` holds the machine's proxies; `None` if hosts are reached directly.
     ///
     /// # Errors
-    /// When a port cannot be listened on, or there is no thread.
+    /// An I/O error if a port cannot be opened, an address cannot be added, or the thread cannot be
+    /// created.
     pub fn start(
         sockets: Sockets,
         control: Arc<Control>,
@@ -135,7 +142,8 @@ impl Proxy {
             .max_blocking_threads(8)
             .build()?;
         {
-            // Sockets and tasks belong to the runtime from here on; they begin to work when its thread does.
+            // Sockets and tasks are registered with the runtime here. They begin to run when its
+            // thread starts.
             let _runtime = runtime.enter();
             let names = std::net::UdpSocket::from(sockets.names);
             names.set_nonblocking(true)?;
@@ -156,7 +164,7 @@ impl Proxy {
         for address in hosts.chain(asked) {
             handle.listen(address)?;
         }
-        // Those that an earlier proxy of this sandbox was told to open.
+        // Rules that were added under an earlier proxy of this sandbox may need further addresses.
         handle
             .add_addresses(&in_force.addresses())
             .map_err(|error| match error {
@@ -167,9 +175,10 @@ impl Proxy {
         let thread = std::thread::Builder::new()
             .name("egress".to_owned())
             .spawn(move || {
-                // Its sender is dropped or used: either way it is over.
+                // Resolves when the `Proxy` drops or uses the sender; either is the signal to end.
                 let _ = runtime.block_on(stopped);
-                // A question that the host's resolver has not answered yet holds up nobody.
+                // In the background, because a lookup of the host's resolver may block a thread for
+                // long.
                 runtime.shutdown_background();
             })?;
         Ok(Self {
@@ -179,20 +188,21 @@ impl Proxy {
         })
     }
 
-    /// What can be asked of it.
+    /// Returns a handle for use from other threads.
     pub fn handle(&self) -> ProxyHandle {
         self.handle.clone()
     }
 }
 
 impl ProxyHandle {
-    /// The rules, the log and the accounts.
+    /// Returns the rules, the log and the accounts.
     pub fn control(&self) -> &Arc<Control> {
         self.0.state.control()
     }
 
-    /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one
-    /// command ran.
+    /// Returns the refusals between two times of `CLOCK_MONOTONIC`, in nanoseconds. `is_shared` is
+    /// true if more than one command ran in that time. May block for up to half a second if the
+    /// sandbox has secrets.
     pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         if self.0.state.interceptor().is_some() {
             self.settle();
@@ -200,26 +210,28 @@ impl ProxyHandle {
         self.control().denials(during, is_shared)
     }
 
-    /// Waits until the proxy has looked at what had arrived before: the last that a program says to a host it does not
-    /// trust is why, and then it ends.
+    /// Waits until the proxy has handled the data that had arrived before the call. A program that
+    /// rejects the proxy's certificate sends an alert and exits, and that alert must be in the log
+    /// when its refusals are listed.
     fn settle(&self) {
         let (done, settled) = mpsc::channel();
         self.0.runtime.spawn(async move {
             for _ in 0..SETTLING_TURNS {
                 tokio::task::yield_now().await;
             }
-            // Who asked may have given up.
+            // The receiver may have timed out.
             let _ = done.send(());
         });
-        // One that is that busy tells less.
+        // If the proxy is too busy to finish in time, the latest refusals are missing from the
+        // list.
         let _ = settled.recv_timeout(SETTLING_WAIT);
     }
 
-    /// Opens what these words stand for (rules and names of presets), for so long or as long as the sandbox runs. Gives
-    /// back the rules in force that came of it.
+    /// Opens the hosts of `words` (rules or names of presets) for `lifetime`, or as long as the
+    /// sandbox runs if `None`. Returns these rules as they are in force now.
     ///
     /// # Errors
-    /// [`AllowError`], and then nothing is opened.
+    /// [`AllowError`]; no host has been opened then.
     pub fn allow<S: AsRef<str>>(
         &self,
         words: &[S],
@@ -229,6 +241,8 @@ impl ProxyHandle {
         let in_force = policy.in_force();
         let rules = new_rules(words, &in_force)?;
         let wanted = in_force.with(rules.clone())?;
+        // The rules are added last: as soon as they hold, programs may connect, which needs the
+        // listeners and the addresses. A step that fails leaves the policy as it was.
         self.listen_all(&wanted.ports())?;
         self.add_addresses(&wanted.addresses())?;
         policy.add(&rules, end_of(lifetime))?;
@@ -237,19 +251,20 @@ impl ProxyHandle {
         Ok(list)
     }
 
-    /// What becomes of a connection to this host; `None` when the proxy has ended.
+    /// Probes a connection to a host. Blocks until the result is there; `None` if the proxy has
+    /// ended.
     pub fn probe(&self, host: Host, port: u16) -> Option<Probe> {
         let (done, answer) = mpsc::channel();
         let state = Arc::clone(&self.0.state);
         self.0.runtime.spawn(async move {
-            // Who asked may be gone.
+            // The receiver may be gone.
             let _ = done.send(probe(&state, &host, port).await);
         });
         answer.recv().ok()
     }
 
-    /// Makes these the sandbox's own, so far as they are not. None is given back when its rule ends: connections that
-    /// the rule let through stay open.
+    /// Adds the missing addresses to the sandbox. They are not removed when their rule expires,
+    /// because connections that the rule allowed stay open.
     fn add_addresses(&self, wanted: &BTreeSet<Ipv4Addr>) -> Result<(), AllowError> {
         let addresses = self.0.addresses.lock();
         let mut addresses = addresses.unwrap_or_else(PoisonError::into_inner);
@@ -276,7 +291,8 @@ impl ProxyHandle {
             }
             missing
         };
-        // Two that open ports at once have sockets for both, or the second is told that there is none.
+        // Two threads may open ports at the same time. If the sockets do not suffice for both, the
+        // second one fails in `listen`.
         for port in missing {
             self.listen(everywhere(port))
                 .map_err(|error| AllowError::Port { port, error })?;
@@ -307,7 +323,8 @@ impl ProxyHandle {
 }
 
 impl Proxy {
-    /// Waits, and not for long, until what programs have sent before they ended has been passed on.
+    /// Waits until data that programs have sent before they exited is passed on, at most
+    /// [`DRAIN_WAIT`].
     fn drain(&self) {
         let control = self.handle.control();
         self.handle.settle();
@@ -320,27 +337,32 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
+        // Draining comes first: stopping the thread ends all connections, and data on its way would
+        // be lost.
         self.drain();
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has no reason to panic; if it did, it has ended as well.
+            // The result is an error only if the thread panicked; it has ended then too.
             let _ = thread.join();
         }
     }
 }
 
-/// Every address of the sandbox, at this port.
+/// Returns the wildcard address with this port: every address of the sandbox.
 const fn everywhere(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)
 }
 
 async fn accept(listener: TcpListener, state: Arc<ProxyState>, places: Arc<Semaphore>) {
     loop {
+        // The permit comes before `accept`, so that connections beyond the limit wait in the
+        // backlog.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
         };
         let Ok((stream, _)) = listener.accept().await else {
-            // Too many descriptors, or a connection that has gone: the next may fare better.
+            // Too many open descriptors, or a connection that was closed before it was accepted.
+            // The pause keeps this loop from spinning until a descriptor is free.
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             continue;
         };

@@ -1,8 +1,8 @@
-//! Variables of the environment that name a proxy of this machine.
+//! Environment variables that name a proxy of this machine.
 
 use serde::{Deserialize, Serialize};
 
-/// Variable that names the machine's proxy.
+/// Environment variable that names the machine's proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProxyVariable {
     /// `https_proxy`.
@@ -26,14 +26,14 @@ pub enum ProxyVariable {
 }
 
 impl ProxyVariable {
-    /// Variables for TLS and other bytes; the first that is set counts.
+    /// Variables for TLS and other protocols, in order of precedence: the first that is set counts.
     pub(crate) const FOR_TUNNELS: [Self; 4] = [
         Self::HttpsLower,
         Self::HttpsUpper,
         Self::AllLower,
         Self::AllUpper,
     ];
-    /// The same for HTTP in the open.
+    /// Variables for HTTP without TLS, in order of precedence.
     pub(crate) const FOR_HTTP: [Self; 4] = [
         Self::HttpLower,
         Self::HttpUpper,
@@ -41,7 +41,7 @@ impl ProxyVariable {
         Self::AllUpper,
     ];
 
-    /// Its name.
+    /// Returns the name of the variable.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HttpsLower => "https_proxy",

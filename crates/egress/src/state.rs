@@ -1,4 +1,4 @@
-//! What all parts of a proxy share: the rules, what stands for what, what was looked up.
+//! State that all parts of a proxy share: rules, stand-in addresses, resolved names.
 
 use crate::ConnectFailure;
 use crate::memory::RelayPlaces;
@@ -16,25 +16,25 @@ use glovebox_proto::{EgressReason, SecretReason};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Why there is no way to a host; the log has it already.
+/// Error of reaching a host. It is already in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReachError {
-    /// It is not to be reached.
+    /// The policy or a limit refuses it.
     Refused,
-    /// It may be reached, and cannot.
+    /// The policy allows it, but it cannot be reached.
     Failed(ConnectFailure),
 }
 
-/// What all parts of a proxy share.
+/// State that all parts of a proxy share.
 #[derive(Debug)]
 pub(crate) struct ProxyState {
     control: Arc<Control>,
     resolver: Resolver,
     stand_ins: Mutex<StandIns>,
-    /// Where programs that know of proxies ask.
+    /// Address of the HTTP and SOCKS proxy for programs with proxy settings.
     proxy: SocketAddrV4,
     interceptor: Option<Arc<Interceptor>>,
-    /// The machine's own proxies, if it has any.
+    /// The machine's own proxies, if there are any.
     upstream: Option<Arc<Upstream>>,
     places: RelayPlaces,
 }
@@ -59,7 +59,7 @@ impl ProxyState {
         }
     }
 
-    /// The rules, the log and the accounts.
+    /// Returns the rules, the log and the accounts.
     pub(crate) const fn control(&self) -> &Arc<Control> {
         &self.control
     }
@@ -68,13 +68,14 @@ impl ProxyState {
         &self.resolver
     }
 
-    /// Where programs that know of proxies ask.
+    /// Returns the address of the HTTP and SOCKS proxy for programs with proxy settings.
     pub(crate) const fn proxy(&self) -> SocketAddrV4 {
         self.proxy
     }
 
-    /// Where a connection may go that is asked for, or that an address of the sandbox stands for. `host` is `None` when
-    /// what was asked for, shown as `shown`, has no clear reading.
+    /// Decides about a connection that a program requests, and returns its target with a meter that
+    /// has begun to count. `host` is `None` if the requested text, `shown`, cannot be parsed
+    /// unambiguously. An address of the sandbox is replaced by the host that it stands for.
     pub(crate) async fn target(
         &self,
         host: Option<Host>,
@@ -82,7 +83,8 @@ impl ProxyState {
         port: u16,
     ) -> Result<Target, ReachError> {
         let host = match host {
-            // Whoever looks names up itself asks the proxy for the address that it got here.
+            // A program that resolves names itself asks the proxy for the stand-in address that DNS
+            // gave it.
             Some(Host::Address(IpAddr::V4(address))) => self.host_at(address),
             host => host,
         };
@@ -100,8 +102,8 @@ impl ProxyState {
         })
     }
 
-    /// How a host is reached, on this port or on any that is listed for it. What may not or cannot be reached is
-    /// remembered.
+    /// Returns the route to a host for `port`, or for any allowed port if `None`. A refusal or
+    /// failure is written to the log.
     pub(crate) async fn reach(&self, host: &Host, port: Option<u16>) -> Result<Route, ReachError> {
         let policy = self.control.policy.in_force();
         let decision = match port {
@@ -126,8 +128,9 @@ impl ProxyState {
         Err(ReachError::Refused)
     }
 
-    /// How a host is reached that `rule` opens, on this port or on any. The machine's proxy is for names that lead to
-    /// public addresses, and for those that this machine does not know; what else may be reached is near, and dialled.
+    /// Returns the route to a host that `rule` allows, for `port` or for any port. The machine's
+    /// proxy is used for names that lead to public addresses and for names that this machine cannot
+    /// resolve. Any other host is dialled directly.
     ///
     /// # Errors
     /// [`ResolveError`].
@@ -178,7 +181,8 @@ impl ProxyState {
         self.control.refuse(host, port, reason, None);
     }
 
-    /// Remembers that a secret was not filled in. `when_ns` is on the clock of the log.
+    /// Records that a secret was not filled in. `when_ns` is a time of `CLOCK_MONOTONIC` in
+    /// nanoseconds, as in the log.
     pub(crate) fn refuse_secret(
         &self,
         secret: &str,
@@ -191,17 +195,17 @@ impl ProxyState {
             .withhold(secret, &host, target.port, reason, when_ns);
     }
 
-    /// The places of connections that take more memory than others.
+    /// Returns the permits of connections that need more memory than others.
     pub(crate) const fn places(&self) -> &RelayPlaces {
         &self.places
     }
 
-    /// What fills secrets in, if the sandbox has any.
+    /// Returns the interceptor. `None` if the sandbox has no secrets.
     pub(crate) fn interceptor(&self) -> Option<&Arc<Interceptor>> {
         self.interceptor.as_ref()
     }
 
-    /// The same, if this host has one.
+    /// Returns the interceptor if this host has a secret.
     pub(crate) fn interceptor_for(&self, host: &Host, port: u16) -> Option<&Arc<Interceptor>> {
         self.interceptor()
             .filter(|interceptor| interceptor.secret_for(host, port).is_some())
@@ -211,8 +215,9 @@ impl ProxyState {
         self.stand_ins().address_of(name)
     }
 
-    /// The host that an address of the sandbox stands for: a name, or a listed address itself. `None` for one that
-    /// stands for nothing.
+    /// Returns the host that an address of the sandbox stands for: the name of a stand-in address,
+    /// or the address itself if it does not belong to every sandbox. `None` for an address that
+    /// stands for no host.
     pub(crate) fn host_at(&self, address: Ipv4Addr) -> Option<Host> {
         match self.stand_ins().name_of(address) {
             Some(name) => Some(Host::Name(name.clone())),
@@ -228,7 +233,7 @@ impl ProxyState {
     }
 }
 
-/// Whether some rule could open this.
+/// Returns false for addresses that no rule can open.
 fn is_possible(host: &Host) -> bool {
     match host {
         Host::Name(_) => true,

@@ -1,5 +1,5 @@
-//! What the requests of callers that belong together came to, for accounts that are kept elsewhere: what was decided about
-//! hosts, and the bytes of bodies.
+//! Account of a group of callers' requests, for statistics that are kept elsewhere: decisions about
+//! hosts, and bytes of bodies.
 
 use crate::ConnectFailure;
 use crate::fetch::client::FetchAnswer;
@@ -11,7 +11,7 @@ use crate::record::ledger::{DecisionKey, EgressVerdict, Ledger, TrafficNews};
 use crate::record::traffic::{ByteCounts, Direction};
 use std::sync::Arc;
 
-/// What was decided and carried, and not told yet.
+/// Decisions and bytes of a group of callers that have not been reported yet.
 #[derive(Debug, Default)]
 pub struct FetchAccount {
     ledger: Ledger,
@@ -19,47 +19,50 @@ pub struct FetchAccount {
 }
 
 impl FetchAccount {
-    /// Where bytes of bodies are counted as they pass.
+    /// Returns the counters of the bytes of bodies, which are updated while bodies are transferred.
     pub(crate) const fn bytes(&self) -> &Arc<ByteCounts> {
         &self.bytes
     }
 
-    /// What happened since this was asked last. Decisions that were told a short while ago come later; all of them where
-    /// `is_last` says that nobody asks again.
+    /// Takes the changes since the previous call. A decision equal to one reported within the last
+    /// ten minutes is held back for a later call. With `is_last` all decisions are returned,
+    /// because no later call follows.
     pub fn take_news(&self, is_last: bool) -> TrafficNews {
         let carried = (self.bytes.sent(), self.bytes.received());
         self.ledger.take(carried, 0, usize::MAX, is_last)
     }
 
-    /// Adds what somebody else has counted of the same callers: the proxy of a sandbox that has ended.
+    /// Adds the counts that another component took for the same callers, such as the proxy of a
+    /// sandbox that has ended.
     pub fn absorb(&self, news: &TrafficNews) {
         self.bytes.add(Direction::Sent, news.sent_bytes);
         self.bytes.add(Direction::Received, news.received_bytes);
         self.ledger.absorb(&news.decisions);
     }
 
-    /// Whether there is something to tell, now or later.
+    /// Returns true if a decision has not been reported yet, including one that is held back.
     pub fn has_untold(&self) -> bool {
         self.ledger.has_untold()
     }
 
-    /// Whether there is nothing left to tell or to remember.
+    /// Returns true if nothing is left to report and no recent report has to be remembered.
     pub fn is_told(&self) -> bool {
         self.ledger.is_empty()
     }
 }
 
-/// One request in an account, which counts it when this is dropped: one that is given up while it is being made was let
-/// through as well.
+/// Record of one request in an account, written when this is dropped. A request that is aborted
+/// while it is being made therefore counts as allowed.
 #[derive(Debug)]
 pub(crate) struct RequestRecord<'a> {
     ledger: &'a Ledger,
-    /// `None` for one that names no host: it was not decided about.
+    /// Decision to record. `None` if the request's URL has no valid host, so that nothing was
+    /// decided.
     key: Option<DecisionKey>,
 }
 
 impl<'a> RequestRecord<'a> {
-    /// Of a request that is about to be made.
+    /// Begins the record of a request that is about to be made.
     pub(crate) fn begin(
         account: &'a FetchAccount,
         policy: &Policy,
@@ -76,10 +79,10 @@ impl<'a> RequestRecord<'a> {
         }
     }
 
-    /// Ends it with what came of the request.
+    /// Replaces the verdict by the result of the request and writes the record.
     pub(crate) fn settle(mut self, answered: &Result<FetchAnswer, FetchError>) {
         let verdict = match answered {
-            // Where there was too much of an answer the host has answered, and its caller has had enough.
+            // The host did answer when the response or the budget was too large.
             Ok(_) | Err(FetchError::TooLarge { .. } | FetchError::Budget(_)) => {
                 EgressVerdict::Allowed
             }

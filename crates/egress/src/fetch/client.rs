@@ -1,5 +1,7 @@
-//! One request to one host. The policy decides, the name is looked up once, its addresses are checked, and those that
-//! were checked are the only ones that the connection can go to.
+//! Client for one request to one host.
+//!
+//! The policy decides about the host, the name is looked up once and its addresses are checked. The
+//! connection can go to the checked addresses only.
 
 use crate::fetch::error::FetchError;
 use crate::fetch::request::FetchRequest;
@@ -23,68 +25,70 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long a server may take to be connected to.
+/// Maximum time to connect to a server.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// Most headers of an answer.
+/// Maximum number of headers of a response.
 const MAX_HEADERS: usize = 100;
-/// Names and values of all of them, in bytes.
+/// Maximum size of the names and values of all headers of a response, in bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Makes requests to the hosts of a policy.
+/// HTTP client that makes requests to the hosts of one policy.
 #[derive(Debug, Clone)]
 pub struct FetchClient {
     policy: Arc<Policy>,
     common: Arc<ClientCommon>,
 }
 
-/// What clients have together, whatever their policies are.
+/// Resolver and certificates that clients with different policies share.
 #[derive(Debug)]
 struct ClientCommon {
     resolver: Resolver,
     authorities: Vec<CertificateDer<'static>>,
-    /// Made for the first server that speaks TLS: it reads the certificates of this machine.
+    /// TLS configuration, or the error of making it. Initialized by the first `https` request,
+    /// because it reads the certificates of this machine.
     tls: OnceLock<Result<ClientConfig, String>>,
 }
 
-/// The certificates that were given cannot be read.
+/// The given certificates could not be parsed. Holds the error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the certificates cannot be read: {0}")]
 pub struct CertificateError(String);
 
-/// What a server answered.
+/// Response of a server, completely received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchAnswer {
-    /// Where it came from in the end.
+    /// URL that the response came from, after redirects.
     pub url: Url,
-    /// How many answers led there.
+    /// Number of redirects that were followed.
     pub hops: u32,
-    /// Status of HTTP.
+    /// HTTP status code.
     pub status: u16,
-    /// The word for it, which may be empty.
+    /// Reason phrase of the status; may be empty.
     pub status_text: String,
-    /// Names in small letters, and values with one character a byte.
+    /// Names in lower case, and values with one character for each byte.
     pub headers: Vec<(String, String)>,
-    /// Its body.
+    /// Body, not decoded.
     pub body: Vec<u8>,
 }
 
-/// What an answer may have, and who is told of what passes.
+/// Bounds of one response, and the counters of transferred bytes.
 pub(crate) struct AnswerBounds<'a> {
-    /// Bytes of its body.
+    /// Maximum size of the body, in bytes.
     pub(crate) max_bytes: usize,
-    /// When it has to be there.
+    /// Time by which the response must be complete.
     pub(crate) until: std::time::Instant,
-    /// Told of each piece of a body as it arrives; an error ends the request.
+    /// Receives the length of each piece of the body as it arrives. An error aborts the request.
     pub(crate) count: &'a (dyn Fn(usize) -> Result<(), FetchError> + Sync),
-    /// Counts the body of the request when it goes out.
+    /// Counters that the body of the request is added to when it is sent.
     pub(crate) sent: &'a Arc<ByteCounts>,
 }
 
 impl FetchClient {
-    /// One for these hosts. `authorities` are certificates (PEM) that are believed besides those of this machine.
+    /// Creates a client for the hosts of `policy`. `authorities` are certificates (PEM) that are
+    /// trusted in addition to those of this machine.
     ///
     /// # Errors
-    /// When they are none.
+    /// [`CertificateError`] if `authorities` cannot be parsed.
     pub fn new(
         policy: Policy,
         resolve: Arc<dyn Resolve>,
@@ -101,7 +105,8 @@ impl FetchClient {
         })
     }
 
-    /// One for other hosts, with the same certificates and the same memory of what was looked up.
+    /// Returns a client with another policy that shares the certificates and the cache of resolved
+    /// names.
     #[must_use]
     pub fn with_policy(&self, policy: Arc<Policy>) -> Self {
         Self {
@@ -110,12 +115,13 @@ impl FetchClient {
         }
     }
 
-    /// The hosts.
+    /// Returns the policy that decides about hosts.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Makes one request, and takes a body of at most `max_bytes`. An answer that leads elsewhere is the answer.
+    /// Makes one request and returns a response with a body of at most `max_bytes`. Redirects are
+    /// not followed: the redirect itself is returned.
     ///
     /// # Errors
     /// [`FetchError`].
@@ -134,7 +140,7 @@ impl FetchClient {
         self.send_within(request, &bounds).await
     }
 
-    /// The same, with each piece of the body counted.
+    /// Makes one request like [`Self::send`], and reports each piece of the body to `bounds`.
     pub(crate) async fn send_within(
         &self,
         request: &FetchRequest,
@@ -193,7 +199,8 @@ impl FetchClient {
             max_bytes,
         };
         let head = head_of(&response).ok_or_else(|| too_large("head", MAX_HEAD_BYTES))?;
-        // TRUST: a server may announce less than it sends, and may send without end.
+        // TRUST: a server may announce less than it sends, and may send without end. Each piece is
+        // counted before the size is checked, so that a body that is too large is charged as well.
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| told(&error))? {
             let counted = (bounds.count)(piece.len());
@@ -206,7 +213,7 @@ impl FetchClient {
         Ok(FetchAnswer { body, ..head })
     }
 
-    /// The addresses that the connection may go to.
+    /// Returns the addresses that the connection may go to.
     async fn addresses(&self, host: &Host, port: u16) -> Result<Vec<IpAddr>, FetchError> {
         let refused = |reason| FetchError::Refused {
             host: host.clone(),
@@ -230,7 +237,8 @@ impl FetchClient {
             })
     }
 
-    /// A client that can connect to these addresses only, whatever it is asked for.
+    /// Builds an HTTP client that can connect to `addresses` only, independent of the request's
+    /// URL.
     fn client(
         &self,
         request: &FetchRequest,
@@ -246,7 +254,9 @@ impl FetchClient {
             .http1_max_headers(MAX_HEADERS)
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
-            // Nothing is decoded: what is counted is what arrives. Other users of the library may want these.
+            // Bodies are not decoded, so that the counted bytes are those that arrive. The decoders
+            // are disabled here because another crate of the build may enable these features of the
+            // library.
             .no_gzip()
             .no_brotli()
             .no_zstd()
@@ -258,7 +268,8 @@ impl FetchClient {
         if is_tls {
             builder = builder.https_only(true);
         }
-        // Without TLS nothing is checked with certificates, and a machine that has none is fine.
+        // A request without TLS uses an empty certificate store, so that it works on a machine
+        // without certificates.
         let tls = if is_tls { self.tls()? } else { plain()? };
         builder
             .tls_backend_preconfigured(tls)
@@ -289,14 +300,14 @@ impl FetchClient {
     }
 }
 
-/// A configuration that trusts nobody, for requests without TLS.
+/// Returns a TLS configuration that trusts no certificate, for requests without TLS.
 fn plain() -> Result<ClientConfig, String> {
     crate::outward::tls_client::config(rustls::RootCertStore::empty())
         .map_err(|error| error.to_string())
 }
 
-/// Answers every question with the addresses that were checked. A name that a client has read otherwise than the policy
-/// leads there as well, and nowhere else.
+/// DNS resolver that returns the checked addresses for every name. If the HTTP client parses the
+/// host of a URL differently than the policy, it still connects to these addresses only.
 #[derive(Debug)]
 struct CheckedAddresses(Vec<SocketAddr>);
 
@@ -307,7 +318,8 @@ impl reqwest::dns::Resolve for CheckedAddresses {
     }
 }
 
-/// Status and headers, unless there are too many of them.
+/// Returns status and headers with an empty body, or `None` if the headers exceed
+/// [`MAX_HEAD_BYTES`].
 fn head_of(response: &Response) -> Option<FetchAnswer> {
     let headers = response.headers();
     let bytes: usize = headers
@@ -341,7 +353,7 @@ fn head_of(response: &Response) -> Option<FetchAnswer> {
     })
 }
 
-/// The innermost reason of an error, made safe to show.
+/// Returns the innermost cause of an error, escaped for display.
 fn shown_reason(error: &reqwest::Error) -> String {
     escape_text(&innermost(error))
 }

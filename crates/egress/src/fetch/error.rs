@@ -1,71 +1,73 @@
-//! Why a request has no answer.
+//! Errors of a request.
 
 use crate::policy::name::Host;
 use glovebox_proto::EgressReason;
 
-/// Why a request has no answer.
+/// Error of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// It cannot be made: its address, method, headers or body.
+    /// The request is invalid: its URL, method, headers or body.
     #[error("{0}")]
     Request(String),
-    /// The policy does not open its host, or does not open where the host's name leads.
+    /// The policy does not allow the host, or the host's name leads to an address that is not
+    /// allowed.
     #[error("{host}:{port} may not be reached: {}", clause(*.reason))]
     Refused {
-        /// The host.
+        /// Requested host.
         host: Host,
-        /// The port.
+        /// Requested port.
         port: u16,
-        /// Why not.
+        /// Reason of the refusal.
         reason: EgressReason,
     },
-    /// The host was not reached, or broke off.
+    /// The host could not be reached, or ended the connection early.
     #[error("{host}:{port} could not be asked: {reason}")]
     Failed {
-        /// The host.
+        /// Requested host.
         host: Host,
-        /// The port.
+        /// Requested port.
         port: u16,
-        /// What happened, safe to show.
+        /// Cause, escaped for display.
         reason: String,
     },
-    /// There was no whole answer in time.
+    /// The response was not complete in time.
     #[error("{host}:{port} did not answer in time")]
     TimedOut {
-        /// The host.
+        /// Requested host.
         host: Host,
-        /// The port.
+        /// Requested port.
         port: u16,
     },
-    /// The answer has more bytes than it may.
+    /// The response exceeds its size limit.
     #[error("the {part} of the answer of {host}:{port} is longer than {max_bytes} bytes")]
     TooLarge {
-        /// The host.
+        /// Requested host.
         host: Host,
-        /// The port.
+        /// Requested port.
         port: u16,
-        /// `head` or `body`.
+        /// Part that is too large: `head` or `body`.
         part: &'static str,
-        /// What it may have.
+        /// Limit of that part, in bytes.
         max_bytes: usize,
     },
-    /// It leads elsewhere where that is not wanted, or too often.
+    /// The response is a redirect that the request does not permit, or that cannot be followed.
     #[error("the answer of {host}:{port} leads elsewhere, {reason}")]
     Redirect {
-        /// The host.
+        /// Host that sent the redirect.
         host: Host,
-        /// The port.
+        /// Requested port.
         port: u16,
-        /// Why that is not followed.
+        /// Reason for which the redirect is not followed.
         reason: String,
     },
-    /// The caller has made as many requests, sent or received as many bytes as it may.
+    /// The caller has used up its budget of requests or bytes.
     #[error("{0}")]
     Budget(String),
 }
 
 impl FetchError {
-    /// The host and the port that it is about, if one was asked or would have been.
+    /// Returns the host and port that the error is about. `None` if the request was invalid or over
+    /// budget.
     pub const fn host(&self) -> Option<(&Host, u16)> {
         match self {
             Self::Request(_) | Self::Budget(_) => None,

@@ -1,5 +1,7 @@
-//! Requests for callers that block: a thread makes them, and what comes of each is sent to its caller. Each caller has a
-//! budget, callers that belong together have so many places, and so have all of them.
+//! Requests for blocking callers: a thread makes them and sends the result of each to its caller.
+//!
+//! The number of simultaneous requests is limited for each caller, for each group of callers, and
+//! for all. Each caller has a budget.
 
 use crate::fetch::account::FetchAccount;
 use crate::fetch::client::{AnswerBounds, FetchAnswer, FetchClient};
@@ -18,27 +20,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::timeout_at;
 
-/// What one caller may ask for.
+/// Limits on the requests of one caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchBudget {
-    /// Requests, with those that answers lead to.
+    /// Maximum number of requests, including those made for redirects.
     pub requests: u32,
-    /// Requests at a time; others wait.
+    /// Maximum number of simultaneous requests; further ones wait.
     pub parallel: usize,
-    /// Bodies of all requests, in bytes.
+    /// Maximum size of the bodies of all requests, in bytes.
     pub sent_bytes: usize,
-    /// The body of one answer, in bytes.
+    /// Maximum size of the body of one response, in bytes.
     pub answer_bytes: usize,
-    /// Bodies of all answers, in bytes, with those of answers that lead elsewhere or do not arrive whole.
+    /// Maximum size of the bodies of all responses, in bytes, including those of redirects and of
+    /// responses that were not received completely.
     pub received_bytes: usize,
 }
 
-/// What came of a request. It holds a place until it is dropped, so that answers that nobody takes are few.
+/// Result of a request. Holds the request's permits until it is dropped, which bounds the number of
+/// results that wait for their caller.
 #[derive(Debug)]
 pub struct FetchReply {
-    /// The request, as its caller named it.
+    /// Identifier that the caller gave the request.
     pub id: u32,
-    /// Its answer.
+    /// Response or error.
     pub outcome: Result<FetchAnswer, FetchError>,
     _places: Option<Places>,
 }
@@ -50,14 +54,15 @@ struct Places {
     _common: OwnedSemaphorePermit,
 }
 
-/// Callers that belong together, with so many places for the requests of all of them.
+/// Group of callers that share a limit of simultaneous requests.
 #[derive(Debug)]
 pub struct FetchGroup {
     places: Arc<Semaphore>,
 }
 
 impl FetchGroup {
-    /// One whose callers have at most `max_parallel` requests at a time, together; others wait.
+    /// Creates a group whose callers have at most `max_parallel` simultaneous requests in total;
+    /// further ones wait.
     pub fn new(max_parallel: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(max_parallel)),
@@ -65,18 +70,18 @@ impl FetchGroup {
     }
 }
 
-/// Who asks.
+/// Caller for which requests are made.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchCaller<'a> {
-    /// Makes its requests, to the hosts that it may reach.
+    /// Client that makes the requests. Its policy decides which hosts the caller may reach.
     pub client: &'a FetchClient,
-    /// With whom it shares places.
+    /// Group whose limit of simultaneous requests applies.
     pub group: &'a FetchGroup,
-    /// Where what becomes of its requests is counted.
+    /// Account that decisions and bytes are recorded in.
     pub account: &'a Arc<FetchAccount>,
 }
 
-/// A thread that makes requests. Dropping it gives up those that are being made.
+/// Thread that makes requests. Dropping it aborts all requests in progress and joins the thread.
 #[derive(Debug)]
 pub struct Fetcher {
     places: Arc<Semaphore>,
@@ -86,10 +91,10 @@ pub struct Fetcher {
 }
 
 impl Fetcher {
-    /// Starts one that makes at most `max_parallel` requests at a time.
+    /// Starts the thread, which makes at most `max_parallel` requests at a time.
     ///
     /// # Errors
-    /// When there is no thread.
+    /// An I/O error if the runtime or its thread cannot be created.
     pub fn start(max_parallel: usize) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -102,7 +107,7 @@ impl Fetcher {
         let thread = std::thread::Builder::new()
             .name("fetch".to_owned())
             .spawn(move || {
-                // Its sender is dropped or used: either way it is over.
+                // Resolves when the `Fetcher` drops the sender, which is the signal to end.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
             })?;
@@ -114,7 +119,8 @@ impl Fetcher {
         })
     }
 
-    /// The requests of one caller, none of which goes on after `until`. What comes of them is sent to `replies`.
+    /// Opens the session of one caller. No request continues after `until`. The results are sent to
+    /// `replies`.
     pub fn open(
         &self,
         caller: FetchCaller<'_>,
@@ -148,14 +154,14 @@ impl Drop for Fetcher {
     }
 }
 
-/// What the requests of a caller have used.
+/// Budget that the requests of a caller have used.
 #[derive(Debug, Default)]
 struct Spent {
     requests: AtomicU32,
     received: AtomicUsize,
 }
 
-/// The requests of one caller. Dropping it gives them up.
+/// Requests of one caller. Dropping it aborts those in progress.
 #[derive(Debug)]
 pub struct FetchSession {
     client: FetchClient,
@@ -168,16 +174,17 @@ pub struct FetchSession {
     budget: FetchBudget,
     until: Instant,
     replies: Sender<FetchReply>,
-    /// Bodies of its requests so far.
+    /// Size of the bodies of all requests so far, in bytes.
     sent_bytes: usize,
     open: HashMap<u32, AbortHandle>,
 }
 
 impl FetchSession {
-    /// Begins a request that its caller calls `id`.
+    /// Starts a request with the identifier `id` of the caller's choice. Does not block. Errors,
+    /// including that of `request`, are sent to the caller as a [`FetchReply`].
     pub fn begin(&mut self, id: u32, request: Result<FetchRequest, FetchError>) {
         let refuse = |error| {
-            // A caller that listens no more has ended.
+            // Sending fails only if the caller has dropped the receiver.
             let _ = self.replies.send(FetchReply {
                 id,
                 outcome: Err(error),
@@ -209,7 +216,9 @@ impl FetchSession {
         let target = request.target();
         let task = self.runtime.spawn(async move {
             let places = async {
-                // None is ever closed. Who waits for a place of the caller's or the group's takes up none of all.
+                // No semaphore is ever closed, so acquiring fails never. The common permit is
+                // acquired last: a request that waits for its caller's or its group's permit must
+                // not block other callers.
                 let own = own.acquire_owned().await.ok()?;
                 let group = group.acquire_owned().await.ok()?;
                 Some(Places {
@@ -234,7 +243,7 @@ impl FetchSession {
         self.open.insert(id, task.abort_handle());
     }
 
-    /// Gives a request up, if it is still being made: nothing is sent of it any more.
+    /// Aborts a request if it is in progress. No reply is sent for it then.
     pub fn abort(&mut self, id: u32) {
         if let Some(task) = self.open.remove(&id) {
             task.abort();
@@ -284,7 +293,8 @@ impl Work {
                 format!("one call makes at most {max} requests, with those that answers lead to");
             Err(FetchError::Budget(message))
         };
-        // Whatever arrives counts: also what leads elsewhere, is too long or breaks off.
+        // Every received byte counts, including those of redirects, of bodies that are too long and
+        // of responses that break off.
         let count = |bytes: usize| {
             account.bytes().add(Direction::Received, bytes as u64);
             let before = spent.received.fetch_add(bytes, Ordering::Relaxed);

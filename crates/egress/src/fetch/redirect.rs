@@ -1,4 +1,4 @@
-//! Where an answer leads. Each step is a request of its own: decided, looked up and counted as the first one was.
+//! Redirects. Each step is a request of its own: decided, looked up and counted like the first.
 
 use crate::fetch::account::{FetchAccount, RequestRecord};
 use crate::fetch::client::{AnswerBounds, FetchAnswer, FetchClient};
@@ -9,15 +9,15 @@ use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LOCATION, CONTENT_TYPE, COOKIE,
 };
 
-/// Most steps of one request, as in the Fetch standard.
+/// Maximum number of redirects of one request, as in the Fetch standard.
 const MAX_HOPS: u32 = 20;
 
 impl FetchClient {
-    /// Makes a request, and those that its answers lead to. `allow` is asked before each, and `account` is told what
-    /// came of it.
+    /// Makes a request and follows its redirects as [`FetchRequest`] says. Calls `allow` before
+    /// each step and records the result of each step in `account`.
     ///
     /// # Errors
-    /// [`FetchError`], of any of them.
+    /// [`FetchError`] of any step.
     pub(crate) async fn follow(
         &self,
         mut request: FetchRequest,
@@ -67,7 +67,8 @@ fn find<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
     found.map(|(_, value)| value.as_str())
 }
 
-/// The request that an answer with this status leads to (Fetch standard, HTTP-redirect fetch).
+/// Returns the request that follows a redirect with this status (Fetch standard, HTTP-redirect
+/// fetch).
 fn next(request: FetchRequest, status: u16, url: reqwest::Url) -> FetchRequest {
     let is_same_origin = request.url.origin() == url.origin();
     let mut next = FetchRequest { url, ..request };
@@ -89,7 +90,7 @@ fn next(request: FetchRequest, status: u16, url: reqwest::Url) -> FetchRequest {
         }
     }
     if !is_same_origin {
-        // What shows who asks is for the host that it was written for.
+        // Credentials are meant for the origin that the request was written for.
         for name in [AUTHORIZATION, COOKIE] {
             next.headers.remove(name);
         }

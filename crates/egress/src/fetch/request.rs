@@ -1,4 +1,5 @@
-//! What a caller asks for. Whatever would change where a request goes, or how long it is, is refused here.
+//! Parsing and validation of a request. Headers that would change its destination or its length are
+//! refused here.
 
 use crate::fetch::error::FetchError;
 use crate::policy::name::Host;
@@ -6,13 +7,13 @@ use http::Method;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::Url;
 
-/// Longest address, in bytes.
+/// Maximum length of a URL, in bytes.
 pub const MAX_URL_BYTES: usize = 8 << 10;
-/// Most headers of a request.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
-/// Names and values of all its headers, in bytes.
+/// Maximum size of the names and values of all headers of a request, in bytes.
 const MAX_HEADER_BYTES: usize = 16 << 10;
-/// Methods that may be asked for.
+/// Methods that a request may have.
 const METHODS: [Method; 7] = [
     Method::GET,
     Method::HEAD,
@@ -22,7 +23,8 @@ const METHODS: [Method; 7] = [
     Method::DELETE,
     Method::OPTIONS,
 ];
-/// Headers that say where a request goes, how it is framed or coded, or what becomes of its connection.
+/// Headers that a request may not set: they select the host, define the framing or coding of the
+/// message, or control the connection.
 const RESERVED: [&str; 11] = [
     "accept-encoding",
     "connection",
@@ -37,19 +39,19 @@ const RESERVED: [&str; 11] = [
     "upgrade",
 ];
 
-/// What becomes of an answer that leads elsewhere.
+/// Treatment of a redirect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Redirects {
-    /// It is followed, where the policy opens that.
+    /// The redirect is followed if the policy allows its destination.
     #[default]
     Follow,
-    /// It is an error.
+    /// The redirect is an error.
     Refuse,
-    /// It is the answer.
+    /// The redirect is returned as the response.
     Return,
 }
 
-/// One request.
+/// Validated HTTP request.
 #[derive(Debug, Clone)]
 pub struct FetchRequest {
     pub(crate) method: Method,
@@ -60,7 +62,7 @@ pub struct FetchRequest {
 }
 
 impl FetchRequest {
-    /// A request without headers and body, which follows nothing.
+    /// Creates a `GET` request without headers and body that follows no redirects.
     pub fn get(url: Url) -> Self {
         Self {
             method: Method::GET,
@@ -71,10 +73,11 @@ impl FetchRequest {
         }
     }
 
-    /// A request as somebody has written it who is not believed. Characters of headers are bytes, as in `fetch`.
+    /// Validates a request from an untrusted author. A character of a header value stands for one
+    /// byte, as in `fetch`.
     ///
     /// # Errors
-    /// [`FetchError::Request`] with what is wrong.
+    /// [`FetchError::Request`] with the reason.
     pub fn parse(
         method: &str,
         url: &str,
@@ -106,16 +109,16 @@ impl FetchRequest {
         })
     }
 
-    /// The host in its one spelling, and the port.
+    /// Returns the normalized host and the port.
     ///
     /// # Errors
-    /// Never, for what [`Self::parse`] has taken.
+    /// None for a request that [`Self::parse`] has returned.
     pub fn target(&self) -> Result<(Host, u16), FetchError> {
         target(&self.url)
     }
 }
 
-/// An address that may be asked: of HTTP, without a user in it.
+/// Checks that a URL has the scheme `http` or `https`, a valid host, and neither user nor password.
 pub(crate) fn checked_url(url: Url) -> Result<Url, FetchError> {
     let wrong = |reason: &str| Err(FetchError::Request(format!("the address {reason}")));
     if !matches!(url.scheme(), "http" | "https") {
@@ -128,7 +131,7 @@ pub(crate) fn checked_url(url: Url) -> Result<Url, FetchError> {
     Ok(url)
 }
 
-/// The host of an address in its one spelling, and the port.
+/// Returns the normalized host and the port of a URL.
 pub(crate) fn target(url: &Url) -> Result<(Host, u16), FetchError> {
     let name = url.host_str().unwrap_or_default();
     let host = Host::parse(name).map_err(|error| {
@@ -136,7 +139,7 @@ pub(crate) fn target(url: &Url) -> Result<(Host, u16), FetchError> {
             "the address has no host that can be asked: {error}"
         ))
     })?;
-    // Both schemes have a usual port.
+    // Both allowed schemes have a default port, so that the fallback is never used.
     let port = url.port_or_known_default().unwrap_or_default();
     Ok((host, port))
 }

@@ -1,4 +1,5 @@
-//! The body of a request, counted when it goes out: nothing asks for it before there is a connection.
+//! Body of a request that is counted when it is sent. The HTTP client polls it only after the
+//! connection is made, so that a request that fails earlier counts no bytes.
 
 use crate::record::traffic::{ByteCounts, Direction};
 use bytes::Bytes;
@@ -8,10 +9,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// See the module.
+/// Request body that adds its length to `counts` when it is polled.
 #[derive(Debug)]
 pub(crate) struct SentBody {
-    /// Empty when it has gone out.
+    /// Bytes to send; empty after they have been handed out.
     bytes: Bytes,
     counts: Arc<ByteCounts>,
 }

@@ -1,5 +1,5 @@
-//! How a connection has come, and so where it wants to go: to an address that stands for a host, or to the proxy, which
-//! is told.
+//! Determines the destination of an accepted connection: the host that a stand-in address
+//! represents, or the host that the program names to the proxy port.
 
 use crate::inward::http_proxy::{self, ProxyRequest};
 use crate::inward::socks;
@@ -16,13 +16,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a program may take to say to the proxy where it wants to go.
+/// Maximum time for a program to name its destination to the proxy port.
 const ASKING_WAIT: Duration = Duration::from_secs(30);
 
-/// Carries one connection to its end.
+/// Carries one accepted connection until it ends.
 pub(crate) async fn carry(stream: TcpStream, state: &Arc<ProxyState>) {
     let _ = stream.set_nodelay(true);
-    // Whoever breaks off is seen by the other end.
+    // Errors are not reported here: each end sees that the other broke off.
     let _ = match stream.local_addr() {
         Ok(SocketAddr::V4(local)) if local == state.proxy() => carry_asked(stream, state).await,
         Ok(SocketAddr::V4(local)) => {
@@ -39,7 +39,7 @@ pub(crate) async fn carry(stream: TcpStream, state: &Arc<ProxyState>) {
     };
 }
 
-/// One that has come to the proxy.
+/// Carries a connection that was made to the proxy port. Its first byte tells SOCKS from HTTP.
 async fn carry_asked(mut stream: TcpStream, state: &Arc<ProxyState>) -> io::Result<()> {
     let asking = async {
         let mut first = [0; 1];

@@ -1,7 +1,9 @@
-//! The name server of such a sandbox: a listed name has the address that stands in for it, any other does not exist.
+//! DNS server of a sandbox with egress rules. A listed name resolves to its stand-in address; any
+//! other name does not exist.
 //!
-//! No question leaves the host for a name that is not listed, so that names cannot carry anything out. A listed one is
-//! looked up before it is answered: whoever asks for what nobody knows is told so.
+//! No query for an unlisted name leaves the host, so that names cannot carry data out. A listed
+//! name is looked up before it is answered, so that a name that does not exist outside does not
+//! resolve inside either.
 
 use crate::ConnectFailure;
 use crate::policy::name::{Host, Name};
@@ -12,26 +14,30 @@ use std::sync::Arc;
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 
-/// How long an answer holds. Short: what is listed may change.
+/// Lifetime of an answer. Short, because rules can be added and can expire.
 const TTL_SECS: u32 = 5;
-/// Questions that are worked on at once; more wait in the socket, and what does not fit there is asked again.
+/// Maximum number of queries in progress. Further ones wait in the socket's buffer; those that do
+/// not fit are dropped by the kernel and repeated by the client.
 const MAX_AT_ONCE: usize = 64;
 
-/// Answers questions until the runtime ends.
+/// Answers queries until the runtime ends.
 pub(crate) async fn serve(socket: UdpSocket, state: Arc<ProxyState>) {
     let socket = Arc::new(socket);
     let places = Arc::new(Semaphore::new(MAX_AT_ONCE));
     let mut packet = [0_u8; MAX_PACKET_BYTES + 1];
     loop {
+        // The permit comes before the packet is read: otherwise queries beyond the limit would pile
+        // up in this process instead of in the socket's buffer.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
         };
-        // An asker that has gone shows as an error here, and means nothing.
+        // An error here belongs to an earlier answer whose client has closed its socket.
         let Ok((length, from)) = socket.recv_from(&mut packet).await else {
             tokio::task::yield_now().await;
             continue;
         };
-        // TRUST: any command can send anything here; what is not a question is dropped.
+        // TRUST: any program inside can send anything here; a packet that is not a query is
+        // dropped.
         let Some(question) = packet.get(..length).and_then(Question::parse) else {
             continue;
         };

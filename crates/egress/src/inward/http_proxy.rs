@@ -1,4 +1,5 @@
-//! What a program asks of an HTTP proxy: a tunnel (CONNECT, RFC 9110, 9.3.6), or one request by its whole address.
+//! HTTP proxy requests of programs: a tunnel (CONNECT, RFC 9110, 9.3.6), or one request in absolute
+//! form (RFC 9112, 3.2.2).
 
 use crate::ConnectFailure;
 use crate::outward::target::{Target, split_authority};
@@ -10,29 +11,30 @@ use std::io;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Largest head of a request.
+/// Maximum size of a request's head, in bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
-/// Most fields of a head.
+/// Maximum number of header fields.
 const MAX_FIELDS: usize = 100;
-/// The port of `http:` (RFC 9110, 4.2.1).
+/// Default port of `http:` (RFC 9110, 4.2.1).
 const HTTP_PORT: u16 = 80;
 
-/// What a program may have.
+/// Accepted request of a program.
 #[derive(Debug)]
 pub(crate) enum ProxyRequest {
-    /// A connection to the host, which is there, or is made by what is sent; whatever it sends next is for it.
+    /// A tunnel to the target. The stream is `None` if the connection is made only when requests
+    /// arrive in the tunnel. All further bytes of the program are for the target.
     Tunnel(Target, Option<TcpStream>),
-    /// One request to the host, which it has sent already.
+    /// A single request to the target. Its head is still unread in the program's socket.
     Request(Target),
 }
 
-/// Why a program gets neither.
+/// Error response for a refused request.
 struct Refusal {
     status: &'static str,
     text: String,
 }
 
-/// Answers what a program asks for. `None` when it was told no.
+/// Reads and answers a proxy request. `None` if it was refused and the refusal was sent.
 pub(crate) async fn serve(
     stream: &mut TcpStream,
     state: &ProxyState,
@@ -55,7 +57,8 @@ pub(crate) async fn serve(
     );
     stream.write_all(answer.as_bytes()).await?;
     stream.shutdown().await?;
-    // What is still unread when a connection is dropped makes the kernel take the answer back.
+    // Read to the end first: if unread bytes remain when the socket is closed, the kernel sends a
+    // reset (RFC 2525, 2.17), which can discard the refusal before the program has read it.
     let mut rest = [0; 4096];
     while stream.read(&mut rest).await? > 0 {}
     Ok(None)
@@ -78,7 +81,7 @@ async fn ask(
         }
     };
     if !head.is_tunnel {
-        // It is read by whoever carries it, which judges what it says once more.
+        // Only peeked at: the HTTP relay reads the head again and checks its host once more.
         return Ok(target(&head, state).await.map(ProxyRequest::Request));
     }
     let head_bytes = bytes.get_mut(..head.length).unwrap_or_default();
@@ -111,7 +114,7 @@ async fn target(head: &Head, state: &ProxyState) -> Result<Target, Refusal> {
     })
 }
 
-/// A host that may be reached, and cannot.
+/// Returns the refusal for an allowed host that could not be reached.
 fn unreached(host: &str, failure: ConnectFailure) -> Refusal {
     Refusal {
         status: "502 Bad Gateway",
@@ -119,24 +122,24 @@ fn unreached(host: &str, failure: ConnectFailure) -> Refusal {
     }
 }
 
-/// What the head of a request says about where it goes.
+/// Destination that the head of a request names.
 #[derive(Debug)]
 struct Head {
     is_tunnel: bool,
-    /// `None` when what stands there has no clear reading.
+    /// `None` if the authority cannot be parsed unambiguously.
     host: Option<Host>,
-    /// As it stands there.
+    /// Host for display: normalized, or the raw authority if it cannot be parsed.
     shown: String,
     port: u16,
-    /// Bytes of the head.
+    /// Length of the head, in bytes.
     length: usize,
 }
 
-/// Reads a head; `None` while it has no end.
+/// Parses the head of a request. `None` if it is incomplete.
 fn read_head(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
-    // TRUST: any command can send anything here; the parser is the one that hyper uses.
+    // TRUST: any program inside can send anything here; the parser is the one that hyper uses.
     let length = match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),

@@ -1,19 +1,19 @@
-//! Ports of a sandbox that its proxy listens on, and the sockets that are left for more.
+//! Ports of a sandbox that its proxy listens on, and the unused sockets for further ports.
 
 use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 
-/// Connections that may wait to be accepted, per port.
+/// Maximum number of connections that wait to be accepted, for each port.
 const BACKLOG: i32 = 1024;
 
-/// Ports and sockets.
+/// Open ports and unused sockets of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    /// Stream sockets of the sandbox that are not bound.
+    /// Unbound stream sockets in the sandbox's network namespace.
     spare: Vec<OwnedFd>,
-    /// Those that every address of the sandbox is listened on at.
+    /// Ports that are open at every address of the sandbox.
     ports: BTreeSet<u16>,
 }
 
@@ -25,30 +25,30 @@ impl Listeners {
         }
     }
 
-    /// Those of the ports that nothing listens on.
+    /// Returns the ports of `ports` on which the proxy does not listen.
     pub(crate) fn missing(&self, ports: &BTreeSet<u16>) -> Vec<u16> {
         ports.difference(&self.ports).copied().collect()
     }
 
-    /// Whether it listens on this one.
+    /// Returns true if the proxy listens on `port` at every address.
     pub(crate) fn is_open(&self, port: u16) -> bool {
         self.ports.contains(&port)
     }
 
-    /// How many more ports there can be.
+    /// Returns the number of unused sockets, each of which can open a further port.
     pub(crate) fn spare(&self) -> usize {
         self.spare.len()
     }
 
-    /// Listens there. Ports above 1023 may be in use by a command; below, no command can have one (they lack the
-    /// capability), so that nobody is in the way.
+    /// Binds an unused socket to `address` and listens. A port above 1023 may be taken by a program
+    /// inside. A lower port cannot: programs inside lack `CAP_NET_BIND_SERVICE`.
     pub(crate) fn listen(&mut self, address: SocketAddrV4) -> io::Result<TcpListener> {
         let socket = self
             .spare
             .pop()
             .ok_or_else(|| io::Error::other("there is no socket left for another port"))?;
         if let Err(errno) = rustix::net::bind(&socket, &SocketAddr::V4(address)) {
-            // It is as it was.
+            // The failed bind has not changed the socket, so that another port can use it.
             self.spare.push(socket);
             return Err(errno.into());
         }

@@ -1,4 +1,5 @@
-//! How connections and questions of programs arrive: names, addresses that stand for hosts, and the proxy that is asked.
+//! Arrival of connections and queries from inside: DNS, connections to stand-in addresses, and the
+//! proxy port.
 
 pub(crate) mod arrival;
 pub(crate) mod dns;

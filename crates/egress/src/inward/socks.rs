@@ -1,4 +1,5 @@
-//! SOCKS version 5 (RFC 1928), as far as programs use it: connecting by name or address, without authentication.
+//! SOCKS version 5 (RFC 1928) as far as programs use it: CONNECT by name or address, without
+//! authentication.
 
 use crate::ConnectFailure;
 use crate::outward::target::Target;
@@ -9,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The version that this is, and the first byte that such a program sends.
+/// Protocol version, which is the first byte that a SOCKS client sends.
 pub(crate) const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
 const NO_ACCEPTABLE_METHOD: u8 = 0xff;
@@ -18,7 +19,7 @@ const ADDRESS_V4: u8 = 1;
 const NAME: u8 = 3;
 const ADDRESS_V6: u8 = 4;
 
-/// The answers of section 6.
+/// Reply codes (RFC 1928, 6).
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 enum Reply {
@@ -32,7 +33,9 @@ enum Reply {
     AddressTypeNotSupported = 8,
 }
 
-/// Answers what a program asks for: where it may go, with a connection to there. `None` when it was told no.
+/// Reads and answers a SOCKS request. Returns the target and the connection to it, which is `None`
+/// if requests make their own. The result is `None` if the request was refused and the refusal was
+/// sent.
 pub(crate) async fn serve(
     stream: &mut TcpStream,
     state: &ProxyState,
@@ -76,7 +79,8 @@ async fn connect(
             let [length] = read(stream).await?;
             let mut bytes = vec![0; length.into()];
             stream.read_exact(&mut bytes).await?;
-            // TRUST: any command can send anything here; what has no clear reading is refused.
+            // TRUST: any program inside can send anything here; a name that cannot be parsed
+            // unambiguously is refused.
             let host = std::str::from_utf8(&bytes)
                 .ok()
                 .and_then(|text| Host::parse(text).ok());
@@ -104,7 +108,7 @@ impl From<ConnectFailure> for Reply {
         match failure {
             ConnectFailure::UnknownName | ConnectFailure::Unreachable => Self::HostUnreachable,
             ConnectFailure::Refused => Self::Refused,
-            // What most servers say then.
+            // Most servers use this code for a timeout.
             ConnectFailure::TimedOut => Self::TtlExpired,
             ConnectFailure::ProxyRefused { .. } => Self::NotAllowed,
             ConnectFailure::NoResolverAnswer
@@ -120,7 +124,8 @@ fn address(address: IpAddr) -> (Option<Host>, String) {
     (Some(host), shown)
 }
 
-/// The address that was connected from is nobody's business inside: it is left empty.
+/// Sends a reply. The bound address is left zero: programs inside must not learn addresses of this
+/// machine.
 async fn reply(stream: &mut TcpStream, reply: Reply) -> io::Result<()> {
     let answer = [VERSION, reply as u8, 0, ADDRESS_V4, 0, 0, 0, 0, 0, 0];
     stream.write_all(&answer).await

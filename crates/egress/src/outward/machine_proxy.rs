@@ -1,7 +1,8 @@
-//! The machine's own HTTP proxy, as the variables of the user's environment name it: which
-//! connections go through it, and by which variable.
+//! The machine's own HTTP proxies, which variables of the user's environment name: the connections
+//! that go through them, and their addresses.
 //!
-//! Nothing here reads the environment: the caller gives what it found there.
+//! This module does not read the environment: the caller passes a function that returns the
+//! variables' values.
 
 use crate::policy::name::{Host, Name};
 use crate::proxy_variable::ProxyVariable;
@@ -13,11 +14,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Longest value of a variable that names a proxy, in bytes.
+/// Maximum length of the value of a proxy variable, in bytes.
 const MAX_URL_BYTES: usize = 4 << 10;
-/// Longest list of exceptions, in bytes; what stands behind is left out.
+/// Maximum length of the list of exceptions, in bytes; the rest is ignored.
 const MAX_EXCEPTION_BYTES: usize = 32 << 10;
-/// Names under which clouds hand out credentials of a machine.
+/// Names of metadata services of clouds, which hand out credentials of a machine.
 const METADATA_NAMES: [&str; 6] = [
     "metadata",
     "metadata.google.internal",
@@ -26,11 +27,12 @@ const METADATA_NAMES: [&str; 6] = [
     "instance-data",
     "instance-data.ec2.internal",
 ];
-/// Variables that list hosts which no proxy is used for; the first that is set counts.
+/// Variables with the list of hosts that no proxy is used for, in order of precedence: the first
+/// that is set counts.
 const EXCEPTIONS: [&str; 2] = ["no_proxy", "NO_PROXY"];
 
-/// Value of the header with which a proxy is told who asks. It shows nothing of itself, and is
-/// overwritten when its last copy goes.
+/// Value of the `Proxy-Authorization` header. Its `Debug` output is redacted, and it is overwritten
+/// when the last copy is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ProxyAuthorization(Arc<Zeroizing<String>>);
 
@@ -46,27 +48,27 @@ impl fmt::Debug for ProxyAuthorization {
     }
 }
 
-/// Where a proxy listens, and what it is told.
+/// Address of a proxy and the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProxyAddress {
-    /// The variable that names it.
+    /// Variable that names the proxy.
     pub(crate) variable: ProxyVariable,
-    /// True if TLS is spoken with the proxy itself.
+    /// True if the connection to the proxy itself uses TLS.
     pub(crate) is_tls: bool,
     pub(crate) host: Host,
     pub(crate) port: u16,
     pub(crate) authorization: Option<ProxyAuthorization>,
 }
 
-/// The machine's proxies. Commands never see them.
+/// The machine's proxies. Programs inside never see them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MachineProxy {
-    /// For TLS and all other bytes.
+    /// Proxy for TLS and other protocols.
     tunnels: Option<Arc<ProxyAddress>>,
-    /// For HTTP in the open.
+    /// Proxy for HTTP without TLS.
     http: Option<Arc<ProxyAddress>>,
     exceptions: Vec<Exception>,
-    /// Lines `NAME=VALUE` of all of it.
+    /// Lines `NAME=VALUE` of the variables that were used.
     variables: Arc<Zeroizing<String>>,
 }
 
@@ -76,7 +78,7 @@ impl fmt::Debug for MachineProxy {
     }
 }
 
-/// `HOST:PORT (VARIABLE)`, one or two of them.
+/// Writes one or two of `HOST:PORT (VARIABLE)`.
 impl fmt::Display for MachineProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |proxy: &ProxyAddress| format!("{}:{}", proxy.host, proxy.port);
@@ -98,22 +100,22 @@ impl fmt::Display for MachineProxy {
     }
 }
 
-/// A variable names a proxy that is not used: connections are made without it.
+/// A variable that names a proxy which is not used. Connections are made without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the variable `{}` {reason}: connections of sandboxes that it is meant for are made directly",
     variable.name()
 )]
 pub struct UnusedProxy {
-    /// The variable.
+    /// Variable that names the proxy.
     pub variable: ProxyVariable,
-    /// Clause that says why; it repeats nothing of the value.
+    /// Clause with the reason; it contains nothing of the value.
     reason: &'static str,
 }
 
 impl MachineProxy {
-    /// The proxies that the variables name which `find` gives the values of; `None` if there is
-    /// none. Names those that are not used.
+    /// Returns the proxies that the variables name whose values `find` returns, and the variables
+    /// that cannot be used. The proxies are `None` if there are none.
     pub fn from_variables(
         find: impl Fn(&str) -> Option<String>,
     ) -> (Option<Self>, Vec<UnusedProxy>) {
@@ -173,13 +175,14 @@ impl MachineProxy {
         (Some(proxy), unused)
     }
 
-    /// Lines from which [`MachineProxy::from_lines`] makes the same again. They hold the
+    /// Returns lines from which [`MachineProxy::from_lines`] restores the proxies. They contain the
     /// credentials.
     pub fn to_lines(&self) -> &str {
         &self.variables
     }
 
-    /// What [`MachineProxy::to_lines`] gave; `None` if it names no proxy.
+    /// Restores the proxies from the lines of [`MachineProxy::to_lines`]. `None` if the lines name
+    /// no proxy.
     pub fn from_lines(text: &str) -> Option<Self> {
         let find = |name: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once('='));
@@ -190,7 +193,8 @@ impl MachineProxy {
         Self::from_variables(find).0
     }
 
-    /// True if TLS is spoken with one of the proxies, whose certificate is checked then.
+    /// Returns true if the connection to one of the proxies uses TLS, so that a certificate has to
+    /// be checked.
     pub fn speaks_tls(&self) -> bool {
         [&self.tunnels, &self.http]
             .into_iter()
@@ -198,19 +202,22 @@ impl MachineProxy {
             .any(|proxy| proxy.is_tls)
     }
 
-    /// The proxy for TLS and other bytes to this host.
+    /// Returns the proxy for TLS and other protocols to this host. `None` if the connection is made
+    /// directly.
     pub(crate) fn for_tunnel(&self, host: &Host, port: u16) -> Option<&Arc<ProxyAddress>> {
         let proxy = self.tunnels.as_ref()?;
         (!self.is_excepted(host, Some(port))).then_some(proxy)
     }
 
-    /// The proxy for HTTP in the open to this host.
+    /// Returns the proxy for HTTP without TLS to this host. `None` if the connection is made
+    /// directly.
     pub(crate) fn for_http(&self, host: &Host, port: u16) -> Option<&Arc<ProxyAddress>> {
         let proxy = self.http.as_ref()?;
         (!self.is_excepted(host, Some(port))).then_some(proxy)
     }
 
-    /// True if a proxy is for connections to this host at this port, or at some port.
+    /// Returns true if a proxy is used for connections to this host at `port`, or at any port if
+    /// `None`.
     pub(crate) fn covers(&self, host: &Host, port: Option<u16>) -> bool {
         let has_proxy = match port {
             Some(443) => self.tunnels.is_some(),
@@ -225,8 +232,8 @@ impl MachineProxy {
     }
 }
 
-/// True for what is this machine's own wherever it is asked for: a proxy would be asked for its
-/// own.
+/// Returns true for hosts that mean the machine which resolves them. A proxy would connect to
+/// itself or to its own metadata service instead.
 fn is_never_proxied(host: &Host) -> bool {
     match host {
         Host::Name(name) => {
@@ -260,7 +267,7 @@ impl ProxyAddress {
         };
         let default_port = if is_tls { 443 } else { 80 };
         let (host, port) = match place.rsplit_once(':') {
-            // The colons of an address of version 6 stand within brackets.
+            // A colon before a closing bracket is part of an IPv6 address.
             Some((host, port)) if !port.ends_with(']') => {
                 let is_plain = port.bytes().all(|byte| byte.is_ascii_digit());
                 let port = port
@@ -280,13 +287,13 @@ impl ProxyAddress {
         })
     }
 
-    /// Address without what it is told, as the report shows it.
+    /// Returns the address without credentials, for reports.
     pub(crate) fn shown(&self) -> String {
         format!("{}:{} ({})", self.host, self.port, self.variable.name())
     }
 }
 
-/// The header's value for `USER[:PASSWORD]` of a URL (RFC 7617).
+/// Returns the header's value for `USER[:PASSWORD]` of a URL (RFC 7617).
 fn basic(user_info: &str) -> ProxyAuthorization {
     let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
     let mut plain = Zeroizing::new(decode_percent(user));
@@ -299,10 +306,10 @@ fn basic(user_info: &str) -> ProxyAuthorization {
     ))))
 }
 
-/// Bytes of a text in which some stand as `%40` (RFC 3986, 2.1). What is no such form stands for
-/// itself.
+/// Decodes percent-encoding (RFC 3986, 2.1). A percent sign without two hexadecimal digits is kept.
 fn decode_percent(text: &str) -> Vec<u8> {
-    // Made as large as it can become, so that no copy of a part is left behind.
+    // The capacity is enough for the result and the colon that the caller appends: a reallocation
+    // would leave a copy of the credentials in freed memory.
     let mut decoded = Vec::with_capacity(text.len() + 1);
     let mut rest = text.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
@@ -323,17 +330,17 @@ fn decode_percent(text: &str) -> Vec<u8> {
 /// Hosts that no proxy is used for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Exception {
-    /// Every host.
+    /// All hosts.
     All,
-    /// A name and all names below it.
+    /// A name and all its subdomains.
     Name(Name, Option<u16>),
     Address(IpAddr, Option<u16>),
-    /// Addresses whose first bits are those of this one.
+    /// Addresses of a network, with the length of its prefix in bits.
     Network(IpAddr, u8),
 }
 
 impl Exception {
-    /// Reads a word of the list; `None` for one that means nothing.
+    /// Parses an item of the list. `None` if it is invalid.
     fn parse(word: &str) -> Option<Self> {
         let word = word.trim();
         if word == "*" {
@@ -345,7 +352,7 @@ impl Exception {
             let most = if address.is_ipv4() { 32 } else { 128 };
             return (bits <= most).then_some(Self::Network(address, bits));
         }
-        // An address of version 6 stands here with and without brackets.
+        // The list may contain IPv6 addresses with and without brackets.
         if let Ok(address) = IpAddr::from_str(word) {
             return Some(Self::Address(address, None));
         }
@@ -401,7 +408,7 @@ fn is_within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
         (IpAddr::V6(address), IpAddr::V6(network)) => (address.to_bits(), network.to_bits(), 128),
         _ => return false,
     };
-    // A shift by the whole width is none.
+    // `checked_shr` returns `None` for a prefix of length 0, which matches every address.
     (address ^ network)
         .checked_shr(width - u32::from(bits))
         .unwrap_or(0)

@@ -1,4 +1,5 @@
-//! From a host that may be reached to a connection with it: its addresses, looked up once and checked, and TLS to it.
+//! Connections to allowed hosts: addresses that are looked up once and checked, and TLS to hosts
+//! that have a secret.
 
 pub(crate) mod machine_proxy;
 pub(crate) mod resolve;

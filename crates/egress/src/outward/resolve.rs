@@ -1,7 +1,8 @@
-//! From a name to addresses that may be dialled: asked once, checked, and the checked ones are what is dialled.
+//! Resolves names to addresses that may be dialled.
 //!
-//! A name that is looked up a second time may lead elsewhere by then (rebinding). So the addresses that were checked
-//! are kept for a short while, and connections go to those.
+//! If a name were looked up again for the connection, it could lead elsewhere by then (DNS
+//! rebinding). Therefore the checked addresses are cached for a short time, and connections go to
+//! these addresses.
 
 use crate::policy::address::{AddressKind, kind};
 use crate::policy::name::{Host, Name};
@@ -13,27 +14,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Table of names of the machine, hosts(5).
+/// The machine's hosts file, hosts(5).
 const HOSTS: &str = "/etc/hosts";
-/// Bytes of [`HOSTS`] that are read.
+/// Maximum number of bytes that are read of [`HOSTS`].
 const MAX_HOSTS_BYTES: u64 = 4 << 20;
-/// How long what was found is used.
+/// Time for which addresses are cached.
 const KEPT: Duration = Duration::from_secs(30);
-/// How long the host's own resolver may take.
+/// Maximum time for a lookup by the host's resolver.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same where a proxy of the machine may know the name.
+/// Maximum time for a lookup if a proxy of the machine may know the name.
 const PROXY_PATIENCE: Duration = Duration::from_secs(2);
-/// Most addresses of one name that are tried.
+/// Maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 16;
-/// Most names that are kept.
+/// Maximum number of cached names.
 const MAX_KEPT: usize = 1000;
 
-/// Looks names up.
+/// Source of addresses for names.
 pub trait Resolve: Send + Sync + std::fmt::Debug {
-    /// The addresses of a name. May block.
+    /// Returns the addresses of a name. May block.
     ///
     /// # Errors
-    /// Those of the system's resolver.
+    /// Errors of the system's resolver.
     fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>>;
 }
 
@@ -43,20 +44,21 @@ pub struct SystemResolver;
 
 impl Resolve for SystemResolver {
     fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>> {
-        // The trailing dot below keeps search lists out, and is in no line of the file: the names of
-        // a VPN or of a container's `--add-host` are found here or nowhere.
+        // The hosts file is read here because it lists names without the root's dot that is
+        // appended below. Names of a VPN or of a container's `--add-host` are found only in it.
         let listed = addresses_in_hosts(&read_hosts(), name);
         if !listed.is_empty() {
             return Ok(listed);
         }
-        // With the root's dot no search list of the host is tried.
+        // The trailing dot makes the name absolute, so that no search list (resolv.conf(5))
+        // applies.
         let found = (format!("{name}."), 0).to_socket_addrs()?;
         Ok(found.map(|found| found.ip()).collect())
     }
 }
 
-/// Reads the machine's table of hosts; empty if there is none. It is read at every look-up, because
-/// it may change, and answers are kept for a while anyway.
+/// Returns the text of the hosts file, or an empty string if it cannot be read. It is read for
+/// every lookup because it may change; results are cached anyway.
 fn read_hosts() -> String {
     let mut text = Vec::new();
     let _ = File::open(HOSTS).and_then(|file| file.take(MAX_HOSTS_BYTES).read_to_end(&mut text));
@@ -76,18 +78,18 @@ fn addresses_in_hosts(text: &str, name: &Name) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Why a host has no address that may be dialled.
+/// Reason for which a host has no address that may be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResolveError {
-    /// It leads to private addresses, or to none that anybody may reach, and the rule opens no such.
+    /// All addresses of the host are of a kind that the rule does not allow.
     Forbidden,
-    /// Nobody knows it.
+    /// The name does not resolve.
     Unknown,
     /// The resolver of this machine did not answer in time.
     NoAnswer,
 }
 
-/// Looks names up and remembers for a while what was found.
+/// Resolver with a short-lived cache.
 #[derive(Debug)]
 pub struct Resolver {
     source: Arc<dyn Resolve>,
@@ -95,7 +97,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Asks `source`.
+    /// Creates a resolver that looks names up in `source`.
     pub fn new(source: Arc<dyn Resolve>) -> Self {
         Self {
             source,
@@ -103,7 +105,7 @@ impl Resolver {
         }
     }
 
-    /// The addresses that may be dialled for `host` under `rule`; at least one.
+    /// Returns the addresses that may be dialled for `host` under `rule`; at least one.
     ///
     /// # Errors
     /// [`ResolveError`].
@@ -111,7 +113,9 @@ impl Resolver {
         self.targets_within(host, rule, PATIENCE).await
     }
 
-    /// The same for a host that a proxy may know: who knows nothing of it answers soon, and says so for a while.
+    /// Returns addresses like [`Self::targets`] for a host that a proxy of the machine may resolve.
+    /// The lookup has less time, and a name that is not found is cached as unknown, so that not
+    /// every connection waits for the resolver.
     ///
     /// # Errors
     /// [`ResolveError`].
@@ -142,7 +146,7 @@ impl Resolver {
             Host::Address(address) => vec![*address],
             Host::Name(name) => self.look_up(name, patience).await?,
         };
-        // An address in a rule was written there by whoever may open it.
+        // An address that a rule lists literally may be private: its author chose it.
         let is_listed = matches!(host, Host::Address(_)) && rule.matches_host(host);
         let may_be_private = is_listed || rule.reach() == Reach::Private;
         let is_fine = |address: &IpAddr| match kind_from_here(*address) {
@@ -164,7 +168,7 @@ impl Resolver {
         Ok(fine)
     }
 
-    /// Everything that a host leads to, whether it may be dialled or not.
+    /// Returns all addresses of a host, including those that may not be dialled.
     pub(crate) async fn all(&self, host: &Host) -> Vec<IpAddr> {
         let mut found = match host {
             Host::Address(address) => vec![*address],
@@ -189,7 +193,8 @@ impl Resolver {
         Ok(self.keep(name, found))
     }
 
-    /// Keeps what was found for a while; what is used from now on. A look-up that was faster has found that.
+    /// Caches `found` and returns the cached addresses. If a concurrent lookup has cached other
+    /// addresses, these are returned, so that all connections use the same ones.
     fn keep(&self, name: &Name, found: Vec<IpAddr>) -> Vec<IpAddr> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_KEPT {
@@ -210,8 +215,9 @@ impl Resolver {
     }
 }
 
-/// The kind of an address, seen from this machine: what it has itself, a public address included, is private. From here
-/// its services are reached as those of loopback are, past whatever keeps others out.
+/// Returns the kind of an address as seen from this machine: an address of this machine is private
+/// even if it is public. A connection from here to it would pass firewalls, as one to loopback
+/// does.
 pub(crate) fn kind_from_here(address: IpAddr) -> AddressKind {
     match kind(address) {
         AddressKind::Public if is_of_this_machine(address) => AddressKind::Private,
@@ -219,7 +225,8 @@ pub(crate) fn kind_from_here(address: IpAddr) -> AddressKind {
     }
 }
 
-/// Whether this machine has an address: only such a one is reached from itself. Nothing is sent.
+/// Returns true if this machine has the address. The kernel chooses an address as the source of a
+/// connection to itself. Connecting a UDP socket sends no packet (udp(7)).
 fn is_of_this_machine(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

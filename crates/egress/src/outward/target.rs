@@ -1,4 +1,4 @@
-//! A host that a connection may go to, with the addresses that were checked.
+//! Allowed host with its checked addresses, and the connections to it.
 
 use crate::ConnectFailure;
 use crate::outward::upstream::{HttpConnection, Upstream};
@@ -11,46 +11,47 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a server may take to be connected to, over all its addresses.
+/// Maximum time to connect to a server, over all its addresses.
 const DIAL_WAIT: Duration = Duration::from_secs(15);
-/// The port of `http:` (RFC 9110, 4.2.1).
+/// Default port of `http:` (RFC 9110, 4.2.1).
 const HTTP_PORT: u16 = 80;
 
-/// Where a connection goes.
+/// Destination of one connection of a program.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) host: Host,
     pub(crate) port: u16,
     pub(crate) route: Route,
-    /// Counts what is carried there.
+    /// Counts the bytes that are transferred.
     pub(crate) meter: Arc<Meter>,
 }
 
-/// How a host is reached.
+/// Addresses and proxies through which a host is reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
-    /// Addresses that may be dialled; none where only the machine's proxy may know the name.
+    /// Addresses that may be dialled. Empty if only the machine's proxy may resolve the name.
     pub(crate) addresses: Vec<IpAddr>,
-    /// The machine's proxies, where the host is reached through them.
+    /// The machine's proxies. `None` if the host is reached directly.
     pub(crate) upstream: Option<Arc<Upstream>>,
 }
 
 impl Target {
-    /// Connects for TLS and other bytes. Why that failed stands in the log.
+    /// Connects for TLS and other protocols. Writes a failure to the log.
     pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
         let dialled = self.route.dial(&self.host, self.port).await;
         self.note(&dialled);
         dialled
     }
 
-    /// Connects for HTTP in the open. Why that failed stands in the log.
+    /// Connects for HTTP without TLS. Writes a failure to the log.
     pub(crate) async fn dial_http(&self) -> io::Result<HttpConnection> {
         let dialled = self.route.dial_http(&self.host, self.port).await;
         self.note(&dialled);
         dialled
     }
 
-    /// Connects for a program that wants a tunnel; `None` where each request makes the connection it needs.
+    /// Connects for a program that requests a tunnel. `None` if the tunnel carries HTTP through a
+    /// proxy of the machine, where each request makes the connection it needs.
     pub(crate) async fn dial_for_tunnel(&self) -> io::Result<Option<TcpStream>> {
         if self.port == HTTP_PORT && self.route.upstream.is_some() {
             return Ok(None);
@@ -65,9 +66,10 @@ impl Target {
         }
     }
 
-    /// Whether `HOST[:PORT]`, as it stands in a request, is this one.
+    /// Returns true if `HOST[:PORT]` of a request names this host and port.
     pub(crate) fn is_named(&self, authority: &str) -> bool {
-        // A client may leave out the port of another scheme as well; the connection says which it is.
+        // The port is optional even if it is not the default of the scheme: some clients omit it,
+        // and the connection determines it.
         split_authority(authority).is_some_and(|(host, port)| {
             host == self.host && port.is_none_or(|port| port == self.port)
         })
@@ -75,7 +77,8 @@ impl Target {
 }
 
 impl Route {
-    /// Connects to a host for TLS and other bytes: through the machine's proxy, or to the first address that answers.
+    /// Connects for TLS and other protocols: through the machine's proxy, or to the first address
+    /// that answers.
     pub(crate) async fn dial(&self, host: &Host, port: u16) -> io::Result<TcpStream> {
         let proxied = self.upstream.as_ref().and_then(|upstream| {
             let proxy = upstream.proxies().for_tunnel(host, port)?;
@@ -87,7 +90,8 @@ impl Route {
         }
     }
 
-    /// The same for HTTP in the open.
+    /// Connects for HTTP without TLS: through the machine's proxy, or to the first address that
+    /// answers.
     pub(crate) async fn dial_http(&self, host: &Host, port: u16) -> io::Result<HttpConnection> {
         let proxied = self.upstream.as_ref().and_then(|upstream| {
             let proxy = upstream.proxies().for_http(host, port)?;
@@ -102,7 +106,8 @@ impl Route {
         }
     }
 
-    /// The proxy through which a host is reached at this port, `HOST:PORT (VARIABLE)`, if there is one.
+    /// Returns the machine's proxy for this host and port as `HOST:PORT (VARIABLE)`. `None` if the
+    /// host is reached directly.
     pub(crate) fn shown_proxy(&self, host: &Host, port: u16) -> Option<String> {
         let proxies = self.upstream.as_ref()?.proxies();
         let proxy = match port {
@@ -114,14 +119,15 @@ impl Route {
 
     async fn dial_directly(&self, port: u16) -> io::Result<TcpStream> {
         if self.addresses.is_empty() {
-            // The other kind of connection has a proxy that may know the name.
+            // The route has no addresses if a proxy may resolve the name. That proxy is for the
+            // other kind of connection, so that this one cannot be made.
             return Err(ConnectFailure::UnknownName.into());
         }
         dial(&self.addresses, port).await
     }
 }
 
-/// Connects to the first of these addresses that answers.
+/// Connects to the first address that answers. Returns the error of the last one if none does.
 async fn dial(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
     let all = async {
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
@@ -141,9 +147,9 @@ async fn dial(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// The host and the port of `HOST[:PORT]` (RFC 3986, 3.2, without user information).
+/// Parses `HOST[:PORT]` (RFC 3986, 3.2, without user information). `None` if it is invalid.
 pub(crate) fn split_authority(text: &str) -> Option<(Host, Option<u16>)> {
-    // The colons of an address of version 6 stand within brackets.
+    // A colon before a closing bracket is part of an IPv6 address.
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),

@@ -1,5 +1,5 @@
-//! TLS to a host that has a secret: its certificate is checked against what this machine trusts, before anything is
-//! said to it.
+//! TLS to a host that has a secret. The server's certificate is checked against those that this
+//! machine trusts before any data is sent.
 
 use crate::outward::target::Target;
 use rustls::pki_types::ServerName;
@@ -13,14 +13,14 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The name of HTTP/2 in a greeting (RFC 9113, 3.1).
+/// ALPN identifier of HTTP/2 (RFC 9113, 3.1).
 pub(crate) const HTTP2: &[u8] = b"h2";
-/// The name of HTTP/1.1 there.
+/// ALPN identifier of HTTP/1.1 (RFC 7301, 6).
 pub(crate) const HTTP1: &[u8] = b"http/1.1";
-/// How long a server may take for its part of the greeting.
+/// Maximum time for a TLS handshake.
 const GREETING_WAIT: Duration = Duration::from_secs(15);
 
-/// What is the same for all hosts.
+/// Returns the TLS configuration for all hosts.
 pub(crate) fn config(roots: RootCertStore) -> io::Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -31,7 +31,7 @@ pub(crate) fn config(roots: RootCertStore) -> io::Result<ClientConfig> {
     Ok(config)
 }
 
-/// TLS to one host with one protocol in it.
+/// TLS to one host with one application protocol.
 #[derive(Clone)]
 pub(crate) struct TlsClient {
     connector: TlsConnector,
@@ -46,7 +46,8 @@ impl fmt::Debug for TlsClient {
 }
 
 impl TlsClient {
-    /// Connects for the first time, with a choice of protocols; later connections have the one that the server chose.
+    /// Makes the first connection, offering `protocols`. Later connections offer only the one that
+    /// the server chose.
     pub(crate) async fn begin(
         config: &ClientConfig,
         target: &Target,
@@ -70,7 +71,10 @@ impl TlsClient {
         Ok((client, stream))
     }
 
-    /// Connects once more.
+    /// Makes a further connection.
+    ///
+    /// # Errors
+    /// An I/O error if the handshake fails or the server chooses another protocol than before.
     pub(crate) async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let stream = self.greet(stream).await?;
         if stream.get_ref().1.alpn_protocol() != self.protocol.as_deref() {
@@ -79,12 +83,12 @@ impl TlsClient {
         Ok(stream)
     }
 
-    /// The protocol that the server has chosen, if it did.
+    /// Returns the protocol that the server has chosen. `None` if it chose none.
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         self.protocol.as_deref()
     }
 
-    /// Whether that is HTTP/2.
+    /// Returns true if the chosen protocol is HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         self.protocol() == Some(HTTP2)
     }

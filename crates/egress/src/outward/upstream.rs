@@ -1,9 +1,9 @@
-//! Connections through the machine's own proxy: tunnels (CONNECT, RFC 9110, 9.3.6), and for HTTP in
-//! the open, where the proxy gives no tunnel, connections that requests go through by their whole
-//! address.
+//! Connections through the machine's own proxy. They are tunnels (CONNECT, RFC 9110, 9.3.6). For
+//! HTTP without TLS to a host to which the proxy opens no tunnel, requests go to the proxy in
+//! absolute form.
 //!
-//! A tunnel is a plain stream in every case: TLS to a proxy ends in a task of its own, so that the
-//! rest of a relay, which peeks and splices, has one kind of connection.
+//! A tunnel is always a plain stream: TLS to the proxy itself is terminated by a separate task, so
+//! that the relay, which peeks and splices, needs to support one kind of connection only.
 
 use crate::ConnectFailure;
 use crate::outward::machine_proxy::{MachineProxy, ProxyAddress};
@@ -26,39 +26,38 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
-/// How long a proxy may take for a connection, from its name to its answer.
+/// Maximum time for a connection through a proxy, from resolving its name to its response.
 const PROXY_WAIT: Duration = Duration::from_secs(15);
-/// Largest head of an answer.
+/// Maximum size of the head of a proxy's response, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Most fields of it.
+/// Maximum number of header fields of that response.
 const MAX_FIELDS: usize = 100;
-/// Most hosts that are remembered as those without tunnels.
+/// Maximum number of remembered hosts to which a proxy opens no tunnel.
 const MAX_REMEMBERED: usize = 1000;
 
-/// The machine's proxies in use by one sandbox.
+/// The machine's proxies as one sandbox uses them.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     proxies: MachineProxy,
-    /// Checks certificates of proxies that TLS is spoken with.
+    /// Configuration that checks proxies' certificates. `None` if no proxy speaks TLS.
     tls: Option<Arc<ClientConfig>>,
-    /// Hosts to which requests go by their whole address: the proxy gives no tunnel to them.
+    /// Hosts to which the proxy opens no tunnel. Requests to them go to the proxy in absolute form.
     without_tunnel: Mutex<HashSet<(Host, u16)>>,
-    /// How long a proxy may take for a connection.
+    /// Maximum time for a connection through a proxy.
     wait: Duration,
 }
 
-/// A connection for requests in the open.
+/// Connection for requests without TLS.
 #[derive(Debug)]
 pub(crate) struct HttpConnection {
     pub(crate) stream: TcpStream,
-    /// The proxy that each request is meant for; `None` where the connection leads to the host
-    /// itself.
+    /// Proxy that passes the requests on. `None` if the connection leads to the host itself.
     pub(crate) proxy: Option<Arc<ProxyAddress>>,
 }
 
 impl Upstream {
-    /// Uses these proxies. `trusted` are certificates (PEM) with which those are checked that TLS
-    /// is spoken with.
+    /// Creates the connections' state. `trusted` are certificates (PEM) that a proxy's certificate
+    /// is checked against.
     pub(crate) fn new(proxies: MachineProxy, trusted: &[u8]) -> io::Result<Self> {
         let tls = if proxies.speaks_tls() {
             let mut roots = RootCertStore::empty();
@@ -80,7 +79,7 @@ impl Upstream {
         &self.proxies
     }
 
-    /// Connects through `proxy` to a host, whose name the proxy looks up.
+    /// Opens a tunnel through `proxy` to a host, whose name the proxy resolves.
     pub(crate) async fn open_tunnel(
         &self,
         proxy: &ProxyAddress,
@@ -102,7 +101,8 @@ impl Upstream {
         self.within_wait(proxy, tunnel).await
     }
 
-    /// Connects for requests in the open.
+    /// Connects for requests without TLS: through a tunnel, or to the proxy itself if it opens no
+    /// tunnel to this host.
     pub(crate) async fn open_http(
         &self,
         proxy: &Arc<ProxyAddress>,
@@ -133,12 +133,12 @@ impl Upstream {
         })
     }
 
-    /// Connects to a proxy. Its address may be a private one: the user's environment names it.
+    /// Connects to a proxy. Its address may be private: the user's environment names it.
     async fn reach(&self, proxy: &ProxyAddress) -> Result<TcpStream, ConnectFailure> {
         let failed = |_: io::Error| unreached(proxy);
         let addresses: Vec<SocketAddr> = match &proxy.host {
             Host::Address(address) => vec![SocketAddr::new(*address, proxy.port)],
-            // As every program of the machine looks it up, with its lists of domains.
+            // The system's resolver with its search lists, as for other programs of the machine.
             Host::Name(name) => tokio::net::lookup_host((name.as_str(), proxy.port))
                 .await
                 .map_err(failed)?
@@ -175,9 +175,9 @@ const fn unreached(proxy: &ProxyAddress) -> ConnectFailure {
     }
 }
 
-/// True if a proxy may pass requests on that it gives no tunnel for: many give those for TLS alone,
-/// and some know of no tunnels at all. What it says of credentials or of the host it would say
-/// again.
+/// Returns true if the proxy may still pass on single requests: many proxies open tunnels for TLS
+/// only, and some support none. Other statuses, such as those about credentials or the host, would
+/// be the same for a single request.
 const fn is_without_tunnels(failure: ConnectFailure) -> bool {
     matches!(
         failure,
@@ -188,7 +188,8 @@ const fn is_without_tunnels(failure: ConnectFailure) -> bool {
     )
 }
 
-/// Asks for a tunnel; the status of the answer. What follows the answer stays unread.
+/// Requests a tunnel and returns the status of the response. Bytes behind the response's head stay
+/// unread.
 async fn ask_for_tunnel(
     stream: &mut TcpStream,
     proxy: &ProxyAddress,
@@ -216,7 +217,7 @@ async fn ask_for_tunnel(
         let length = peek(stream, &mut bytes, seen).await?;
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut answer = httparse::Response::new(&mut fields);
-        // TRUST: the proxy may send anything; more than a head, or none, is no answer.
+        // TRUST: the proxy may send anything; a head that is invalid or too large is an error.
         let parsed = answer.parse(bytes.get(..length).unwrap_or_default());
         match parsed.map_err(io::Error::other)? {
             httparse::Status::Complete(head) => {
@@ -232,7 +233,7 @@ async fn ask_for_tunnel(
     }
 }
 
-/// Speaks TLS over `stream` in a task of its own; the other end of what it carries.
+/// Terminates TLS over `stream` in a separate task. Returns a stream of the decrypted bytes.
 async fn carry_in_tls(
     stream: TcpStream,
     config: Arc<ClientConfig>,
@@ -248,10 +249,11 @@ async fn carry_in_tls(
     far.set_nonblocking(true)?;
     let mut far = UnixStream::from_std(far)?;
     tokio::spawn(async move {
-        // Either end that breaks off ends both; what runs in the tunnel notices a part by itself.
+        // An error of either end closes both. The protocol in the tunnel detects missing data
+        // itself.
         let _ = tokio::io::copy_bidirectional(&mut outer, &mut far).await;
     });
-    // It is used as a stream of bytes only, which a pair of sockets is as well.
+    // The callers use only operations that a Unix stream socket supports as well.
     TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(near)))
 }
 

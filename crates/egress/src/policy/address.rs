@@ -1,25 +1,26 @@
-//! What kind of place an address is, in all the forms in which one address can be written inside another.
+//! Classification of addresses, including IPv4 addresses that are embedded in IPv6 addresses.
 //!
-//! In: an address that a name has been resolved to, or that was asked for. Out: whether it is one of the public
-//! internet; everything else takes a rule that says so. The ranges are those of the registries of special-purpose
-//! addresses (RFC 6890) with what has been added since.
+//! Input: an address that a name resolved to or that was requested. Output: its kind. Addresses
+//! outside the public internet need a rule that allows them. The ranges are those of the registries
+//! of special-purpose addresses (RFC 6890), with later additions.
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where an address leads.
+/// Kind of network that an address belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
     /// The public internet.
     Public,
-    /// This machine, the networks it is in, or those of an organisation.
+    /// This machine, its networks, or the networks of an organisation.
     Private,
-    /// No single machine, or a service that hands out credentials of this machine: no rule opens these.
+    /// Not a single machine, or a service that hands out credentials of this machine. No rule
+    /// allows these.
     Never,
 }
 
-/// The kind of an address.
+/// Returns the kind of an address.
 pub fn kind(address: IpAddr) -> AddressKind {
     match address {
         IpAddr::V4(address) => kind_of_v4(address),
@@ -55,10 +56,11 @@ fn kind_of_v4(address: Ipv4Addr) -> AddressKind {
 fn kind_of_v6(address: Ipv6Addr) -> AddressKind {
     let segments = address.segments();
     if let Some(inner) = embedded(address) {
-        // Who translates it, and to where, is not known here: the inner address decides, and is never more than it
-        // would be by itself.
+        // The translator and its destination are unknown here. The kind of the inner address
+        // decides, so that embedding never makes an address more accessible.
         return match kind_of_v4(inner) {
-            // These are of one network, and where in them the inner address stands is that network's choice.
+            // The prefix 64:ff9b:1::/48 is for local use (RFC 8215). Each network chooses where the
+            // inner address stands, so that it cannot be located reliably.
             AddressKind::Public if segments[..3] == [0x0064, 0xff9b, 1] => AddressKind::Private,
             kind => kind,
         };
@@ -66,13 +68,13 @@ fn kind_of_v6(address: Ipv6Addr) -> AddressKind {
     if address.is_unspecified() || address.is_multicast() {
         return AddressKind::Never;
     }
-    // The same service in its form of version 6.
+    // IPv6 addresses of the same metadata services.
     if segments == [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254]
         || segments == [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]
     {
         return AddressKind::Never;
     }
-    // Global unicast is 2000::/3; of that, documentation and what protocols reserve are not public.
+    // Global unicast is 2000::/3, without the ranges for documentation and for protocols.
     let is_global = segments[0] & 0xe000 == 0x2000;
     let is_documentation = segments[0] == 0x2001 && segments[1] == 0x0db8
         || segments[0] == 0x3fff && segments[1] < 0x1000;
@@ -84,8 +86,9 @@ fn kind_of_v6(address: Ipv6Addr) -> AddressKind {
     }
 }
 
-/// The address of version 4 within one of version 6: mapped and compatible (RFC 4291), NAT64 (RFC 6052, 8215),
-/// 6to4 (RFC 3056), Teredo (RFC 4380), ISATAP (RFC 5214).
+/// Returns the IPv4 address that an IPv6 address embeds: mapped and compatible (RFC 4291), NAT64
+/// (RFC 6052, 8215), 6to4 (RFC 3056), Teredo (RFC 4380), ISATAP (RFC 5214). `None` if it embeds
+/// none.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let at = |high: u16, low: u16| {
@@ -94,7 +97,8 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
         Ipv4Addr::new(a, b, c, d)
     };
     match segments {
-        // `::` and `::1` are no such forms.
+        // `::` and `::1` look like compatible addresses, but are the unspecified and the loopback
+        // address.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]

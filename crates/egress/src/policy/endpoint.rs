@@ -1,14 +1,14 @@
-//! A host and a port as people write them: a URL, or `HOST[:PORT]`.
+//! Host and port as users write them: a URL, or `HOST[:PORT]`.
 
 use crate::policy::name::{Host, NameError};
 use http::Uri;
 use std::str::FromStr;
 
-/// Longest text that is read.
+/// Maximum length of the text, in bytes.
 const MAX_BYTES: usize = 8 << 10;
-/// The port of a host alone: what programs connect to nearly always.
+/// Port of a host without port and scheme: that of `https`, which programs use most.
 const USUAL_PORT: u16 = 443;
-/// Ports of schemes.
+/// Default ports of schemes.
 const SCHEMES: &[(&str, u16)] = &[
     ("http", 80),
     ("https", 443),
@@ -19,34 +19,34 @@ const SCHEMES: &[(&str, u16)] = &[
     ("ftp", 21),
 ];
 
-/// Where a connection would go.
+/// Host and port that a connection would go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The host.
+    /// Normalized host.
     pub host: Host,
-    /// The port.
+    /// Port of the URL or of its scheme.
     pub port: u16,
 }
 
-/// Why a text is none.
+/// Error of parsing an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// It is too long.
+    /// The text is too long.
     #[error("it is longer than {MAX_BYTES} bytes")]
     TooLong,
-    /// It is no URL.
+    /// The URL is invalid. Holds the parser's message.
     #[error("it is no URL: {0}")]
     Url(String),
-    /// It names a user.
+    /// The URL contains a user.
     #[error("it names a user; leave out what stands before the `@`")]
     User,
-    /// The scheme has no port that is known here.
+    /// The scheme has no known default port.
     #[error("the port of `{0}` is not known; write it behind the host")]
     Scheme(String),
-    /// The port is none.
+    /// The port is invalid.
     #[error("`{0}` is no port; ports are numbers from 1 to 65535")]
     Port(String),
-    /// The host is none.
+    /// The host is invalid.
     #[error("`{0}` is no host: {1}")]
     Host(String, NameError),
 }
@@ -79,7 +79,7 @@ fn from_authority(
     if text.contains('@') {
         return Err(EndpointError::User);
     }
-    // The colons of an address of version 6 stand within brackets.
+    // A colon before a closing bracket is part of an IPv6 address.
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),

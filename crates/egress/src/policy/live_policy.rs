@@ -1,6 +1,7 @@
-//! A policy to which rules can be added while connections are decided by it, for good or for a time.
+//! Policy to which rules can be added while it decides about connections, permanently or for a
+//! limited time.
 //!
-//! An expired rule is as if it had never been there. Connections that it let through stay open.
+//! An expired rule has no effect any longer, but connections that it allowed stay open.
 
 use crate::policy::rule::Rule;
 use crate::policy::{Policy, PolicyError};
@@ -10,21 +11,22 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A rule in force, as it is told.
+/// A rule in force, for reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleInForce {
-    /// The rule.
+    /// The rule itself.
     pub rule: Rule,
-    /// Whether it closes what it names.
+    /// True if the rule denies the hosts it matches.
     pub is_denial: bool,
-    /// Whether it was added while the sandbox runs.
+    /// True if the rule was added while the sandbox was running.
     pub is_added: bool,
-    /// How long it still holds, in milliseconds; `None` for as long as the sandbox runs.
+    /// Remaining time until the rule expires, in milliseconds. `None` if it stays as long as the
+    /// sandbox runs.
     pub remaining_ms: Option<u64>,
 }
 
-/// A policy that rules are added to.
+/// Policy to which rules can be added.
 #[derive(Debug)]
 pub(crate) struct LivePolicy(Mutex<Rules>);
 
@@ -32,7 +34,7 @@ pub(crate) struct LivePolicy(Mutex<Rules>);
 struct Rules {
     base: Policy,
     added: Vec<AddedRule>,
-    /// Both together.
+    /// Base rules and added rules together.
     in_force: Arc<Policy>,
 }
 
@@ -51,20 +53,21 @@ impl LivePolicy {
         }))
     }
 
-    /// What holds now.
+    /// Returns the policy in force now.
     pub(crate) fn in_force(&self) -> Arc<Policy> {
         Arc::clone(&self.current().in_force)
     }
 
-    /// Every address of version 4 that a rule of the beginning opens without a name.
+    /// Returns the IPv4 addresses that a base rule opens without a name.
     pub(crate) fn first_addresses(&self) -> BTreeSet<Ipv4Addr> {
         self.current().base.addresses()
     }
 
-    /// Adds rules until `until`, or for good. A rule that was added before gets the new end.
+    /// Adds rules until `until`, or permanently if `None`. A rule that was added before gets the
+    /// new expiry time; a base rule stays permanent.
     ///
     /// # Errors
-    /// [`PolicyError`], and then nothing is added.
+    /// [`PolicyError`]; nothing has been added then.
     pub(crate) fn add(&self, rules: &[Rule], until: Option<Instant>) -> Result<(), PolicyError> {
         let mut current = self.current();
         let is_new = |rule: &&Rule| !current.in_force.allowed().contains(rule);
@@ -85,7 +88,7 @@ impl LivePolicy {
         Ok(())
     }
 
-    /// Every rule that holds now: those of the beginning, then those that were added.
+    /// Returns all rules in force: the base rules, then the added ones.
     pub(crate) fn list(&self) -> Vec<RuleInForce> {
         let current = self.current();
         let now = Instant::now();
@@ -109,7 +112,7 @@ impl LivePolicy {
         allowed.chain(denied).chain(added).collect()
     }
 
-    /// The rules, without those that have expired.
+    /// Locks the rules and removes those that have expired.
     fn current(&self) -> MutexGuard<'_, Rules> {
         let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -119,7 +122,7 @@ impl LivePolicy {
             .retain(|added| added.until.is_none_or(|until| until > now));
         if rules.added.len() != before {
             let added = rules.added.iter().map(|added| added.rule.clone()).collect();
-            // Fewer rules than there were are never too many.
+            // Fails only for too many rules, ports or addresses, and removing rules adds none.
             if let Ok(policy) = rules.base.with(added) {
                 rules.in_force = Arc::new(policy);
             }
@@ -128,7 +131,8 @@ impl LivePolicy {
     }
 }
 
-/// The moment at which something that begins now and lasts so long ends; `None` for one that is too far away to come.
+/// Returns the time at which a lifetime that begins now ends. `None` if it is unlimited or too far
+/// in the future to be represented.
 pub(crate) fn end_of(lifetime: Option<Duration>) -> Option<Instant> {
     Instant::now().checked_add(lifetime?)
 }

@@ -1,7 +1,7 @@
-//! Which names and ports a sandbox may reach.
+//! Policy: the names and ports that a sandbox may reach.
 //!
-//! Nothing is open that no rule opens; what a rule of the second list closes stays closed. The decision is pure: it
-//! asks nobody and changes nothing.
+//! A host is reachable only if a rule allows it and no rule denies it. The decision is a pure
+//! function of the policy: it performs no I/O and changes nothing.
 
 pub(crate) mod address;
 pub(crate) mod endpoint;
@@ -19,15 +19,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Most rules of a policy.
+/// Maximum number of rules of a policy.
 pub const MAX_RULES: usize = 1000;
-/// Most different ports: each takes a listener inside.
+/// Maximum number of different ports of a policy. Each needs a listener inside.
 pub const MAX_PORTS: usize = 32;
 
-/// Most addresses of version 4 that the rules open: each becomes one of the sandbox's own.
+/// Maximum number of IPv4 addresses that rules open without a name. Each is added to the sandbox's
+/// own interface.
 pub const MAX_ADDRESSES: usize = 64;
 
-/// What may be reached.
+/// Allowing and denying rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -35,49 +36,49 @@ pub struct Policy {
     deny: Vec<Rule>,
 }
 
-/// Why there is no such policy.
+/// Error of making a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// A word is neither a rule nor a preset.
+    /// A text is neither a rule nor a preset.
     #[error("`{word}` is neither a host nor a preset ({known})")]
     UnknownWord {
-        /// The word.
+        /// The text.
         word: String,
-        /// The presets there are.
+        /// Names of all presets, separated by commas.
         known: String,
     },
-    /// A preset with something other than `=private` behind it.
+    /// A preset is followed by something other than `=private`.
     #[error(
         "`{preset}` is a preset of several hosts, which cannot all be at `{reach}`; write `{preset}=private`, or \
          HOST=ADDRESS for one host"
     )]
     PresetReach {
-        /// The preset's name.
+        /// Name of the preset.
         preset: String,
         /// Text behind `=`.
         reach: String,
     },
-    /// A rule is none.
+    /// A rule is invalid.
     #[error(transparent)]
     Rule(#[from] RuleError),
-    /// Too many rules.
+    /// The policy has too many rules.
     #[error("there are more than {MAX_RULES} rules")]
     TooManyRules,
-    /// Too many ports.
+    /// The policy has too many ports.
     #[error("the rules name more than {MAX_PORTS} different ports")]
     TooManyPorts,
-    /// Too many addresses.
+    /// The policy has too many addresses.
     #[error(
         "the rules name more than {MAX_ADDRESSES} different addresses; give them names (`NAME=ADDRESS`)"
     )]
     TooManyAddresses,
-    /// An address that is the sandbox's own.
+    /// A rule allows an address that belongs to the sandbox itself.
     #[error("{0} is an address of the sandbox itself; give what is meant a name: `NAME:PORT={0}`")]
     OwnAddress(IpAddr),
 }
 
 impl Policy {
-    /// From words of users: rules and names of presets.
+    /// Makes a policy from texts of users: rules and names of presets.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -89,10 +90,11 @@ impl Policy {
         policy.within_bounds()
     }
 
-    /// The same with further rules that open something.
+    /// Returns the policy with further allowing rules.
     ///
     /// # Errors
-    /// When there are too many rules or ports then.
+    /// [`PolicyError`] if there are too many rules, ports or addresses then, or a rule names an
+    /// address of the sandbox itself.
     pub(crate) fn with(&self, allow: Vec<Rule>) -> Result<Self, PolicyError> {
         let mut policy = self.clone();
         policy.allow.extend(allow);
@@ -121,28 +123,28 @@ impl Policy {
         Ok(self)
     }
 
-    /// The rules that open something.
+    /// Returns the allowing rules.
     pub fn allowed(&self) -> &[Rule] {
         &self.allow
     }
 
-    /// The rules that close something.
+    /// Returns the denying rules.
     pub fn denied(&self) -> &[Rule] {
         &self.deny
     }
 
-    /// Whether it has no rule at all.
+    /// Returns true if the policy has no rules.
     pub fn is_empty(&self) -> bool {
         self.allow.is_empty() && self.deny.is_empty()
     }
 
-    /// Every port that some rule opens.
+    /// Returns all ports that a rule allows.
     pub fn ports(&self) -> BTreeSet<u16> {
         let ports = self.allow.iter().flat_map(Rule::opened_ports);
         ports.copied().collect()
     }
 
-    /// Every address of version 4 that a rule opens without a name.
+    /// Returns all IPv4 addresses that a rule allows without a name.
     pub fn addresses(&self) -> BTreeSet<Ipv4Addr> {
         let addresses = self.allow.iter().filter_map(Rule::address);
         addresses
@@ -153,10 +155,11 @@ impl Policy {
             .collect()
     }
 
-    /// The rule by which this may be reached; of several the one that reaches farthest.
+    /// Returns the rule that allows this host and port. If several do, the one with the farthest
+    /// reach.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason of the refusal.
     pub fn decide(&self, host: &Host, port: u16) -> Result<&Rule, EgressReason> {
         if self.deny.iter().any(|rule| rule.closes(host, port)) {
             return Err(EgressReason::Denied);
@@ -175,7 +178,7 @@ impl Policy {
             .ok_or(EgressReason::Port)
     }
 
-    /// Whether every host that `wanted` is about may be reached at this port.
+    /// Returns true if all hosts that `wanted` matches may be reached at this port.
     pub fn opens(&self, wanted: &Rule, port: u16) -> bool {
         let is_closed =
             |rule: &Rule| rule.covers(wanted) && rule.port().is_none_or(|own| own == port);
@@ -183,7 +186,7 @@ impl Policy {
         !self.deny.iter().any(is_closed) && self.allow.iter().any(is_open)
     }
 
-    /// The rule that closes this; `None` as a port stands for any.
+    /// Returns the first rule that denies this host at `port`, or at any port if `None`.
     pub(crate) fn closing_rule(&self, host: &Host, port: Option<u16>) -> Option<&Rule> {
         let closes = |rule: &&Rule| match port {
             Some(port) => rule.closes(host, port),
@@ -192,10 +195,10 @@ impl Policy {
         self.deny.iter().find(closes)
     }
 
-    /// The rule that reaches farthest of those by which some port of this may be reached.
+    /// Returns the rule with the farthest reach among those that allow this host at any port.
     ///
     /// # Errors
-    /// Why none may.
+    /// The reason of the refusal if no port is allowed.
     pub fn decide_host(&self, host: &Host) -> Result<&Rule, EgressReason> {
         let about = self.allow.iter().filter(|rule| rule.matches_host(host));
         let decisions = about
@@ -211,7 +214,8 @@ fn rules<S: AsRef<str>>(words: &[S]) -> Result<Vec<Rule>, PolicyError> {
     let mut rules = Vec::new();
     for word in words {
         let word = word.as_ref();
-        // Without this the name of a preset would be taken for a host of one label.
+        // Presets are looked up first, because the name of a preset is also a valid host of one
+        // label.
         let (head, reach) = word.split_once('=').unzip();
         let head = head.unwrap_or(word);
         if let Some(preset) = preset::find(head) {
@@ -229,7 +233,7 @@ fn rules<S: AsRef<str>>(words: &[S]) -> Result<Vec<Rule>, PolicyError> {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         {
-            // A host of one label is written with its port: alone it is a mistyped preset.
+            // A host of one label must have a port. Without one it is probably a mistyped preset.
             let known: Vec<_> = preset::PRESETS.iter().map(|preset| preset.name).collect();
             return Err(PolicyError::UnknownWord {
                 word: word.to_owned(),

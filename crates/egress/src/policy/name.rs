@@ -1,53 +1,56 @@
-//! The one reading of names and addresses: whatever is not written in one clear way is refused, never repaired.
+//! Unambiguous parsing of names and addresses. A text with more than one possible reading is
+//! refused and never corrected.
 //!
-//! Two readings of one text are how filters are passed by: `127.1`, `0x7f000001`, `EXAMPLE.com.`, a NUL in the middle.
-//! In: any text a user or a program gives. Out: a [`Host`] with one spelling, so that equal texts mean equal hosts.
+//! Filters are bypassed with texts that two parsers read differently: `127.1`, `0x7f000001`,
+//! `EXAMPLE.com.`, a NUL in the middle. Input: any text of a user or a program. Output: a [`Host`]
+//! in normalized form, so that equal hosts have equal texts.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Longest name in its written form (RFC 1035, 2.3.4, without the root's dot).
+/// Maximum length of a name as text (RFC 1035, 2.3.4, without the root's dot).
 const MAX_NAME_BYTES: usize = 253;
-/// Longest label.
+/// Maximum length of a label.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// A name of DNS: small letters, digits, `-`, `_` and dots; labels of other scripts as A-labels (RFC 5890).
+/// DNS name: lower-case letters, digits, `-`, `_` and dots. Labels in other scripts are A-labels
+/// (RFC 5890).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// What a connection can be asked to.
+/// Host that a connection can be made to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// A name.
+    /// A DNS name.
     Name(Name),
-    /// An address.
+    /// An IP address.
     Address(IpAddr),
 }
 
-/// Why a text is no name.
+/// Error of parsing a name or address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It is empty, or one of its labels is.
+    /// The name or one of its labels is empty.
     #[error("a part between dots is empty")]
     Empty,
-    /// It is longer than a name can be.
+    /// The name or one of its labels is too long.
     #[error(
         "it is longer than {MAX_NAME_BYTES} characters, or a part of it than {MAX_LABEL_BYTES}"
     )]
     Long,
-    /// It has a character that names do not have.
+    /// The name contains a character that names do not have.
     #[error("names consist of letters, digits, `-`, `_` and dots")]
     Character,
-    /// Some programs would take it for an address.
+    /// Some programs would read the text as an address.
     #[error("it reads like an address; write addresses as 192.0.2.1 or [2001:db8::1]")]
     LooksLikeAddress,
-    /// Its labels are no valid ones of other scripts.
+    /// The name is not a valid internationalized name.
     #[error("it is no valid international name (RFC 5891)")]
     International,
 }
 
 impl Name {
-    /// Reads a name. One dot at its end is allowed and means nothing.
+    /// Parses a name. One trailing dot is allowed and ignored.
     ///
     /// # Errors
     /// [`NameError`].
@@ -60,7 +63,8 @@ impl Name {
                 return Err(NameError::Character);
             }
             let name = idna::domain_to_ascii_strict(text).map_err(|_| NameError::International)?;
-            // What was mapped to something else (`\u{2460}` to 1, full width to ASCII) was written in a second way.
+            // If the text is changed by mapping (`\u{2460}` to 1, full width to ASCII), it is a
+            // second spelling of the name.
             let (again, _) = idna::domain_to_unicode(&name);
             if again != text.to_lowercase() {
                 return Err(NameError::International);
@@ -83,7 +87,7 @@ impl Name {
                 return Err(NameError::International);
             }
         }
-        // The rule of inet_aton(3) and of URLs: what ends in a number is an address, in whatever form.
+        // As inet_aton(3) and URLs do: a name whose last label is a number is read as an address.
         let last = name.rsplit('.').next().unwrap_or_default();
         let is_number = last.bytes().all(|byte| byte.is_ascii_digit())
             || last
@@ -95,12 +99,12 @@ impl Name {
         Ok(Self(name))
     }
 
-    /// The name, without a dot at its end.
+    /// Returns the name without a trailing dot.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it lies below `parent`, at any depth, and is not `parent` itself.
+    /// Returns true if the name is a proper subdomain of `parent`, at any depth.
     pub fn is_below(&self, parent: &Self) -> bool {
         self.0
             .strip_suffix(parent.as_str())
@@ -112,7 +116,7 @@ const fn is_of_names(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// Whether a label that says so is the one spelling of a label of another script.
+/// Returns true if a label with the prefix `xn--` is the only encoding of its Unicode form.
 fn is_a_label(label: &str) -> bool {
     let (unicode, result) = idna::domain_to_unicode(label);
     result.is_ok()
@@ -127,14 +131,14 @@ impl fmt::Display for Name {
 }
 
 impl Host {
-    /// Reads a name, or an address in its usual form. IPv6 stands in brackets.
+    /// Parses a name, or an address in its usual form. An IPv6 address must be in brackets.
     ///
     /// # Errors
     /// [`NameError`].
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if let Some(inner) = text.strip_prefix('[') {
             let inner = inner.strip_suffix(']').ok_or(NameError::Character)?;
-            // Without a zone: those are of one machine's interfaces.
+            // A zone is refused: it identifies an interface of one machine.
             return inner
                 .parse::<Ipv6Addr>()
                 .map(|address| Self::Address(plain(address.into())))
@@ -143,7 +147,7 @@ impl Host {
         if text.contains(':') {
             return Err(NameError::LooksLikeAddress);
         }
-        // The standard library reads four decimal numbers without leading zeros and nothing else.
+        // The standard library accepts only four decimal numbers without leading zeros.
         match text.parse::<Ipv4Addr>() {
             Ok(address) => Ok(Self::Address(address.into())),
             Err(_) => Name::parse(text).map(Self::Name),
@@ -157,7 +161,7 @@ impl From<IpAddr> for Host {
     }
 }
 
-/// An address of version 4 that is written as one of version 6 is the former.
+/// Converts an IPv4-mapped IPv6 address to the IPv4 address.
 fn plain(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),

@@ -1,17 +1,17 @@
-//! Names for the hosts that a package manager or a service needs, as data.
+//! Presets: named lists of the hosts that a package manager or a service needs.
 
-/// A list of rules with a name.
+/// Named list of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
-    /// The word for it.
+    /// Name that users write in the place of a rule.
     pub name: &'static str,
-    /// What it is for.
+    /// Purpose of the preset, for help texts.
     pub about: &'static str,
-    /// Its rules.
+    /// Rules as texts.
     pub rules: &'static [&'static str],
 }
 
-/// Every preset, by name.
+/// All presets, ordered by name.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "crates",
@@ -94,7 +94,7 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset of this name.
+/// Returns the preset with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }

@@ -1,8 +1,9 @@
-//! One line of a policy: a name or an address, ports, and how far it reaches.
+//! Rule of a policy: a name or an address, a port, and the reach.
 //!
-//! Written `HOST[:PORT][=private|=ADDRESS]`. `HOST` is a name, `*.` with a name for everything below it, or an
-//! address. Without a port it means 80 and 443. A name leads to the public internet only; `=private` lets it lead to
-//! private addresses as well, and `=ADDRESS` says which address it is, without asking anybody.
+//! Written `HOST[:PORT][=private|=ADDRESS]`. `HOST` is a name, `*.` and a name for all subdomains,
+//! or an address. Without a port the rule applies to 80 and 443. A name may lead to public
+//! addresses only; `=private` allows private addresses as well, and `=ADDRESS` fixes the address,
+//! which is then not looked up.
 
 use crate::policy::address::{AddressKind, kind};
 use crate::policy::name::{Host, Name, NameError};
@@ -11,29 +12,29 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The ports of a rule that names none.
+/// Ports of an allowing rule that names none.
 pub(crate) const USUAL_PORTS: [u16; 2] = [80, 443];
 
-/// Which hosts.
+/// Hosts that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pattern {
     Exact(Host),
     Below(Name),
 }
 
-/// To which addresses a name may lead.
+/// Addresses that a name may lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// To those of the public internet.
+    /// Addresses of the public internet only.
     Public,
-    /// To private ones as well.
+    /// Public and private addresses.
     Private,
-    /// To this one, which is not looked up.
+    /// This address only; the name is not looked up.
     Pinned(IpAddr),
 }
 
 impl Reach {
-    /// The farther the higher.
+    /// Returns the order of reaches; a higher rank reaches farther.
     pub(crate) const fn rank(self) -> u8 {
         match self {
             Self::Public => 0,
@@ -43,7 +44,7 @@ impl Reach {
     }
 }
 
-/// A rule.
+/// Rule of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rule {
@@ -52,38 +53,39 @@ pub struct Rule {
     reach: Reach,
 }
 
-/// Why a text is no rule.
+/// Error of parsing a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// The host.
+    /// The host is invalid.
     #[error("`{0}` is no host: {1}")]
     Host(String, NameError),
-    /// The port.
+    /// The port is invalid.
     #[error("`{0}` is no port; ports are numbers from 1 to 65535")]
     Port(String),
-    /// What stands behind `=`.
+    /// The text behind `=` is invalid.
     #[error("`{0}` is not how far a rule reaches; write `=private`, or `=` and an address")]
     Reach(String),
-    /// An address that no rule opens.
+    /// The address is of a kind that no rule allows.
     #[error("{0} is never reached: it is no single machine, or hands out credentials")]
     Never(IpAddr),
-    /// A pattern or an address with a fixed address.
+    /// A pattern or an address has a fixed address.
     #[error("`{0}` names no single host, so it has no fixed address")]
     PinnedPattern(String),
 }
 
 impl Rule {
-    /// The port it names; `None` for the usual ones.
+    /// Returns the port that the rule names. `None` means 80 and 443 if the rule allows, and all
+    /// ports if it denies.
     pub const fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// How far it reaches.
+    /// Returns the reach of the rule.
     pub const fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// The address, where it is about that and no name.
+    /// Returns the address if the rule is for an address. `None` if it is for names.
     pub(crate) const fn address(&self) -> Option<IpAddr> {
         match self.pattern {
             Pattern::Exact(Host::Address(address)) => Some(address),
@@ -91,7 +93,7 @@ impl Rule {
         }
     }
 
-    /// The one host it is about; `None` for all below a name.
+    /// Returns the only host that the rule matches. `None` if it matches all subdomains of a name.
     pub(crate) const fn host(&self) -> Option<&Host> {
         match &self.pattern {
             Pattern::Exact(host) => Some(host),
@@ -99,7 +101,7 @@ impl Rule {
         }
     }
 
-    /// Whether it is about this host.
+    /// Returns true if the rule matches this host.
     pub fn matches_host(&self, host: &Host) -> bool {
         match (&self.pattern, host) {
             (Pattern::Exact(own), host) => own == host,
@@ -108,12 +110,13 @@ impl Rule {
         }
     }
 
-    /// Whether it is about names, and not about an address.
+    /// Returns true if the rule is for names and not for an address.
     pub(crate) const fn is_by_name(&self) -> bool {
         !matches!(self.pattern, Pattern::Exact(Host::Address(_)))
     }
 
-    /// The name it is about, or the one below which all are.
+    /// Returns the name of the rule; for a pattern, the name whose subdomains it matches. `None` if
+    /// the rule is for an address.
     pub(crate) fn name(&self) -> Option<&Name> {
         match &self.pattern {
             Pattern::Exact(Host::Name(name)) | Pattern::Below(name) => Some(name),
@@ -121,7 +124,7 @@ impl Rule {
         }
     }
 
-    /// Whether every host that `other` is about is one that this is about.
+    /// Returns true if the rule matches every host that `other` matches.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (&self.pattern, &other.pattern) {
             (_, Pattern::Exact(host)) => self.matches_host(host),
@@ -130,14 +133,15 @@ impl Rule {
         }
     }
 
-    /// The ports that it opens.
+    /// Returns the ports that the rule opens if it allows.
     pub fn opened_ports(&self) -> &[u16] {
         self.port
             .as_ref()
             .map_or(&USUAL_PORTS, std::slice::from_ref)
     }
 
-    /// The same rule as a refusal: without a port it closes all of them.
+    /// Returns true if the rule, used as a denial, closes this host and port. A denial without a
+    /// port closes all ports.
     pub(crate) fn closes(&self, host: &Host, port: u16) -> bool {
         self.matches_host(host) && self.port.is_none_or(|own| own == port)
     }
@@ -158,7 +162,7 @@ impl FromStr for Rule {
                 }
             }
         };
-        // The colons of an address of version 6 stand within brackets.
+        // A colon before a closing bracket is part of an IPv6 address.
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (place, None),
@@ -205,8 +209,8 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    /// Returns true if no private address can be reached by this rule: a name that is looked up and not pinned leads to
-    /// public addresses only, whatever it resolves to later.
+    /// Returns true if the rule can reach no private address. Names that are looked up and not
+    /// pinned lead to public addresses only, because addresses are checked after each lookup.
     pub fn leads_to_public_only(&self) -> bool {
         if self.reach != Reach::Public {
             return false;

@@ -1,22 +1,24 @@
-//! Addresses that stand in for names inside, of a range that belongs to the sandbox's own loopback interface.
+//! Stand-in addresses: addresses that represent names inside, in a range that belongs to the
+//! sandbox's own loopback interface.
 //!
-//! A name has its address for as long as the sandbox lives, so that what a program remembers stays true.
+//! A name keeps its address as long as the proxy runs, because programs may remember it.
 
 use crate::policy::name::Name;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// Most names of one sandbox; a wildcard rule would have them without end.
+/// Maximum number of names with a stand-in address. A wildcard rule could create any number of
+/// them.
 const MAX_NAMES: usize = 10_000;
 
-/// Whether an address belongs to every sandbox itself: its loopback, and the range of what stands in for names
-/// (198.18.0.0/15, RFC 2544).
+/// Returns true if an address belongs to every sandbox itself: loopback, or the range of the
+/// stand-in addresses (198.18.0.0/15, RFC 2544).
 pub const fn is_own(address: Ipv4Addr) -> bool {
     let [first, second, ..] = address.octets();
     first == 127 || (first == 198 && matches!(second, 18 | 19))
 }
 
-/// Which address stands for which name.
+/// Mapping between names and stand-in addresses.
 #[derive(Debug)]
 pub(crate) struct StandIns {
     first: Ipv4Addr,
@@ -25,7 +27,7 @@ pub(crate) struct StandIns {
 }
 
 impl StandIns {
-    /// Names get the addresses from `first` on.
+    /// Creates an empty mapping that assigns addresses from `first` upwards.
     pub(crate) fn new(first: Ipv4Addr) -> Self {
         Self {
             first,
@@ -34,7 +36,8 @@ impl StandIns {
         }
     }
 
-    /// The address for a name; `None` when there are too many.
+    /// Returns the address of a name, and assigns one if it has none. `None` if there are too many
+    /// names.
     pub(crate) fn address_of(&mut self, name: &Name) -> Option<Ipv4Addr> {
         if let Some(address) = self.addresses.get(name) {
             return Some(*address);
@@ -49,7 +52,7 @@ impl StandIns {
         Some(address)
     }
 
-    /// The name an address stands for.
+    /// Returns the name that an address stands for.
     pub(crate) fn name_of(&self, address: Ipv4Addr) -> Option<&Name> {
         let number = u32::from(address).checked_sub(u32::from(self.first))?;
         self.names.get(usize::try_from(number).ok()?)

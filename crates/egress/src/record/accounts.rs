@@ -1,4 +1,5 @@
-//! What a sandbox has sent, received and connected to, in sum and for each host, and the limits on that.
+//! Traffic accounts of a sandbox: bytes and connections in total and for each host, and the limits
+//! on them.
 
 use crate::record::limits::{TrafficLimitChanges, TrafficLimits};
 use crate::record::log::shown_host;
@@ -10,38 +11,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most hosts that are counted one by one; the rest is counted together.
+/// Maximum number of hosts with an account of their own; all others share one.
 const MAX_HOSTS: usize = 100;
-/// Waits that are shorter are left out: a timer would make them longer than they are.
+/// Shorter pauses are skipped: the timer's resolution would make them longer than they should be.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 
-/// What one host, or all of them, came to.
+/// Traffic of one host, or of several.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSum {
     /// Bytes out of the sandbox.
     pub sent_bytes: u64,
-    /// Bytes into it.
+    /// Bytes into the sandbox.
     pub received_bytes: u64,
-    /// Connections that were let through.
+    /// Number of connections that were allowed.
     pub connections: u64,
 }
 
-/// What a sandbox came to.
+/// Traffic of a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficStats {
-    /// All of it.
+    /// Sum over all hosts.
     pub total: TrafficSum,
-    /// Connections that are open now.
+    /// Number of connections that are open now.
     pub open_connections: u64,
-    /// What was refused, look-ups included.
+    /// Number of refusals, including refused DNS queries and secrets that were not filled in.
     pub refusals: u64,
-    /// For each host, by name.
+    /// Traffic of each host, ordered by name.
     pub hosts: Vec<(String, TrafficSum)>,
-    /// For hosts that there were too many of.
+    /// Sum over the hosts without an account of their own.
     pub others: TrafficSum,
-    /// The limits.
+    /// Limits in force.
     pub limits: TrafficLimits,
 }
 
@@ -62,26 +63,26 @@ impl Account {
     }
 }
 
-/// What all connections come to.
+/// Sum over all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Sent and received.
+    /// Bytes sent and received.
     pub(crate) bytes: (u64, u64),
     pub(crate) open_connections: u64,
 }
 
-/// What becomes of bytes that were counted.
+/// Decision about bytes that were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowControl {
-    /// They go on.
+    /// Pass the bytes on.
     Go,
-    /// They go on, and the next ones not before this has passed.
+    /// Pass the bytes on, and transfer no further bytes before this time has passed.
     Wait(Duration),
-    /// The limit is used up: the connection ends.
+    /// The byte limit is used up: end the connection.
     Stop,
 }
 
-/// Everything that is counted for one sandbox.
+/// All counters and limits of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     limits: Mutex<TrafficLimits>,
@@ -89,7 +90,8 @@ pub(crate) struct Accounts {
     open: AtomicU64,
     refusals: AtomicU64,
     hosts: Mutex<Hosts>,
-    /// When the bytes so far have passed at the rate there is.
+    /// Time at which the bytes counted so far have passed at the limited rate. `None` if nothing
+    /// was counted under the present limits.
     due: Mutex<Option<Instant>>,
 }
 
@@ -107,12 +109,12 @@ impl Accounts {
         }
     }
 
-    /// Sets limits that hold at once. A connection that a lower one would not have let through goes on, as far as its
-    /// bytes may.
+    /// Changes the limits with immediate effect. An open connection that a lower limit would not
+    /// have allowed continues until the byte limit stops it.
     pub(crate) fn change_limits(&self, changes: TrafficLimitChanges) {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         limits.change(changes);
-        // What waits for the old rate does not hold up the next bytes.
+        // Otherwise a backlog from the old rate would delay the next bytes.
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -124,14 +126,16 @@ impl Accounts {
         self.refusals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection, which [`Self::close`] ends.
+    /// Counts a connection. The caller must call [`Self::close`] when it ends.
     ///
     /// # Errors
-    /// The limit that does not let it through.
+    /// The limit that refuses the connection.
     pub(crate) fn open(&self, host: &str) -> Result<Arc<Account>, EgressReason> {
         if self.is_used_up() {
             return Err(EgressReason::ByteLimit);
         }
+        // Counted before the comparison, so that two connections opened at the same time cannot
+        // both take the last place.
         let open = self.open.fetch_add(1, Ordering::Relaxed);
         if self
             .limits()
@@ -158,7 +162,7 @@ impl Accounts {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts bytes that a connection has taken in.
+    /// Counts bytes against the limits and returns the pace at which they may be passed on.
     pub(crate) fn count(&self, direction: Direction, bytes: u64) -> FlowControl {
         self.total.bytes.add(direction, bytes);
         let limits = self.limits();
@@ -174,8 +178,9 @@ impl Accounts {
         }
     }
 
-    /// Most bytes that are taken at once, so that a slow connection is slow and does not stand still in between, and
-    /// that no more than one passes beyond the limit.
+    /// Returns the maximum number of bytes to transfer at once. With a rate limit it is a tenth of
+    /// a second's bytes, so that a slow connection flows evenly. With a byte limit it is the rest,
+    /// but at least 1, so that at most one byte exceeds the limit.
     pub(crate) fn most_at_once(&self) -> usize {
         let limits = self.limits();
         let pace = limits.bytes_per_second.map_or(u64::MAX, |rate| rate / 10);
@@ -207,7 +212,7 @@ impl Accounts {
         }
     }
 
-    /// What it comes to without the hosts.
+    /// Returns the sums without those of the hosts.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             bytes: (self.total.bytes.sent(), self.total.bytes.received()),

@@ -1,5 +1,5 @@
-//! What holds for a sandbox's network for as long as the sandbox runs, over every proxy it has in that time: the rules
-//! in force, what was decided by them, what was carried.
+//! State of a sandbox's network over all proxies that run for it: the rules in force, the
+//! decisions, and the transferred bytes.
 
 use crate::ConnectFailure;
 use crate::policy::Policy;
@@ -13,19 +13,19 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The rules, the log and the accounts of one sandbox.
+/// Rules, log and accounts of one sandbox.
 #[derive(Debug)]
 pub struct Control {
     pub(crate) policy: LivePolicy,
     pub(crate) accounts: Accounts,
     pub(crate) log: Log,
     ledger: Ledger,
-    /// Connections whose programs may have sent what has not been passed on.
+    /// Number of connections whose programs may have sent data that has not been passed on.
     sending: AtomicUsize,
 }
 
 impl Control {
-    /// Nothing decided and nothing carried yet.
+    /// Creates the state of a new sandbox, without decisions and traffic.
     pub fn new(policy: Policy, limits: TrafficLimits) -> Self {
         Self {
             policy: LivePolicy::new(policy),
@@ -36,48 +36,50 @@ impl Control {
         }
     }
 
-    /// The rules that hold now.
+    /// Returns the rules in force.
     pub fn rules(&self) -> Vec<RuleInForce> {
         self.policy.list()
     }
 
-    /// At most `most` decisions after the one with this number, oldest first; 0 stands before all.
+    /// Returns at most `most` decisions with a number above `after`, oldest first. Numbers begin at
+    /// 1.
     pub fn log(&self, after: u64, most: usize) -> Vec<LogEntry> {
         self.log.page(after, most)
     }
 
-    /// At most `most` decisions that were made, and connections that ended, after the change with this number, in that
-    /// order; 0 stands before all. While there are none it waits, at most so long.
+    /// Returns at most `most` changes with a number above `after`, in their order: decisions, and
+    /// ends of connections. If there are none, waits up to `wait` for one.
     pub fn log_changes(&self, after: u64, most: usize, wait: Duration) -> Vec<LogEntry> {
         self.log.changes(after, most, wait)
     }
 
-    /// What was carried so far.
+    /// Returns the traffic so far.
     pub fn stats(&self) -> TrafficStats {
         self.accounts.stats()
     }
 
-    /// What was decided and carried since this was asked for last, with at most so many decisions: for one who asks
-    /// again and again, and keeps the accounts. Equal decisions come together, those that were told a short while ago
-    /// later; all of them where `is_last` says that nobody asks again.
+    /// Takes the decisions and traffic since the previous call, with at most `most` decisions. It
+    /// is meant for a caller that polls and keeps accounts. Equal decisions are combined, and those
+    /// that were reported within the last ten minutes are held back. With `is_last` nothing is held
+    /// back, because no later call follows.
     pub fn take_news(&self, most: usize, is_last: bool) -> TrafficNews {
         let stats = self.accounts.totals();
         self.ledger
             .take(stats.bytes, stats.open_connections, most, is_last)
     }
 
-    /// Sets limits that hold at once, over what was carried before too.
+    /// Changes the limits with immediate effect. Earlier traffic counts against them.
     pub fn change_limits(&self, changes: TrafficLimitChanges) {
         self.accounts.change_limits(changes);
     }
 
-    /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one
-    /// command ran.
+    /// Returns the refusals between two times of `CLOCK_MONOTONIC`, in nanoseconds. `is_shared` is
+    /// true if more than one command ran in that time.
     pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         self.log.denials(during, is_shared)
     }
 
-    /// Whether some program may have sent what has not been passed on.
+    /// Returns true if a program may have sent data that has not been passed on.
     pub(crate) fn is_sending(&self) -> bool {
         self.sending.load(Ordering::Relaxed) > 0
     }
@@ -90,7 +92,8 @@ impl Control {
         self.sending.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Writes down that a secret was not filled in.
+    /// Records that a secret was not filled in. `when_ns` is a time of `CLOCK_MONOTONIC` in
+    /// nanoseconds.
     pub(crate) fn withhold(
         &self,
         secret: &str,
@@ -116,7 +119,7 @@ impl Control {
         self.log.refused(host, port, reason, rule);
     }
 
-    /// Writes down that a host was let through by this rule, and that there is nothing to connect to.
+    /// Records that a rule allowed a host which could not be resolved.
     pub(crate) fn fail(
         &self,
         host: &str,
@@ -129,7 +132,7 @@ impl Control {
         self.log.failed(host, port, rule, failure);
     }
 
-    /// Counts a decision for whoever keeps accounts.
+    /// Adds a decision to the ledger.
     pub(crate) fn decided(
         &self,
         host: &str,

@@ -1,9 +1,10 @@
-//! What was decided and carried since somebody asked last, for accounts that are kept elsewhere: numbers, and the
-//! decisions themselves with equal ones together.
+//! Ledger of decisions and traffic since the previous report, for accounts that are kept elsewhere.
+//! Equal decisions are combined.
 //!
-//! A program that asks for the same host without end comes to one entry in ten minutes, and one that asks for a new name
-//! each time to as many entries as [`MAX_HOSTS_OF_A_KIND`] and one for the rest. What is refused takes nothing of the
-//! room for what was let through.
+//! The size of the reports is bounded: repeated connections to one host make one entry in ten
+//! minutes. Connections to ever new names make at most [`MAX_HOSTS_OF_A_KIND`] entries and one for
+//! the rest. Each kind of verdict has its own bound, so that refusals do not displace allowed
+//! connections.
 
 use crate::ConnectFailure;
 use crate::record::log::{now_unix_ms, shown_host};
@@ -13,29 +14,31 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Decisions with one kind of verdict that are told one by one in the time of [`REPEAT`]; the rest is told together.
+/// Maximum number of entries with one kind of verdict that are reported separately within
+/// [`REPEAT`]; all others are combined into one.
 const MAX_HOSTS_OF_A_KIND: usize = 100;
-/// An equal decision is told again after this long.
+/// Time before an equal decision is reported again.
 const REPEAT: Duration = Duration::from_mins(10);
-/// What secrets that were not filled in are counted under, among what was refused.
+/// Key under which secrets that were not filled in are counted in [`TrafficNews::refused`].
 pub const WITHHELD_SECRET: &str = "secret";
 
-/// What was decided about a host.
+/// Decision about a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EgressVerdict {
-    /// It was let through.
+    /// The connection or request was allowed.
     Allowed,
-    /// It was let through, and the host could not be reached.
+    /// The host was allowed but could not be reached.
     Failed(ConnectFailure),
-    /// It was refused.
+    /// The host was refused.
     Refused(EgressReason),
-    /// It was let through without the secret that its program meant to send, or not at all for its sake.
+    /// The connection was allowed, but a secret was not filled in. The request was passed on
+    /// without it or refused.
     Withheld(SecretReason),
 }
 
 impl EgressVerdict {
-    /// A word for programs.
+    /// Returns the identifier of the verdict for machine-readable output.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -45,7 +48,7 @@ impl EgressVerdict {
         }
     }
 
-    /// A word for why, where there is more to say than the verdict.
+    /// Returns the identifier of the reason. `None` if the host was allowed.
     pub const fn reason(self) -> Option<&'static str> {
         match self {
             Self::Allowed => None,
@@ -56,50 +59,52 @@ impl EgressVerdict {
     }
 }
 
-/// Equal decisions.
+/// Number and time of equal decisions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionSum {
-    /// The host, printable; `None` for all those that there were too many of.
+    /// Host in printable form. `None` for the sum over the hosts beyond the bound.
     pub host: Option<String>,
-    /// The port; `None` for a look-up of the name.
+    /// Port of the connection. `None` for a DNS query.
     pub port: Option<u16>,
-    /// The rule that decided; `None` when none did.
+    /// Rule that decided. `None` if no rule matched.
     pub rule: Option<String>,
-    /// What was decided.
+    /// Decision about the host.
     pub verdict: EgressVerdict,
-    /// How often, since this was told last.
+    /// Number of these decisions since the previous report.
     pub count: u64,
-    /// The first of these, in milliseconds since the epoch.
+    /// Time of the first of these decisions, in milliseconds since the Unix epoch.
     pub first_unix_ms: u64,
-    /// The last of them.
+    /// Time of the last of these decisions, in milliseconds since the Unix epoch.
     pub last_unix_ms: u64,
 }
 
-/// What has happened since this was asked for last.
+/// Decisions and traffic since the previous report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficNews {
     /// Bytes out of the sandbox.
     pub sent_bytes: u64,
-    /// Bytes into it.
+    /// Bytes into the sandbox.
     pub received_bytes: u64,
-    /// Connections and requests that were let through and did not fail: made, or given up before that.
+    /// Number of connections and requests that were allowed and did not fail. Those that were given
+    /// up before a connection was made are included.
     pub allowed: u64,
-    /// Connections and look-ups that were let through and came to nothing.
+    /// Number of connections, requests and DNS queries that were allowed and failed.
     pub failed: u64,
-    /// What was refused, look-ups included, by the word for why ([`EgressReason::word`], or [`WITHHELD_SECRET`]).
+    /// Number of refusals by reason ([`EgressReason::word`], or [`WITHHELD_SECRET`]), including
+    /// refused DNS queries.
     pub refused: BTreeMap<String, u64>,
-    /// Connections that are open now.
+    /// Number of connections that are open now.
     pub open_connections: u64,
-    /// The decisions, oldest first.
+    /// Combined decisions, oldest first.
     pub decisions: Vec<DecisionSum>,
-    /// There are more decisions to tell.
+    /// True if further decisions are ready to be reported.
     pub has_more: bool,
 }
 
 impl TrafficNews {
-    /// Adds what has happened after it.
+    /// Adds the report that follows this one.
     pub fn add(&mut self, later: Self) {
         self.sent_bytes += later.sent_bytes;
         self.received_bytes += later.received_bytes;
@@ -114,7 +119,7 @@ impl TrafficNews {
     }
 }
 
-/// One host's decision, without when and how often.
+/// Decision about one host, without time and count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct DecisionKey {
     host: Option<String>,
@@ -142,7 +147,7 @@ impl DecisionKey {
         self.verdict = verdict;
     }
 
-    /// What it is told with when there are too many of its kind.
+    /// Returns the key of the sum over the hosts beyond the bound.
     const fn rest(verdict: EgressVerdict) -> Self {
         Self {
             host: None,
@@ -155,7 +160,7 @@ impl DecisionKey {
 
 #[derive(Debug)]
 struct PendingCount {
-    /// 0 when all of it was told.
+    /// Number of decisions that have not been reported.
     count: u64,
     first_unix_ms: u64,
     last_unix_ms: u64,
@@ -167,19 +172,19 @@ impl PendingCount {
         self.count > 0 && self.is_quiet(now)
     }
 
-    /// Nothing has to be remembered of it.
+    /// Returns true if the entry can be removed.
     fn is_over(&self, now: Instant) -> bool {
         self.count == 0 && self.is_quiet(now)
     }
 
-    /// It was not told in the time of [`REPEAT`].
+    /// Returns true if the decision was not reported within [`REPEAT`].
     fn is_quiet(&self, now: Instant) -> bool {
         let is_past = |told_at| now.saturating_duration_since(told_at) >= REPEAT;
         self.told_at.is_none_or(is_past)
     }
 }
 
-/// What was not told yet.
+/// Decisions that have not been reported.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     entries: Mutex<Entries>,
@@ -191,7 +196,7 @@ struct Entries {
     allowed: u64,
     failed: u64,
     refused: BTreeMap<&'static str, u64>,
-    /// Bytes that were told: sent, received.
+    /// Bytes that have been reported: sent, received.
     told_bytes: (u64, u64),
 }
 
@@ -219,13 +224,13 @@ impl Ledger {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is to be told, and nothing to be remembered of what was.
+    /// Returns true if nothing is left to report and no recent report has to be remembered.
     pub(crate) fn is_empty(&self) -> bool {
         let now = Instant::now();
         self.entries().sums.values().all(|sum| sum.is_over(now))
     }
 
-    /// Whether there is something to tell, now or later.
+    /// Returns true if a decision has not been reported yet, including one that is held back.
     pub(crate) fn has_untold(&self) -> bool {
         self.entries().sums.values().any(|sum| sum.count > 0)
     }
@@ -235,7 +240,7 @@ impl Ledger {
         self.add_times(key, 1, now, now);
     }
 
-    /// Adds what another ledger has told, as if it had been decided here. Its bytes are counted elsewhere.
+    /// Adds the decisions that another ledger has reported. The caller counts its bytes.
     pub(crate) fn absorb(&self, decisions: &[DecisionSum]) {
         for sum in decisions {
             let key = DecisionKey {
@@ -248,7 +253,7 @@ impl Ledger {
         }
     }
 
-    /// Adds a decision that was made so many times between these moments.
+    /// Adds a decision that was made `times` times between these two times.
     fn add_times(&self, key: DecisionKey, times: u64, first_unix_ms: u64, last_unix_ms: u64) {
         let mut entries = self.entries();
         entries.count(key.verdict, times);
@@ -271,8 +276,9 @@ impl Ledger {
         sum.last_unix_ms = sum.last_unix_ms.max(last_unix_ms);
     }
 
-    /// Tells what was not told yet, at most so many decisions. `is_last` says that nobody asks again: what would be told
-    /// later is told now.
+    /// Takes the decisions that are due, at most `most` of them. With `is_last` those that are held
+    /// back are due as well, because no later call follows. `carried` are the bytes sent and
+    /// received so far in total.
     pub(crate) fn take(
         &self,
         carried: (u64, u64),
@@ -309,7 +315,8 @@ impl Ledger {
             });
         }
         let told = entries.told_bytes;
-        // It was read before this was locked: somebody else may have been told more since then.
+        // The caller read `carried` before this lock was taken. A concurrent call may have reported
+        // more since then, and the subtraction would underflow.
         let carried = (carried.0.max(told.0), carried.1.max(told.1));
         entries.told_bytes = carried;
         let refused = std::mem::take(&mut entries.refused);

@@ -1,40 +1,40 @@
-//! Limits on what a sandbox carries, and changes of them while it runs.
+//! Limits on the traffic of a sandbox, and changes of them while it runs.
 
 use serde::{Deserialize, Serialize};
 
-/// How much a sandbox may carry; `None` means no limit.
+/// Limits on the traffic of a sandbox. `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficLimits {
-    /// Bytes, both ways together.
+    /// Maximum number of bytes, sent and received together.
     pub bytes: Option<u64>,
-    /// Connections at once.
+    /// Maximum number of simultaneous connections.
     pub connections: Option<u32>,
-    /// Bytes per second, both ways together and over all connections.
+    /// Maximum rate in bytes per second, sent and received together, over all connections.
     pub bytes_per_second: Option<u64>,
 }
 
-/// What becomes of one limit.
+/// Change of one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitChange<T> {
-    /// It stays.
+    /// The limit stays as it is.
     #[default]
     Keep,
-    /// There is none from now on.
+    /// The limit is removed.
     Remove,
-    /// It is this from now on.
+    /// The limit is set to this value.
     Set(T),
 }
 
-/// What becomes of the limits.
+/// Changes of all limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficLimitChanges {
-    /// Of [`TrafficLimits::bytes`], what was carried before included.
+    /// Change of [`TrafficLimits::bytes`]. Earlier traffic counts against the new limit.
     pub bytes: LimitChange<u64>,
-    /// Of [`TrafficLimits::connections`]; those that are open stay so.
+    /// Change of [`TrafficLimits::connections`]. Open connections are not closed.
     pub connections: LimitChange<u32>,
-    /// Of [`TrafficLimits::bytes_per_second`].
+    /// Change of [`TrafficLimits::bytes_per_second`].
     pub bytes_per_second: LimitChange<u64>,
 }
 

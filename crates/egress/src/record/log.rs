@@ -1,7 +1,8 @@
-//! What a sandbox asked for and what was decided: a bounded list, oldest first.
+//! Log of the decisions about a sandbox's connections: a bounded list, oldest first.
 //!
-//! Three kinds of questions are answered from it: why did this command fail ([`Log::denials`]), what has this sandbox
-//! been doing ([`Log::page`]), and what does it do now ([`Log::changes`]). Names that were looked up and found are not in it; the connections to them are.
+//! It has three uses: the refusals that explain a failed command ([`Log::denials`]), the history of
+//! the sandbox ([`Log::page`]), and following it live ([`Log::changes`]). A DNS query that was
+//! answered has no record; the connection that follows it has one.
 
 use crate::ConnectFailure;
 use crate::proxy_variable::ProxyVariable;
@@ -13,67 +14,68 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Most records that are kept; older ones go.
+/// Maximum number of records; older ones are removed.
 const MAX_RECORDS: usize = 2000;
-/// Most characters of a host. A name that can be listed is shorter.
+/// Maximum number of characters of a host. Every name that a rule can list is shorter.
 const MAX_HOST_CHARS: usize = 256;
 
-/// One decision, as it is told.
+/// Decision of the log, for reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogEntry {
-    /// Its place in the order of all decisions, from 1 on.
+    /// Sequence number of the decision, from 1.
     pub number: u64,
-    /// Its place in the order of all decisions and ends of connections, from 1 on.
+    /// Sequence number of the latest change of this entry, among all decisions and ends of
+    /// connections, from 1.
     pub change: u64,
-    /// When it was made, in milliseconds since the epoch.
+    /// Time of the decision, in milliseconds since the Unix epoch.
     pub when_unix_ms: u64,
-    /// The host that was asked for, printable.
+    /// Requested host in printable form.
     pub host: String,
-    /// The port; `None` for a look-up of the name.
+    /// Port of the connection. `None` for a DNS query.
     pub port: Option<u16>,
-    /// Why it was refused; `None` when it was allowed.
+    /// Reason of the refusal. `None` if the host was allowed, or if a secret was not filled in.
     pub refused: Option<EgressReason>,
-    /// The secret that was not filled in, if that is why it was refused.
+    /// Secret that was not filled in. `None` if that is not the reason of this entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<WithheldSecret>,
-    /// Why the host could not be reached that was allowed.
+    /// Reason for which an allowed host could not be reached. `None` if it was reached or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<ConnectFailure>,
-    /// The rule that decided; `None` when none did.
+    /// Rule that decided. `None` if no rule matched.
     pub rule: Option<String>,
-    /// Bytes that a connection has carried out of the sandbox.
+    /// Bytes that the connection has carried out of the sandbox.
     pub sent_bytes: u64,
-    /// Bytes that it has carried into it.
+    /// Bytes that the connection has carried into the sandbox.
     pub received_bytes: u64,
-    /// How long the connection lasted, in milliseconds; `None` while it is open, and where there was none.
+    /// Duration of the connection, in milliseconds. `None` while it is open, and if there was none.
     pub duration_ms: Option<u64>,
 }
 
 impl LogEntry {
-    /// Whether it was refused, for whatever reason.
+    /// Returns true if the entry is a refusal of the host or of a secret.
     pub const fn is_refused(&self) -> bool {
         self.refused.is_some() || self.withheld.is_some()
     }
 }
 
-/// A secret that was not filled in.
+/// Secret that was not filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WithheldSecret {
-    /// Its name.
+    /// Name of the secret.
     pub secret: String,
-    /// Why it was not.
+    /// Reason for which it was not filled in.
     pub reason: SecretReason,
 }
 
-/// One decision.
+/// Decision of the log.
 #[derive(Debug)]
 struct Record {
     number: u64,
-    /// Number of the change that made it what it is.
+    /// Sequence number of the latest change of this record.
     change: u64,
-    /// Nanoseconds on the clock of [`now_ns`].
+    /// Time of the decision on the clock of [`now_ns`], in nanoseconds.
     when_ns: u64,
     when_unix_ms: u64,
     host: String,
@@ -87,12 +89,12 @@ enum Decision {
     Refused(EgressReason),
     Withheld(WithheldSecret),
     Allowed(Arc<Traffic>),
-    /// Allowed, and there was nobody to connect to.
+    /// Allowed, but the host could not be resolved.
     Failed(ConnectFailure),
 }
 
 impl Record {
-    /// Whether both refuse the same for the same reason.
+    /// Returns true if both records are refusals of the same host and port for the same reason.
     fn is_like(&self, other: &Self) -> bool {
         let is_same_decision = match (&self.decision, &other.decision) {
             (Decision::Refused(one), Decision::Refused(other)) => one == other,
@@ -136,7 +138,9 @@ impl Record {
         }
     }
 
-    /// Variable of the machine's proxy that gave no connection, and the status of its answer, if that is what happened.
+    /// Returns the variable of the machine's proxy that gave no connection, and the status of its
+    /// response. The status is `None` if there was no response. The result is `None` if this did
+    /// not happen.
     fn proxy_failure(&self) -> Option<(ProxyVariable, Option<u16>)> {
         let failure = match &self.decision {
             Decision::Allowed(traffic) => traffic.failure()?,
@@ -159,7 +163,8 @@ impl Record {
         };
         let failure = match &self.decision {
             Decision::Failed(failure) => Some(*failure),
-            // With the end of the connection, so that a follower is told once.
+            // Reported only when the connection has ended, so that a follower sees the failure
+            // once.
             _ => traffic
                 .filter(|traffic| traffic.duration().is_some())
                 .and_then(|traffic| traffic.failure()),
@@ -183,19 +188,20 @@ impl Record {
     }
 }
 
-/// The clock of records: nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)), which the guest's reports use too.
+/// Returns the time of `CLOCK_MONOTONIC` (clock_gettime(2)) in nanoseconds. The guest's reports use
+/// the same clock.
 pub(crate) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64
 }
 
-/// Milliseconds since the epoch.
+/// Returns the time in milliseconds since the Unix epoch.
 pub(crate) fn now_unix_ms() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_millis() as u64)
 }
 
-/// A host as it is shown and counted.
+/// Returns a host in printable form, cut to [`MAX_HOST_CHARS`] characters.
 pub(crate) fn shown_host(host: &str) -> String {
     let shown = glovebox_proto::visible::line_of_text(host);
     match shown.char_indices().nth(MAX_HOST_CHARS) {
@@ -204,7 +210,7 @@ pub(crate) fn shown_host(host: &str) -> String {
     }
 }
 
-/// The latest decisions.
+/// The latest decisions of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     records: Mutex<Records>,
@@ -214,9 +220,9 @@ pub(crate) struct Log {
 #[derive(Debug, Default)]
 struct Records {
     list: VecDeque<Record>,
-    /// The number of the newest.
+    /// Number of the newest record.
     last: u64,
-    /// Decisions and ends of connections so far.
+    /// Number of decisions and ends of connections so far.
     changes: u64,
 }
 
@@ -248,7 +254,7 @@ impl Log {
         self.add(host, port, Some(rule), Decision::Failed(failure), now_ns());
     }
 
-    /// Gives back the number of the record.
+    /// Adds an allowed connection and returns the number of its record.
     pub(crate) fn allowed(
         &self,
         host: &str,
@@ -259,14 +265,14 @@ impl Log {
         self.add(host, Some(port), rule, Decision::Allowed(traffic), now_ns())
     }
 
-    /// The connection of this record has ended.
+    /// Marks the end of the connection with this record number and wakes followers.
     pub(crate) fn ended(&self, number: u64) {
         let mut records = self.records();
         let Ok(index) = records
             .list
             .binary_search_by_key(&number, |record| record.number)
         else {
-            // It is no longer kept, and no change either.
+            // The record has been removed, so that followers have no change to see.
             return;
         };
         let change = records.change();
@@ -277,7 +283,7 @@ impl Log {
         self.changed.notify_all();
     }
 
-    /// `when_ns` is on the clock of [`now_ns`].
+    /// Adds a secret that was not filled in. `when_ns` is a time on the clock of [`now_ns`].
     pub(crate) fn withheld(
         &self,
         secret: &str,
@@ -324,7 +330,7 @@ impl Log {
         number
     }
 
-    /// At most `most` of the entries with a higher number than `after`, oldest first.
+    /// Returns at most `most` entries with a number above `after`, oldest first.
     pub(crate) fn page(&self, after: u64, most: usize) -> Vec<LogEntry> {
         let records = self.records();
         let first = records
@@ -334,8 +340,8 @@ impl Log {
         entries.map(Record::entry).collect()
     }
 
-    /// At most `most` of the entries that came to be what they are after this change, in that order. While there are
-    /// none it waits, at most so long.
+    /// Returns at most `most` entries with a change number above `after`, in the order of their
+    /// changes. If there are none, waits up to `wait` for one.
     pub(crate) fn changes(&self, after: u64, most: usize, wait: Duration) -> Vec<LogEntry> {
         let waited = self
             .changed
@@ -347,7 +353,8 @@ impl Log {
         found.into_iter().take(most).map(Record::entry).collect()
     }
 
-    /// One record for each host, port and reason that was refused in this time, those that came last at the end.
+    /// Returns one denial for each host, port and reason that was refused in this time, at most the
+    /// latest [`MAX_DENIALS`].
     pub(crate) fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         let records = self.records();
         let mut found: Vec<(&Record, u64)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Counts what a connection carries, and stops or slows it where a limit says so.
+//! Meter of one connection: counts its bytes, and stops or slows it when a limit is reached.
 
 use crate::ConnectFailure;
 use crate::policy::name::Host;
@@ -11,26 +11,27 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Counts one connection. Dropping it ends the connection's records.
+/// Counter of one connection. Dropping it completes the connection's records.
 #[derive(Debug)]
 pub(crate) struct Meter {
     control: Arc<Control>,
-    /// Of its record in the log.
+    /// Number of the connection's record in the log.
     number: u64,
     traffic: Arc<Traffic>,
     account: Arc<Account>,
     host: String,
     port: u16,
-    /// The rule that let it through.
+    /// Rule that allowed the connection.
     rule: Option<String>,
-    /// It was told what came of it.
+    /// True if the result of connecting has been recorded.
     is_settled: AtomicBool,
     is_stopped: AtomicBool,
     has_sent_all: AtomicBool,
 }
 
 impl Meter {
-    /// Begins the records of a connection that the policy has let through; `None` when a limit does not.
+    /// Begins the records of a connection that the policy has allowed. `None` if a limit refuses
+    /// it.
     pub(crate) fn begin(control: &Arc<Control>, host: &Host, port: u16) -> Option<Arc<Self>> {
         let shown = host.to_string();
         let account = match control.accounts.open(&shown) {
@@ -61,7 +62,11 @@ impl Meter {
         }))
     }
 
-    /// Decides once more about a host whose connection is made anew: its rule may have ended.
+    /// Repeats the decision for a further connection to the host, because its rule may have
+    /// expired.
+    ///
+    /// # Errors
+    /// An I/O error if the host is not allowed any longer. The refusal is recorded.
     pub(crate) fn decide_again(&self, host: &Host) -> io::Result<()> {
         let policy = self.control.policy.in_force();
         let decision = policy.decide(host, self.port);
@@ -72,8 +77,8 @@ impl Meter {
         })
     }
 
-    /// Counts bytes of the program's end of the connection: those it sent when they have been read, those it
-    /// receives when they have been written.
+    /// Counts bytes that the program has sent or receives, and returns the pace at which they may
+    /// be passed on.
     pub(crate) fn count(&self, direction: Direction, bytes: usize) -> FlowControl {
         let bytes = bytes as u64;
         self.traffic.bytes.add(direction, bytes);
@@ -87,18 +92,18 @@ impl Meter {
         flow
     }
 
-    /// The host could not be connected to.
+    /// Records that the host could not be connected to.
     pub(crate) fn fail(&self, failure: ConnectFailure) {
         self.traffic.fail(failure);
         self.settle(EgressVerdict::Failed(failure));
     }
 
-    /// The host was connected to.
+    /// Records that the host was connected to.
     pub(crate) fn connected(&self) {
         self.settle(EgressVerdict::Allowed);
     }
 
-    /// The first connection to the host says what came of it; one that is made anew says nothing more.
+    /// Records the result of the first connection to the host. Later ones record nothing.
     fn settle(&self, verdict: EgressVerdict) {
         if !self.is_settled.swap(true, Ordering::Relaxed) {
             let rule = self.rule.clone();
@@ -107,14 +112,14 @@ impl Meter {
         }
     }
 
-    /// All that the program has sent has been passed on, and it sends no more.
+    /// Records that the program sends nothing further and all its data has been passed on.
     pub(crate) fn sent_all(&self) {
         if !self.has_sent_all.swap(true, Ordering::Relaxed) {
             self.control.end_sending();
         }
     }
 
-    /// Most bytes that are to be taken at once.
+    /// Returns the maximum number of bytes to transfer at once.
     pub(crate) fn most_at_once(&self) -> usize {
         self.control.accounts.most_at_once()
     }
@@ -123,8 +128,11 @@ impl Meter {
 impl Drop for Meter {
     fn drop(&mut self) {
         self.sent_all();
-        // Let through, and given up or refused for something else before a connection was needed.
+        // Without a result the connection was given up, or refused for another reason, before the
+        // host was dialled. It was allowed nevertheless.
         self.settle(EgressVerdict::Allowed);
+        // The duration is set before followers are woken: otherwise they would see the entry
+        // without its end and would not be woken again.
         self.traffic.end();
         self.control.log.ended(self.number);
         self.control.accounts.close();

@@ -1,5 +1,5 @@
-//! What passes a proxy and what is refused: the log, sums for each host, limits on them, and what of it was not yet told
-//! to whoever keeps accounts.
+//! Records of a proxy: the log of decisions, traffic for each host, limits on it, and the reports
+//! for accounts that are kept elsewhere.
 
 pub(crate) mod accounts;
 pub(crate) mod control;

@@ -1,20 +1,21 @@
-//! What one connection has carried, counted while it is open. Shared by the connection and its record in the log.
+//! Traffic of one connection, counted while it is open. The connection and its record in the log
+//! share it.
 
 use crate::ConnectFailure;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Which way bytes go.
+/// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Out of the sandbox.
     Sent,
-    /// Into it.
+    /// Into the sandbox.
     Received,
 }
 
-/// Bytes both ways.
+/// Counters of bytes in both directions.
 #[derive(Debug, Default)]
 pub(crate) struct ByteCounts {
     sent: AtomicU64,
@@ -38,13 +39,13 @@ impl ByteCounts {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Both ways together.
+    /// Returns the sum of both directions.
     pub(crate) fn total(&self) -> u64 {
         self.sent().saturating_add(self.received())
     }
 }
 
-/// One connection.
+/// Bytes, duration and failure of one connection.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     pub(crate) bytes: ByteCounts,
@@ -64,21 +65,21 @@ impl Traffic {
     }
 
     pub(crate) fn end(&self) {
-        // The first end counts.
+        // Only the first call has an effect.
         let _ = self.duration.set(self.begun.elapsed());
     }
 
     pub(crate) fn fail(&self, failure: ConnectFailure) {
-        // The first counts: what is tried once more is tried for the same reason.
+        // Only the first failure is kept: a retry has the same cause.
         let _ = self.failure.set(failure);
     }
 
-    /// Why the host was not reached, if it was not.
+    /// Returns the reason for which the host could not be reached. `None` if it was reached.
     pub(crate) fn failure(&self) -> Option<ConnectFailure> {
         self.failure.get().copied()
     }
 
-    /// How long it lasted; `None` while it is open.
+    /// Returns the duration of the connection. `None` while it is open.
     pub(crate) fn duration(&self) -> Option<Duration> {
         self.duration.get().copied()
     }

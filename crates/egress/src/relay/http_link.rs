@@ -1,6 +1,6 @@
-//! The connection to a server over which the requests of one connection of a program are passed on.
+//! Connection to a server that carries the requests of one connection of a program.
 //!
-//! It is kept from one request to the next, and made again when the server has closed it in between.
+//! It is kept between requests, and made again if the server has closed it in between.
 
 use crate::ConnectFailure;
 use crate::innermost::innermost;
@@ -23,26 +23,27 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 
-/// How the server is reached.
+/// Transport to the server.
 #[derive(Debug)]
 pub(crate) enum UpstreamTransport {
-    /// As it is.
+    /// A connection without TLS.
     Plain,
-    /// Through TLS.
+    /// A connection with TLS.
     Tls(TlsClient),
-    /// Not at all, for this reason.
+    /// No connection can be made. Holds the reason.
     Closed(String),
 }
 
 #[derive(Debug)]
 enum Sender {
-    /// One request after the other, to this proxy of the machine by their whole address, or to the host itself.
+    /// Sends one request at a time. With a proxy of the machine, requests go to it in absolute
+    /// form; with `None`, to the host itself.
     Http1(http1::SendRequest<SearchedBody>, Option<Arc<ProxyAddress>>),
-    /// Many at once.
+    /// Sends many requests at a time.
     Http2(http2::SendRequest<SearchedBody>),
 }
 
-/// The connection to a server, when there is one.
+/// Connection to a server, if one exists.
 #[derive(Debug)]
 pub(crate) struct Link {
     way: UpstreamTransport,
@@ -50,7 +51,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// One that connects when it is needed.
+    /// Creates a link that connects when the first request is sent.
     pub(crate) fn new(way: UpstreamTransport) -> Self {
         Self {
             way,
@@ -58,7 +59,7 @@ impl Link {
         }
     }
 
-    /// One that has a connection already.
+    /// Creates a link over an existing connection.
     pub(crate) async fn connected<S>(
         way: UpstreamTransport,
         stream: S,
@@ -73,7 +74,7 @@ impl Link {
         })
     }
 
-    /// Passes a request on and gives the answer, whose body may still be on its way.
+    /// Sends a request and returns the response, whose body may still be on its way.
     pub(crate) async fn send(
         &self,
         target: &Target,
@@ -93,8 +94,8 @@ impl Link {
             Sender::Http1(mut sender, mut proxy) => {
                 let request = address(request, target, proxy.as_deref())?;
                 let mut sent = sender.try_send_request(request).await;
-                // The server may have closed a connection that it had no request on. Nothing of this one has been
-                // sent then.
+                // The server may have closed the idle connection. The library returns the request
+                // in this case only if nothing of it was sent, so that sending it again is safe.
                 if is_kept
                     && let Some(request) = sent.as_mut().err().and_then(TrySendError::take_message)
                     && let Sender::Http1(new, new_proxy) = self.connect(target).await?
@@ -118,6 +119,8 @@ impl Link {
                 Ok(answer)
             }
             Sender::Http2(mut sender) => {
+                // The lock is released before the response arrives: otherwise the requests of an
+                // HTTP/2 connection would wait for each other.
                 *place = Some(Sender::Http2(sender.clone()));
                 drop(place);
                 let sent = sender.send_request(request).await;
@@ -144,7 +147,7 @@ impl Link {
 }
 
 impl Sender {
-    /// The same, with requests that this proxy passes on.
+    /// Returns the sender with `proxy` as the one that passes requests on.
     fn through(self, proxy: Option<Arc<ProxyAddress>>) -> Self {
         match self {
             Self::Http1(sender, _) => Self::Http1(sender, proxy),
@@ -152,7 +155,7 @@ impl Sender {
         }
     }
 
-    /// Whether it can take a request, once what came before is done.
+    /// Waits until earlier requests are done. Returns false if the connection is closed.
     async fn is_ready(&mut self) -> bool {
         match self {
             Self::Http1(sender, _) => sender.ready().await.is_ok(),
@@ -161,8 +164,9 @@ impl Sender {
     }
 }
 
-/// Makes a request one for the host itself, or one for a proxy of the machine: then it names the whole address, and what
-/// the proxy is told. Nothing of that is left in one that goes to the host.
+/// Rewrites a request for its recipient. For a proxy of the machine it gets the absolute form and
+/// the proxy's credentials. For the host itself it gets the origin form. Proxy credentials of the
+/// program are removed in both cases.
 fn address(
     mut request: Request<SearchedBody>,
     target: &Target,
@@ -194,7 +198,8 @@ fn address(
     Ok(request)
 }
 
-/// Why a request has no answer, in words for its program: those of the library speak of the library.
+/// Returns the reason for which a request has no response, in words for its program: the library's
+/// messages are about the library.
 fn told(error: &hyper::Error) -> io::Error {
     if error.is_canceled() || error.is_closed() {
         return io::Error::other("the server ended the connection before it answered");
@@ -207,7 +212,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stream = TokioIo::new(stream);
-    // A connection ends with its sender, or when the server closes; whoever sends learns of that.
+    // The task of the connection ends when its sender is dropped or the server closes. The sender
+    // reports the error to its user.
     if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -225,7 +231,8 @@ where
         .preserve_header_case(true)
         .max_buf_size(HTTP1_BYTES)
         .max_headers(HTTP1_HEADERS)
-        // What servers send and clients take. Both are gone when the answer is written anew.
+        // Servers send these malformed headers, and clients accept them. The response is written
+        // anew without them.
         .allow_obsolete_multiline_headers_in_responses(true)
         .allow_spaces_after_header_name_in_responses(true)
         .handshake(stream)

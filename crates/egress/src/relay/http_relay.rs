@@ -1,9 +1,11 @@
-//! HTTP in the open, and within TLS that ends here: every request is read and written anew, so that both sides have
-//! one idea of where it ends, and each must name the host that the connection is for.
+//! Relay for HTTP, without TLS or within intercepted TLS. Every request is parsed and written anew,
+//! so that the proxy and the server agree on where it ends. Every request must name the host of the
+//! connection.
 //!
-//! Where the host has secrets and TLS protects what is sent, placeholders become values on the way out, and values
-//! become placeholders on the way back. Anywhere else a request with a placeholder in a header is refused. One with a
-//! placeholder in its address or body is passed on as it is, and that is told.
+//! If the host has secrets and TLS protects the request, placeholders are replaced by values in
+//! requests, and values by placeholders in responses. Elsewhere a request with a placeholder in a
+//! header is refused. A request with a placeholder in its address or body is passed on unchanged,
+//! and the log records it.
 
 use crate::memory::{
     HTTP1_BYTES, HTTP1_HEADERS, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW,
@@ -42,35 +44,37 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How long the head of a request may take.
+/// Maximum time for the head of a request.
 const HEAD_WAIT: Duration = Duration::from_mins(1);
-/// Buffer of one direction of an upgraded connection.
+/// Buffer of one direction of an upgraded connection, in bytes.
 const BUFFER_BYTES: usize = 16 << 10;
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
-/// How many requests a connection may bring.
+/// Number of requests that a connection may carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requests {
-    /// All that fit: it goes to one host.
+    /// Any number: all of them are for one host.
     Many,
-    /// One: the next may be for another host, and makes a connection of its own.
+    /// A single one: the program may use the next request for another host, and must make a new
+    /// connection for it.
     One,
 }
 
-/// What one connection of a program is about.
+/// State of one connection of a program.
 #[derive(Debug)]
 pub(crate) struct Relay {
     target: Target,
     state: Arc<ProxyState>,
     link: Link,
-    /// What fills secrets in, where TLS ends here.
+    /// Interceptor that fills in secrets. `None` unless TLS is intercepted.
     interceptor: Option<Arc<Interceptor>>,
-    /// Both ends of a connection that speaks something else from now on.
+    /// Both ends of a connection that has been upgraded to another protocol.
     upgrade: Mutex<Option<(OnUpgrade, OnUpgrade)>>,
 }
 
-/// Serves the requests of one connection in the open. `server` is a connection to the host, if there is one already.
+/// Relays the requests of one connection without TLS. `server` is an existing connection to the
+/// host. `None` if it is to be made when needed.
 pub(crate) async fn carry(
     stream: TcpStream,
     server: Option<TcpStream>,
@@ -104,7 +108,7 @@ impl Relay {
         }
     }
 
-    /// Serves requests of HTTP/1.
+    /// Serves HTTP/1 requests, and relays the bytes of a connection that is upgraded.
     pub(crate) async fn serve<S>(self, stream: S, requests: Requests) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -112,7 +116,7 @@ impl Relay {
         let stream = RequestReader::new(stream);
         let bounds = stream.bounds();
         let serve = service_fn(|request: Request<Incoming>| {
-            // Where the connection speaks something else afterwards, no further request begins.
+            // After an upgrade the bytes are not requests: their addresses must not be rewritten.
             let is_last = request.headers().contains_key(UPGRADE);
             let body_bytes = request.body().size_hint().exact();
             let ends = body_bytes.filter(|_| !is_last);
@@ -161,7 +165,7 @@ impl Relay {
         tokio::try_join!(out, back).map(drop)
     }
 
-    /// Serves requests of HTTP/2.
+    /// Serves HTTP/2 requests.
     pub(crate) async fn serve_http2<S>(self, stream: S) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -186,6 +190,8 @@ impl Relay {
 
     async fn answer(&self, request: Request<Incoming>, is_http2: bool) -> Response<Body> {
         let target = &self.target;
+        // The check comes before secrets are filled in: a value must never be added to a request
+        // that names another host.
         if let Err(host) = check(&request, target) {
             self.state
                 .refuse(&host, Some(target.port), EgressReason::OtherName);
@@ -204,7 +210,8 @@ impl Relay {
             },
             (None, None) => self.pass_on(request, is_http2, None).await.map(as_it_is),
         };
-        // Addresses land in logs, so no value is filled in there.
+        // Servers write addresses to logs, so that values are never filled in there. The
+        // placeholder is recorded to explain a failure.
         if let (Some(address), Some(interceptor)) = (address, self.state.interceptor()) {
             let secrets = interceptor.vault().secrets_in(address.as_str().as_bytes());
             for secret in secrets {
@@ -218,7 +225,8 @@ impl Relay {
         })
     }
 
-    /// Passes a request on with secrets filled in, and its answer without them.
+    /// Passes a request on with secrets filled in, and returns its response with the values
+    /// removed.
     async fn intercept(
         &self,
         mut request: Request<Incoming>,
@@ -230,14 +238,15 @@ impl Relay {
             Ok(filled) => filled,
             Err(secret) => return Ok(self.misplaced(secret.as_str(), SecretReason::OtherHost)),
         };
-        // What is compressed cannot be looked through.
+        // The search cannot read a compressed body, and is pointless if a value was filled in.
         let search = (!filled.has_value && !is_encoded(request.headers()))
             .then(|| PlaceholderSearch::new(vault));
         let found = search.as_ref().map(PlaceholderSearch::found);
         ask_for_plain_answer(request.headers_mut());
         let is_head = request.method() == Method::HEAD;
         let answer = self.pass_on(request, is_http2, search).await?;
-        // A body may quote the environment, so it matters only where the host asked for a secret.
+        // A body may contain the placeholder by accident, for example in a dump of the environment.
+        // It is recorded only if the host then rejects the request.
         let is_kept_out = matches!(
             answer.status(),
             StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
@@ -269,7 +278,7 @@ impl Relay {
         ))
     }
 
-    /// Refuses a request that carries a placeholder to where the secret does not go.
+    /// Refuses a request with a placeholder that may not be replaced there.
     fn misplaced(&self, secret: &str, reason: SecretReason) -> Response<Body> {
         let target = &self.target;
         self.state.refuse_secret(secret, target, reason, now_ns());
@@ -301,7 +310,8 @@ impl Relay {
         refuse_hidden_hosts(request.headers_mut());
         let wants_upgrade = request.headers().contains_key(UPGRADE);
         if !wants_upgrade {
-            // It is about the connection to here. The one to the server is kept as long as this one.
+            // The header is about the program's connection. The connection to the server stays open
+            // independently.
             request.headers_mut().remove(CONNECTION);
         }
         request.headers_mut().remove("proxy-connection");
@@ -320,8 +330,10 @@ impl Relay {
         } else {
             answer.headers_mut().remove(CONNECTION);
             answer.headers_mut().remove("keep-alive");
-            // Its end was found as clients find it, chunks before a length. It is written with one idea of it. A body
-            // that is compressed on the way goes on saying so, for it cannot be looked through.
+            // The library has found the end of the body like clients do: chunks take precedence
+            // over a length. Both headers together would let the program read the end differently.
+            // `Transfer-Encoding` stays if it names a compression, because such a body cannot be
+            // scrubbed or decoded here.
             if answer.headers().contains_key(TRANSFER_ENCODING) {
                 answer.headers_mut().remove(CONTENT_LENGTH);
                 if !is_encoded(answer.headers()) {
@@ -332,7 +344,8 @@ impl Relay {
         Ok(answer)
     }
 
-    /// What a request asks for, as the server is to read it.
+    /// Returns the request's URI as the server expects it: in origin form for HTTP/1, complete for
+    /// HTTP/2.
     fn place_of(&self, request: &Request<Incoming>, is_http2: bool) -> io::Result<Uri> {
         let path = request
             .uri()
@@ -356,7 +369,8 @@ fn as_it_is(answer: Response<Incoming>) -> Response<Body> {
     answer.map(http_body_util::BodyExt::boxed)
 }
 
-/// An answer without values of secrets. One that is compressed, to a request that carried none, is passed on.
+/// Removes values of secrets from a response. The body of a compressed response to a request
+/// without a value is passed on unchanged.
 fn scrub_answer(
     mut answer: Response<Incoming>,
     is_head: bool,
@@ -381,13 +395,13 @@ fn scrub_answer(
         .get(CONTENT_LENGTH)
         .is_some_and(|length| length != "0")
     {
-        // What takes the place of a value has another length.
+        // The replacement of a value has another length.
         answer.headers_mut().remove(CONTENT_LENGTH);
     }
     answer.map(|body| ScrubbedBody::new(body, scrubber).boxed())
 }
 
-/// Copies to the end, without values of secrets.
+/// Copies until the end of `from`, with values of secrets removed.
 async fn copy_scrubbed(
     mut from: impl AsyncRead + Unpin,
     to: &mut (impl AsyncWrite + Unpin),
@@ -406,7 +420,8 @@ async fn copy_scrubbed(
     }
 }
 
-/// Whether a request is for the host of its connection; what it names otherwise.
+/// Checks that a request names the host of its connection. Returns the name of another host as the
+/// error.
 fn check(request: &Request<Incoming>, target: &Target) -> Result<(), String> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let header = hosts.next();
@@ -419,7 +434,7 @@ fn check(request: &Request<Incoming>, target: &Target) -> Result<(), String> {
     let in_line = request.uri().authority();
     let has_right_header = match named {
         Some(authority) => is_one && is_right(authority),
-        // Before version 1.1 there was no such header, and in version 2 it stands with the address.
+        // HTTP/1.0 does not require the header, and HTTP/2 has `:authority` instead.
         None => {
             header.is_none()
                 && match request.version() {

@@ -1,7 +1,9 @@
-//! One TLS connection to a host that has a secret: it ends here, and another one leads on.
+//! Interception of TLS to a host that has a secret: the program's connection ends here, and another
+//! one leads to the server.
 //!
-//! The server is met first. What protocol it chooses is what the program is offered, so that both sides speak the same
-//! one. A server that cannot be trusted gets nothing, and the program an answer that says so.
+//! The handshake with the server comes first. The protocol that it chooses is the only one offered
+//! to the program, so that both sides speak the same. A server that is not trusted receives no
+//! data, and the program receives a response with the reason.
 
 use crate::outward::target::Target;
 use crate::outward::tls_client::{HTTP1, HTTP2, TlsClient};
@@ -24,10 +26,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 
-/// How long a program may take for its part of the greeting.
+/// Maximum time for the program's part of the handshake.
 const GREETING_WAIT: Duration = Duration::from_secs(30);
 
-/// Carries a connection whose greeting has been read and judged.
+/// Relays a connection whose ClientHello has been read and checked. `greeting` holds the bytes of
+/// the ClientHello.
 pub(crate) async fn carry(
     program: TcpStream,
     greeting: Vec<u8>,
@@ -50,7 +53,8 @@ pub(crate) async fn carry(
     let secret = interceptor
         .secret_for(&target.host, target.port)
         .map_or("", |name| name.as_str());
-    // The program may be gone by the time that it is known.
+    // Uses the time of the beginning: a program that exits at once would otherwise be gone before
+    // the refusal, which would then not be listed for it.
     let refuse = |reason| state.refuse_secret(secret, target, reason, begun_ns);
 
     let met = TlsClient::begin(interceptor.client(), target, offered.clone(), server).await;
@@ -75,6 +79,8 @@ pub(crate) async fn carry(
             )
         }
     };
+    // This follows the handshake with the server: the protocol that the server has chosen is the
+    // only one offered.
     let config = server_config(interceptor.authority().certify(name)?, protocol)?;
     let stream = match wait(start.into_stream(config)).await {
         Ok(stream) => stream,
@@ -103,7 +109,7 @@ async fn wait<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// The protocols of a greeting that are spoken here.
+/// Returns the protocols of the ClientHello that the relay supports.
 fn offered(hello: &ClientHello<'_>) -> Vec<Vec<u8>> {
     let is_known = |protocol: &&[u8]| [HTTP1, HTTP2].contains(protocol);
     hello
@@ -119,7 +125,7 @@ fn rustls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Whether a program has said that it does not believe a certificate.
+/// Returns true if the program has rejected the certificate.
 fn is_distrust(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -134,7 +140,7 @@ fn is_distrust(alert: AlertDescription) -> bool {
     )
 }
 
-/// Whatever name a greeting has: it was checked before.
+/// Resolver that returns one certificate for every name: the name was checked before.
 #[derive(Debug)]
 struct OneKey(Arc<CertifiedKey>);
 

@@ -1,4 +1,4 @@
-//! The program's end of a connection whose bytes a meter counts, for what reads and writes streams.
+//! Program's end of a connection as a stream whose bytes a meter counts.
 
 use crate::record::accounts::FlowControl;
 use crate::record::meter::Meter;
@@ -13,12 +13,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// The program's end of a connection, metered.
+/// Program's end of a connection, metered.
 #[derive(Debug)]
 pub(crate) struct Metered {
     stream: TcpStream,
     meter: Arc<Meter>,
-    /// Until when nothing more is taken.
+    /// Pause of a rate limit, during which no bytes are transferred.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -47,7 +47,8 @@ impl Metered {
                 Ok(())
             }
             FlowControl::Stop => {
-                // An orderly end could be taken for the whole answer.
+                // A reset, because the program could take an orderly end for the end of a complete
+                // response.
                 reset(&self.stream);
                 Err(io::ErrorKind::QuotaExceeded.into())
             }

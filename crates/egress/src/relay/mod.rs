@@ -1,9 +1,9 @@
-//! One connection of a program inside to a host that it may reach.
+//! Relay of one connection of a program to a host that it may reach.
 //!
-//! The host is known before the first byte that is for it. What the program says it wants (the name in its TLS greeting, the `Host`
-//! of its requests) must be the same: behind one address there may be many hosts. Port 443 carries TLS and port 80
-//! carries HTTP; on other ports either is recognised, and the rest is passed on as it is. TLS ends here for hosts that
-//! have a secret, and for no others.
+//! The host is known before the first byte for it is read. The name that the program sends (in its
+//! ClientHello, or as the `Host` of its requests) must be the same, because many hosts may share
+//! one address. Port 443 must carry TLS and port 80 HTTP. On other ports both are detected, and any
+//! other protocol is passed on unchanged. TLS is intercepted only for hosts that have a secret.
 
 pub(crate) mod http_link;
 pub(crate) mod http_relay;
@@ -30,18 +30,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a program may take for its greeting.
+/// Maximum time for a program's ClientHello.
 const GREETING_WAIT: Duration = Duration::from_secs(30);
-/// How long a program is listened to before the server is met, where it matters what it speaks.
+/// Time for a program to speak first before the server is dialled, where the route depends on the
+/// protocol.
 const SPEAKING_WAIT: Duration = Duration::from_millis(300);
-/// Largest greeting: a ClientHello may be spread over several records.
+/// Maximum size of a ClientHello, which may span several records, in bytes.
 const MAX_GREETING_BYTES: usize = 64 << 10;
-/// A fatal alert "access_denied" (RFC 8446, 6.2) in a record of its own.
+/// Fatal alert "access_denied" (RFC 8446, 6.2) as a TLS record.
 const TLS_REFUSED: [u8; 7] = [21, 3, 1, 0, 2, 2, 49];
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
-/// What a connection turns out to carry.
+/// Detected protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Tls,
@@ -49,7 +50,8 @@ enum Kind {
     Other,
 }
 
-/// Carries a connection to where it may go, to its end. `server` is a connection to the host, if there is one already.
+/// Relays a connection to its target until it ends. `server` is an existing connection to the host.
+/// `None` if it is to be made here.
 pub(crate) async fn carry_to(
     stream: TcpStream,
     server: Option<TcpStream>,
@@ -60,7 +62,8 @@ pub(crate) async fn carry_to(
         HTTP => http_relay::carry(stream, server, target, Requests::Many, state).await,
         HTTPS => carry_tls(stream, server, target, state).await,
         _ => {
-            // The machine may have another proxy for each kind, so a program that speaks first is listened to first.
+            // The machine may have different proxies for HTTP and for other protocols. A program
+            // that speaks first shows which one is needed.
             if server.is_none() && target.route.upstream.is_some() {
                 match timeout(SPEAKING_WAIT, recognise(&stream)).await {
                     Ok(Ok(Kind::Http)) => {
@@ -72,7 +75,7 @@ pub(crate) async fn carry_to(
                     Ok(Err(error)) => return Err(error),
                 }
             }
-            // The server may be the one who speaks first.
+            // The server may speak first, as in SSH or SMTP, and it must be connected for that.
             let server = match server {
                 Some(server) => server,
                 None => dial_for(&stream, target).await?,
@@ -98,7 +101,7 @@ pub(crate) async fn carry_to(
     }
 }
 
-/// What the first bytes are. They stay where they are.
+/// Detects the protocol from the first bytes, which stay in the socket.
 async fn recognise(stream: &TcpStream) -> io::Result<Kind> {
     const METHODS: [&[u8]; 8] = [
         b"GET ",
@@ -136,7 +139,7 @@ async fn recognise(stream: &TcpStream) -> io::Result<Kind> {
         .unwrap_or(Ok(Kind::Other))
 }
 
-/// TLS whose greeting names the host it is meant for.
+/// Relays TLS whose ClientHello names the target.
 async fn carry_tls(
     mut stream: TcpStream,
     server: Option<TcpStream>,
@@ -154,7 +157,7 @@ async fn carry_tls(
         {
             None
         }
-        // An address is never named there (RFC 6066, 3).
+        // The server name is never an address (RFC 6066, 3).
         (Greeting::Nameless, Host::Address(_)) => None,
         (Greeting::For(named), _) => Some((named.clone(), EgressReason::OtherName)),
         (Greeting::Nameless, Host::Name(name)) => Some((name.to_string(), EgressReason::OtherName)),
@@ -165,10 +168,13 @@ async fn carry_tls(
         stream.write_all(&TLS_REFUSED).await?;
         return stream.shutdown().await;
     }
+    // The server is dialled only after the check, so that a refused connection does not reach it.
     let mut server = match server {
         Some(server) => server,
         None => dial_for(&stream, target).await?,
     };
+    // The ClientHello was read here and not through the meter. Without this it would pass
+    // uncounted.
     if target.meter.count(Direction::Sent, greeting.len()) == FlowControl::Stop {
         reset(&stream);
         return Err(io::ErrorKind::QuotaExceeded.into());
@@ -180,7 +186,7 @@ async fn carry_tls(
     pump(&stream, &server, &target.meter).await
 }
 
-/// Whom a greeting is for.
+/// Server name of a ClientHello.
 #[derive(Debug, PartialEq, Eq)]
 enum Greeting {
     For(String),
@@ -188,7 +194,7 @@ enum Greeting {
     NoTls,
 }
 
-/// Reads a ClientHello; gives it back as it came.
+/// Reads a ClientHello. Returns all bytes that were read, for the server, and the name.
 async fn read_greeting(stream: &mut TcpStream) -> io::Result<(Vec<u8>, Greeting)> {
     let mut bytes = Vec::new();
     let mut acceptor = Acceptor::default();
@@ -199,7 +205,7 @@ async fn read_greeting(stream: &mut TcpStream) -> io::Result<(Vec<u8>, Greeting)
             return Ok((bytes, Greeting::NoTls));
         };
         bytes.extend_from_slice(news);
-        // TRUST: commands send what they like; a library that is made for that reads it.
+        // TRUST: programs inside can send anything here; a TLS library parses it.
         while !news.is_empty() {
             if acceptor.read_tls(&mut news).is_err() {
                 return Ok((bytes, Greeting::NoTls));
@@ -219,7 +225,8 @@ async fn read_greeting(stream: &mut TcpStream) -> io::Result<(Vec<u8>, Greeting)
     }
 }
 
-/// Connects to the host for a program, which learns of a failure as if it had tried itself.
+/// Connects to the host. If that fails, the program's connection is reset, as if it had dialled the
+/// host itself.
 async fn dial_for(stream: &TcpStream, target: &Target) -> io::Result<TcpStream> {
     target.dial().await.inspect_err(|_| reset(stream))
 }

@@ -1,12 +1,12 @@
-//! What a program and a server may agree on in the headers of HTTP, and what of it would keep this proxy from reading
-//! along.
+//! HTTP headers by which a program and a server could agree on something that the proxy cannot
+//! read.
 
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-/// Headers by which a program asks for an answer in a form that cannot be looked through: compressed messages, other
-/// alphabets, differences to what it has.
+/// Headers that ask for a response in which values cannot be found: compressed messages, other
+/// character sets, or differences to a cached response.
 const NEGOTIATED: [&str; 5] = [
     "a-im",
     "accept-charset",
@@ -15,13 +15,13 @@ const NEGOTIATED: [&str; 5] = [
     "sec-websocket-extensions",
 ];
 
-/// Leaves out of a request what lets the server answer in a form that cannot be looked through.
+/// Changes a request so that the server does not compress or otherwise encode its response.
 pub(crate) fn ask_for_plain_answer(headers: &mut HeaderMap) {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     for name in NEGOTIATED {
         headers.remove(name);
     }
-    // The same header says that trailers are understood, without which there is no gRPC.
+    // The `trailers` of this header must stay: gRPC does not work without it.
     let has_trailers = headers
         .get_all(TE)
         .iter()
@@ -33,7 +33,7 @@ pub(crate) fn ask_for_plain_answer(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether an answer is compressed, or something else that is not known here was done to it.
+/// Returns true if a message is compressed or has an unknown coding.
 pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     let contents = headers.get_all(CONTENT_ENCODING).iter();
     let transfers = headers.get_all(TRANSFER_ENCODING).iter();
@@ -43,8 +43,9 @@ pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Takes an upgrade out of a request that would let it name hosts where nobody reads them: to HTTP/2, or to TLS within.
-/// The request is then one as any other, as if the server did not know the upgrade (RFC 9110, 7.8).
+/// Removes an upgrade after which requests could name hosts that the proxy cannot see: to HTTP/2,
+/// or to TLS. A server may ignore an upgrade (RFC 9110, 7.8), so that the program continues without
+/// it.
 pub(crate) fn refuse_hidden_hosts(headers: &mut HeaderMap) {
     let hides_hosts = |word: &[u8]| {
         let protocol = word.split(|byte| *byte == b'/').next().unwrap_or_default();
@@ -64,7 +65,7 @@ pub(crate) fn refuse_hidden_hosts(headers: &mut HeaderMap) {
     }
 }
 
-/// The parts of a list in a header (RFC 9110, 5.6.1).
+/// Returns the items of a list in a header (RFC 9110, 5.6.1).
 fn words(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     value
         .as_bytes()

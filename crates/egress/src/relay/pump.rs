@@ -1,7 +1,8 @@
-//! Passing bytes on between two connections, both ways, until both have ended.
+//! Copies bytes between two connections, in both directions, until both have ended.
 //!
-//! A direction begins with a buffer of this process. One that carries much goes on through a pipe (splice(2)): the
-//! kernel then moves pages from one socket to the other, and none is copied here.
+//! A direction begins with a buffer of this process. If it carries much, it continues through a
+//! pipe (splice(2)): the kernel then moves pages from one socket to the other without copying them
+//! to this process.
 
 use crate::memory::PUMP_BYTES;
 use crate::record::accounts::FlowControl;
@@ -15,17 +16,18 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// What a direction has carried when it gets a pipe: most connections never do, and need no more descriptors.
+/// Bytes after which a direction gets a pipe. Most connections never carry as many and need no
+/// further descriptors.
 const SPLICE_AFTER_BYTES: u64 = 1 << 20;
-/// Size of that pipe, as far as the kernel allows it (fcntl(2), F_SETPIPE_SZ).
+/// Requested size of the pipe (fcntl(2), F_SETPIPE_SZ), in bytes.
 const PIPE_BYTES: usize = 1 << 20;
-/// Pages are moved where that can be, and only the socket is waited for.
+/// Moves pages where possible, and does not block on the pipe.
 const SPLICE_FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
-/// Rounds after which others get their turn: the connections of a sandbox share a thread.
+/// Rounds after which the task yields, because all connections of a sandbox share one thread.
 const ROUNDS: u32 = 16;
 
-/// Passes everything on, as far as the meter lets it. A connection that breaks off breaks the other off, so that nobody
-/// takes a part for the whole.
+/// Copies both directions, as far as the meter allows. If one connection breaks off, both are
+/// reset, so that neither end takes partial data for complete data.
 pub(crate) async fn pump(program: &TcpStream, server: &TcpStream, meter: &Meter) -> io::Result<()> {
     let ended = tokio::try_join!(
         one_way(program, server, meter, Direction::Sent),
@@ -38,7 +40,8 @@ pub(crate) async fn pump(program: &TcpStream, server: &TcpStream, meter: &Meter)
     ended.map(drop)
 }
 
-/// Makes the end of a connection, when it is dropped, that of a closed port.
+/// Makes a later drop of the stream send a reset instead of an orderly end (`SO_LINGER` of zero,
+/// socket(7)).
 pub(crate) fn reset(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
@@ -58,9 +61,10 @@ async fn one_way(
             if direction == Direction::Sent {
                 meter.sent_all();
             }
-            // The other end may still answer.
+            // Only this direction ends: the other end may still send its response.
             return rustix::net::shutdown(to, Shutdown::Write).map_err(Into::into);
         }
+        // Counted before it is passed on: bytes beyond the limit must not reach the other end.
         let flow = meter.count(direction, length);
         if flow == FlowControl::Stop {
             return Err(io::ErrorKind::QuotaExceeded.into());
@@ -70,7 +74,7 @@ async fn one_way(
             tokio::time::sleep(wait).await;
         }
         carried = carried.saturating_add(length as u64);
-        // With too many descriptors or pipes it takes longer, and works.
+        // If there are too many descriptors or pipes, copying through the buffer continues.
         if let PumpBuffer::Buffer(_) = way
             && carried >= SPLICE_AFTER_BYTES
             && let Ok(pipe) = PumpBuffer::pipe()
@@ -84,7 +88,7 @@ async fn one_way(
     }
 }
 
-/// What the bytes of one direction go through. It is empty between two rounds.
+/// Buffer of one direction. It is empty between two rounds.
 enum PumpBuffer {
     Buffer(Vec<u8>),
     Pipe { reader: OwnedFd, writer: OwnedFd },
@@ -93,12 +97,14 @@ enum PumpBuffer {
 impl PumpBuffer {
     fn pipe() -> io::Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // A user has a bound on all pipes together (pipe(7)); a smaller one does as well.
+        // The kernel limits the size of all pipes of a user (pipe(7)). The default size works as
+        // well.
         let _ = fcntl_setpipe_size(&writer, PIPE_BYTES);
         Ok(Self::Pipe { reader, writer })
     }
 
-    /// Takes at most so much of what has come; how much that was, and nothing at the end.
+    /// Reads up to `most` bytes that have arrived and returns their number. 0 means the end of the
+    /// stream.
     async fn take(&mut self, from: &TcpStream, most: usize) -> io::Result<usize> {
         when(from, Interest::READABLE, || match self {
             Self::Buffer(bytes) => {
@@ -108,7 +114,7 @@ impl PumpBuffer {
                     bytes.get_mut(..length).unwrap_or_default(),
                 )?)
             }
-            // The pipe is empty, so that only the socket can have nothing to give.
+            // The pipe is empty, so that `EAGAIN` can come from the socket only.
             Self::Pipe { writer, .. } => Ok(splice(
                 from,
                 None,
@@ -121,7 +127,7 @@ impl PumpBuffer {
         .await
     }
 
-    /// Passes on what was taken.
+    /// Writes the bytes that were read.
     async fn give(&mut self, to: &TcpStream, length: usize) -> io::Result<()> {
         let mut sent = 0;
         while sent < length {
@@ -140,7 +146,7 @@ impl PumpBuffer {
     }
 }
 
-/// Does it as soon as the socket lets it.
+/// Repeats `act` until the socket is ready for it.
 async fn when(
     socket: &TcpStream,
     interest: Interest,

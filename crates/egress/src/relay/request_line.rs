@@ -1,9 +1,10 @@
-//! Characters in the address of a request that clients send as they are and that the library refuses: quotation marks,
-//! angle brackets, letters that are not of ASCII. They are percent-encoded before the library reads them.
+//! Percent-encodes characters of request lines that clients send unencoded and that the HTTP
+//! library refuses: quotation marks, angle brackets, backquotes, non-ASCII letters.
 //!
-//! That is done only where the first line of a request must begin: with the connection, and after a request and its
-//! answer were carried to their ends and not a byte came beyond them. Everywhere else bytes pass as they are. Where it
-//! is not certain that a line begins, nothing is done, and the library refuses such characters.
+//! That happens only where a request line must begin: at the start of the connection, and after a
+//! request and its response were transferred completely and no byte came beyond them. Elsewhere
+//! bytes pass unchanged. If it is uncertain that a line begins, nothing is encoded, and the library
+//! refuses such characters.
 
 use crate::memory::HTTP1_BYTES;
 use bytes::Bytes;
@@ -15,32 +16,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Progress of a connection, shared by its reader and by those who answer its requests.
+/// Progress of a connection, shared by its reader and the responses to its requests.
 #[derive(Debug, Default)]
 pub(super) struct RequestBounds {
     /// Bytes that were handed on behind the head of the present request.
     behind_head: AtomicU64,
-    /// Set when the next byte begins a request.
+    /// True if the next byte begins a request.
     is_between: AtomicBool,
 }
 
-/// A stream of requests whose first lines are made readable.
+/// Stream of requests whose request lines are encoded.
 #[derive(Debug)]
 pub(super) struct RequestReader<S> {
     inner: S,
     bounds: Arc<RequestBounds>,
     part: Part,
-    /// Bytes to be handed on, from `sent` on.
+    /// Bytes to hand on, beginning at `sent`.
     ready: Vec<u8>,
     sent: usize,
 }
 
-/// The part of a request that comes next.
+/// Part of a request that the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// The first line.
+    /// The request line.
     Line,
-    /// The rest of the head. `is_at_line_start`: nothing but a carriage return came since the last line ended.
+    /// The rest of the head. `is_at_line_start` is true if only a carriage return came since the
+    /// last line ended.
     Head { is_at_line_start: bool },
     /// All bytes behind the head.
     Behind,
@@ -62,7 +64,7 @@ impl<S> RequestReader<S> {
         Arc::clone(&self.bounds)
     }
 
-    /// Hands on what is ready, at most to the end of a head. False if there is nothing.
+    /// Hands bytes of `ready` on, at most to the end of a head. Returns false if there are none.
     fn hand_on(&mut self, out: &mut ReadBuf<'_>) -> bool {
         let rest = &self.ready[self.sent..];
         let mut rest = &rest[..rest.len().min(out.remaining())];
@@ -78,7 +80,8 @@ impl<S> RequestReader<S> {
             }
         } else if self.part == Part::Behind {
             self.bounds.add_behind(rest.len());
-            // They came before the request had ended: it is not certain where the next one begins.
+            // These bytes came before the request had ended, so that it is uncertain where the next
+            // one begins.
             self.bounds.is_between.store(false, Ordering::Relaxed);
         }
         out.put_slice(rest);
@@ -96,7 +99,7 @@ impl RequestBounds {
         self.behind_head.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The answer to a request with a body of `body_bytes` has ended.
+    /// Marks the end of the response to a request with a body of `body_bytes`.
     fn end(&self, body_bytes: u64) {
         if self.behind_head.load(Ordering::Relaxed) == body_bytes {
             self.is_between.store(true, Ordering::Relaxed);
@@ -104,7 +107,7 @@ impl RequestBounds {
     }
 }
 
-/// Position behind the empty line that ends a head.
+/// Returns the position behind the empty line that ends a head.
 fn find_end(bytes: &[u8], is_at_line_start: &mut bool) -> Option<usize> {
     for (at, byte) in bytes.iter().enumerate() {
         match byte {
@@ -117,7 +120,7 @@ fn find_end(bytes: &[u8], is_at_line_start: &mut bool) -> Option<usize> {
     None
 }
 
-/// Encodes what the library refuses between the first and the last blank of a line.
+/// Encodes the refused characters between the first and the last space of a line.
 fn encode_line(line: &[u8]) -> Vec<u8> {
     let blank = |byte: &u8| *byte == b' ';
     let (Some(first), Some(last)) = (line.iter().position(blank), line.iter().rposition(blank))
@@ -156,7 +159,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestReader<S> {
             return Poll::Ready(Ok(()));
         }
         loop {
-            // A line that is longer than the library takes is its to refuse.
+            // A line that is longer than the library accepts is handed on, so that the library
+            // refuses it.
             let end = this.ready.iter().position(|byte| *byte == b'\n');
             let line = match (this.part, end) {
                 (Part::Line, Some(end)) => Some(end + 1),
@@ -169,7 +173,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestReader<S> {
                 all.extend_from_slice(&this.ready[end..]);
                 this.ready = all;
                 if is_empty {
-                    // Before a request such lines are passed over.
+                    // The library skips empty lines before a request.
                     let length = end.min(out.remaining());
                     out.put_slice(&this.ready[..length]);
                     this.ready.drain(..length);
@@ -186,7 +190,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestReader<S> {
             let mut read = ReadBuf::new(&mut bytes);
             ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
             if read.filled().is_empty() {
-                // The end: what was begun is handed on as it is.
+                // At the end of the stream an incomplete line is handed on unchanged.
                 this.part = Part::Head {
                     is_at_line_start: false,
                 };
@@ -228,11 +232,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RequestReader<S> {
     }
 }
 
-/// The body of an answer, whose end is the end of its request.
+/// Body of a response. The end of this body is also the end of its request.
 #[derive(Debug)]
 pub(super) struct LastBody<B> {
     inner: B,
-    /// Told at the end, and the length of the request's body; `None` where that is not known.
+    /// Progress to update at the end, and the length of the request's body. `None` if the length is
+    /// unknown.
     ends: Option<(Arc<RequestBounds>, u64)>,
 }
 

@@ -1,7 +1,8 @@
-//! The authority of one sandbox: it vouches, inside, for the proxy in the place of hosts that have a secret.
+//! Certificate authority of one sandbox. Programs inside trust it to identify the proxy in the
+//! place of hosts that have a secret.
 //!
-//! Its key is made when the sandbox starts and never leaves this process. Its certificate says for which names it may
-//! be believed, so that even its key would be of use for no others.
+//! Its key is made when the sandbox starts and never leaves this process. Name constraints limit
+//! its certificate to these hosts, so that even a stolen key is of no use for others.
 
 use crate::policy::name::Name;
 use crate::secrets::secret::Secret;
@@ -19,17 +20,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
-/// How long certificates hold. Clients refuse those of servers that hold longer than 398 days.
+/// Lifetime of certificates, in days. Some clients refuse server certificates that are valid for
+/// more than 398 days.
 const AUTHORITY_DAYS: i64 = 3650;
 const SERVER_DAYS: i64 = 30;
-/// When a certificate of a server is made anew.
+/// Age at which a server certificate is replaced.
 const KEPT: Duration = Duration::from_hours(24);
-/// Most certificates that are kept; a pattern would have them without end.
+/// Maximum number of cached certificates. A wildcard rule could create any number of them.
 const MAX_KEPT: usize = 1000;
 
 type Kept = HashMap<Name, (Instant, Arc<CertifiedKey>)>;
 
-/// Makes certificates that programs of one sandbox believe.
+/// Authority that issues certificates which the programs of one sandbox trust.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     kept: Mutex<Kept>,
@@ -42,7 +44,7 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes one for the hosts of these secrets.
+    /// Creates an authority for the hosts of these secrets.
     pub(crate) fn new(secrets: &[Secret]) -> io::Result<Self> {
         let mut params = params("Glovebox sandbox authority", AUTHORITY_DAYS);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -62,12 +64,12 @@ impl Authority {
         })
     }
 
-    /// Its certificate, for whoever is to believe it.
+    /// Returns the authority's certificate (PEM), which programs inside must trust.
     pub(crate) fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate for a host, with its key.
+    /// Returns a certificate for a host, with its key.
     pub(crate) fn certify(&self, name: &Name) -> io::Result<Arc<CertifiedKey>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((made, key)) = kept.get(name)
@@ -102,11 +104,11 @@ impl Authority {
 fn params(subject: &str, days: i64) -> CertificateParams {
     let mut params = CertificateParams::default();
     let mut names = DistinguishedName::new();
-    // No common name: some clients would take it for one of a host.
+    // No common name, because some clients would read it as the name of a host.
     names.push(DnType::OrganizationName, subject);
     params.distinguished_name = names;
     let now = OffsetDateTime::now_utc();
-    // Clocks inside and outside are one, but a host's may be set back.
+    // The clock of this machine may be set back after the certificate was made.
     params.not_before = now - time::Duration::days(1);
     params.not_after = now + time::Duration::days(days - 1);
     params

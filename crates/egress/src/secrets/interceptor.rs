@@ -1,5 +1,5 @@
-//! What a proxy needs to stand between programs and hosts that have a secret: the values, the authority that programs
-//! believe, and the certificates that this machine trusts.
+//! Interceptor between programs and hosts that have a secret: the values, the authority that
+//! programs trust, and the certificates that this machine trusts.
 
 use crate::outward::tls_client;
 use crate::policy::name::Host;
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::fmt;
 use std::io;
 
-/// See the module.
+/// Secrets and certificates that a proxy needs to intercept TLS.
 pub struct Interceptor {
     vault: Vault,
     authority: Authority,
@@ -25,23 +25,24 @@ impl fmt::Debug for Interceptor {
     }
 }
 
-/// Why there is none.
+/// Error of creating an interceptor.
 #[derive(Debug, thiserror::Error)]
 pub enum InterceptorError {
-    /// A secret has not been read.
+    /// A secret's value has not been read.
     #[error("a secret has no value")]
     NoValue,
-    /// There is nothing to check servers with.
+    /// The trusted certificates contain none that can be parsed.
     #[error("there is no certificate of an authority in it")]
     NoCertificates,
-    /// No authority could be made.
+    /// The authority or the TLS configuration could not be created.
     #[error("cannot make the certificate of the sandbox: {0}")]
     Authority(io::Error),
 }
 
 impl Interceptor {
-    /// Holds these secrets. `token` makes their placeholders those of one sandbox: letters and digits, nothing secret.
-    /// `trusted` are the certificates (PEM) that servers are checked with.
+    /// Creates an interceptor for these secrets. `token` makes the placeholders unique to one
+    /// sandbox: letters and digits, not secret. `trusted` are certificates (PEM) that servers'
+    /// certificates are checked against.
     ///
     /// # Errors
     /// [`InterceptorError`].
@@ -60,17 +61,18 @@ impl Interceptor {
         })
     }
 
-    /// Variables for commands: each name with its placeholder.
+    /// Returns the environment variables for commands: the name of each secret with its
+    /// placeholder.
     pub fn environment(&self) -> impl Iterator<Item = (&SecretName, &str)> {
         self.vault.environment()
     }
 
-    /// The certificate that programs inside must trust, in PEM.
+    /// Returns the certificate (PEM) that programs inside must trust.
     pub fn certificate(&self) -> String {
         self.authority.pem()
     }
 
-    /// The first of the secrets for this host, if it has any.
+    /// Returns the first secret for this host and port.
     pub(crate) fn secret_for(&self, host: &Host, port: u16) -> Option<&SecretName> {
         self.vault.secret_for(host, port)
     }

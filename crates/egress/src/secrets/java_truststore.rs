@@ -1,8 +1,8 @@
-//! Certificates as Java keeps them: a file of the format JKS with nothing in it but what is to be trusted.
+//! Writes certificates as a Java trust store in the JKS format, without keys.
 //!
-//! The format has no specification; `sun.security.provider.JavaKeyStore` of OpenJDK is what describes it. It ends with a
-//! digest that takes a password, which is looked at only by those who give one: a JVM that is told of such a file and of
-//! no password does not.
+//! The format has no specification; it is defined by `sun.security.provider.JavaKeyStore` of
+//! OpenJDK. It ends with a digest that depends on a password. A JVM checks the digest only if it is
+//! given a password, so that the digest is left zero here.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -12,7 +12,8 @@ const VERSION: u32 = 2;
 const TRUSTED_CERTIFICATE: u32 = 2;
 const DIGEST_BYTES: usize = 20;
 
-/// The certificates of a text in PEM; what is no certificate is left out.
+/// Returns a trust store with the certificates of a PEM text. Text that is not a certificate is
+/// skipped.
 pub fn java_truststore(pem: &str) -> Vec<u8> {
     let certificates: Vec<CertificateDer<'_>> = CertificateDer::pem_slice_iter(pem.as_bytes())
         .filter_map(Result::ok)
@@ -26,7 +27,7 @@ pub fn java_truststore(pem: &str) -> Vec<u8> {
         let length = u32::try_from(certificate.len()).unwrap_or(u32::MAX);
         file.extend_from_slice(&TRUSTED_CERTIFICATE.to_be_bytes());
         append_text(&mut file, &format!("certificate-{number}"));
-        // When it was added, in milliseconds since the epoch: of no use to anybody.
+        // Time of addition, in milliseconds since the Unix epoch; readers do not use it.
         file.extend_from_slice(&0_u64.to_be_bytes());
         append_text(&mut file, "X.509");
         file.extend_from_slice(&length.to_be_bytes());
@@ -36,7 +37,8 @@ pub fn java_truststore(pem: &str) -> Vec<u8> {
     file
 }
 
-/// As `java.io.DataOutput.writeUTF` does it with plain text, which is shorter than 64 KiB here.
+/// Appends text like `java.io.DataOutput.writeUTF` does for ASCII. The text must be shorter than 64
+/// KiB.
 fn append_text(file: &mut Vec<u8>, text: &str) {
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
     file.extend_from_slice(&length.to_be_bytes());

@@ -1,4 +1,5 @@
-//! Values that programs use and never have: read outside, put in the place of placeholders, taken out of what comes back.
+//! Secrets that programs use without having them: values are read outside, replace placeholders in
+//! requests, and are removed from responses.
 
 pub(crate) mod authority;
 pub(crate) mod interceptor;

@@ -1,9 +1,9 @@
-//! Takes values out of what servers answer, as it streams by.
+//! Removes values from responses while they are streamed.
 //!
-//! A value may come back as it was sent, or as programs write it: in base64, percent-encoded, within JSON. Each of
-//! these forms is a [`Pattern`] with what stands in its place. A form that is cut by the end of a chunk is found all
-//! the same: bytes that may be the beginning of one are held until the next chunk decides. How the input is cut has no
-//! influence on the output.
+//! A value may come back as it was sent, or as programs encode it: in base64, percent-encoded, in
+//! JSON. Each of these forms is a [`Pattern`] with its replacement. A form that spans chunks is
+//! found as well: bytes that may begin one are held until the next chunk decides. The division into
+//! chunks has no influence on the output.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -15,10 +15,10 @@ use std::fmt;
 use std::sync::Arc;
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// What is left as it is beside letters, digits and `-._~`: by most, by Python's `quote`, by JavaScript's
-/// `encodeURIComponent`, by its `encodeURI`.
+/// Characters that percent-encoding keeps besides letters, digits and `-._~`: in most libraries, in
+/// Python's `quote`, in JavaScript's `encodeURIComponent`, in JavaScript's `encodeURI`.
 const KEPT_BY_PERCENT_ENCODING: [&[u8]; 4] = [b"", b"/", b"!*'()", b"!*'();,/?:@&=+$#"];
-/// As most write it, as PHP does, as Go does.
+/// JSON escapes of most libraries, of PHP, and of Go.
 const JSON_ESCAPES: [&[(u8, &str)]; 3] = [
     &[(b'"', "\\\""), (b'\\', "\\\\")],
     &[(b'"', "\\\""), (b'\\', "\\\\"), (b'/', "\\/")],
@@ -30,7 +30,7 @@ const JSON_ESCAPES: [&[(u8, &str)]; 3] = [
         (b'&', "\\u0026"),
     ],
 ];
-/// As most write it, as Python does, as Go does.
+/// HTML escapes of most libraries, of Python, and of Go.
 const HTML_ESCAPES: [&[(u8, &str)]; 3] = [
     &[
         (b'&', "&amp;"),
@@ -55,7 +55,7 @@ const HTML_ESCAPES: [&[(u8, &str)]; 3] = [
     ],
 ];
 
-/// Something to find, and what is put in its place.
+/// Bytes to find, and their replacement.
 pub(crate) struct Pattern {
     find: Zeroizing<Vec<u8>>,
     put: Vec<u8>,
@@ -68,7 +68,7 @@ impl fmt::Debug for Pattern {
 }
 
 impl Pattern {
-    /// `find` is not empty.
+    /// Creates a pattern. `find` must not be empty.
     pub(crate) fn new(find: Zeroizing<Vec<u8>>, put: &[u8]) -> Self {
         Self {
             find,
@@ -76,7 +76,8 @@ impl Pattern {
         }
     }
 
-    /// The same with something as long as what is found, for places where lengths have been told before.
+    /// Returns the pattern with a replacement of the same length, for streams in which lengths were
+    /// sent before.
     fn masking(&self) -> Self {
         Self {
             find: self.find.clone(),
@@ -85,7 +86,7 @@ impl Pattern {
     }
 }
 
-/// The patterns of a value: each of its forms becomes `put`.
+/// Returns patterns that replace each encoded form of a value by `put`.
 pub(crate) fn patterns_of(value: &[u8], put: &str) -> Vec<Arc<Pattern>> {
     forms(value)
         .iter()
@@ -93,7 +94,7 @@ pub(crate) fn patterns_of(value: &[u8], put: &str) -> Vec<Arc<Pattern>> {
         .collect()
 }
 
-/// A set that overwrites what it held.
+/// Set of encoded forms that is overwritten when dropped.
 struct Forms(BTreeSet<Vec<u8>>);
 
 impl Forms {
@@ -118,7 +119,7 @@ impl Drop for Forms {
     }
 }
 
-/// How programs write a value.
+/// Returns the forms in which programs encode a value.
 fn forms(value: &[u8]) -> Forms {
     let mut forms = Forms(BTreeSet::from([value.to_vec()]));
     for is_upper in [true, false] {
@@ -135,7 +136,7 @@ fn forms(value: &[u8]) -> Forms {
     for escapes in HTML_ESCAPES {
         forms.add(replaced(value, escapes));
     }
-    // Names of headers come back so.
+    // Header names may come back in another case.
     forms.add(value.to_ascii_lowercase());
     forms.add(value.to_ascii_uppercase());
     for offset in 0..3 {
@@ -190,7 +191,8 @@ fn replaced(value: &[u8], escapes: &[(u8, &str)]) -> Vec<u8> {
     text
 }
 
-/// The characters of a base64 text that depend on `value` alone, where it begins `offset` bytes after a whole group.
+/// Returns the characters of a base64 text that depend on `value` alone if the value begins
+/// `offset` bytes after a group of three bytes.
 fn base64_within(value: &[u8], offset: usize, engine: &base64::engine::GeneralPurpose) -> Vec<u8> {
     let mut padded = Zeroizing::new(vec![0; offset]);
     padded.extend_from_slice(value);
@@ -200,11 +202,11 @@ fn base64_within(value: &[u8], offset: usize, engine: &base64::engine::GeneralPu
     text.get(first..last).unwrap_or_default().to_vec()
 }
 
-/// Takes patterns out of one stream.
+/// Removes patterns from one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Scrubber {
     patterns: Vec<Arc<Pattern>>,
-    /// Bytes that may be the beginning of a pattern.
+    /// Bytes that may begin a pattern.
     held: Zeroizing<Vec<u8>>,
 }
 
@@ -216,7 +218,7 @@ impl Scrubber {
         }
     }
 
-    /// One that keeps the length of everything.
+    /// Creates a scrubber whose replacements keep all lengths.
     pub(crate) fn masking(patterns: &[Arc<Pattern>]) -> Self {
         Self::new(
             patterns
@@ -226,15 +228,15 @@ impl Scrubber {
         )
     }
 
-    /// A text that is there as a whole; `None` if it stays as it is.
+    /// Replaces patterns in a complete text. `None` if it contains none.
     pub(crate) fn whole(&self, text: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         self.scan(text, true, &mut out);
         (out != text).then_some(out)
     }
 
-    /// Returns true if the name of a header holds a pattern, in any case: HTTP/1.1 servers write
-    /// names as they like, and they are lower-cased on the way.
+    /// Returns true if the name of a header contains a pattern in any case: HTTP/1.1 servers choose
+    /// the case of names freely, and the proxy converts them to lower case.
     pub(crate) fn is_in_name(&self, name: &str) -> bool {
         self.patterns.iter().any(|pattern| {
             name.as_bytes()
@@ -243,13 +245,13 @@ impl Scrubber {
         })
     }
 
-    /// What can be passed on once this chunk has come.
+    /// Processes a chunk and returns the bytes that can be passed on.
     pub(crate) fn push(&mut self, chunk: &Bytes) -> Bytes {
         let mut out = Vec::new();
         if self.held.is_empty() {
             let done = self.scan(chunk, false, &mut out);
             self.held.extend_from_slice(&chunk[done..]);
-            // Most chunks have nothing in them: those are passed on as they are.
+            // Most chunks contain no pattern; they are passed on without a copy.
             if out == chunk[..done] {
                 return chunk.slice(..done);
             }
@@ -262,7 +264,7 @@ impl Scrubber {
         out.into()
     }
 
-    /// The rest, once the stream has ended.
+    /// Returns the held bytes after the stream has ended.
     pub(crate) fn finish(&mut self) -> Bytes {
         let rest = std::mem::take(&mut self.held);
         let mut out = Vec::new();
@@ -270,13 +272,13 @@ impl Scrubber {
         out.into()
     }
 
-    /// Whether nothing is held.
+    /// Returns true if no bytes are held.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Replaces from left to right, of several patterns that begin at one place the longest; gives how many bytes of
-    /// the input that has decided.
+    /// Replaces patterns from left to right; if several begin at one position, the longest. Returns
+    /// the number of input bytes that were processed. With `is_end` all bytes are processed.
     fn scan(&self, input: &[u8], is_end: bool, out: &mut Vec<u8>) -> usize {
         let mut searches: Vec<_> = self
             .patterns
@@ -309,7 +311,7 @@ impl Scrubber {
                 .filter_map(|(pattern, _, found)| found.map(|found| (found, *pattern)))
                 .min_by_key(|(found, pattern)| (*found, Reverse(pattern.find.len())));
             match next {
-                // Behind `end` a longer pattern may begin, whose rest has not come yet.
+                // From `end` on a longer pattern may begin whose rest has not arrived yet.
                 Some((found, pattern)) if found < end => {
                     out.extend_from_slice(&input[at..found]);
                     out.extend_from_slice(&pattern.put);
@@ -323,7 +325,8 @@ impl Scrubber {
         }
     }
 
-    /// The first place, not before `from`, from which on the input is the beginning of a pattern.
+    /// Returns the first position, not before `from`, at which the rest of the input may begin a
+    /// pattern.
     fn hold_from(&self, input: &[u8], from: usize) -> usize {
         let longest = self.patterns.iter().map(|pattern| pattern.find.len()).max();
         let first = (input.len() + 1).saturating_sub(longest.unwrap_or(1));

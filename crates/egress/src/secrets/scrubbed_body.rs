@@ -1,4 +1,4 @@
-//! The body of an answer, with values taken out while it streams by.
+//! Body of a response from which values are removed while it is streamed.
 
 use crate::secrets::scrub::Scrubber;
 use bytes::Bytes;
@@ -8,12 +8,12 @@ use hyper::body::Incoming;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// See the module.
+/// Response body with a scrubber.
 #[derive(Debug)]
 pub(crate) struct ScrubbedBody {
     inner: Incoming,
     scrubber: Scrubber,
-    /// What comes after the data, until that has been passed on.
+    /// Trailers, held until the rest of the data has been passed on.
     trailers: Option<HeaderMap>,
     has_ended: bool,
 }
@@ -29,8 +29,8 @@ impl ScrubbedBody {
     }
 }
 
-/// Takes secrets out of headers or trailers: a header whose name holds one is removed, since a
-/// name with something in its place would be another header; in values the secret is replaced.
+/// Removes secrets from headers or trailers. A header whose name contains one is removed, because a
+/// replacement would make another header of it. In values the secret is replaced.
 pub(crate) fn scrub_headers(headers: &mut HeaderMap, scrubber: &Scrubber) {
     let named: Vec<HeaderName> = headers
         .keys()
@@ -42,7 +42,8 @@ pub(crate) fn scrub_headers(headers: &mut HeaderMap, scrubber: &Scrubber) {
     }
     for value in headers.values_mut() {
         if let Some(clean) = scrubber.whole(value.as_bytes()) {
-            // Placeholders are made of letters and digits, so this is always one.
+            // The replacement consists of valid header characters, so that the fallback is never
+            // used.
             *value =
                 HeaderValue::from_bytes(&clean).unwrap_or_else(|_| HeaderValue::from_static(""));
         }

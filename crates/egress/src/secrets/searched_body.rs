@@ -1,5 +1,5 @@
-//! The body of a request on its way out, unchanged, looked through for placeholders while it streams by: values are
-//! filled into headers only.
+//! Body of a request that is passed on unchanged and searched for placeholders: values are filled
+//! into headers only.
 
 use crate::secrets::secret::SecretName;
 use crate::secrets::swap::Vault;
@@ -11,10 +11,10 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-/// Bytes of one body that are looked through.
+/// Maximum number of bytes of a body that are searched.
 const MAX_SEARCHED_BYTES: usize = 1 << 20;
 
-/// A body with the search that goes along, where there is one.
+/// Request body with an optional search.
 #[derive(Debug)]
 pub(crate) struct SearchedBody {
     inner: Incoming,
@@ -54,17 +54,17 @@ impl Body for SearchedBody {
     }
 }
 
-/// Search for the first placeholder in a text that comes in pieces.
+/// Search for the first placeholder in a text that arrives in chunks.
 #[derive(Debug)]
 pub(crate) struct PlaceholderSearch {
     placeholders: Vec<(SecretName, String)>,
-    /// The end of what came before: a placeholder may begin there.
+    /// End of the previous chunks, in which a placeholder may begin.
     tail: Vec<u8>,
     left_bytes: usize,
     found: FoundPlaceholder,
 }
 
-/// The secret whose placeholder was found, once it was.
+/// Secret whose placeholder was found; empty until then.
 pub(crate) type FoundPlaceholder = Arc<OnceLock<SecretName>>;
 
 impl PlaceholderSearch {
@@ -80,7 +80,7 @@ impl PlaceholderSearch {
         }
     }
 
-    /// The result, to be asked once the body has passed.
+    /// Returns the result, which is final after the body has been sent.
     pub(crate) fn found(&self) -> FoundPlaceholder {
         Arc::clone(&self.found)
     }
@@ -96,7 +96,7 @@ impl PlaceholderSearch {
             memmem::find(&self.tail, placeholder.as_bytes()).is_some()
         };
         if let Some((secret, _)) = self.placeholders.iter().find(is_in) {
-            // It was empty before, and nothing else writes it.
+            // Not set before: the search stops at the first placeholder.
             let _ = self.found.set(secret.clone());
             return;
         }

@@ -1,7 +1,9 @@
-//! A secret that is filled in outside: what it is called, where its value comes from, and which hosts get it.
+//! Secret that the proxy fills in: its name, the source of its value, and the hosts that receive
+//! it.
 //!
-//! In: the text of a flag or of a key, `NAME=env:VARIABLE@HOST[,HOST]`. The declaration can be written to disk and
-//! shown. The value is a part of it in memory alone: it is never serialised, printed or compared.
+//! Input: the text of a flag or a configuration key, `NAME=env:VARIABLE@HOST[,HOST]`. The
+//! declaration can be stored and displayed. The value exists only in memory: it is never
+//! serialized, displayed or compared.
 
 use crate::policy::name::Host;
 use crate::policy::rule::{Reach, Rule, RuleError};
@@ -12,116 +14,117 @@ use std::str::FromStr;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Most secrets of one sandbox.
+/// Maximum number of secrets of one sandbox.
 pub const MAX_SECRETS: usize = 32;
-/// Most hosts of one secret.
+/// Maximum number of hosts of one secret.
 const MAX_HOSTS: usize = 32;
-/// Longest name of a variable.
+/// Maximum length of the name of a variable.
 const MAX_NAME_BYTES: usize = 64;
-/// The shortest value that can be told from other text in an answer.
+/// Minimum length of a value, in bytes. A shorter one could match unrelated text of a response.
 pub const MIN_VALUE_BYTES: usize = 8;
-/// The longest value that servers take in a header.
+/// Maximum length of a value, in bytes, that servers accept in a header.
 pub const MAX_VALUE_BYTES: usize = 8 << 10;
-/// The port of a host that names none.
+/// Port of a host without a port.
 const HTTPS: u16 = 443;
 
-/// A secret, declared, and its value once it has been read.
+/// Declaration of a secret, and its value once it has been read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secret {
-    /// The variable that holds its placeholder inside.
+    /// Environment variable that holds the placeholder inside.
     pub name: SecretName,
-    /// Where its value comes from.
+    /// Source of the value.
     pub source: SecretSource,
     hosts: Vec<Rule>,
     #[serde(skip)]
     value: Option<SecretValue>,
 }
 
-/// The name of a variable.
+/// Name of a secret, which is the name of an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SecretName(String);
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SecretSource {
-    /// A variable of the user's environment.
+    /// Variable of the user's environment.
     Env(String),
-    /// A file of the user's.
+    /// Path of a file of the user.
     File(PathBuf),
 }
 
-/// A value. Copies share one buffer, which is overwritten when the last of them goes.
+/// Value of a secret. Copies share one buffer, which is overwritten when the last of them is
+/// dropped.
 #[derive(Clone)]
 pub struct SecretValue(Arc<Zeroizing<Box<[u8]>>>);
 
-/// Why a text declares no secret.
+/// Error of parsing a declaration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// It is not of this form.
+    /// The text does not have the form of a declaration.
     #[error("a secret is written NAME=env:VARIABLE@HOST[,HOST] or NAME=file:PATH@HOST[,HOST]")]
     Form,
-    /// The name is none.
+    /// The name is invalid.
     #[error(
         "`{0}` is no name of a variable: letters, digits and `_`, at most {MAX_NAME_BYTES} of them"
     )]
     Name(String),
-    /// The source is none.
+    /// The source is invalid.
     #[error("the secret `{0}` comes from nowhere; write env:VARIABLE or file:PATH")]
     Source(SecretName),
-    /// A host is none.
+    /// A host is invalid.
     #[error("a host of the secret `{0}`: {1}")]
     Host(SecretName, RuleError),
-    /// A host that has no name, reaches somewhere else, or carries no TLS.
+    /// A host is an address, has a reach other than public, or uses port 80, which carries no TLS.
     #[error(
         "`{1}` cannot get the secret `{0}`: write the name of a host that speaks TLS, with a port if it is not 443"
     )]
     NotByName(SecretName, String),
-    /// Too many hosts.
+    /// The secret has too many hosts.
     #[error("the secret `{0}` has more than {MAX_HOSTS} hosts")]
     TooManyHosts(SecretName),
 }
 
-/// Why a value cannot be used. No message holds any of it.
+/// Error of reading a value. No message contains any part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// It is too short to be found in answers.
+    /// The value is too short to be found in responses.
     #[error(
         "it is shorter than {MIN_VALUE_BYTES} bytes, so it could not be told from other text in answers"
     )]
     Short,
-    /// It is too long for a header.
+    /// The value is too long for a header.
     #[error("it is longer than {MAX_VALUE_BYTES} bytes, more than servers take in a header")]
     Long,
-    /// It has bytes that a header cannot have.
+    /// The value contains bytes that a header cannot contain.
     #[error("it has characters that a header cannot carry, such as a line break in the middle")]
     Characters,
-    /// Servers would take the spaces away.
+    /// The value begins or ends with a space, which servers would remove.
     #[error("it begins or ends with a space")]
     Spaces,
 }
 
 impl Secret {
-    /// The hosts that get it; each with its port.
+    /// Returns the hosts that receive the secret, with their ports.
     pub fn hosts(&self) -> impl Iterator<Item = (&Rule, u16)> {
         self.hosts.iter().map(|rule| (rule, port_of(rule)))
     }
 
-    /// Whether it is for this host.
+    /// Returns true if this host and port receive the secret.
     pub(crate) fn is_for(&self, host: &Host, port: u16) -> bool {
         self.hosts
             .iter()
             .any(|rule| port_of(rule) == port && rule.matches_host(host))
     }
 
-    /// The value, once it has been read.
+    /// Returns the value. `None` until it has been read.
     pub fn value(&self) -> Option<&SecretValue> {
         self.value.as_ref()
     }
 
-    /// Gives it its value.
+    /// Sets the value.
     pub fn set_value(&mut self, value: SecretValue) {
         self.value = Some(value);
     }
@@ -131,8 +134,8 @@ fn port_of(rule: &Rule) -> u16 {
     rule.port().unwrap_or(HTTPS)
 }
 
-/// What is declared is compared, and not the value: two sandboxes that differ in that alone were asked for in the
-/// same words.
+/// Compares the declarations and not the values: sandboxes with the same declarations were
+/// requested with the same text.
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
         (&self.name, &self.source, &self.hosts) == (&other.name, &other.source, &other.hosts)
@@ -142,7 +145,7 @@ impl PartialEq for Secret {
 impl Eq for Secret {}
 
 impl SecretName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -196,7 +199,7 @@ impl FromStr for Secret {
 
     fn from_str(text: &str) -> Result<Self, SecretError> {
         let (name, rest) = text.split_once('=').ok_or(SecretError::Form)?;
-        // A path may have this sign, a host has it never.
+        // A path may contain `@`, but a host never does.
         let (source, hosts) = rest.rsplit_once('@').ok_or(SecretError::Form)?;
         let name: SecretName = name.parse()?;
         let source = match source.split_once(':') {
@@ -244,7 +247,7 @@ impl fmt::Display for Secret {
 }
 
 impl SecretValue {
-    /// A copy of a value as it was read; one line break at its end is taken away.
+    /// Copies a value as it was read, without one line break at its end.
     ///
     /// # Errors
     /// [`ValueError`].
@@ -265,7 +268,7 @@ impl SecretValue {
         }
     }
 
-    /// The bytes, for whoever hands them on or holds them in memory.
+    /// Returns the bytes. The caller must not leave copies of them in memory.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

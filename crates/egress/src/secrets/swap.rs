@@ -1,7 +1,7 @@
-//! The secrets of one sandbox, and where their values take the place of placeholders: in the values of a request's
-//! headers, and within the credentials of `Authorization: Basic`.
+//! Vault of the secrets of one sandbox. It replaces placeholders by values in the headers of a
+//! request, including the credentials of `Authorization: Basic`.
 //!
-//! A request that carries a placeholder to a host which the secret is not for goes nowhere.
+//! A request with a placeholder for a host that does not receive the secret is refused.
 
 use crate::policy::name::Host;
 use crate::secrets::scrub::{Pattern, Scrubber, patterns_of};
@@ -13,10 +13,10 @@ use memchr::memmem;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// What all placeholders begin with.
+/// Prefix of all placeholders.
 const PLACEHOLDER: &str = "glovebox-secret-";
 
-/// One secret as the proxy holds it.
+/// Secret with its value and its placeholder.
 #[derive(Debug)]
 struct HeldSecret {
     declared: Secret,
@@ -24,24 +24,25 @@ struct HeldSecret {
     placeholder: String,
 }
 
-/// The secrets of one sandbox with their values.
+/// Secrets of one sandbox with their values.
 #[derive(Debug)]
 pub(crate) struct Vault {
     secrets: Vec<HeldSecret>,
-    /// What never goes inside.
+    /// Encoded forms of all values, with the placeholders that replace them.
     patterns: Vec<Arc<Pattern>>,
 }
 
-/// What has been filled in of one request: what to look for in its answer.
+/// Values that were filled into one request, for scrubbing its response.
 #[derive(Debug, Default)]
 pub(crate) struct FilledSecrets {
-    /// Whether any value was.
+    /// True if any value was filled in.
     pub(crate) has_value: bool,
     patterns: Vec<Arc<Pattern>>,
 }
 
 impl Vault {
-    /// Holds these secrets; `token` makes their placeholders those of this sandbox. `None` for a secret without a value.
+    /// Holds these secrets, at most [`MAX_SECRETS`] of them. `token` makes the placeholders unique
+    /// to one sandbox. `None` if a secret has no value.
     pub(crate) fn new(secrets: &[Secret], token: &str) -> Option<Self> {
         let hold = |declared: &Secret| {
             Some(HeldSecret {
@@ -62,14 +63,15 @@ impl Vault {
         Some(Self { secrets, patterns })
     }
 
-    /// Variables of the sandbox: each name with its placeholder.
+    /// Returns the environment variables of the sandbox: the name of each secret with its
+    /// placeholder.
     pub(crate) fn environment(&self) -> impl Iterator<Item = (&SecretName, &str)> {
         self.secrets
             .iter()
             .map(|secret| (&secret.declared.name, secret.placeholder.as_str()))
     }
 
-    /// The first of the secrets for this host.
+    /// Returns the first secret for this host and port.
     pub(crate) fn secret_for(&self, host: &Host, port: u16) -> Option<&SecretName> {
         self.secrets
             .iter()
@@ -77,7 +79,7 @@ impl Vault {
             .map(|secret| &secret.declared.name)
     }
 
-    /// The first secret whose placeholder stands in one of these headers.
+    /// Returns the first secret whose placeholder is in one of these headers.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<&SecretName> {
         headers.iter().find_map(|(name, value)| {
             self.secret_in(value.as_bytes()).or_else(|| {
@@ -87,7 +89,7 @@ impl Vault {
         })
     }
 
-    /// Every secret whose placeholder stands in this text.
+    /// Returns all secrets whose placeholder is in this text.
     pub(crate) fn secrets_in(&self, text: &[u8]) -> impl Iterator<Item = &SecretName> {
         let is_in =
             |secret: &&HeldSecret| memmem::find(text, secret.placeholder.as_bytes()).is_some();
@@ -95,10 +97,11 @@ impl Vault {
         found.map(|secret| &secret.declared.name)
     }
 
-    /// Puts values in the place of placeholders.
+    /// Replaces placeholders in headers by values.
     ///
     /// # Errors
-    /// The secret that is not for this host; the request must go nowhere.
+    /// The secret that is not for this host. The request must not be sent then: some headers may
+    /// have been filled in.
     pub(crate) fn fill_in(
         &self,
         headers: &mut HeaderMap,
@@ -121,7 +124,7 @@ impl Vault {
             } else {
                 continue;
             };
-            // A value is made of bytes that headers can have, so this is always one.
+            // A value consists of valid header characters, so that this is never `None`.
             if let Some(mut new) = new {
                 new.set_sensitive(true);
                 *value = new;
@@ -131,14 +134,15 @@ impl Vault {
         Ok(filled)
     }
 
-    /// What takes the values, and what was made of them for this request, out of an answer.
+    /// Returns a scrubber that removes the values, and the encoded credentials of this request,
+    /// from its response.
     pub(crate) fn scrubber(&self, filled: FilledSecrets) -> Scrubber {
         let mut patterns = filled.patterns;
         patterns.extend(self.patterns.iter().cloned());
         Scrubber::new(patterns)
     }
 
-    /// What covers the values in a stream of which the lengths have been told before.
+    /// Returns a scrubber that masks the values in a stream in which lengths were sent before.
     pub(crate) fn mask(&self) -> Scrubber {
         Scrubber::masking(&self.patterns)
     }
@@ -155,7 +159,7 @@ impl Vault {
         port: u16,
     ) -> Result<Option<Zeroizing<Vec<u8>>>, &SecretName> {
         let mut filled: Option<Zeroizing<Vec<u8>>> = None;
-        // A value is not looked through again for the placeholders of others.
+        // A filled-in value is not searched for placeholders of other secrets.
         let mut at = 0;
         while let Some(found) = memmem::find(&text[at..], PLACEHOLDER.as_bytes()) {
             let rest = &text[at + found..];
@@ -187,7 +191,7 @@ impl Vault {
     }
 }
 
-/// What stands behind `Basic`.
+/// Returns the text behind `Basic`.
 fn basic_token(value: &HeaderValue) -> Option<&[u8]> {
     let text = value.as_bytes();
     let (scheme, token) = text.split_at_checked(6)?;
