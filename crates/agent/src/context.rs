@@ -1,27 +1,26 @@
-//! How much a model is told: old tool outputs go first, then everything old becomes a summary; the
-//! newest stays.
+//! Size of a prompt, and the choice of old tool outputs to drop and old messages to summarize.
 //!
-//! In: a conversation and a budget. Out: what has to go, as words for an event; the conversation itself
-//! changes only by that event ([`Conversation::take`]), so that a log gives the same prompts again. What
-//! is taken out stays out, so that the beginning of a prompt stays the same from turn to turn and a
-//! provider's cache keeps its worth.
+//! In: a conversation and a budget. Out: the calls whose outputs are dropped, for an event. The
+//! conversation changes only by that event ([`Conversation::take`]), so that a log reproduces the
+//! same prompts. Dropped outputs stay dropped: the beginning of the prompt then stays the same from
+//! turn to turn, which keeps the prompt cache of the provider valid.
 
 use crate::event::Conversation;
 use crate::{CallResult, Message, MessagePart, ToolDefinition};
 
-/// Tokens, estimated at four bytes each where no provider has counted them.
+/// Budget in tokens, estimated at four bytes each unless a provider has counted them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextBudget {
-    /// What the model can be told at once.
+    /// Context window of the model.
     pub window_tokens: u64,
-    /// Newest tool outputs that always stay.
+    /// Newest tool outputs that are never dropped.
     pub protect_tokens: u64,
-    /// Less than this is not worth the loss.
+    /// Minimum number of tokens to free; dropping less is not worth the loss.
     pub min_gain_tokens: u64,
 }
 
 impl ContextBudget {
-    /// For a model that can be told so much at once.
+    /// Returns the budget for a context window of this size.
     pub const fn of_window(window_tokens: u64) -> Self {
         Self {
             window_tokens,
@@ -30,12 +29,12 @@ impl ContextBudget {
         }
     }
 
-    /// From here on old outputs of tools go.
+    /// True if old tool outputs have to be dropped.
     const fn is_half_full(self, tokens: u64) -> bool {
         tokens >= self.window_tokens / 2
     }
 
-    /// From here on what is old becomes a summary: an answer needs room too.
+    /// True if the old part has to be summarized; the rest of the window is for the answer.
     pub(crate) const fn is_nearly_full(self, tokens: u64) -> bool {
         tokens >= self.window_tokens / 10 * 9
     }
@@ -48,21 +47,23 @@ impl Default for ContextBudget {
 }
 
 const BYTES_PER_TOKEN: u64 = 4;
-/// Shorter outputs cost less than the words that replace them.
+/// Minimum size of an output that is dropped. A shorter one costs less than the note that replaces
+/// it.
 const MIN_BYTES: usize = 400;
-/// About what providers take for a picture, whatever its size as a file.
+/// Size of a picture in a prompt: about the size that providers charge for any picture.
 const IMAGE_BYTES: usize = 6000;
 
-/// Old outputs that are told no more.
+/// Old tool outputs to drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DroppedOutputs {
-    /// Of the calls they belong to.
+    /// Ids of the calls.
     pub calls: Vec<String>,
-    /// About how many tokens that saves.
+    /// Estimated number of tokens that this frees.
     pub tokens: u64,
 }
 
-/// Which old outputs go, when `now` tokens are told; `None` when that is not called for.
+/// Chooses the old outputs to drop for a prompt of `now` tokens; `None` if there is room, or if too
+/// little would be freed.
 pub(crate) fn cut(
     conversation: &Conversation,
     now: u64,
@@ -80,7 +81,7 @@ pub(crate) fn cut(
     (cut.tokens >= budget.min_gain_tokens.max(1)).then_some(cut)
 }
 
-/// Every output but those of the newest calls.
+/// Chooses every output except those of the newest calls; `None` if there is none to drop.
 pub(crate) fn cut_all(conversation: &Conversation) -> Option<DroppedOutputs> {
     let newest = conversation
         .messages
@@ -125,9 +126,10 @@ fn older_than(conversation: &Conversation, protect_tokens: u64) -> DroppedOutput
     cut
 }
 
-/// Where the newest part begins that comes to no more than `tokens`: at an answer with calls, so that no
-/// call loses its result. At the end of the messages when even the last such part is too large. `None`
-/// when nothing would lie before it but the task.
+/// Returns the index of the first message of the newest part that has at most `tokens`. The part
+/// begins at an answer with calls, so that no call is separated from its result. Returns the number
+/// of messages if even the last such part is too large, and `None` if only the task would lie
+/// before it.
 pub(crate) fn newest_part(conversation: &Conversation, tokens: u64) -> Option<usize> {
     let messages = &conversation.messages;
     let mut newer = 0_u64;
@@ -145,12 +147,12 @@ pub(crate) fn newest_part(conversation: &Conversation, tokens: u64) -> Option<us
     (begin > 1).then_some(begin)
 }
 
-/// What a prompt comes to: estimated, and set right by what the provider counted last.
+/// Size of a prompt: estimated, and corrected by the provider's last count.
 #[derive(Debug)]
 pub(crate) struct PromptSize {
-    /// Bytes of what is said with every prompt.
+    /// Bytes of the system prompt and the tool definitions, which are part of every prompt.
     fixed_bytes: u64,
-    /// What the last prompt was counted to, and what it had been estimated at.
+    /// Tokens that the provider counted for the last prompt, and the estimate for that prompt.
     counted: Option<(u64, u64)>,
 }
 
@@ -166,19 +168,20 @@ impl PromptSize {
         }
     }
 
-    /// What the provider counted for the prompt that `estimated` belongs to.
+    /// Records the provider's count for the prompt that was estimated at `estimated` tokens. A
+    /// count of zero is ignored.
     pub(crate) fn note(&mut self, estimated: u64, counted: u64) {
         if counted > 0 {
             self.counted = Some((counted, estimated));
         }
     }
 
-    /// What the provider counted last.
+    /// Returns the provider's last count.
     pub(crate) fn counted(&self) -> Option<u64> {
         self.counted.map(|(counted, _)| counted)
     }
 
-    /// Four bytes for a token.
+    /// Estimates the tokens of the next prompt, at four bytes each.
     pub(crate) fn estimate(&self, conversation: &Conversation) -> u64 {
         let said: u64 = conversation
             .messages
@@ -189,7 +192,8 @@ impl PromptSize {
         (self.fixed_bytes + said + summary) / BYTES_PER_TOKEN
     }
 
-    /// The best that is known.
+    /// Returns the provider's last count plus the estimated growth since; the estimate alone
+    /// without a count.
     pub(crate) fn tokens(&self, conversation: &Conversation) -> u64 {
         let estimated = self.estimate(conversation);
         match self.counted {
@@ -203,7 +207,7 @@ fn result_bytes(result: &CallResult) -> usize {
     result.text.len() + result.images.len() * IMAGE_BYTES
 }
 
-/// As it is told.
+/// Returns the size of a message in the prompt, with dropped outputs as short notes.
 fn bytes(conversation: &Conversation, message: &Message) -> usize {
     match message {
         Message::User { text } => text.len(),

@@ -1,137 +1,139 @@
-//! What is said between the head and a model: messages, calls, results, and what it cost.
+//! Data model of a conversation: messages, calls, results, tokens and cost.
 //!
-//! These types are written to the session log, so fields are only ever added. Reasoning and its
-//! signatures are kept as they came: providers want them back, unchanged, with the next turn.
+//! These types are stored in the session log, so fields are only ever added. Reasoning and its
+//! signatures are stored unchanged: providers require them back in the next turn exactly as they
+//! sent them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One message of a conversation.
+/// Message of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// From the user: the task, or what follows it.
+    /// From the user: the task, or a later message.
     User {
-        /// The words.
+        /// Content.
         text: String,
     },
-    /// From the model.
+    /// Answer of the model.
     Assistant {
-        /// In the order they came.
+        /// Parts, in the order in which they arrived.
         parts: Vec<MessagePart>,
     },
-    /// From the tools, for all calls of the answer before.
+    /// Results of all calls of the preceding answer.
     Results {
-        /// In the order of the calls.
+        /// Results, in the order of the calls.
         results: Vec<CallResult>,
     },
 }
 
-/// A piece of an answer.
+/// Part of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum MessagePart {
-    /// For the user.
+    /// Text for the user.
     Text {
-        /// The words.
+        /// Content.
         text: String,
     },
-    /// The model's thoughts, where the provider shows them.
+    /// Reasoning of the model, if the provider shows it.
     Reasoning {
-        /// The words.
+        /// Content.
         text: String,
     },
-    /// What proves to the provider that the thoughts are its own.
+    /// Signature with which the provider recognizes its own reasoning.
     Signature {
-        /// Opaque.
+        /// Opaque value.
         value: String,
     },
-    /// Something only the provider understands, such as encrypted thoughts.
+    /// Data that only the provider understands, such as encrypted reasoning.
     Opaque {
-        /// As it came.
+        /// Data as received.
         data: Value,
-        /// The wire format that understands it; `None` in logs of before it was kept.
+        /// Wire format that understands the data; `None` in logs from before the format was stored.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         format: Option<WireFormat>,
     },
-    /// The wish to use a tool.
+    /// Request to call a tool.
     Call(ToolCall),
 }
 
-/// A wire format. Stands in the log with what only that format understands.
+/// Wire format. Stored in the log beside data that only that format understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireFormat {
-    /// Messages of Anthropic.
+    /// Messages API of Anthropic.
     Anthropic,
-    /// Chat completions of OpenAI and compatible servers.
+    /// Chat completions API of OpenAI and compatible servers.
     Chat,
-    /// Responses of OpenAI.
+    /// Responses API of OpenAI.
     Responses,
-    /// Gemini of Google.
+    /// Gemini API of Google.
     Gemini,
 }
 
-/// The wish to use a tool.
+/// Request of the model to call a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Ours to pass back; unique within one answer at least.
+    /// Id that the result refers to; unique within one answer at least.
     pub id: String,
-    /// Name as the model wrote it.
+    /// Name of the tool, as the model wrote it.
     pub name: String,
-    /// Arguments; a string when what came is no JSON.
+    /// Arguments; a JSON string with the raw text if the model did not write valid JSON.
     pub arguments: Value,
-    /// Proofs that belong to this very call.
+    /// Signatures that belong to this call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<String>,
-    /// Fields of chat completions that only the server understands; they go back with the call.
+    /// Fields of chat completions that only the server understands; they are sent back with the
+    /// call.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
 }
 
-/// What a call came to.
+/// Result of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallResult {
-    /// Of the call.
+    /// Id of the call.
     pub id: String,
-    /// Of the tool.
+    /// Name of the tool.
     pub name: String,
-    /// For the model.
+    /// Text for the model.
     pub text: String,
-    /// Whether what was asked for did not succeed.
+    /// True if the call failed.
     pub is_error: bool,
-    /// Pictures the tool found.
+    /// Pictures that the tool returned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
 }
 
-/// A picture for the model.
+/// Picture for the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// Such as `image/png`.
+    /// MIME type, such as `image/png`.
     pub mime: String,
-    /// The file, in base64.
+    /// Content of the file, in base64.
     pub base64: String,
 }
 
-/// One whole answer.
+/// Complete model answer, after the stream has ended.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelAnswer {
-    /// In the order they came.
+    /// Parts, in the order in which they arrived.
     pub parts: Vec<MessagePart>,
-    /// Why the model stopped.
+    /// Reason why the model stopped.
     pub stop: StopReason,
-    /// What it cost; `None` when the server does not say.
+    /// Tokens of the answer; `None` if the server does not count them.
     pub usage: Option<Usage>,
 }
 
 impl ModelAnswer {
-    /// The calls, in order.
+    /// Returns the calls, in order.
     pub fn calls(&self) -> Vec<&ToolCall> {
         calls(&self.parts)
     }
 
-    /// All text for the user.
+    /// Returns all text for the user.
     pub fn text(&self) -> String {
         text(&self.parts)
     }
@@ -157,42 +159,42 @@ pub(crate) fn text(parts: &[MessagePart]) -> String {
         .collect()
 }
 
-/// Why a model stopped. Whether there are calls decides what happens next, not this word: providers
-/// say `completed` with calls pending.
+/// Reason why a model stopped. It does not decide whether the loop continues, only the calls in the
+/// answer do: providers say `completed` with calls pending.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It said all it wanted to.
+    /// The answer is complete.
     #[default]
     Done,
-    /// It reached the most it may say at once.
+    /// The answer reached the output limit.
     Length,
-    /// The provider did not let it go on.
+    /// The provider's filter ended the answer.
     Filtered,
-    /// Something else, in the provider's word.
+    /// Another reason, in the provider's word.
     Other(String),
 }
 
-/// Tokens of one answer or of many.
+/// Token counts of one or more answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// All that was sent, cached or not.
+    /// Tokens sent, cached or not.
     pub input: u64,
-    /// All that came back, thoughts included.
+    /// Tokens received, reasoning included.
     pub output: u64,
-    /// Of `input`: read from the provider's cache.
+    /// Part of `input` that was read from the provider's cache.
     #[serde(default)]
     pub cached: u64,
-    /// Of `input`: written to the provider's cache.
+    /// Part of `input` that was written to the provider's cache.
     #[serde(default)]
     pub cache_written: u64,
-    /// Of `output`: thoughts.
+    /// Part of `output` that is reasoning.
     #[serde(default)]
     pub reasoning: u64,
 }
 
 impl Usage {
-    /// Everything together.
+    /// Returns the sum of input and output.
     pub const fn total(self) -> u64 {
         self.input.saturating_add(self.output)
     }
@@ -208,7 +210,8 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// What many answers came to, as far as that is known. What a server did not count is never zero.
+/// Tokens and cost of many answers, as far as they are known. An unknown value is reported as
+/// unknown, never as zero.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spending {
     tokens: Usage,
@@ -219,7 +222,7 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// Adds one answer.
+    /// Adds one answer. `None` means that its tokens or its cost are unknown.
     pub fn add(&mut self, usage: Option<Usage>, cost_usd: Option<f64>) {
         match usage {
             Some(usage) => {
@@ -234,7 +237,8 @@ impl Spending {
         }
     }
 
-    /// Tokens, at least; `None` when there were answers and none of them was counted.
+    /// Returns the tokens, a lower bound if some answers were not counted; `None` if there were
+    /// answers but none was counted.
     pub const fn usage(&self) -> Option<Usage> {
         if self.counted == 0 && self.uncounted > 0 {
             return None;
@@ -242,17 +246,17 @@ impl Spending {
         Some(self.tokens)
     }
 
-    /// Tokens of the answers that were counted.
+    /// Returns the tokens of the answers that were counted.
     pub const fn counted_tokens(&self) -> Usage {
         self.tokens
     }
 
-    /// Answers whose tokens nobody counted.
+    /// Returns the number of answers without token counts.
     pub const fn uncounted_answers(&self) -> u32 {
         self.uncounted
     }
 
-    /// Dollars; `None` when the cost of some answer is not known.
+    /// Returns the cost in US dollars; `None` if the cost of any answer is unknown.
     pub const fn cost_usd(&self) -> Option<f64> {
         if self.unpriced > 0 {
             return None;
@@ -260,7 +264,7 @@ impl Spending {
         Some(self.cost_usd)
     }
 
-    /// Dollars, as far as they are known.
+    /// Returns the known part of the cost in US dollars.
     pub const fn known_cost_usd(&self) -> f64 {
         self.cost_usd
     }

@@ -1,19 +1,19 @@
-//! How a run ends, in one word: of the loop and of its log.
+//! Kinds of ending of a run, for the loop and the session log.
 
 use serde::{Deserialize, Serialize};
 
-/// How a run ended.
+/// Kind of ending of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// The model said it is done.
+    /// The model ended its work.
     Completed,
-    /// A limit was reached first.
+    /// A limit ended the run.
     StoppedByLimit,
-    /// The user stopped it.
+    /// The user stopped the run.
     Aborted,
-    /// The sandbox is gone.
+    /// The sandbox is lost.
     Lost,
-    /// It could not go on.
+    /// The run failed.
     Failed,
 }

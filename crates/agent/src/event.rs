@@ -1,7 +1,7 @@
-//! Everything that happens in a session, as it is shown, kept, exported and read again.
+//! Events of a session: displayed, stored in the log, exported, and read again.
 //!
-//! Kept events are the truth about a session: [`Conversation`] is made from them and from nothing
-//! else. Kinds and fields are only ever added; anything else changes [`EVENT_VERSION`].
+//! The stored events are the only source of a [`Conversation`]. Kinds and fields are only ever
+//! added; any other change increments [`EVENT_VERSION`].
 
 use crate::conversation::calls;
 use crate::{
@@ -12,226 +12,227 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Version of the shape of events.
+/// Version of the event format.
 pub const EVENT_VERSION: u32 = 1;
 
-/// One thing that happened.
+/// Event of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// It began.
+    /// The session began.
     Started {
-        /// What is to be done.
+        /// Task of the user.
         task: String,
-        /// `PROVIDER/NAME`.
+        /// Model, as `PROVIDER/NAME`.
         model: String,
-        /// `local`, `sandbox` or `bundle`.
+        /// Placement of the tools: `local`, `sandbox` or `bundle`.
         placement: String,
-        /// Name of the sandbox, where it has one that outlives us.
+        /// Name of the sandbox, if it outlives the process.
         #[serde(default)]
         sandbox: Option<String>,
-        /// The same, where it was made for this session and nobody else named it.
+        /// The same name, if Glovebox created the sandbox for this session and chose the name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         own_sandbox: Option<String>,
-        /// What the model was told about its surroundings.
+        /// System prompt.
         system: String,
-        /// Names of the tools it was given.
+        /// Names of the tools of the model.
         tools: Vec<String>,
-        /// What kind of work it is.
+        /// Phase of the work, such as `plan`; `None` for a plain session.
         #[serde(default)]
         phase: Option<String>,
-        /// What the model was told in addition, where a workflow says so.
+        /// Text that a workflow added to the system prompt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         addition: Option<String>,
-        /// The file that came along with the task, as the tools see it.
+        /// File that belongs to the task, as the tools see it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context: Option<ContextData>,
-        /// The agent of a bundle that it is, where it is one.
+        /// Agent of a bundle that does the work; `None` without one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         declared: Option<DeclaredAgent>,
     },
-    /// It goes on in another process.
+    /// The session continues in another process.
     Resumed {
-        /// `PROVIDER/NAME`.
+        /// Model, as `PROVIDER/NAME`.
         model: String,
-        /// What the model is told about its surroundings now.
+        /// System prompt from now on.
         system: String,
-        /// Name of the sandbox that was made anew for it.
+        /// Name of the sandbox that was created anew for the session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         own_sandbox: Option<String>,
     },
-    /// The user, or we in the user's place, said something.
+    /// A message of the user, or one that the agent loop adds in the user's place.
     Said {
-        /// The words.
+        /// Content.
         text: String,
     },
     /// The model is asked.
     TurnStarted {
-        /// From 1.
+        /// Number of the turn, from 1.
         turn: u32,
     },
-    /// Words on their way. Not kept.
+    /// Text of an answer while it arrives. Not stored.
     Text {
-        /// A piece.
+        /// Next piece.
         text: String,
     },
-    /// Thoughts on their way. Not kept.
+    /// Reasoning while it arrives. Not stored.
     Reasoning {
-        /// A piece.
+        /// Next piece.
         text: String,
     },
-    /// A call on its way. Not kept.
+    /// Progress of a call that the model writes. Not stored.
     CallWritten {
-        /// The tool.
+        /// Name of the tool.
         tool: String,
         /// Bytes of arguments so far.
         bytes: usize,
     },
-    /// The answer broke off and is asked for again; what came of it is void.
+    /// The answer broke off and is requested again. Its deltas so far are void.
     Retrying {
-        /// From 2.
+        /// Number of the next attempt, from 2.
         attempt: u32,
-        /// Pause before.
+        /// Pause before the attempt, in milliseconds.
         wait_ms: u64,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// The model has answered.
     Answered {
-        /// From 1.
+        /// Number of the turn, from 1.
         turn: u32,
-        /// All of it.
+        /// All parts of the answer.
         parts: Vec<MessagePart>,
-        /// Why it stopped.
+        /// Reason why the model stopped.
         #[serde(default)]
         stop: StopReason,
-        /// What it cost; `None` when the server does not say.
+        /// Tokens of the answer; `None` if the server does not count them.
         #[serde(default)]
         usage: Option<Usage>,
-        /// The same in US dollars, if the price is known.
+        /// Cost of the answer in US dollars; `None` if it is unknown.
         #[serde(default)]
         cost_usd: Option<f64>,
     },
-    /// A tool is called.
+    /// A tool call begins.
     CallStarted {
-        /// Of the call.
+        /// Id of the call.
         id: String,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// Its arguments.
+        /// Arguments of the call.
         arguments: Value,
-        /// Whose it is, if it is a server's.
+        /// MCP server that provides the tool; `None` for Glovebox's own tools.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<ToolServer>,
     },
-    /// Lines that a running command has written. Not kept: the end of the call tells what it came to.
+    /// Output of a running command. Not stored: [`Event::CallFinished`] holds the whole output.
     ToolOutput {
-        /// Of the call.
+        /// Id of the call.
         id: String,
-        /// Whole lines; control characters are shown and not sent.
+        /// Whole lines, with control characters escaped.
         text: String,
     },
-    /// A tool has been called, or the call was refused.
+    /// A tool call has ended, or was refused.
     CallFinished {
-        /// Of the call.
+        /// Id of the call.
         id: String,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// What the model is told.
+        /// Text for the model.
         text: String,
-        /// Whether what was asked for did not succeed.
+        /// True if the call failed.
         is_error: bool,
-        /// For programs.
+        /// Data for programs.
         #[serde(default)]
         facts: Map<String, Value>,
-        /// Pictures.
+        /// Pictures that the tool returned.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         images: Vec<Image>,
-        /// For people: what changed, as a unified diff.
+        /// Change for display, as a unified diff.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         diff: Option<String>,
-        /// How long it took.
+        /// Duration in milliseconds.
         #[serde(default)]
         wall_ms: u64,
     },
-    /// Old outputs were taken out of what the model is told.
+    /// Old tool outputs were dropped from the prompt.
     Pruned {
-        /// How many.
+        /// Number of outputs.
         results: usize,
-        /// About how many tokens that saves.
+        /// Estimated number of tokens that this frees.
         tokens: u64,
-        /// The calls whose outputs they were.
+        /// Ids of the calls.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<String>,
     },
-    /// All that is old is told as a summary from here on.
+    /// Old messages were replaced by a summary in the prompt.
     Compacted {
-        /// The model's own words for it.
+        /// Summary, written by the model.
         summary: String,
-        /// The call with which the part begins that is told as it was; without one, nothing is.
+        /// Id of the first call that is kept unchanged; `None` if the summary replaces everything
+        /// after the task.
         #[serde(default)]
         first_kept: Option<String>,
-        /// How many messages the summary stands for.
+        /// Number of messages that the summary replaces.
         messages: usize,
-        /// About how many tokens that saves.
+        /// Estimated number of tokens that this frees.
         tokens: u64,
-        /// What the summary cost; `None` when the server does not say.
+        /// Tokens of the summary; `None` if the server does not count them.
         #[serde(default)]
         usage: Option<Usage>,
-        /// The same in US dollars, if the price is known.
+        /// Cost of the summary in US dollars; `None` if it is unknown.
         #[serde(default)]
         cost_usd: Option<f64>,
     },
-    /// There was to be a summary, and there is none.
+    /// A summary was attempted and failed.
     NotCompacted {
-        /// Why.
+        /// Reason.
         reason: String,
-        /// What the attempt cost; `None` when the server does not say.
+        /// Tokens of the attempt; `None` if the server does not count them.
         #[serde(default)]
         usage: Option<Usage>,
-        /// The same in US dollars, if the price is known.
+        /// Cost of the attempt in US dollars; `None` if it is unknown.
         #[serde(default)]
         cost_usd: Option<f64>,
     },
-    /// Its sandbox was stopped, with its files kept. Whatever ran in it has ended.
+    /// The session's sandbox was stopped. Its files are kept; its processes have ended.
     SandboxStopped {
-        /// Its name.
+        /// Name of the sandbox.
         sandbox: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// It ended, for now.
+    /// The run ended. The session may be resumed.
     Ended {
-        /// How.
+        /// Kind of ending.
         ending: Ending,
-        /// In words.
+        /// Last text of the model, or the reason for the ending.
         message: String,
         /// Turns so far.
         turns: u32,
-        /// All tokens so far that a server has counted; `None` when none has.
+        /// Tokens so far, as far as servers counted them; `None` if none did.
         usage: Option<Usage>,
-        /// Answers so far whose tokens nobody counted.
+        /// Number of answers so far without token counts.
         #[serde(default)]
         uncounted_answers: u32,
-        /// What they cost, if that is known of all of them.
+        /// Cost so far in US dollars; `None` if the cost of any answer is unknown.
         cost_usd: Option<f64>,
     },
 }
 
-/// An agent that a bundle declares.
+/// Agent that a bundle declares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredAgent {
     /// SHA-256 of the bundle's text, in hexadecimal digits.
     pub bundle: String,
-    /// The agent's key in it.
+    /// Key of the agent in the bundle.
     pub agent: String,
-    /// What runs the code of its tools, where that is not the usual engine.
+    /// Engine that runs the code of its tools; `None` for the default engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
 }
 
 impl Event {
-    /// Whether it belongs in the log; pieces of what comes whole later do not.
+    /// True if the event is stored in the log. Deltas are not: a later event holds the whole.
     pub const fn is_kept(&self) -> bool {
         !matches!(
             self,
@@ -242,7 +243,7 @@ impl Event {
         )
     }
 
-    /// The sandbox that was made for the session here, under a name that nobody chose.
+    /// Returns the name of the sandbox that was created for the session under a generated name.
     pub fn own_sandbox(&self) -> Option<&str> {
         match self {
             Self::Started { own_sandbox, .. } | Self::Resumed { own_sandbox, .. } => {
@@ -252,7 +253,7 @@ impl Event {
         }
     }
 
-    /// The word under `type`.
+    /// Returns the value of the field `type`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Started { .. } => "started",
@@ -276,19 +277,19 @@ impl Event {
     }
 }
 
-/// An event with its place in the log: one line of an export.
+/// Event with its position in the log; one line of an export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoggedEvent {
-    /// [`EVENT_VERSION`] of whoever wrote it.
+    /// [`EVENT_VERSION`] of the process that wrote the event.
     #[serde(default = "version")]
     pub version: u32,
-    /// From 1, without gaps.
+    /// Position, from 1 without gaps.
     #[serde(default)]
     pub seq: u64,
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     #[serde(default)]
     pub at_unix_ms: u64,
-    /// What.
+    /// The event itself.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -297,29 +298,29 @@ const fn version() -> u32 {
     EVENT_VERSION
 }
 
-/// What was said and done so far, as the model is told it.
+/// Conversation so far, from which prompts are made.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conversation {
-    /// In order.
+    /// Messages, in order.
     pub messages: Vec<Message>,
-    /// Times the model was asked.
+    /// Number of times the model was asked.
     pub turns: u32,
-    /// What all answers came to, summaries included.
+    /// Tokens and cost of all answers, summaries included.
     pub spent: Spending,
-    /// Calls whose outputs are told no more.
+    /// Ids of the calls whose outputs are dropped from prompts.
     cut: BTreeSet<String>,
-    /// What stands for all that was said between the task and the second message.
+    /// Summary that replaces the messages between the task and the second message.
     pub(crate) summary: Option<String>,
 }
 
-/// What the model is told about a call that was not made any more.
+/// Result of a call that the loop did not start before the run ended.
 const NOT_DONE: &str = "[not done: the run ended before this call]";
-/// What the model is told about a call whose end nobody saw.
+/// Result of a call whose end was not recorded.
 const UNKNOWN_END: &str = "[interrupted: the agent stopped while this call ran. It may have had its \
     effect, in part or in full; look before you repeat it]";
 
 impl Conversation {
-    /// Begins with a task.
+    /// Begins a conversation with a task.
     pub fn new(task: impl Into<String>) -> Self {
         Self {
             messages: vec![Message::User { text: task.into() }],
@@ -327,7 +328,8 @@ impl Conversation {
         }
     }
 
-    /// Takes up what a log tells. Calls without an end get one that says so.
+    /// Rebuilds a conversation from the events of a log. A call without a result gets one that says
+    /// so.
     pub fn from_events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
         let mut conversation = Self::default();
         for event in events {
@@ -337,7 +339,7 @@ impl Conversation {
         conversation
     }
 
-    /// What `event` changes in what the model is told.
+    /// Applies `event` to the conversation.
     pub(crate) fn take(&mut self, event: &Event) {
         match event {
             Event::Started { task: text, .. } | Event::Said { text } => {
@@ -391,14 +393,14 @@ impl Conversation {
         }
     }
 
-    /// Counts what `earlier` used, as if it were a part of this one.
+    /// Adds the turns and spending of `earlier` to this conversation.
     pub fn count(&mut self, earlier: &Self) {
         self.turns += earlier.turns;
         self.spent += earlier.spent;
     }
 
-    /// Lets `summary` stand for everything between the task and the call `first_kept`. In a conversation
-    /// without that call nothing changes.
+    /// Replaces everything between the task and the call `first_kept` by `summary`. Changes nothing
+    /// if the conversation has no such call.
     fn summarize(&mut self, summary: &str, first_kept: Option<&str>) {
         let begin = match first_kept {
             None => Some(self.messages.len()),
@@ -425,12 +427,13 @@ impl Conversation {
         self.cut.retain(|id| there.contains(id.as_str()));
     }
 
-    /// Whether the output of this call is told no more.
+    /// True if the output of this call is dropped from prompts.
     pub(crate) fn is_cut(&self, call: &str) -> bool {
         self.cut.contains(call)
     }
 
-    /// The messages as the model is told them.
+    /// Returns the messages for a prompt: dropped outputs become short notes, and the summary is
+    /// appended to the task.
     pub fn told(&self) -> Vec<Message> {
         let mut told = self.messages.clone();
         for message in &mut told {
@@ -446,7 +449,8 @@ impl Conversation {
             }
         }
         if let (Some(summary), Some(Message::User { text })) = (&self.summary, told.first_mut()) {
-            // In the same message: not every provider takes two of the user's in a row.
+            // The summary is part of the first message: some providers refuse two consecutive user
+            // messages.
             *text = format!(
                 "{text}\n\n[What was said and done since then became too long to be told again. Your own \
                  summary of it follows, and after it whatever is newer.]\n\n{summary}"
@@ -464,12 +468,13 @@ impl Conversation {
         }
     }
 
-    /// The run is over: calls that were not made any more have a result that says so.
+    /// Gives a result to every call that the loop did not start. Called when the run is over.
     pub(crate) fn close(&mut self) {
         self.close_open_calls(NOT_DONE);
     }
 
-    /// Every call needs a result before the model can be asked again: those without get `text`.
+    /// Gives the result `text` to every call without one. Providers refuse a prompt in which a call
+    /// has no result.
     fn close_open_calls(&mut self, text: &str) {
         let (asked, answered): (Vec<(String, String)>, Vec<String>) = match self.messages.as_slice()
         {
@@ -498,7 +503,7 @@ impl Conversation {
     }
 }
 
-/// An answer has tokens: earlier versions wrote zeros where nothing was counted.
+/// Returns `usage`; `None` if it is zero. Earlier versions stored zeros where nothing was counted.
 pub(crate) fn counted(usage: Option<Usage>) -> Option<Usage> {
     usage.filter(|usage| usage.total() > 0)
 }

@@ -1,42 +1,44 @@
-//! Words that people left for agents in files: the user's own for every project, and the project's.
+//! Instructions for agents in files: the user's own for every project, and those of the project.
 //!
-//! In: the content of a file, and whose it is. Out: a section of the system prompt that says whose words
-//! they are. Every line of such a text begins with a mark, so that none of it can pass for ours; what is
-//! too long is cut at a line, with a note. The files are read by the program, not here.
+//! In: the content of a file, and its author. Out: a section of the system prompt that names the
+//! author. Every line of the content begins with a mark, so that it cannot imitate Glovebox's own
+//! text. A text that is too long is cut at a line end, with a note. This module does not read the
+//! files.
 
 use glovebox_proto::visible;
 use std::fmt::{self, Write as _};
 
-/// Of one file.
+/// Maximum size of the content of one file.
 const MAX_TEXT_BYTES: usize = 32 << 10;
-/// Before each line of a file.
+/// Mark before each line of a file.
 const MARK: &str = "| ";
 
-/// Whose words they are.
+/// Author of the instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstructionSource {
-    /// The user's own.
+    /// The user.
     User,
-    /// The project's: of whoever wrote it.
+    /// The authors of the project, who may be strangers.
     Project,
 }
 
-/// What one file says.
+/// Instructions of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instructions {
     source: InstructionSource,
-    /// As the user or the tools see the file.
+    /// Path as the user or the tools see it.
     path: String,
     text: String,
     left_out_bytes: u64,
 }
 
 impl Instructions {
-    /// More of a file than this is never told.
+    /// Maximum size of the content of one file; the rest is left out.
     pub const MAX_BYTES: usize = MAX_TEXT_BYTES;
 
-    /// Of the beginning of a file, which has `file_bytes` altogether. `None` when it says nothing.
-    // TRUST: a project's file has anything in it: what is no plain text is shown, never sent.
+    /// Creates instructions from the beginning of a file, which has `file_bytes` in all. `None` if
+    /// the text is blank.
+    // TRUST: a project's file may hold anything: control characters are escaped.
     pub fn new(
         source: InstructionSource,
         path: &str,
@@ -46,7 +48,7 @@ impl Instructions {
         let mut kept = content;
         if content.len() > MAX_TEXT_BYTES || (content.len() as u64) < file_bytes {
             kept = &content[..content.len().min(MAX_TEXT_BYTES)];
-            // A single line that is too long is cut where it has to be.
+            // A single line that is too long is cut anywhere.
             let end = kept.iter().rposition(|&byte| byte == b'\n');
             kept = &kept[..end.map_or(kept.len(), |end| end + 1)];
         }
@@ -62,12 +64,12 @@ impl Instructions {
         })
     }
 
-    /// Whose words they are.
+    /// Returns the author.
     pub const fn source(&self) -> InstructionSource {
         self.source
     }
 
-    /// The file, as it is told.
+    /// Returns the path, with control characters escaped.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -87,7 +89,7 @@ impl fmt::Display for Instructions {
     }
 }
 
-/// Adds what the files say to a system prompt.
+/// Appends the instructions of all files to a system prompt, the user's first.
 pub(crate) fn add_section(prompt: &mut String, all: &[Instructions]) {
     let of = |source| all.iter().filter(move |one| one.source == source);
     if of(InstructionSource::User).next().is_some() {

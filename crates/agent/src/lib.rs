@@ -1,18 +1,19 @@
 //! The agent: a loop that asks a model outside the sandbox and calls the tools inside it.
 //!
 //! ```text
-//! task -> prompt (facts of this run) -> model answer -> tool calls -> results -> model answer -> ...
+//! task -> prompt (facts of this run) -> model answer -> tool calls -> results -> model answer ...
 //!            |                             |                |
 //!            +------------ every step is an event: shown, and kept in the session log
 //! ```
 //!
-//! In: a task, a [`Model`], [`Tools`] over one sandbox, limits. Out: a [`RunOutcome`] that is honest about
-//! how it ended, and events from which the conversation can be taken up again or replayed. What the
-//! environment says (keys, base addresses) is handed in; this crate reads no variable, prints nothing
-//! and knows no backend. Only waiting for a model is asynchronous, on a runtime of our own; a tool
-//! call happens on an ordinary thread.
+//! In: a task, a [`Model`], [`Tools`] over one sandbox, limits. Out: a [`RunOutcome`] that names
+//! how the run ended, and events from which the conversation can be resumed or replayed. The caller
+//! passes in what it reads from the environment (keys, base addresses); this crate reads no
+//! variable, prints nothing and knows no backend. Only waiting for a model is asynchronous, on a
+//! runtime of this crate; a tool call runs on an ordinary thread.
 //!
-//! Keys live in [`Secret`]; [`Secrets`] takes them out of every text before it is shown, kept or sent.
+//! Keys are held in [`Secret`]; [`Secrets`] removes them from every text before it is displayed,
+//! stored or sent.
 
 mod agent_loop;
 mod context;

@@ -1,22 +1,23 @@
-//! How far a run may go, and the words that name what to raise.
+//! Limits of a run, and hints that name the setting to raise.
 
 use crate::Spending;
 use glovebox_proto::{Remedy, Setting};
 use std::time::Duration;
 
-/// How far one run may go. What an earlier process of the same session used is counted, except time.
+/// Limits of one run. Turns, tokens and cost of earlier processes of the same session count; time
+/// does not.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunLimits {
-    /// Times the model is asked.
+    /// Maximum number of times the model is asked.
     pub max_turns: Option<u32>,
-    /// Wall time.
+    /// Maximum wall-clock time.
     pub max_time: Option<Duration>,
-    /// Tokens sent and received.
+    /// Maximum number of tokens, sent and received.
     pub max_tokens: Option<u64>,
-    /// Whether the limit of tokens was asked for: an answer that nobody counts then ends the run. The usual
-    /// limit holds for what is counted.
+    /// True if the user set the token limit: an answer without token counts then ends the run. The
+    /// default limit applies to the counted tokens only.
     pub needs_token_counts: bool,
-    /// US dollars; needs a price.
+    /// Maximum cost in US dollars. Requires a known price.
     pub max_cost_usd: Option<f64>,
 }
 
@@ -33,7 +34,7 @@ impl Default for RunLimits {
 }
 
 impl RunLimits {
-    /// The limit that is reached, if one is: a sentence about it, and what to do.
+    /// Returns the limit that is reached, as a sentence and a hint; `None` if none is.
     pub(crate) fn reached(
         &self,
         turns: u32,
@@ -85,7 +86,8 @@ impl RunLimits {
         None
     }
 
-    /// The limit that cannot be held, because what was spent so far is not known, and what to do.
+    /// Returns a limit that cannot be enforced because spending is unknown, and a hint; `None` if
+    /// there is none.
     pub(crate) fn unheld(&self, spent: Spending) -> Option<(Setting, Remedy)> {
         if self.max_cost_usd.is_some() && spent.cost_usd().is_none() {
             let remedy = [

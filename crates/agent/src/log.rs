@@ -1,8 +1,8 @@
-//! Sessions on disk: every kept event of every session, in one SQLite file with a write-ahead log.
+//! Session log: the stored events of every session, in one SQLite file with a write-ahead log.
 //!
-//! An event is in the file before what follows from it happens, so whoever is killed leaves a log that
-//! ends at most one step short. Who has a session open holds the lock on its file in `locks/`; a lock
-//! cannot be left behind by the dead.
+//! An event is stored before the loop acts on it, so that a killed process leaves a log that is at
+//! most one step short. A process that works on a session holds the lock on the session's file in
+//! `locks/`. The kernel releases the lock when the process dies.
 
 use crate::event::{EVENT_VERSION, Event, LoggedEvent};
 use glovebox_proto::{Code, Fault};
@@ -13,35 +13,35 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long another process may keep the file busy.
+/// Maximum time to wait for another process that writes to the file.
 const BUSY: Duration = Duration::from_secs(10);
-/// Version of the tables.
+/// Version of the table layout.
 const TABLES: i64 = 1;
 
-/// How a session stands.
+/// State of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
-    /// It waits for its turn, and nobody works on it yet.
+    /// The session is waiting for its turn.
     Queued,
-    /// Somebody works on it.
+    /// A process works on the session.
     Running,
-    /// Whoever worked on it is gone without a word.
+    /// The process that worked on the session died before the run ended.
     Interrupted,
-    /// The model said it is done.
+    /// The model ended its work.
     Completed,
-    /// A limit ended it.
+    /// A limit ended the run.
     StoppedByLimit,
-    /// The user ended it.
+    /// The user stopped the run.
     Aborted,
-    /// Its sandbox went away.
+    /// The sandbox was lost.
     Lost,
-    /// It could not go on.
+    /// The run failed.
     Failed,
 }
 
 impl SessionState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 8] = [
         Self::Queued,
         Self::Running,
@@ -53,7 +53,7 @@ impl SessionState {
         Self::Failed,
     ];
 
-    /// The word in lists and JSON.
+    /// Returns the name of the state in lists and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -67,39 +67,39 @@ impl SessionState {
         }
     }
 
-    /// The state that a word is for.
+    /// Returns the state of this name; `None` if there is none.
     pub fn named(word: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|state| state.as_str() == word)
     }
 }
 
-/// What is known about a session without reading its events.
+/// Summary of a session, available without its events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SessionInfo {
-    /// Its name.
+    /// Id of the session.
     pub id: String,
-    /// How it stands.
+    /// State of the session.
     pub state: SessionState,
-    /// What it was asked to do.
+    /// Task of the user.
     pub task: String,
-    /// `PROVIDER/NAME` it began with.
+    /// Model with which the session began, as `PROVIDER/NAME`.
     pub model: String,
-    /// `local`, `sandbox` or `bundle`.
+    /// Placement of the tools: `local`, `sandbox` or `bundle`.
     pub placement: String,
-    /// The sandbox it works in, by name.
+    /// Name of the sandbox; `None` without one.
     pub sandbox: Option<String>,
-    /// The project.
+    /// Directory of the project.
     pub project: PathBuf,
-    /// When it began.
+    /// Time of the beginning, in milliseconds since 1970.
     pub created_unix_ms: u64,
-    /// When something last happened.
+    /// Time of the last stored event, in milliseconds since 1970.
     pub updated_unix_ms: u64,
-    /// How many events it has.
+    /// Number of stored events.
     pub events: u64,
 }
 
-/// All sessions of one state directory.
+/// Session log of one state directory.
 #[derive(Debug)]
 pub struct Log {
     db: Connection,
@@ -107,35 +107,35 @@ pub struct Log {
     clock: fn() -> u64,
 }
 
-/// The place of an event in the log.
+/// Position of an event in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {
-    /// From 1, without gaps.
+    /// Number, from 1 without gaps.
     pub seq: u64,
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub at_unix_ms: u64,
 }
 
-/// Held while somebody works on a session.
+/// Lock on a session. Dropping it releases the session.
 #[derive(Debug)]
 pub struct SessionLock(File);
 
 impl Drop for SessionLock {
     fn drop(&mut self) {
-        // Closing is not enough: a process that another thread has just forked has the file open until it runs its
-        // program, and with it the lock (flock(2)).
+        // Closing the file is not enough: a child that another thread has just forked has the file
+        // open until its execve(2), and with it the lock (flock(2)).
         let _ = self.0.unlock();
     }
 }
 
-/// Makes the file of a database if it is not there, readable for its owner alone: SQLite would make it so for whoever the
-/// umask lets.
+/// Creates the file of a database with mode 0600, unless it exists. SQLite alone would create it
+/// with the permissions that the umask leaves.
 ///
-/// One that is there is not opened: closing it again would take away the locks of this process's other connections, and
-/// another process could then remove the write-ahead log under them.
+/// An existing file is not opened: closing it would release the POSIX locks of this process's other
+/// connections (fcntl(2)), and another process could then remove the write-ahead log under them.
 ///
 /// # Errors
-/// Whatever keeps it from being made.
+/// If the file does not exist and cannot be created.
 pub fn make_private_database(file: &Path) -> std::io::Result<()> {
     let made = fs::OpenOptions::new()
         .create_new(true)
@@ -149,10 +149,11 @@ pub fn make_private_database(file: &Path) -> std::io::Result<()> {
 }
 
 impl Log {
-    /// Opens the sessions below `dir`, making what is missing. `clock` gives milliseconds since 1970.
+    /// Opens the log below `dir`, and creates it if it is missing. `clock` returns milliseconds
+    /// since 1970.
     ///
     /// # Errors
-    /// When that cannot be read or written, or a newer version wrote it.
+    /// `unsupported` if a newer version wrote the log; otherwise if it cannot be read or written.
     pub fn open(dir: &Path, clock: fn() -> u64) -> Result<Self, Fault> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -163,9 +164,11 @@ impl Log {
         make_private_database(&file).map_err(|error| io("open the sessions", &error))?;
         let db = Connection::open(&file).map_err(|error| broken(&error))?;
         let prepared = (|| {
+            // The timeout comes first: the switch to WAL needs a lock as well.
             db.busy_timeout(BUSY)?;
             db.pragma_update(None, "journal_mode", "WAL")?;
-            // Safe against the death of this process; the last moments may be lost with the machine.
+            // A commit survives the death of this process; the last ones may be lost if the machine
+            // crashes.
             db.pragma_update(None, "synchronous", "NORMAL")?;
             db.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))
         })()
@@ -201,10 +204,10 @@ impl Log {
         self.db.execute_batch(sql).map_err(|error| broken(&error))
     }
 
-    /// Writes down a new session. Times and number of events of `info` are not looked at.
+    /// Stores a new session. The times and the number of events in `info` are ignored.
     ///
     /// # Errors
-    /// `already-exists`, and when it cannot be written.
+    /// `already-exists`; otherwise if the log cannot be written.
     pub fn create(&self, info: &SessionInfo) -> Result<(), Fault> {
         use std::os::unix::ffi::OsStrExt;
         let now = (self.clock)() as i64;
@@ -233,10 +236,11 @@ impl Log {
         Ok(())
     }
 
-    /// Appends an event, if it is one that is kept, and says which place it has.
+    /// Appends an event if [`Event::is_kept`], and returns its position; `None` if it is not
+    /// stored.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the log cannot be written.
     pub fn append(&self, id: &str, event: &Event) -> Result<Option<LogPosition>, Fault> {
         if !event.is_kept() {
             return Ok(None);
@@ -248,6 +252,8 @@ impl Log {
             )
         })?;
         let now = (self.clock)() as i64;
+        // A single statement reads the last position and inserts, so that two writers cannot take
+        // the same one.
         let seq: i64 = self
             .db
             .query_row(
@@ -268,10 +274,10 @@ impl Log {
         }))
     }
 
-    /// Notes how a session stands.
+    /// Sets the state of a session.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the log cannot be written.
     pub fn set_state(&self, id: &str, state: SessionState) -> Result<(), Fault> {
         self.db
             .execute(
@@ -282,10 +288,10 @@ impl Log {
         Ok(())
     }
 
-    /// Notes which sandbox a session works in.
+    /// Sets the sandbox of a session; `None` if it has none.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the log cannot be written.
     pub fn set_sandbox(&self, id: &str, sandbox: Option<&str>) -> Result<(), Fault> {
         self.db
             .execute(
@@ -296,10 +302,11 @@ impl Log {
         Ok(())
     }
 
-    /// All sessions, the newest first.
+    /// Returns all sessions, the newest first. A session that is stored as queued or running but
+    /// that no process has locked is returned as interrupted.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If the log cannot be read.
     pub fn list(&self) -> Result<Vec<SessionInfo>, Fault> {
         let sql = format!("{SELECT} ORDER BY created DESC, id");
         let mut found = (|| {
@@ -314,10 +321,11 @@ impl Log {
         Ok(found)
     }
 
-    /// One session, by its name, the beginning of it, or `last`.
+    /// Returns the session with this id or the only one that begins with it; `last` means the
+    /// newest.
     ///
     /// # Errors
-    /// `not-found`, and `ambiguous-match` when several begin so.
+    /// `not-found`, and `ambiguous-match` if several ids begin with `id`.
     pub fn find(&self, id: &str) -> Result<SessionInfo, Fault> {
         let mut all = self.list()?;
         if id == "last" {
@@ -340,18 +348,19 @@ impl Log {
         })
     }
 
-    /// The events of a session, in order.
+    /// Returns the events of a session, in order.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If the log cannot be read, and `unsupported` for an event that this version does not
+    /// understand.
     pub fn events(&self, id: &str) -> Result<Vec<LoggedEvent>, Fault> {
         self.events_after(id, 0, u32::MAX)
     }
 
-    /// The events of a session after `seq`, in order, at most `limit` of them.
+    /// Returns at most `limit` events of a session after the position `seq`, in order.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// As [`Self::events`].
     pub fn events_after(&self, id: &str, seq: u64, limit: u32) -> Result<Vec<LoggedEvent>, Fault> {
         let after = i64::try_from(seq).unwrap_or(i64::MAX);
         let rows: Vec<(i64, i64, i64, String)> = (|| {
@@ -382,7 +391,8 @@ impl Log {
             .collect()
     }
 
-    /// Copies a session's events up to `upto` (all without it) under the name `to`.
+    /// Copies a session and its events up to position `upto` (all if `None`) to the new id `to`.
+    /// The copy has no sandbox.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -401,25 +411,27 @@ impl Log {
         self.set_state(to, SessionState::Interrupted)
     }
 
-    /// Forgets a session.
+    /// Deletes a session and its events.
     ///
     /// # Errors
-    /// `busy` while somebody works on it.
+    /// `busy` while a process works on it.
     pub fn delete(&self, id: &str) -> Result<(), Fault> {
         let lock = self.lock(id)?;
         self.db
             .execute("DELETE FROM event WHERE session = ?1", [id])
             .and_then(|_| self.db.execute("DELETE FROM session WHERE id = ?1", [id]))
             .map_err(|error| broken(&error))?;
+        // Removed while the lock is held: later, it could be the file of a new session with this
+        // id.
         let _ = fs::remove_file(self.lock_path(id));
         drop(lock);
         Ok(())
     }
 
-    /// Takes a session for this process.
+    /// Locks a session for this process. Does not block.
     ///
     /// # Errors
-    /// `busy` while another works on it.
+    /// `busy` while another process works on it.
     pub fn lock(&self, id: &str) -> Result<SessionLock, Fault> {
         let file = File::options()
             .create(true)

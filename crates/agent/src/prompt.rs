@@ -1,10 +1,10 @@
-//! What a model is told about where it is: facts of this very run, each from an allow-list.
+//! System prompt: facts of one run, each reduced to an allow-list of characters.
 
 use crate::{Instructions, ServerPlace, ToolServer, instructions};
 use glovebox_tools::ContextData;
 use std::fmt::{self, Write as _};
 
-/// Where the tools work. Decided once for a run.
+/// Place where the tools work. Decided once for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// On the user's machine, on the user's files.
@@ -14,7 +14,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// The word in events and on the command line.
+    /// Returns the name in events and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -29,17 +29,17 @@ impl fmt::Display for Placement {
     }
 }
 
-/// A program that is there.
+/// Program that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// What it says about itself; may be empty.
+    /// Version, as the program reports it; may be empty.
     pub version: String,
 }
 
-/// The system that commands run on. Every field is a line of plain characters, as [`plain_fact`] makes it, and empty where
-/// nothing is known.
+/// System that commands run on. Every field is one line of plain characters, as [`plain_fact`]
+/// makes it, and empty if unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SystemFacts {
     /// Name and version, such as `Debian GNU/Linux 12 (bookworm)`.
@@ -52,18 +52,18 @@ pub struct SystemFacts {
     pub time_zone: String,
 }
 
-/// Who answers questions while the model works.
+/// Person who answers questions while the model works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Questions {
-    /// The user, before each change and wherever a rule asks.
+    /// The user, before each change and where a rule asks.
     EachChange,
-    /// The user, wherever a rule asks.
+    /// The user, where a rule asks.
     Rules,
-    /// Nobody: there is no terminal.
+    /// No one: there is no terminal.
     Nobody,
 }
 
-/// A day.
+/// Calendar day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Date {
     year: u64,
@@ -72,7 +72,7 @@ pub struct Date {
 }
 
 impl Date {
-    /// The day of a time in milliseconds since 1970, in UTC.
+    /// Returns the UTC day of a time in milliseconds since 1970.
     pub const fn from_unix_ms(unix_ms: u64) -> Self {
         // Days since 0000-03-01, so that a leap day is the last of its year.
         // <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>
@@ -98,56 +98,56 @@ impl fmt::Display for Date {
     }
 }
 
-/// What commands reach.
+/// Network that commands reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetworkReach {
     /// Nothing.
     None,
-    /// Hosts, as the user listed them.
+    /// The hosts that the user listed.
     Listed(Vec<String>),
-    /// Whatever the machine reaches.
+    /// Everything that the machine reaches.
     All,
 }
 
-/// The surroundings of one run.
+/// Facts about one run for the system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptFacts {
-    /// Where the tools work.
+    /// Place where the tools work.
     pub placement: Placement,
     /// Today, in UTC.
     pub today: Date,
-    /// Who answers questions.
+    /// Person who answers questions.
     pub questions: Questions,
-    /// The project's directory as the tools see it.
+    /// Directory of the project, as the tools see it.
     pub workspace: String,
-    /// What commands reach.
+    /// Network that commands reach.
     pub network: NetworkReach,
-    /// Limits that hold, such as `("memory", "512MiB")`.
+    /// Limits of the sandbox, such as `("memory", "512MiB")`.
     pub limits: Vec<(String, String)>,
-    /// The sandbox's system; nothing is told about the user's own.
+    /// System of the sandbox. Not used for the user's own machine.
     pub system: SystemFacts,
     /// Programs that were found.
     pub programs: Vec<Program>,
-    /// Whether the project cannot be written by the tools.
+    /// True if the tools cannot write the project.
     pub is_read_only: bool,
-    /// Whether what changes in the workspace can be taken over by the user afterwards.
+    /// True if the user can apply the changes in the workspace to the project afterwards.
     pub changes_come_back: bool,
-    /// Servers that have tools.
+    /// MCP servers whose tools the model has.
     pub servers: Vec<ToolServer>,
-    /// A file that came along with the task.
+    /// File that belongs to the task.
     pub context: Option<ContextData>,
-    /// Whether scripts can be run, which have its text.
+    /// True if the model can run scripts, which have the text of `context`.
     pub can_run_scripts: bool,
-    /// More to say, by the user's own choice.
+    /// Text that the user added.
     pub addition: Option<String>,
-    /// What files of the user's and of the project say.
+    /// Instructions in files of the user and of the project.
     pub instructions: Vec<Instructions>,
 }
 
-/// More than any honest version.
+/// Maximum length of a fact; longer than any real version.
 const MAX_FACT_CHARS: usize = 80;
 
-/// The system prompt.
+/// Returns the system prompt.
 pub fn system_prompt(facts: &PromptFacts) -> String {
     let workspace = plain_fact(&facts.workspace);
     let mut text = String::from(
@@ -295,7 +295,8 @@ pub fn system_prompt(facts: &PromptFacts) -> String {
     text
 }
 
-/// What changed between two sets of facts, for a model that was told the first; `None` when nothing.
+/// Returns the differences between the facts of two system prompts, as a message to a model that
+/// got the first; `None` if there are none.
 pub fn changed(before: &str, now: &str) -> Option<String> {
     let facts = |text: &str| -> Vec<String> {
         text.lines()
@@ -315,7 +316,7 @@ pub fn changed(before: &str, now: &str) -> Option<String> {
     (!lines.is_empty()).then(|| format!("[The surroundings changed]\n{}", lines.join("\n")))
 }
 
-/// The line about the system.
+/// Appends the line about the system.
 fn add_system(text: &mut String, system: &SystemFacts) {
     let zone = plain_fact(&system.time_zone);
     let zone = if zone.is_empty() {
@@ -335,9 +336,10 @@ fn add_system(text: &mut String, system: &SystemFacts) {
     }
 }
 
-/// A fact that comes out of a sandbox or a file of the project, as it may be shown and told to a model: one line of a few
-/// plain characters.
-// TRUST: no room for a sentence that pretends to be ours, for markup, or for a terminal's sequences.
+/// Reduces a fact from a sandbox or a project's file to one line of at most 80 plain characters,
+/// safe to display and to send to a model.
+// TRUST: a longer text could imitate our own sentences; other characters could be markup or
+// terminal sequences.
 pub fn plain_fact(text: &str) -> String {
     text.chars()
         .filter(|c| c.is_alphanumeric() || " -_./+:,@~%()".contains(*c))

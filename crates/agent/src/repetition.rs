@@ -1,25 +1,25 @@
-//! Noticing a model that goes in circles: the same calls with the same outcome, again and again.
+//! Detection of a model that repeats the same calls with the same results.
 
 use crate::{CallResult, Message};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Turns alike after which the model is told.
+/// Number of equal turns after which the model is warned.
 const TELL_AT: u32 = 3;
-/// Turns alike after which the run ends.
+/// Number of equal turns after which the run ends.
 const END_AT: u32 = 6;
 
-/// What to do about it.
+/// Reaction to a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoopDetection {
-    /// Nothing.
+    /// Continue.
     No,
-    /// Tell the model.
+    /// Warn the model.
     Tell,
-    /// Give up.
+    /// End the run.
     End,
 }
 
-/// Counts turns that were alike.
+/// Counter of consecutive equal turns.
 #[derive(Debug, Default)]
 pub(crate) struct Repetition {
     last: Option<u64>,
@@ -27,8 +27,8 @@ pub(crate) struct Repetition {
 }
 
 impl Repetition {
-    /// Notes a turn's calls and results. `is_waiting` is whether something of them still runs: who
-    /// waits for a long command does the same again and again with reason.
+    /// Records the calls and results of a turn, and returns the reaction. `is_waiting` is true if a
+    /// command still runs: a model that waits for it repeats the same call for good reason.
     pub(crate) fn note(
         &mut self,
         calls: &Message,
@@ -64,7 +64,7 @@ impl Repetition {
     }
 }
 
-/// Times and process ids differ each time and mean nothing here.
+/// Removes digits and dots: durations and process ids differ each time and mean nothing here.
 fn without_numbers(text: &str) -> String {
     text.chars()
         .filter(|c| !c.is_ascii_digit() && *c != '.')

@@ -1,4 +1,4 @@
-//! Answers that were given before: for replays, demonstrations and tests without any server.
+//! Recorded models, for replays, demonstrations and tests without a server.
 
 use crate::event::counted;
 use crate::model::{AnswerFuture, OnDelta};
@@ -8,20 +8,20 @@ use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// More than any recording that is worth playing.
+/// Maximum number of events in a recording.
 const MAX_EVENTS: usize = 100_000;
 
-/// Reads an exported session: one event as JSON on each line.
+/// Parses an exported session: one event as JSON on each line.
 ///
 /// # Errors
-/// `invalid-argument` that names the line.
+/// `invalid-argument` with the number of the line; `too-large` above 100,000 events.
 pub fn read_recording(text: &str) -> Result<Vec<Event>, Fault> {
     let mut events = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
-        // TRUST: a recording comes from anywhere; it is data for these types and nothing else.
+        // TRUST: a recording may come from anywhere. It is only parsed into these types.
         let logged: LoggedEvent = serde_json::from_str(line).map_err(|error| {
             Fault::failed(
                 Code::InvalidArgument,
@@ -40,19 +40,19 @@ pub fn read_recording(text: &str) -> Result<Vec<Event>, Fault> {
     Ok(events)
 }
 
-/// Gives recorded answers in their order, whatever it is asked. What was left out of the prompts then is
-/// left out again.
+/// Model that returns recorded answers in order and ignores the prompt. The compactions of the
+/// recording are repeated before each answer.
 #[derive(Debug)]
 pub struct RecordedModel {
     answers: Vec<ModelAnswer>,
-    /// What was done to make room, before each answer.
+    /// Compactions before each answer.
     compactions: Vec<Vec<Event>>,
     next: AtomicUsize,
     label: String,
 }
 
 impl RecordedModel {
-    /// Plays the answers among `events`. `label` is what it is called in events.
+    /// Creates a model from the answers in `events`. `label` is its name in new events.
     pub fn new(events: &[Event], label: impl Into<String>) -> Self {
         let (mut answers, mut compactions) = (Vec::new(), vec![Vec::new()]);
         for event in events {
@@ -85,7 +85,7 @@ impl RecordedModel {
 }
 
 impl RecordedModel {
-    /// How many answers were not given yet.
+    /// Returns the number of answers that are left.
     pub fn left(&self) -> usize {
         self.answers
             .len()
@@ -126,41 +126,41 @@ impl Model for RecordedModel {
     }
 }
 
-/// The first call that came to something else than before.
+/// First call whose outcome differs between two runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divergence {
-    /// Which call, from 1.
+    /// Number of the call, from 1.
     pub call: usize,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// What it said then; `None` when it was not called then.
+    /// Recorded output; `None` if the recording has no such call.
     pub before: Option<String>,
-    /// What it says now; `None` when it was not called now.
+    /// New output; `None` if the new run did not make the call.
     pub now: Option<String>,
 }
 
-/// What a comparison of two runs came to, when they do not differ.
+/// Result of the comparison of two runs that do not differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayComparison {
-    /// Calls that came to the same.
+    /// Number of calls with the same outcome.
     pub same: usize,
-    /// Calls whose end was not recorded, because the run broke off or was stopped while they ran: nothing
-    /// can be said about them.
+    /// Number of calls whose end was not recorded because the run broke off or was stopped. They
+    /// are not compared.
     pub interrupted: usize,
 }
 
-/// What one call came to.
+/// Outcome of a call.
 struct Outcome<'a> {
     tool: &'a str,
     text: &'a str,
     is_error: bool,
 }
 
-/// The calls of one run, by their ids. A server may give the same id again: then they follow in order.
+/// Calls of one run, by id. A server may repeat an id; calls of the same id are compared in order.
 struct Calls<'a> {
-    /// Of calls that ended, in order.
+    /// Calls that ended, in order.
     ended: Vec<(&'a str, Outcome<'a>)>,
-    /// How many calls of an id began or were asked for.
+    /// Number of calls of each id that the model requested.
     asked: BTreeMap<&'a str, usize>,
 }
 
@@ -185,7 +185,8 @@ impl<'a> Calls<'a> {
                     facts,
                     ..
                 } => {
-                    // A command says it of itself, any other call fails.
+                    // A cancelled command has the fact `cancelled`; any other cancelled call has a
+                    // fault.
                     let is = |name: &str, value: Value| facts.get(name) == Some(&value);
                     let is_given_up = is("cancelled", true.into())
                         || is("fault", Code::Cancelled.as_str().into());
@@ -205,7 +206,7 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// Compares the tool calls of two runs, each with the one of the same id. Times and job numbers may differ.
+/// Compares the tool calls of two runs by id. Durations and job numbers may differ.
 ///
 /// # Errors
 /// The first difference.
@@ -231,7 +232,7 @@ pub fn compare(before: &[Event], now: &[Event]) -> Result<ReplayComparison, Dive
             });
         }
     }
-    // What is left was not there before, unless it was asked for and its end was not recorded.
+    // The remaining calls are new, unless the recording has the request but not the end.
     for (at, (id, is)) in now.ended.iter().enumerate() {
         if left.get(id).is_none_or(VecDeque::is_empty) || before.asked.contains_key(id) {
             continue;
@@ -250,7 +251,7 @@ pub fn compare(before: &[Event], now: &[Event]) -> Result<ReplayComparison, Dive
     })
 }
 
-/// `text` without what differs from run to run: durations, and the numbers of jobs.
+/// Returns `text` with a mark in place of durations and job numbers, which differ from run to run.
 fn steady(text: &str) -> String {
     let mut words = Vec::new();
     let mut after_job = false;
@@ -261,7 +262,7 @@ fn steady(text: &str) -> String {
         if has_number && (matches!(unit, "ms" | "s" | "us" | "µs") || after_job) {
             words.push("#".to_owned());
         } else if matches!(bare, "ms" | "s" | "us" | "µs") {
-            // The number stands before the unit.
+            // The number is the word before the unit.
             if let Some(last) = words.last_mut() {
                 "#".clone_into(last);
             }

@@ -1,18 +1,18 @@
-//! Keys: held so that no format shows them, and taken out of texts that others wrote.
+//! Secrets: never printed, and removed from texts of servers and tools.
 
 use std::fmt;
 
-/// A value that must reach nobody but the server it is for.
+/// Secret value, for one server only. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Holds `value`.
+    /// Wraps `value`.
     pub fn new(value: impl Into<String>) -> Self {
         Self(value.into())
     }
 
-    /// The value itself, for the one request it belongs in.
+    /// Returns the value, for the request that needs it.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -24,29 +24,30 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Shorter values would be found in texts that have nothing to do with them.
+/// Minimum length of a secret that is removed. A shorter one would match in unrelated text.
 const MIN_BYTES: usize = 8;
 
-/// Every secret this process knows, to be taken out of what servers and tools say.
+/// Secrets of this process, which are removed from the texts of servers and tools.
 ///
-/// A server may quote the key it refuses, and a command without walls may find it in the environment
-/// of a process of the same user.
+/// A server may quote the key that it refuses. A command without a sandbox may read it from the
+/// environment of another process of the same user.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Vec<Secret>);
 
 impl Secrets {
-    /// Takes out these values.
+    /// Collects the secrets. Those shorter than 8 bytes are ignored.
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let mut secrets: Vec<Secret> = secrets
             .into_iter()
             .filter(|secret| secret.0.len() >= MIN_BYTES)
             .collect();
-        // One that holds another goes first, so that nothing of it stays.
+        // The longest first: if one secret contains another, replacing the shorter one first would
+        // leave the rest of the longer one.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.0.len()));
         Self(secrets)
     }
 
-    /// `text` without any secret.
+    /// Returns `text` with every secret replaced by `[secret]`.
     pub fn clean(&self, text: String) -> String {
         let mut text = text;
         for secret in &self.0 {
@@ -57,7 +58,7 @@ impl Secrets {
         text
     }
 
-    /// `value` without any secret in any of its strings.
+    /// Replaces every secret in the strings of `value`. Names of fields stay unchanged.
     pub fn clean_json(&self, value: &mut serde_json::Value) {
         use serde_json::Value;
         match value {

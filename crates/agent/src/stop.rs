@@ -1,39 +1,40 @@
-//! The wish to stop, from whoever has it to whoever works.
+//! Request to stop a run, from any thread to the agent loop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// Can be asked for from any thread, also from one that handles signals.
+/// Signal that asks a run to stop. Clones share it. Any thread may set it, also the one that
+/// handles signals.
 #[derive(Debug, Clone, Default)]
 pub struct StopSignal {
     flag: Arc<AtomicBool>,
-    /// Why, where it is not the user's wish.
+    /// Limit that was reached; `None` for a request of the user.
     limit: Arc<Mutex<Option<String>>>,
     notify: Arc<Notify>,
 }
 
 impl StopSignal {
-    /// Asks for the end of what goes on.
+    /// Asks the run to stop.
     pub fn ask(&self) {
         self.flag.store(true, Ordering::SeqCst);
-        // Leaves a permit, so that whoever begins to wait a moment later does not wait.
+        // `notify_one` stores a permit: a waiter that starts a moment later returns at once.
         self.notify.notify_one();
     }
 
-    /// Asks for the end because a limit of whoever runs the agent was reached; `why` is a sentence.
+    /// Asks the run to stop because a limit outside of the run was reached; `why` is a sentence.
     pub fn ask_at_limit(&self, why: String) {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         self.ask();
     }
 
-    /// The limit that was reached, if that is why it was asked for.
+    /// Returns the sentence of [`Self::ask_at_limit`]; `None` if no limit was reached.
     pub fn limit(&self) -> Option<String> {
         let limit = self.limit.lock();
         limit.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes the user's wish back, before something new begins. A limit that was reached stays reached.
+    /// Withdraws a request of the user before new work begins. A limit stays reached.
     pub fn clear(&self) {
         if self.limit().is_some() {
             return;
@@ -41,7 +42,7 @@ impl StopSignal {
         self.flag.store(false, Ordering::SeqCst);
     }
 
-    /// Whether it was asked for.
+    /// True if the run has to stop.
     pub fn is_asked(&self) -> bool {
         self.flag.load(Ordering::SeqCst)
     }
@@ -50,7 +51,7 @@ impl StopSignal {
         &self.flag
     }
 
-    /// Waits until it is asked for.
+    /// Waits until the run has to stop.
     pub(crate) async fn asked(&self) {
         while !self.is_asked() {
             self.notify.notified().await;

@@ -1,5 +1,5 @@
-//! The tools as the head sees them: definitions, and a call. They come from several sources, each of
-//! which implements [`Tools`]; a [`Toolbox`] is all of them.
+//! Tools of the agent loop: their definitions, and calls. Each source of tools implements
+//! [`Tools`]; a [`Toolbox`] combines several.
 
 use crate::Image;
 use base64::Engine as _;
@@ -12,31 +12,31 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A tool as a model is told of it.
+/// Definition of a tool for a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is for.
+    /// Description for the model.
     pub description: String,
-    /// JSON schema of its arguments.
+    /// JSON schema of the arguments.
     pub schema: Value,
-    /// Whether it leaves everything as it is.
+    /// True if the tool changes nothing.
     pub is_read_only: bool,
-    /// Whose it is, if it is not one of our own.
+    /// MCP server that provides the tool; `None` for Glovebox's own tools.
     pub server: Option<ToolServer>,
 }
 
-/// A server that has tools.
+/// MCP server that provides tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolServer {
-    /// Its name; with `__` behind, it begins the names of its tools.
+    /// Name. The names of its tools begin with it and `__`.
     pub name: String,
-    /// Where it works.
+    /// Place where the server runs.
     pub place: ServerPlace,
 }
 
-/// Where a server works.
+/// Place where a server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerPlace {
@@ -49,7 +49,7 @@ pub enum ServerPlace {
 }
 
 impl ServerPlace {
-    /// The word in events and on the command line.
+    /// Returns the name in events and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sandbox => "sandbox",
@@ -59,33 +59,35 @@ impl ServerPlace {
     }
 }
 
-/// What a tool gave back.
+/// Output of a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
-    /// For the model.
+    /// Text for the model.
     pub text: String,
-    /// For programs.
+    /// Data for programs.
     pub facts: Map<String, Value>,
-    /// Whether what was asked for did not succeed.
+    /// True if the call failed.
     pub is_error: bool,
     /// Pictures.
     pub images: Vec<Image>,
-    /// For people: what changed, as a unified diff.
+    /// Change for display, as a unified diff.
     pub diff: Option<String>,
 }
 
-/// What can be called. Safe to use from several threads.
+/// Source of tools. Calls may come from several threads at once.
 pub trait Tools: Send + Sync {
-    /// All of them, in a fixed order.
+    /// Returns all definitions, always in the same order.
     fn definitions(&self) -> Vec<ToolDefinition>;
 
-    /// The own name of the tool that `name` means, if it is one of these.
+    /// Returns the exact name of the tool that `name` refers to; `None` if this source has no such
+    /// tool.
     fn own_name(&self, name: &str) -> Option<String> {
         let mut tools = self.definitions().into_iter();
         tools.find(|tool| tool.name == name).map(|tool| tool.name)
     }
 
-    /// Whether the tool that `name` means leaves everything as it is; `None` when it is none of these.
+    /// Returns true if the tool that `name` refers to changes nothing; `None` if this source has no
+    /// such tool.
     fn is_read_only(&self, name: &str) -> Option<bool> {
         let own = self.own_name(name)?;
         let mut tools = self.definitions().into_iter();
@@ -94,14 +96,14 @@ pub trait Tools: Send + Sync {
             .map(|tool| tool.is_read_only)
     }
 
-    /// Calls one. `cancel` ends what it started.
+    /// Calls a tool and blocks until it returns. Setting `cancel` ends what the call started.
     ///
     /// # Errors
-    /// As the tool; class `lost` when there is nothing left to call.
+    /// The error of the tool; class `lost` if the sandbox is gone.
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault>;
 
-    /// The whole lines that what is called now has written since this was asked last, for people; `None` when
-    /// there are none.
+    /// Returns the whole lines that the running call has written since the last request, for
+    /// display; `None` if there are none.
     fn live_output(&self) -> Option<String> {
         None
     }
@@ -129,14 +131,14 @@ impl<T: Tools + ?Sized> Tools for Arc<T> {
     }
 }
 
-/// Several sources as one. Where two have a tool of the same name, it is the earlier one's.
+/// Several sources as one. If two have a tool of the same name, the earlier source provides it.
 #[derive(Default)]
 pub struct Toolbox {
     sources: Vec<Arc<dyn Tools>>,
 }
 
 impl Toolbox {
-    /// With another source behind those that are there.
+    /// Appends a source.
     #[must_use]
     pub fn with(mut self, source: Arc<dyn Tools>) -> Self {
         self.sources.push(source);
@@ -187,7 +189,7 @@ impl Tools for Toolbox {
     }
 }
 
-/// The failure of a call of a tool that none of these is.
+/// Returns the error for a call of a tool that does not exist. Its hint lists `tools`.
 pub fn unknown_tool(name: &str, tools: &[ToolDefinition]) -> Fault {
     let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
     Fault::failed(Code::NotFound, format!("there is no tool `{name}`"))

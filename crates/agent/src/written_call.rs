@@ -1,16 +1,16 @@
-//! Calls of tools that a model writes as text instead of making them, as small models and servers without a
-//! parser for their model's format do.
+//! Detection of tool calls that a model writes as text. Small models do this, and servers without a
+//! parser for the format of their model.
 //!
-//! In: an answer without calls, and the tools there are. Out: whether the answer is such a text. Nothing is
-//! ever executed from a text: the model is asked to make the call, and when it goes on as before the run
-//! ends as failed. A call that an answer merely quotes, in the middle of prose or in a code block beside
-//! prose, is left alone.
+//! In: an answer without calls, and the tools. Out: whether the answer is such a call. Nothing is
+//! ever executed from text: the model is asked to make the call, and if it continues like this, the
+//! run fails. A call that is merely quoted, in the middle of prose or in a code block beside prose,
+//! is ignored.
 
 use crate::ToolDefinition;
 use glovebox_proto::{Code, Fault};
 use serde_json::Value;
 
-/// Tags that models were trained to write calls in.
+/// Tags that models write calls in.
 const TAGS: [&str; 6] = [
     "tool_call",
     "tool_calls",
@@ -19,24 +19,24 @@ const TAGS: [&str; 6] = [
     "tool_use",
     "invoke",
 ];
-/// What opens a call in formats without a closing tag.
+/// Tokens that open a call in formats without a closing tag.
 const OPENINGS: [&str; 4] = [
     "[TOOL_CALLS]",
     "<|tool_call|>",
     "<|tool_calls_section_begin|>",
     "<|python_tag|>",
 ];
-/// Longer names are not repeated.
+/// Maximum length of a tool's name that is compared.
 const MAX_NAME_BYTES: usize = 100;
 
-/// A call that was written as text.
+/// Call that was written as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WrittenCall {
-    /// The tool, if it can be made out and there is one of that name.
+    /// Name of the tool; `None` if it is not found in the text or unknown.
     tool: Option<String>,
 }
 
-/// The call that `text` is, if it is one.
+/// Returns the call if `text` is one.
 pub(crate) fn find(text: &str, tools: &[ToolDefinition]) -> Option<WrittenCall> {
     let text = without_thoughts(text.trim());
     if let Some(inner) = fenced(text) {
@@ -51,7 +51,7 @@ pub(crate) fn find(text: &str, tools: &[ToolDefinition]) -> Option<WrittenCall> 
     })
 }
 
-/// What the model is told.
+/// Returns the message that asks the model to make the call.
 pub(crate) fn correction(written: &WrittenCall) -> String {
     let tool = match &written.tool {
         Some(tool) => format!("a call of {tool}"),
@@ -63,7 +63,7 @@ pub(crate) fn correction(written: &WrittenCall) -> String {
     )
 }
 
-/// The end of a run whose model goes on like this.
+/// Returns the error that ends a run whose model continues to write calls as text.
 pub(crate) fn ending(written: &WrittenCall) -> Fault {
     let tool = match &written.tool {
         Some(tool) => format!(" (the last is one of {tool})"),
@@ -81,7 +81,8 @@ pub(crate) fn ending(written: &WrittenCall) -> Fault {
     )
 }
 
-/// Some models write their thoughts into the text.
+/// Returns the text after a leading `<think>` block. Some models write their reasoning into the
+/// text.
 fn without_thoughts(text: &str) -> &str {
     match text.strip_prefix("<think>") {
         Some(rest) => rest
@@ -92,7 +93,7 @@ fn without_thoughts(text: &str) -> &str {
     }
 }
 
-/// The content of the one code block that `text` is.
+/// Returns the content of the code block if `text` is exactly one.
 fn fenced(text: &str) -> Option<&str> {
     let inner = text.strip_prefix("```")?.strip_suffix("```")?;
     if inner.contains("```") {
@@ -107,7 +108,7 @@ fn fenced(text: &str) -> Option<&str> {
         .then_some(content.trim())
 }
 
-/// JSON that is a call of a known tool, or a list of such.
+/// Returns the call if `text` is JSON of a call of a known tool, or of a list of such calls.
 fn find_json(text: &str, tools: &[ToolDefinition]) -> Option<WrittenCall> {
     if let Some(call) = tagged(text) {
         return Some(WrittenCall {
@@ -120,7 +121,7 @@ fn find_json(text: &str, tools: &[ToolDefinition]) -> Option<WrittenCall> {
     Some(WrittenCall { tool: Some(tool) })
 }
 
-/// The name of the tool that an object calls, where it has arguments as well.
+/// Returns the name of the tool that a JSON object calls; `None` if the object has no arguments.
 fn called_name(value: &Value) -> Option<&str> {
     let call = value
         .get("function")
@@ -137,12 +138,13 @@ fn called_name(value: &Value) -> Option<&str> {
         .find_map(|field| call.get(field)?.as_str())
 }
 
-/// The tag or opening with which `text` begins, or with which it ends after prose; outside of code blocks.
+/// Returns the call with which `text` begins, or with which it ends after prose. Code blocks are
+/// skipped.
 fn tagged(text: &str) -> Option<&str> {
     if starts_with_opening(text) || starts_with_tag(text) {
         return Some(text);
     }
-    // Prose before a call is usual. Then the call is the end of the answer, and begins a line.
+    // Prose often precedes a call. The call then begins a line and is the end of the answer.
     let mut is_fenced = false;
     let mut begin = 0;
     for line in text.split_inclusive('\n') {
@@ -178,7 +180,7 @@ fn starts_with_tag(text: &str) -> bool {
         })
 }
 
-/// Whether `text`, which begins with a tag, ends with the end of one, or never closes it.
+/// True if `text`, which begins with a tag, ends with a closing tag or has none.
 fn ends_with_tag(text: &str) -> bool {
     let ends = TAGS.iter().copied().chain(["function"]);
     let mut closed = false;
@@ -192,7 +194,7 @@ fn ends_with_tag(text: &str) -> bool {
     !closed
 }
 
-/// The known tool that a tagged call names.
+/// Returns the known tool that a call in a tag names.
 fn named_tool(call: &str, tools: &[ToolDefinition]) -> Option<String> {
     let after = |mark: &str| {
         let (_, rest) = call.split_once(mark)?;
@@ -205,7 +207,7 @@ fn named_tool(call: &str, tools: &[ToolDefinition]) -> Option<String> {
         .find_map(|mark| known(after(mark)?, tools))
 }
 
-// TRUST: a model chose the name. Only one of a known tool is repeated.
+// TRUST: a model chose the name. Only the name of a known tool is repeated.
 fn known(name: &str, tools: &[ToolDefinition]) -> Option<String> {
     if name.len() > MAX_NAME_BYTES {
         return None;

@@ -1,4 +1,4 @@
-//! Whatever goes wrong and whenever somebody stops it, a run ends in a documented way.
+//! Property tests: a run ends in a documented way, for any failures and any moment of a stop.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,19 +20,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What one tool call does.
+/// Behaviour of one tool call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum CallBehaviour {
     Succeed,
     Fail,
     Refuse,
-    /// Works until it is given up.
+    /// Works until it is cancelled.
     Hang,
-    /// The sandbox goes away.
+    /// Fails because the sandbox is lost.
     Lose,
 }
 
-/// What one answer is.
+/// Kind of one answer.
 #[derive(Debug, Clone)]
 enum ScriptedAnswer {
     Words,
@@ -40,7 +40,7 @@ enum ScriptedAnswer {
     Calls(Vec<CallBehaviour>),
     /// The provider fails for good.
     Break,
-    /// Nothing comes.
+    /// No answer arrives.
     Silence,
 }
 
@@ -74,7 +74,7 @@ impl Model for Script {
                     .enumerate()
                     .map(|(index, act)| {
                         MessagePart::Call(ToolCall {
-                            // The same ids in every answer, as some servers do it.
+                            // The same ids in every answer, as from some servers.
                             id: format!("call_{index}"),
                             name: if index % 2 == 0 { "Look" } else { "Change" }.to_owned(),
                             arguments: json!({ "act": format!("{act:?}"), "turn": turn }),
@@ -148,7 +148,7 @@ impl Tools for Scene {
     }
 }
 
-/// Runs a script, stopped after `stop_ms`.
+/// Runs a script, and stops the run after `stop_ms`.
 fn play(
     says: Vec<ScriptedAnswer>,
     stop_ms: u64,
@@ -218,7 +218,7 @@ proptest! {
         for prompt in model.prompts.lock().unwrap().iter() {
             assert_whole(prompt);
         }
-        // The log alone gives the same conversation.
+        // The log alone reproduces the conversation.
         let from_log = kept.conversation();
         prop_assert_eq!(&from_log.messages, &conversation.messages);
         prop_assert_eq!(from_log.told(), conversation.told());
@@ -273,7 +273,7 @@ fn five_hundred_turns_need_little_memory() {
     assert!(grown < 16 * 1024, "{grown} KiB");
 }
 
-/// Does not remember its prompts.
+/// Model that does not store its prompts.
 struct ForgetfulModel<'a>(&'a Script);
 
 impl Model for ForgetfulModel<'_> {

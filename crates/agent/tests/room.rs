@@ -1,5 +1,5 @@
-//! Long conversations: what is left out, the summary that stands for it, and that a log, a resumed session
-//! and a recording all give the model the same bytes.
+//! Long conversations: dropped outputs and summaries, and equal prompts from a log, a resumed
+//! session and a recording.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-/// What the writer of a model says when it is asked for a summary.
+/// Reaction of a model to the request for a summary.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Summary {
     Good,
@@ -27,16 +27,17 @@ enum Summary {
     Broken,
 }
 
-/// Thinks aloud and calls a tool until it has done so often enough. Refuses what is too long for it.
+/// Model that writes reasoning and calls a tool for a number of turns. Refuses a prompt that is too
+/// long.
 struct TalkativeModel {
     turns: u32,
     bytes: usize,
     summary: Summary,
-    /// More bytes than this are refused.
+    /// Maximum size of a prompt; a longer one is refused.
     window_bytes: usize,
-    /// The refusal says that it is for length.
+    /// True if the refusal names the length as its reason.
     says_why: bool,
-    /// Every prompt for an answer, and every one for a summary.
+    /// All prompts for an answer; below, all prompts for a summary.
     asked: Mutex<Vec<String>>,
     summed_up: Mutex<Vec<String>>,
 }
@@ -98,7 +99,7 @@ impl TalkativeModel {
                     extra: serde_json::Map::new(),
                 }),
             ],
-            // Not counted: what is estimated counts.
+            // The server does not count, so the estimate applies.
             usage: None,
             ..ModelAnswer::default()
         })
@@ -127,7 +128,7 @@ impl Model for TalkativeModel {
     }
 }
 
-/// Plays a recording, and notes what it is told.
+/// Recorded model that stores its prompts.
 struct NotingModel(RecordedModel, Mutex<Vec<String>>);
 
 impl Model for NotingModel {
@@ -189,7 +190,7 @@ fn run(
     head.run(conversation, kept)
 }
 
-/// A session from its beginning.
+/// Runs a session from its beginning.
 fn talk(
     model: &TalkativeModel,
     window: u64,
@@ -222,7 +223,7 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
 
     let asked = model.asked.into_inner().unwrap();
     let summed_up = model.summed_up.into_inner().unwrap();
-    // Never more than the window, always with the task, and with the summary of the last time.
+    // Every prompt fits the window and contains the task; the last one contains the last summary.
     assert!(
         asked
             .iter()
@@ -235,11 +236,11 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
             .contains(&format!("SUMMARY {}", summed_up.len()))
     );
     assert!(!asked.last().unwrap().contains("thought 1 "));
-    // A summary is made of the one before and what came since, calls and outcomes included.
+    // A summary is made from the one before and everything since, with calls and outcomes.
     assert!(summed_up[1].contains("SUMMARY 1") && summed_up[1].contains("the task itself"));
     assert!(summed_up[0].contains("thought 1 ") && summed_up[0].contains("result of"));
 
-    // What summaries cost is counted.
+    // Summaries count towards tokens and cost.
     let summaries = summed_up.len() as u64;
     assert_eq!(
         conversation.spent.counted_tokens().input,
@@ -248,11 +249,11 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
     let spent = conversation.spent.counted_tokens().total() as f64 / 1000.0;
     assert!((conversation.spent.known_cost_usd() - spent).abs() < 1e-6);
 
-    // The log gives the same conversation.
+    // The log reproduces the conversation.
     let from_log = kept.conversation();
     assert_eq!(from_log, conversation);
 
-    // Whoever goes on after any event is told the same as whoever never stopped.
+    // A session that is resumed after any event continues with the same prompts.
     for (at, event) in kept.0.iter().enumerate() {
         let Event::TurnStarted { turn } = event else {
             continue;
@@ -262,7 +263,7 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
         assert_eq!(told, asked[*turn as usize - 1], "turn {turn}");
     }
 
-    // A recording makes the same prompts, with any window, and asks for no summary.
+    // A recording leads to the same prompts with any window, and asks for no summary.
     let recorded = NotingModel(RecordedModel::new(&kept.0, "recorded"), Mutex::default());
     let mut again = Conversation::new("the task itself");
     let mut kept_again = EventStore::begun("the task itself");
@@ -282,13 +283,13 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
 #[test]
 fn a_summary_that_fails_ends_no_run() {
     for summary in [Summary::Empty, Summary::Broken] {
-        // Thoughts are short, so that leaving out outputs is enough.
+        // Short reasoning: dropping the outputs suffices.
         let model = TalkativeModel::new(60, 20, summary);
         let (verdict, conversation, kept) = talk(&model, 6_000, RunLimits::default());
         assert_eq!(verdict.ending, Ending::Completed, "{summary:?} {verdict:?}");
         assert_eq!(kept.conversation(), conversation);
 
-        // They are long, so that nothing is enough.
+        // Long reasoning: dropping the outputs does not suffice.
         let model = TalkativeModel::new(60, 2000, summary);
         let (verdict, conversation, kept) = talk(&model, 10_000, RunLimits::default());
         assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
@@ -300,7 +301,7 @@ fn a_summary_that_fails_ends_no_run() {
 
 #[test]
 fn a_server_that_says_it_was_told_too_much_is_believed_once() {
-    // Its window is smaller than what is known of it.
+    // The server's window is smaller than the configured one.
     let mut model = TalkativeModel::new(12, 2000, Summary::Good);
     model.window_bytes = 20_000;
     let (verdict, conversation, kept) = talk(&model, 200_000, RunLimits::default());
@@ -309,7 +310,7 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
     assert_eq!(conversation.turns, 13);
     assert_eq!(kept.conversation(), conversation);
 
-    // It refuses whatever it is told.
+    // The server refuses every prompt.
     let mut model = TalkativeModel::new(12, 2000, Summary::Good);
     model.window_bytes = 1;
     let (verdict, ..) = talk(&model, 200_000, RunLimits::default());
@@ -326,7 +327,7 @@ fn a_refusal_that_does_not_say_why_is_taken_for_length_once_where_much_was_told(
     assert!(count(&kept, "compacted") > 0);
     assert_eq!(kept.conversation(), conversation);
 
-    // With little told it is something else, and is told as it is.
+    // If the prompt is short, the refusal has another reason and is reported unchanged.
     let mut model = TalkativeModel::new(12, 2000, Summary::Good);
     (model.window_bytes, model.says_why) = (10_000, false);
     let (verdict, _, kept) = talk(&model, 200_000, RunLimits::default());
@@ -341,7 +342,7 @@ fn a_refusal_that_does_not_say_why_is_taken_for_length_once_where_much_was_told(
 fn what_a_summary_costs_counts_against_the_limits() {
     let model = TalkativeModel::new(40, 2000, Summary::Good);
     let limits = RunLimits {
-        // Answers are not counted, a summary comes to 110.
+        // The server does not count answers; a summary costs 110 tokens.
         max_tokens: Some(110),
         ..RunLimits::default()
     };

@@ -1,6 +1,7 @@
-//! The calls of one answer: who permits them, which are made at the same time, what the model is told.
+//! Tool calls of one model answer: approval, parallel execution, and the results for the model.
 //!
-//! Every call gets one result, whatever happens to it, before the loop goes on or ends.
+//! Every call gets exactly one result, a refusal or an error included, before the loop continues or
+//! ends.
 
 use super::outcome::{EarlyEnd, RunOutcome};
 use super::{AgentLoop, Observe};
@@ -12,37 +13,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Calls made at the same time.
+/// Maximum number of calls that run at the same time.
 const MAX_PARALLEL: usize = 8;
-/// How often a deadline is looked at while tools work.
+/// Interval at which the deadline is checked while tools work.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What a call came to, and how long it took.
+/// Outcome of one call, and its duration.
 type FinishedCall = (Result<ToolOutput, Fault>, Duration);
 
-/// The calls of one answer.
+/// Calls of one model answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnsweredCalls<'a> {
     pub(super) calls: &'a [ToolCall],
-    /// Id of the call in which the answer was cut at the output limit. It is never made, not even where what
-    /// came of it can be read: the file or command that it holds may be half of what was meant.
+    /// Id of the call in which the answer was cut at the output limit; `None` if no call was cut.
+    /// The loop never runs this call, even if its arguments can be parsed: the file or command in
+    /// it may be incomplete.
     pub(super) cut_call: Option<&'a str>,
 }
 
-/// What the user says to a call that changes something.
+/// Decision of the user about a call that changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
-    /// Yes.
+    /// The call may run.
     Yes,
-    /// No, and why; the reason may be empty.
+    /// The call is refused. Holds the user's reason; empty if none was given.
     No(String),
 }
 
 impl Approval {
-    /// The call's right to be made.
+    /// Converts the decision into permission for the call.
     ///
     /// # Errors
-    /// The refusal.
+    /// `permission-denied` with the user's reason if the call is refused.
     pub fn permit(self) -> Result<(), Fault> {
         let message = match self {
             Self::Yes => return Ok(()),
@@ -53,14 +55,14 @@ impl Approval {
     }
 }
 
-/// Whoever says whether a call may change something.
+/// Decides whether a call may change something.
 pub trait Approve {
-    /// Asked before each call of a tool that is not read-only; a lasting yes is remembered by whoever
-    /// gives it.
+    /// Decides about `call`. The loop asks before each call of a tool that is not read-only. An
+    /// implementation that lets the user approve for longer has to remember that itself.
     fn approve(&self, call: &ToolCall) -> Approval;
 }
 
-/// Lets everything pass: there is a wall, or the user said `--yes`.
+/// Approves every call. Used in a sandbox, and where the user approved all changes with `--yes`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoApproval;
 
@@ -71,8 +73,9 @@ impl Approve for NoApproval {
 }
 
 impl AgentLoop<'_> {
-    /// Makes all calls of one answer: those that only read at the same time, the others one by one, in
-    /// the order of the answer.
+    /// Runs all calls of one answer in the order of the answer. Neighbouring calls of read-only
+    /// tools run at the same time, all others one by one. Returns the results, and true if a
+    /// command still runs.
     pub(super) fn call_all(
         &self,
         AnsweredCalls { calls, cut_call }: AnsweredCalls<'_>,
@@ -166,7 +169,8 @@ impl AgentLoop<'_> {
         Ok((results, is_waiting))
     }
 
-    /// Asks whether a call may change something; the refusal if not.
+    /// Asks for approval of a call. Returns the refusal; `None` if the call may run. Arguments that
+    /// are not an object are not asked about: [`call_one`] rejects such a call, unless they are null.
     fn refusal(&self, call: &ToolCall) -> Option<Fault> {
         if !call.arguments.is_object() {
             return None;
@@ -174,8 +178,9 @@ impl AgentLoop<'_> {
         self.approve.approve(call).permit().err()
     }
 
-    /// Makes these calls at the same time, each on a thread of its own, and waits for all of them. When
-    /// time is up or the user stops, they are asked to end and still waited for.
+    /// Runs the calls of `group` at the same time, each on its own thread, and blocks until all
+    /// have returned. At the deadline, or when the user stops the run, the tools are cancelled and
+    /// still waited for.
     fn call_group(
         &self,
         group: &[ToolCall],
@@ -198,11 +203,13 @@ impl AgentLoop<'_> {
                     .spawn_scoped(scope, move || {
                         let _ = send.send((index, one(call)));
                     });
-                // Where there can be no more threads, this one does the work.
+                // If no thread can be created, the current thread runs the call.
                 if spawned.is_err() {
                     done[index] = Some(one(call));
                 }
             }
+            // The threads now hold the only senders, so the loop below ends when the last thread
+            // does.
             drop(send);
             loop {
                 match receive.recv_timeout(LOOK_AGAIN) {
@@ -211,7 +218,8 @@ impl AgentLoop<'_> {
                         if deadline.is_some_and(|at| Instant::now() >= at) {
                             self.stop.flag().store(true, Ordering::SeqCst);
                         }
-                        // Only calls that are made alone run commands.
+                        // Only a call that runs alone can be a command, and only commands have live
+                        // output.
                         if let ([call], Ok(())) = (group, &watched)
                             && let Some(text) = tools.live_output()
                         {
@@ -226,7 +234,8 @@ impl AgentLoop<'_> {
             }
         });
         if deadline.is_some_and(|at| Instant::now() >= at) {
-            // Time was up, which is not the user's wish to stop; what follows tells it apart.
+            // The flag was set by the deadline, not by the user. `call_all` reports the time limit;
+            // a flag left set would make `check_stop` report that the user stopped the run.
             self.stop.clear();
         }
         watched?;
@@ -241,8 +250,8 @@ impl AgentLoop<'_> {
             .collect())
     }
 
-    /// What the model is told, and the failure if there was one.
-    // TRUST: tools bound and escape their texts; what is left to do is to take our own secrets out.
+    /// Converts the outcome of a call into the output for the model, and the fault if it failed.
+    // TRUST: tools bound and escape their texts; here our own secrets are removed from them.
     fn told(&self, outcome: Result<ToolOutput, Fault>) -> (ToolOutput, Option<Fault>) {
         match outcome {
             Ok(mut output) => {

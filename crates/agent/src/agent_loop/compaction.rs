@@ -1,10 +1,12 @@
-//! Room in the model's window: what is told no more, and the summary that stands for it.
+//! Compaction: keeps the conversation within the context window of the model.
 //!
-//! Old outputs of tools go first. When that is not enough, the model is asked for a summary of all that
-//! is old, and goes on with the task, the summary and the newest part. A summary that fails ends no run:
-//! then every output but the newest goes, and only what is too long even so ends it, with the name of
-//! what to raise. A server that says a prompt is too long is believed once for each answer. All of it
-//! happens by events, so that a log gives the same prompts again; a recording decides nothing anew.
+//! Old tool outputs are dropped first. If that is not enough, the model writes a summary of
+//! everything old, and the conversation continues with the task, the summary and the newest part. A
+//! failed summary does not end the run: every output except the newest is dropped instead. The run
+//! ends only if the conversation is still too long, with the setting that raises the limit. A
+//! server's claim that the prompt is too long is accepted once per answer. Every change is an
+//! event, so that a log reproduces the same prompts; a recorded model repeats the recorded
+//! compactions.
 
 use super::outcome::EarlyEnd;
 use super::{AgentLoop, Observe, Run, delta_event};
@@ -16,17 +18,18 @@ use crate::{
 use glovebox_proto::Fault;
 use std::fmt::Write as _;
 
-/// Attempts at a summary in one run that may come to nothing.
+/// Maximum number of failed summaries in one run.
 const MAX_FAILED_SUMMARIES: u32 = 2;
-/// More than any summary that saves something.
+/// Maximum size of a summary. A longer one would save too little.
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
-/// Of the task, in what is to be summed up.
+/// Maximum size of the task in the record that is summarized.
 const MAX_SAID_BYTES: usize = 8000;
-/// Of one piece of an answer and of one output, if there is room; and if there is not.
+/// Maximum size of one message part or tool output in the record, if the record has room; below,
+/// the minimum to which it shrinks otherwise.
 const MAX_PIECE_BYTES: usize = 2000;
 const MIN_PIECE_BYTES: usize = 200;
 
-/// What the model is told when it writes a summary.
+/// System prompt for writing a summary.
 const SYSTEM: &str = "You keep the notes of a software engineer whose conversation has become too long. From a \
     record of what was said and done you write the summary with which the work goes on without the record.\n\n\
     - Say: what is asked for, and every wish or rule of the user's; what was found out, with names, paths, \
@@ -36,8 +39,9 @@ const SYSTEM: &str = "You keep the notes of a software engineer whose conversati
     - Write nothing but the summary, in at most 1000 words.";
 
 impl Run<'_> {
-    /// True if a refusal that does not say why may mean that `now` tokens are too many: half of the window,
-    /// or twice what this server took last. Windows of servers of one's own are often unknown.
+    /// True if a refusal without a clear reason may mean that `now` tokens are too many: `now` is
+    /// at least half of the window, or at least twice the prompt that the server accepted last. The
+    /// window of a self-hosted server is often unknown.
     fn may_be_too_long(&self, error: &ModelError, now: u64) -> bool {
         let is_refused = matches!(error.status, Some(400 | 422)) && !error.is_exhausted;
         let took = self.gauge.counted();
@@ -47,7 +51,9 @@ impl Run<'_> {
 }
 
 impl AgentLoop<'_> {
-    /// Makes room for the next answer where there is little; whether something was asked for to that end.
+    /// Drops old tool outputs from half of the window on, and compacts the conversation when the
+    /// window is nearly full. Returns true if the model was asked: the caller then has to check the
+    /// limits again.
     pub(super) fn compact_context(
         &self,
         run: &mut Run<'_>,
@@ -70,7 +76,8 @@ impl AgentLoop<'_> {
         self.make_much_room(run, conversation, observe)
     }
 
-    /// Puts a summary in the place of what is old, or leaves out whatever can be.
+    /// Replaces the old part by a summary, then drops tool outputs if that is not enough. Returns
+    /// true if the model was asked.
     fn make_much_room(
         &self,
         run: &mut Run<'_>,
@@ -96,7 +103,8 @@ impl AgentLoop<'_> {
         Ok(has_asked)
     }
 
-    /// One answer. When a server says that it was told too much, more room is made and it is asked again.
+    /// Asks for one answer. If the server refuses the prompt as too long, compacts the conversation
+    /// and asks once more.
     pub(super) fn ask_within_window(
         &self,
         run: &mut Run<'_>,
@@ -134,7 +142,7 @@ impl AgentLoop<'_> {
                 return Err(too_long(&error.message));
             }
             is_again = true;
-            // The server knows better how much its model can be told.
+            // The server's limit is below the configured window.
             run.budget = ContextBudget::of_window(run.budget.window_tokens.min(now));
             self.make_much_room(run, conversation, observe)?;
             self.check_limits(run, conversation)?;
@@ -147,7 +155,7 @@ impl AgentLoop<'_> {
         }
     }
 
-    /// Asks for a summary of what is old; whether the model was asked.
+    /// Asks the model for a summary of the old part. Returns true if the model was asked.
     fn compact(
         &self,
         run: &mut Run<'_>,
@@ -158,7 +166,7 @@ impl AgentLoop<'_> {
         let Some(begin) = context::newest_part(conversation, window / 10 * 3) else {
             return Ok(false);
         };
-        // Half of the window, at four bytes for a token.
+        // Half of the window, at four bytes per token.
         let max_bytes = usize::try_from(window.saturating_mul(2)).unwrap_or(usize::MAX);
         let record = record(conversation, begin, max_bytes);
         let messages = [Message::User { text: record }];
@@ -169,7 +177,7 @@ impl AgentLoop<'_> {
         };
         let came = self.ask(run, prompt, &mut |delta| match delta {
             Delta::Retry { .. } => observe.observe(&delta_event(delta)),
-            // These words are for the model itself.
+            // The user does not see the summary while the model writes it.
             Delta::Text(_) | Delta::Reasoning(_) | Delta::Call { .. } => Ok(()),
         })?;
         let before = run.gauge.tokens(conversation);
@@ -204,7 +212,7 @@ impl AgentLoop<'_> {
                     Err(why) => (usage, cost_usd, why),
                 }
             }
-            // Nothing was answered, so nothing was counted.
+            // There was no answer, so no tokens were spent.
             Err(error) => (
                 Some(Usage::default()),
                 self.price.map(|_| 0.0),
@@ -221,8 +229,9 @@ impl AgentLoop<'_> {
         Ok(true)
     }
 
-    /// The words of a summary.
-    // TRUST: a model wrote it from what tools said. It is bounded, and told as the model's own words.
+    /// Returns the text of a summary, without secrets.
+    // TRUST: a model wrote it from tool outputs. It is bounded, and quoted to the model as its own
+    // words.
     fn summary(&self, mut answer: ModelAnswer) -> Result<String, String> {
         self.clean(&mut answer);
         let text = answer.text();
@@ -234,7 +243,7 @@ impl AgentLoop<'_> {
     }
 }
 
-/// What is said when there is no room to be made.
+/// Ends the run because the conversation cannot be made shorter.
 fn too_long(why: &str) -> EarlyEnd {
     EarlyEnd::because(
         Ending::StoppedByLimit,
@@ -242,7 +251,7 @@ fn too_long(why: &str) -> EarlyEnd {
     )
 }
 
-/// Tells of `event` and lets it have its effect.
+/// Reports `event` and applies it to the conversation.
 fn happen(
     event: &Event,
     conversation: &mut Conversation,
@@ -282,8 +291,9 @@ fn first_call(message: Option<&Message>) -> Option<String> {
     }
 }
 
-/// What was said and done before the message `begin`, in words and in at most `max_bytes` as far as that
-/// goes: of what is long the middle goes, of all of it more and more, and then the oldest.
+/// Renders the messages before index `begin` as text of about `max_bytes` at most. Long pieces lose
+/// their middle; if the record is still too long, all pieces are shortened further, and then the
+/// oldest are left out.
 fn record(conversation: &Conversation, begin: usize, max_bytes: usize) -> String {
     let mut text = String::new();
     if let Some(Message::User { text: task }) = conversation.messages.first() {
@@ -322,7 +332,8 @@ fn record(conversation: &Conversation, begin: usize, max_bytes: usize) -> String
     text
 }
 
-/// Each message in words, its pieces cut to `max` bytes, what the user said to four times that.
+/// Renders each message as entries. A part is cut to `max` bytes, a message of the user to four
+/// times that.
 fn entries(messages: &[&Message], max: usize) -> Vec<String> {
     let mut entries = Vec::new();
     for message in messages {
@@ -357,7 +368,7 @@ fn entries(messages: &[&Message], max: usize) -> Vec<String> {
     entries
 }
 
-/// `text` without its middle if it has more than `max` bytes.
+/// Returns `text`, without its middle if it is longer than `max` bytes.
 fn shortened(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();

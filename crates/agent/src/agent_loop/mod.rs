@@ -1,9 +1,9 @@
-//! The loop: ask the model, call what it wants called, tell it what came of that, until it is done.
+//! The agent loop: ask the model, run the calls in its answer, send the results, until it is done.
 //!
-//! In: a [`Conversation`], a model, tools, limits. Out: a [`RunOutcome`]. Nothing here ends in "done" but
-//! an answer of the model without calls, written ones included: a limit, a refusal of the provider, a sandbox that is gone
-//! each have an ending of their own. Whenever the loop ends, every call has a result, so that the
-//! conversation can go on.
+//! In: a [`Conversation`], a model, tools, limits. Out: a [`RunOutcome`]. Only an answer without
+//! calls ends a run as completed, and a call that is written as text counts as a call. A limit, a
+//! refusal of the provider and the loss of the sandbox each have an ending of their own. Whenever
+//! the loop ends, every call has a result, so that the conversation can be continued.
 
 mod calls;
 mod compaction;
@@ -29,62 +29,63 @@ use outcome::{EarlyEnd, finished};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// Answers in a row that were cut for their length before the run ends.
+/// Consecutive answers cut at the output limit before the run ends.
 const MAX_CUT_ANSWERS: u32 = 3;
 
-/// Answers in a row that are corrected because they hold a call as text, before the run ends.
+/// Consecutive answers that contain a call as text and are corrected, before the run ends.
 const MAX_WRITTEN_CALLS: u32 = 2;
 
-/// What a model is told whose answer was empty.
+/// Message to the model after an empty answer.
 const EMPTY_ANSWER: &str =
     "[Your answer was empty. Go on: call a tool, or say in words what you have done.]";
 
-/// Whoever is told what happens.
+/// Receiver of the events of a run.
 pub trait Observe {
-    /// Told each event, in order, before what follows from it happens.
+    /// Receives each event, in order, before the loop acts on it.
     ///
     /// # Errors
-    /// When it cannot be kept; the run ends then.
+    /// If the event cannot be stored; the run then ends.
     fn observe(&mut self, event: &Event) -> Result<(), Fault>;
 }
 
-/// All that one run needs besides its conversation.
+/// Model, tools, limits and everything else that one run needs besides its conversation.
 #[expect(missing_debug_implementations, reason = "holds what others implement")]
 pub struct AgentLoop<'a> {
-    /// Answers.
+    /// Model that answers.
     pub model: &'a dyn Model,
-    /// Acts.
+    /// Tools that the model can call.
     pub tools: &'a dyn Tools,
-    /// Permits.
+    /// Approval of calls that change something.
     pub approve: &'a dyn Approve,
-    /// What the model is told about where it is.
+    /// System prompt.
     pub system: &'a str,
-    /// How far it may go.
+    /// Limits of the run.
     pub limits: RunLimits,
-    /// What tokens cost, if that is known.
+    /// Price of tokens; `None` if it is unknown.
     pub price: Option<Tariff>,
-    /// How much the model is told at once.
+    /// Context window of the model, and the part of it that is protected from compaction.
     pub budget: ContextBudget,
-    /// What is taken out of every text.
+    /// Secrets that are removed from every text.
     pub secrets: &'a Secrets,
-    /// The user's wish to stop.
+    /// Stop request of the user or of a limit.
     pub stop: StopSignal,
 }
 
-/// What one run knows besides its conversation.
+/// State of one run besides its conversation.
 struct Run<'a> {
     began: Instant,
     deadline: Option<Instant>,
     runtime: &'a tokio::runtime::Runtime,
     tools: Vec<ToolDefinition>,
     gauge: PromptSize,
-    /// As it was given, or less once a server has refused a prompt that fits.
+    /// Context budget: as configured, or smaller once a server has refused a prompt that fits.
     budget: ContextBudget,
     failed_summaries: u32,
 }
 
 impl AgentLoop<'_> {
-    /// Goes on with `conversation` until something ends it. The ending is told to `observe` as well.
+    /// Continues `conversation` until the run ends, and blocks meanwhile. `observe` receives the
+    /// ending as its last event.
     pub fn run(&self, conversation: &mut Conversation, observe: &mut dyn Observe) -> RunOutcome {
         let verdict = match tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -101,6 +102,7 @@ impl AgentLoop<'_> {
                 EarlyEnd::from(fault).0
             }
         };
+        // Before the ending is reported: a call without a result would make a resumed run fail.
         conversation.close();
         let ended = Event::Ended {
             ending: verdict.ending,
@@ -145,6 +147,8 @@ impl AgentLoop<'_> {
             let turn = conversation.turns;
             observe.observe(&Event::TurnStarted { turn })?;
             let mut answer = self.ask_within_window(&mut run, conversation, observe)?;
+            // Ids and secrets are replaced before the answer is stored: results refer to its ids,
+            // and the log must not hold a secret.
             make_ids_unique(&mut answer, conversation, turn);
             self.clean(&mut answer);
             let cost_usd = self.cost(answer.usage);
@@ -183,7 +187,8 @@ impl AgentLoop<'_> {
                     )?;
                     continue;
                 }
-                // Some models say nothing now and then, and go on when they are asked again.
+                // Some models send an empty answer now and then, and continue when they are asked
+                // again.
                 let is_empty = said.trim().is_empty()
                     && matches!(answer.stop, StopReason::Done | StopReason::Other(_));
                 if is_empty && !is_after_empty {
@@ -195,7 +200,8 @@ impl AgentLoop<'_> {
             }
             is_after_empty = false;
             written_calls = 0;
-            // What stands behind a call shows that it is whole.
+            // An answer cut at the output limit is incomplete in its last part only. A call that
+            // other parts follow is complete.
             let cut_call = match assistant_parts(&assistant).last() {
                 Some(MessagePart::Call(call)) if answer.stop == StopReason::Length => {
                     Some(&call.id)
@@ -263,7 +269,10 @@ impl AgentLoop<'_> {
         Ok(())
     }
 
-    /// One answer, or the reason why there is none. What comes of it before its end goes to `on_delta`.
+    /// Asks the model once. Returns its answer or its error. Deltas of the answer go to `on_piece`.
+    ///
+    /// # Errors
+    /// If the run has to end: the user stopped it, its time is over, or `on_piece` failed.
     fn ask(
         &self,
         run: &Run<'_>,
@@ -275,7 +284,8 @@ impl AgentLoop<'_> {
             Stop,
             Deadline,
         }
-        // Pieces go through a queue: whoever is told may be slow or fail, and the connection is read on.
+        // A queue separates the connection from `on_piece`, which may be slow or fail: the
+        // connection is read on meanwhile, and does not time out.
         let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
         let mut on_delta = move |delta| {
             let _ = send.send(delta);
@@ -293,6 +303,7 @@ impl AgentLoop<'_> {
             tokio::pin!(late);
             loop {
                 tokio::select! {
+                    // The order of polling: a fast stream must not delay a stop or the deadline.
                     biased;
                     () = self.stop.asked() => break AnswerEvent::Stop,
                     () = &mut late => break AnswerEvent::Deadline,
@@ -306,6 +317,7 @@ impl AgentLoop<'_> {
                 }
             }
         });
+        // Deltas still in the queue belong before the event of the answer.
         while let Ok(delta) = receive.try_recv() {
             kept = kept.and(on_piece(delta));
         }
@@ -332,7 +344,7 @@ impl AgentLoop<'_> {
         }
     }
 
-    /// What an answer cost; `None` without a price, or when the server does not say what it counted.
+    /// Returns the cost of an answer in US dollars; `None` without a price or without token counts.
     fn cost(&self, usage: Option<Usage>) -> Option<f64> {
         Some(self.price?.of(usage?))
     }
@@ -342,7 +354,7 @@ impl AgentLoop<'_> {
             match part {
                 MessagePart::Text { text } => *text = self.secrets.clean(std::mem::take(text)),
                 MessagePart::Call(call) => self.secrets.clean_json(&mut call.arguments),
-                // Changed thoughts would no longer fit their signatures.
+                // Reasoning stays unchanged: its signature would no longer match.
                 MessagePart::Reasoning { .. }
                 | MessagePart::Signature { .. }
                 | MessagePart::Opaque { .. } => {}
@@ -358,7 +370,7 @@ const fn assistant_parts(message: &Message) -> &[MessagePart] {
     }
 }
 
-/// Something we say in the user's place.
+/// Adds a message to the conversation as if the user had written it.
 fn say(
     conversation: &mut Conversation,
     observe: &mut dyn Observe,
@@ -370,7 +382,8 @@ fn say(
     Ok(())
 }
 
-/// Some servers number calls anew in every answer, or not at all; results would go astray.
+/// Replaces ids of calls that are empty or were used before. Some servers number calls from the
+/// start in every answer, or not at all; results would then be attached to the wrong call.
 fn make_ids_unique(answer: &mut ModelAnswer, conversation: &Conversation, turn: u32) {
     let mut known: BTreeSet<String> = conversation
         .messages

@@ -1,22 +1,22 @@
-//! How a run ends: the word for it, and the loop's way out.
+//! Outcome of a run, and the error type with which the loop ends early.
 
 use crate::{Ending, StopReason};
 use glovebox_proto::{Fault, Remedy};
 
-/// How a run ended, and why.
+/// Outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutcome {
-    /// How.
+    /// Kind of ending.
     pub ending: Ending,
-    /// The model's last words when it is done; otherwise why it ended.
+    /// Last text of the model if the run is completed; otherwise the reason for the ending.
     pub message: String,
-    /// What went wrong, when something did.
+    /// Failure that ended the run; `None` if it ended without one.
     pub fault: Option<Fault>,
-    /// What to do about it, when nothing went wrong and it ended all the same.
+    /// Hint for the user if the run ended early without a failure, such as the limit to raise.
     pub remedy: Option<Remedy>,
 }
 
-/// Why the loop leaves before the model is done.
+/// Error with which the loop ends before the model is done.
 pub(super) struct EarlyEnd(pub(super) RunOutcome);
 
 impl From<Fault> for EarlyEnd {
@@ -40,7 +40,7 @@ impl EarlyEnd {
         })
     }
 
-    /// A limit of the run was reached.
+    /// Ends the run because one of its limits was reached.
     pub(super) fn at_limit(message: String, remedy: Remedy) -> Self {
         let Self(verdict) = Self::because(Ending::StoppedByLimit, message);
         Self(RunOutcome {
@@ -50,7 +50,10 @@ impl EarlyEnd {
     }
 }
 
-/// An answer without calls: done, unless the provider cut it.
+/// Converts an answer without calls into an outcome.
+///
+/// # Errors
+/// If the answer was cut at the output limit, filtered by the provider, or empty.
 pub(super) fn finished(said: &str, stop: &StopReason) -> Result<RunOutcome, EarlyEnd> {
     match stop {
         StopReason::Length => Err(EarlyEnd::because(

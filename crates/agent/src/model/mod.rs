@@ -1,7 +1,7 @@
-//! Whatever answers: a provider's server, or a recording.
+//! Models: a provider's server, or a recording.
 //!
-//! In: a [`Prompt`]. Out: one whole [`ModelAnswer`], and [`Delta`]s while it comes. An answer that breaks off
-//! is a failure, never a short answer. Dropping the future closes the connection.
+//! In: a [`Prompt`]. Out: a complete [`ModelAnswer`], and [`Delta`]s while it arrives. An answer
+//! that breaks off is an error, never a short answer. Dropping the future closes the connection.
 
 mod name;
 mod quota;
@@ -22,84 +22,84 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Everything a model is told.
+/// Everything that is sent to a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Prompt<'a> {
-    /// What holds for the whole conversation.
+    /// System prompt, the same for the whole conversation.
     pub system: &'a str,
-    /// What was said so far; the last is not the model's.
+    /// Messages so far. The last one is not the model's.
     pub messages: &'a [Message],
-    /// What it may call.
+    /// Tools that the model may call.
     pub tools: &'a [ToolDefinition],
 }
 
-/// A piece of an answer on its way, for whoever watches.
+/// Part of an answer that is still arriving, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delta {
-    /// Words for the user.
+    /// Text for the user.
     Text(String),
-    /// Thoughts.
+    /// Reasoning.
     Reasoning(String),
-    /// A call is being written: the tool, and how much of its arguments there is.
+    /// Progress of a call that the model writes.
     Call {
-        /// The tool.
+        /// Name of the tool.
         name: String,
         /// Bytes of arguments so far.
         bytes: usize,
     },
-    /// The answer broke off or was refused and is asked for once more: what came of it is void.
+    /// The answer broke off or was refused, and is requested again. Its deltas so far are void.
     Retry {
-        /// Which attempt follows, from 2.
+        /// Number of the next attempt, from 2.
         attempt: u32,
-        /// How long is waited before.
+        /// Pause before the attempt.
         wait: Duration,
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }
 
-/// An answer in the making.
+/// Future of a model answer. Dropping it cancels the request.
 pub type AnswerFuture<'a> =
     Pin<Box<dyn Future<Output = Result<ModelAnswer, ModelError>> + Send + 'a>>;
 
-/// Receives the pieces of an answer.
+/// Receiver of the deltas of an answer.
 pub type OnDelta<'a> = &'a mut (dyn FnMut(Delta) + Send);
 
-/// Something that answers.
+/// Source of answers.
 pub trait Model: Send + Sync {
-    /// Its name, as `PROVIDER/NAME`.
+    /// Returns the name, as `PROVIDER/NAME`.
     fn label(&self) -> String;
 
-    /// Asks for an answer. Dropping the future gives it up.
+    /// Requests an answer. Dropping the future cancels the request.
     fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> AnswerFuture<'a>;
 
-    /// Tells it how many answers of an earlier run it has given already.
+    /// Skips the answers that a recording already gave in an earlier run. A server ignores it.
     fn skip(&self, _answers: usize) {}
 
-    /// What was done to make room before its next answer, where it is a recording; `None` where that is
-    /// to be decided.
+    /// Returns the compactions before the next answer of a recording; `None` for a server, where
+    /// the agent loop decides.
     fn compactions(&self) -> Option<Vec<Event>> {
         None
     }
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// One sentence, without secrets.
+    /// Message of one sentence, without secrets.
     pub message: String,
-    /// What to do about it.
+    /// Hint for the user.
     pub remedy: Option<Remedy>,
-    /// The provider's HTTP status, if it came to that.
+    /// HTTP status of the provider; `None` if the failure has none.
     pub status: Option<u16>,
-    /// Whether the same request may succeed later.
+    /// True if the same request may succeed later.
     pub is_passing: bool,
-    /// Whether it was refused because more was told than the model can be told at once.
+    /// True if the prompt is longer than the context window of the model.
     pub is_too_long: bool,
-    /// Whether the account's quota or credit is used up: waiting does not help.
+    /// True if the account's quota or credit is used up, so that waiting does not help.
     pub is_exhausted: bool,
-    /// How long the provider wants to be left alone.
+    /// Pause that the provider asks for.
     pub retry_after: Option<Duration>,
 }
 

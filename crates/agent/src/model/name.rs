@@ -1,25 +1,25 @@
-//! Which model, at which server, with which key.
+//! Name of a model, its provider, and the address and key of the provider's server.
 
 use crate::Secret;
 use std::fmt;
 
-/// A wire format, and where it is spoken unless somebody says otherwise.
+/// Provider of models: a wire format with a default address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// Messages of Anthropic.
+    /// Messages API of Anthropic.
     Anthropic,
-    /// Chat completions of OpenAI, and of every server that is compatible with them.
+    /// Chat completions API of OpenAI, and of every compatible server.
     OpenAi,
-    /// Responses of OpenAI.
+    /// Responses API of OpenAI.
     OpenAiResponses,
-    /// Gemini of Google.
+    /// Gemini API of Google.
     Gemini,
-    /// Chat completions of an Ollama on this machine.
+    /// Chat completions API of an Ollama server, by default on this machine.
     Ollama,
 }
 
 impl Provider {
-    /// All of them.
+    /// All providers.
     pub const ALL: [Self; 5] = [
         Self::Anthropic,
         Self::OpenAi,
@@ -28,7 +28,7 @@ impl Provider {
         Self::Ollama,
     ];
 
-    /// The word before the slash.
+    /// Returns the provider's part of a model name, before the slash.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
@@ -39,7 +39,7 @@ impl Provider {
         }
     }
 
-    /// Variables that may hold its key, the first one that is set counts.
+    /// Returns the environment variables that may hold the key. The first one that is set counts.
     pub const fn key_variables(self) -> &'static [&'static str] {
         match self {
             Self::Anthropic => &["ANTHROPIC_API_KEY"],
@@ -49,7 +49,7 @@ impl Provider {
         }
     }
 
-    /// The variable that leads to another server.
+    /// Returns the environment variable that overrides the address.
     pub const fn base_variable(self) -> &'static str {
         match self {
             Self::Anthropic => "ANTHROPIC_BASE_URL",
@@ -76,23 +76,24 @@ impl Provider {
     }
 }
 
-/// `PROVIDER/NAME`. The name may contain slashes of its own.
+/// Name of a model, as `PROVIDER/NAME`. The name may contain slashes of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelName {
-    /// The wire format.
+    /// Provider.
     pub provider: Provider,
-    /// The provider's word for the model.
+    /// Name of the model at the provider.
     pub name: String,
 }
 
-/// More than any provider's name.
+/// Maximum length of a name; longer than any provider's name.
 const MAX_NAME_BYTES: usize = 200;
 
 impl ModelName {
-    /// Reads `PROVIDER/NAME`.
+    /// Parses `PROVIDER/NAME`. `google` is accepted for `gemini`.
     ///
     /// # Errors
-    /// One sentence that names the providers.
+    /// A sentence that says what is wrong, and names the providers if the provider is missing or
+    /// unknown.
     pub fn parse(text: &str) -> Result<Self, String> {
         let words = Provider::ALL.map(Provider::as_str).join(", ");
         let (provider, name) = text
@@ -125,22 +126,22 @@ impl fmt::Display for ModelName {
     }
 }
 
-/// How to get at a provider.
+/// Address and key of a provider's server.
 #[derive(Debug, Clone)]
 pub struct ProviderAccess {
-    /// Where it is; ends in a slash.
+    /// Base address; ends in a slash.
     pub base_url: String,
-    /// Whether that is somewhere else than where the provider itself is.
+    /// True if the address is not the provider's own: it was overridden, or the provider is Ollama.
     pub is_custom: bool,
-    /// What opens it.
+    /// API key; `None` if there is none.
     pub key: Option<Secret>,
 }
 
 impl ProviderAccess {
-    /// What the environment says about `provider`.
+    /// Reads the address and key of `provider` from the environment, through `variable`.
     ///
     /// # Errors
-    /// One sentence when an address is no HTTP address.
+    /// A sentence if the address is not a usable HTTP address.
     pub fn find(
         provider: Provider,
         variable: impl Fn(&str) -> Option<String>,
@@ -161,8 +162,8 @@ impl ProviderAccess {
     }
 }
 
-/// The address as the wire formats want it, however it was written: without a trailing slash, with
-/// or without the version, or with the last part of an endpoint's own path.
+/// Normalizes a base address to end in the version and a slash. Accepts an address with or without
+/// the version or a trailing slash, and one that ends in the path of an endpoint.
 fn base_url(provider: Provider, text: &str) -> Result<String, String> {
     let text = text.trim();
     let rest = text
@@ -195,8 +196,9 @@ fn base_url(provider: Provider, text: &str) -> Result<String, String> {
     Ok(base)
 }
 
-/// Returns the provider whose key or address is in the environment, the first in the order of
-/// [`Provider::ALL`].
+/// Returns the first provider of [`Provider::ALL`] whose key or address is in the environment.
+/// [`Provider::OpenAiResponses`] shares its variables with [`Provider::OpenAi`] and is never
+/// returned.
 pub fn detect_provider(variable: impl Fn(&str) -> Option<String>) -> Option<Provider> {
     let is_set = |name: &str| variable(name).is_some_and(|value| !value.trim().is_empty());
     Provider::ALL

@@ -1,13 +1,14 @@
-//! A quota that is used up, told apart from too many requests at once: waiting helps with the second only.
+//! Recognizes a used-up quota, as opposed to too many requests at once, which pass.
 //!
-//! In: a server's refusal. Out: whether the account is out of quota or credit, by the words that the
-//! providers document. What is not recognised counts as passing, and is asked again as before.
+//! In: a server's refusal. Out: whether the account is out of quota or credit, by the words that
+//! the providers document. A refusal that is not recognized counts as passing, and the request is
+//! retried.
 
 use super::ModelError;
 use glovebox_proto::Setting;
 use serde_json::Value;
 
-/// Words under `type` or `code` of an error: OpenAI and compatible servers, Anthropic.
+/// Values of `type` or `code` of an error: OpenAI and compatible servers, Anthropic.
 const WORDS: [&str; 5] = [
     "insufficient_quota",
     "billing_hard_limit_reached",
@@ -15,14 +16,14 @@ const WORDS: [&str; 5] = [
     "billing_error",
     "insufficient_balance",
 ];
-/// Anthropic refuses with 400 and these words.
+/// Text of Anthropic's refusal with status 400.
 const NO_CREDIT: &str = "credit balance is too low";
-/// What Google's identifiers of a daily quota hold; a quota for a minute passes.
+/// Part of Google's identifier of a daily quota. A quota per minute passes.
 const PER_DAY: &str = "PerDay";
 
-/// Whether a refusal says that the quota or credit of the account is used up. `status` is the HTTP status,
-/// if the refusal came as one.
-// TRUST: a server's words decide only whether it is asked again.
+/// True if a refusal says that the quota or credit of the account is used up. `status` is the HTTP
+/// status; `None` if the refusal came inside an answer.
+// TRUST: a server's words decide only whether the request is retried.
 pub(super) fn is_exhausted(status: Option<u16>, body: &str) -> bool {
     if status == Some(402) {
         return true;
@@ -62,7 +63,7 @@ fn has_daily_violation(details: &Value) -> bool {
         })
 }
 
-/// The failure of its own. `said` is what the server said, made harmless.
+/// Returns the error for a used-up quota. `said` is the server's message, already sanitized.
 pub(super) fn error(status: Option<u16>, said: &str) -> ModelError {
     let status_words = status.map_or_else(String::new, |status| format!(" (HTTP {status})"));
     let tail = if said.is_empty() {

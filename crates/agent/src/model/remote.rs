@@ -1,4 +1,4 @@
-//! A provider's server, asked over HTTP.
+//! Model behind a provider's server, over HTTP.
 
 use super::wire::sse::{Event, Events};
 use super::wire::{self, DecodedAnswer, Progress, refusal};
@@ -14,22 +14,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Until a server begins to answer.
+/// Maximum time until the headers of an answer arrive.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
-/// Between two pieces of an answer. Thoughts can take long, and are announced by pings.
+/// Maximum time between two packets of an answer. Reasoning can take long; servers send pings
+/// meanwhile.
 const READ_TIMEOUT: Duration = Duration::from_mins(3);
-/// Until a connection stands.
+/// Maximum time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long counts may follow after the word that says why the model stopped.
+/// Maximum silence after the stop reason, while the token counts may still follow.
 const SILENCE_AFTER_STOP: Duration = Duration::from_secs(10);
-/// More than any model says at once.
+/// Maximum size of an answer; larger than any model's.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
-/// Of a refusal.
+/// Maximum size of the body of a refusal that is read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
-/// Answers in a row without a reason for their end, from which on a server is taken to give none.
+/// Number of answers without a stop reason from which on the server is taken to send none.
 const ANSWERS_WITHOUT_REASON: u32 = 2;
 
-/// A model behind a server.
+/// Model behind a server.
 #[derive(Debug)]
 pub struct RemoteModel {
     name: ModelName,
@@ -39,17 +40,18 @@ pub struct RemoteModel {
     client: reqwest::Client,
     secrets: Secrets,
     retry: RetryPolicy,
-    /// How long counts are waited for after the word that says why the model stopped.
+    /// Maximum silence after the stop reason, while the token counts may still follow.
     silence_after_stop: Duration,
-    /// Answers in a row that ended without a reason.
+    /// Number of answers without a stop reason so far.
     without_reason: AtomicU32,
 }
 
 impl RemoteModel {
-    /// Prepares to ask `name` through `access`. `secrets` are taken out of every failure.
+    /// Prepares requests to the model `name` through `access`. `secrets` are removed from every
+    /// error and delta.
     ///
     /// # Errors
-    /// Without a key for a provider's own server, and when no connection can be prepared.
+    /// If the provider's own server has no key, or the address or key cannot be used.
     pub fn new(
         name: ModelName,
         access: &ProviderAccess,
@@ -81,14 +83,13 @@ impl RemoteModel {
         })
     }
 
-    /// Changes how long counts are waited for after the word that says why the model stopped.
+    /// Changes the maximum silence after the stop reason, in place of 10 s.
     #[must_use]
     pub const fn silence_after_stop(mut self, silence: Duration) -> Self {
         self.silence_after_stop = silence;
         self
     }
 
-    /// One attempt.
     async fn attempt(
         &self,
         prompt: &Prompt<'_>,
@@ -96,7 +97,7 @@ impl RemoteModel {
     ) -> Result<ModelAnswer, ModelError> {
         let response = self.send(prompt).await?;
         let body = response.bytes_stream();
-        // Comments are signs of life, so that bytes count and not events.
+        // The timeout counts packets and not events: a comment in the stream is a sign of life.
         let body = futures_util::stream::unfold(Some(Box::pin(body)), |body| async {
             let mut body = body?;
             match timeout(READ_TIMEOUT, body.next()).await {
@@ -115,7 +116,7 @@ impl RemoteModel {
             for delta in deltas.drain(..) {
                 on_delta(self.cleaned(delta));
             }
-            // TRUST: a server may go on for ever.
+            // TRUST: a server may never end its answer.
             if decoder.size() > MAX_ANSWER_BYTES {
                 return Err(ModelError::lasting(
                     "the model's answer has more than 16 MiB and was given up",
@@ -129,7 +130,7 @@ impl RemoteModel {
         self.accept(decoder.end()?, prompt)
     }
 
-    /// The next event; `None` at the end of the answer.
+    /// Returns the next event; `None` at the end of the answer.
     async fn next_event(
         &self,
         events: &mut Events<'_>,
@@ -139,7 +140,7 @@ impl RemoteModel {
             return events.next().await;
         }
         match timeout(self.silence_after_stop, events.next()).await {
-            // What the model said is whole; what broke is the rest of the connection.
+            // The model's answer is complete. Only the token counts can be missing.
             Ok(Err(_)) | Err(_) => Ok(None),
             Ok(event) => event,
         }
@@ -167,7 +168,7 @@ impl RemoteModel {
                 variable,
             ));
         }
-        // TRUST: a refusal may be of any length and never end.
+        // TRUST: a refusal may have any length and never end.
         let mut body = Vec::new();
         while body.len() < MAX_REFUSAL_BYTES
             && let Ok(Ok(Some(piece))) = timeout_at(until, response.chunk()).await
@@ -178,7 +179,8 @@ impl RemoteModel {
         Err(refusal::refused(status.as_u16(), &body, response.headers()))
     }
 
-    /// Takes an answer whose end is in doubt only where that is a habit of the server.
+    /// Accepts an answer without a stop reason only if the server has the habit of sending none,
+    /// and refuses one that claims a call but has none.
     fn accept(
         &self,
         decoded: DecodedAnswer,
@@ -251,7 +253,7 @@ impl Model for RemoteModel {
     }
 }
 
-/// The address of requests. What follows a `?` in the base address stays at the end.
+/// Returns the address of requests. A query in the base address is kept.
 fn request_url(base: &str, format: WireFormat, model: &str) -> Result<Url, ModelError> {
     let unusable =
         |error| ModelError::lasting(format!("the address `{base}` cannot be used: {error}"));
@@ -264,7 +266,7 @@ fn request_url(base: &str, format: WireFormat, model: &str) -> Result<Url, Model
     Ok(url)
 }
 
-/// The key, where the format has it, and the version of the format.
+/// Returns the headers of requests: the key, and the version of the format.
 fn request_headers(access: &ProviderAccess, format: WireFormat) -> Result<HeaderMap, ModelError> {
     let mut headers = HeaderMap::new();
     if format == WireFormat::Anthropic {
@@ -287,12 +289,13 @@ fn request_headers(access: &ProviderAccess, format: WireFormat) -> Result<Header
     Ok(headers)
 }
 
-/// Connections to the server at this address, and to nowhere else.
+/// Returns a client for the server at this address. It follows no redirects, and uses no proxy for
+/// a loopback address.
 ///
 /// # Errors
-/// When none can be made at all.
+/// If the client cannot be created.
 pub fn http_client(base_url: &str) -> Result<reqwest::Client, ModelError> {
-    // Whoever was first has made the same choice.
+    // Fails if a provider is installed already, which is always this one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let host = base_url.split("//").nth(1).unwrap_or_default();
     let is_here = ["localhost", "127.", "[::1]"]
@@ -300,7 +303,7 @@ pub fn http_client(base_url: &str) -> Result<reqwest::Client, ModelError> {
         .any(|name| host.starts_with(name));
     let builder = reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
-        // A server that leads elsewhere would be given the key there.
+        // A redirect would send the key to another server.
         .redirect(reqwest::redirect::Policy::none())
         .pool_max_idle_per_host(1);
     let builder = if is_here { builder.no_proxy() } else { builder };

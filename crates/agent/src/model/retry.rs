@@ -1,19 +1,19 @@
-//! When a request is made once more, and after how long.
+//! Decides about the retry of a request, and the pause before it.
 
 use super::ModelError;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// How often, and how long between.
+/// Number of attempts, and the pauses between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Attempts altogether.
+    /// Maximum number of attempts, the first one included.
     pub max_attempts: u32,
-    /// Before the second attempt; doubled each time.
+    /// Pause before the second attempt; doubled for each further one.
     pub base: Duration,
-    /// The longest wait of our own choosing.
+    /// Maximum pause, unless the server asks for a longer one.
     pub cap: Duration,
-    /// The longest wait a server may ask for; a longer one ends the run at once, with a word.
+    /// Maximum pause that a server may ask for. If it asks for more, the request fails at once.
     pub max_retry_after: Duration,
 }
 
@@ -29,7 +29,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// How long to wait before attempt `next` (from 2) after `error`; `None` to give up.
+    /// Returns the pause before attempt `next` (from 2) after `error`; `None` to give up.
     pub(crate) fn wait(&self, next: u32, error: &ModelError) -> Option<Duration> {
         if !error.is_passing || next > self.max_attempts {
             return None;
@@ -38,8 +38,8 @@ impl RetryPolicy {
             .base
             .saturating_mul(1 << next.saturating_sub(2).min(16))
             .min(self.cap);
-        // A server that says "now" to everybody at once is not helped by obeying: the wait of our own
-        // is the least.
+        // Our own pause is the minimum: a server that tells every client to retry at once would be
+        // overloaded again.
         match error.retry_after {
             Some(asked) if asked > self.max_retry_after => None,
             Some(asked) => Some(asked.max(doubled) + jitter(doubled)),
@@ -48,9 +48,10 @@ impl RetryPolicy {
     }
 }
 
-/// Up to a quarter of `wait`, so that those who failed together do not come back together.
+/// Returns a random duration of up to a quarter of `wait`, so that clients that failed together do
+/// not retry together.
 fn jitter(wait: Duration) -> Duration {
-    // The standard library seeds each of these anew: all the chance that is needed here.
+    // The standard library seeds each hasher with random keys; that is enough randomness here.
     let chance = RandomState::new().build_hasher().finish() % 1000;
     (wait / 4) * chance as u32 / 1000
 }

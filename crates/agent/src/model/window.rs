@@ -1,21 +1,23 @@
-//! How much a model can be told at once, as its own server says it.
+//! Context window of a model, as its own server reports it.
 //!
-//! In: a model at a server of the user's own. Out: the size of its context in tokens, if the server tells it
-//! in time: llama.cpp (`/props`), vLLM, LM Studio and others (`/v1/models`), Ollama (`/api/show`). Whatever
-//! goes wrong here is no failure: then the table or the usual size counts.
+//! In: a model on a self-hosted server. Out: the size of its context window in tokens, if the
+//! server reports it in time: llama.cpp (`/props`), vLLM, LM Studio and others (`/v1/models`),
+//! Ollama (`/api/show`). A failure here is not an error: the table of models or the default size is
+//! used then.
 
 use super::{ModelName, Provider, ProviderAccess, http_client};
 use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long all questions together may take.
+/// Maximum time for all requests together.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A list of models may be long.
+/// Maximum size of a response; a list of models may be long.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
-/// What is believed.
+/// Plausible window sizes in tokens. Others are ignored.
 const BELIEVED: std::ops::RangeInclusive<u64> = 1024..=100_000_000;
-/// Where servers put it in an entry of a list of models, what is in force before what the model could do.
+/// Fields of the window in an entry of a list of models. The window in use comes before the largest
+/// that the model supports.
 const FIELDS: [&str; 7] = [
     "/max_model_len",
     "/loaded_context_length",
@@ -26,7 +28,8 @@ const FIELDS: [&str; 7] = [
     "/meta/n_ctx_train",
 ];
 
-/// Asks the server at `access` how much `name` can be told at once, in tokens. Blocks for up to 2 s.
+/// Asks the server at `access` for the context window of the model, in tokens. Blocks for up to 2
+/// s. `None` for a provider's own server, and if the server does not report it.
 pub fn window_of_server(name: &ModelName, access: &ProviderAccess) -> Option<u64> {
     let speaks_chat = matches!(
         name.provider,
@@ -58,7 +61,7 @@ async fn ask(client: &Client, name: &ModelName, access: &ProviderAccess) -> Opti
         .header("content-type", "application/json")
         .body(json!({ "model": name.name }).to_string());
     let (props, models, show) = tokio::join!(read(props), read(models), read(show));
-    // What is in force, before what the model was trained for.
+    // The window in use comes before the one that the model was trained for.
     props
         .as_ref()
         .and_then(of_props)
@@ -66,7 +69,7 @@ async fn ask(client: &Client, name: &ModelName, access: &ProviderAccess) -> Opti
         .or_else(|| of_show(show.as_ref()?))
 }
 
-/// The address without the version at its end.
+/// Returns the address without the version at its end.
 fn root(base_url: &str) -> &str {
     let base = base_url.trim_end_matches('/');
     match base.rsplit_once('/') {
@@ -81,7 +84,8 @@ fn root(base_url: &str) -> &str {
     }
 }
 
-// TRUST: a server may answer with anything, and for ever: JSON of a bounded size, within the time of all.
+// TRUST: a server may answer with anything and never end. The size is bounded here, the time by the
+// caller.
 async fn read(request: RequestBuilder) -> Option<Value> {
     let mut response = request.send().await.ok()?;
     if !response.status().is_success() {
@@ -101,12 +105,12 @@ fn believed(value: Option<&Value>) -> Option<u64> {
     value?.as_u64().filter(|tokens| BELIEVED.contains(tokens))
 }
 
-/// Of llama.cpp.
+/// Reads the window from the properties of llama.cpp.
 fn of_props(props: &Value) -> Option<u64> {
     believed(props.pointer("/default_generation_settings/n_ctx"))
 }
 
-/// Of a list of models. A server with one model answers for it under any name.
+/// Reads the window from a list of models. If the list has a single model, any name means that one.
 fn of_models(list: &Value, name: &str) -> Option<u64> {
     let models = list.get("data")?.as_array()?;
     let entry = models
@@ -121,7 +125,7 @@ fn of_models(list: &Value, name: &str) -> Option<u64> {
         .find_map(|field| believed(entry.pointer(field)))
 }
 
-/// Of Ollama: what the model is run with, or what it was trained for.
+/// Reads the window from Ollama's description: the configured one, else the one of the training.
 fn of_show(show: &Value) -> Option<u64> {
     let set = show["parameters"].as_str().and_then(|parameters| {
         parameters.lines().find_map(|line| {

@@ -1,36 +1,36 @@
-//! What tokens cost, and how much a model can be told at once: a table of well-known models, taken from
-//! a named source on a named day, and what the user says in its place.
+//! Prices and context windows of well-known models, from a table of a named source and day; the
+//! user may override both.
 //!
-//! A model that is not in the table has no price. It is never taken for free.
+//! A model that is not in the table has no price. It is never counted as free.
 
 use crate::{ModelName, Provider, Usage};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The table; `source` and `taken` in it say where it is from.
+/// Table of models. Its fields `source` and `taken` name the origin and the day.
 const MODELS: &str = include_str!("models.json");
 
-/// US dollars for a million tokens.
+/// Price in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Price {
-    /// Of what is sent.
+    /// Of tokens sent.
     pub input: f64,
-    /// Of what comes back.
+    /// Of tokens received.
     pub output: f64,
-    /// Of what is sent and was in the provider's cache; as `input` where it is not known.
+    /// Of tokens read from the provider's cache; `None` means the price of `input`.
     #[serde(default)]
     pub cache_read: Option<f64>,
-    /// Of what is sent and put into the provider's cache; as `input` where it is not known.
+    /// Of tokens written to the provider's cache; `None` means the price of `input`.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }
 
 impl Price {
-    /// Reads `IN/OUT` or `IN/OUT/CACHE_READ/CACHE_WRITE`, such as `3/15` or `3/15/0.3/3.75`.
+    /// Parses `IN/OUT` or `IN/OUT/CACHE_READ/CACHE_WRITE`, such as `3/15` or `3/15/0.3/3.75`.
     ///
     /// # Errors
-    /// One sentence.
+    /// A sentence that describes the format.
     pub fn parse(text: &str) -> Result<Self, String> {
         let numbers: Option<Vec<f64>> = text
             .split('/')
@@ -84,17 +84,17 @@ impl std::fmt::Display for Price {
     }
 }
 
-/// What the answers of one model cost.
+/// Price of a model, which may depend on the length of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tariff {
-    /// Usually.
+    /// Default price.
     pub usual: Price,
-    /// Of prompts with more tokens than this.
+    /// Price of prompts with more tokens than this number; `None` if it is the same.
     pub long: Option<(u64, Price)>,
 }
 
 impl Tariff {
-    /// What one answer costs.
+    /// Returns the cost of one answer in US dollars.
     pub fn of(&self, usage: Usage) -> f64 {
         match self.long {
             Some((above, price)) if usage.input > above => price.of(usage),
@@ -109,17 +109,17 @@ impl From<Price> for Tariff {
     }
 }
 
-/// What is known about a model.
+/// Entry of the table of models.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KnownModel {
-    /// What its own provider takes.
+    /// Price at the model's own provider.
     pub tariff: Tariff,
-    /// What it can be told at once, in tokens.
+    /// Context window, in tokens.
     pub window_tokens: u64,
 }
 
-/// What is known about the model of this name; one with a date at its end is the one without, unless it
-/// is there itself.
+/// Returns the table's entry for a model. A name that ends in a date falls back to the name without
+/// it. `None` for Ollama and for unknown models.
 pub fn known_model(name: &ModelName) -> Option<KnownModel> {
     let provider = match name.provider {
         Provider::Anthropic => "anthropic",
@@ -138,8 +138,8 @@ pub fn known_model(name: &ModelName) -> Option<KnownModel> {
     })
 }
 
-/// Returns the model of a provider of which only a key is known: the newest of its kind in the table. A preview
-/// counts only where there is nothing else.
+/// Returns the default model of a provider for which only a key is set: the newest of its kind in
+/// the table. A preview is chosen only if there is no other.
 pub fn default_model(provider: Provider) -> Option<ModelName> {
     let (table, prefix, suffix) = match provider {
         Provider::Anthropic => ("anthropic/", "claude-sonnet-", ""),
@@ -167,7 +167,8 @@ pub fn default_model(provider: Provider) -> Option<ModelName> {
     Some(ModelName { provider, name })
 }
 
-/// The numbers of a version such as `4-6` or `5.6`; `None` for anything else, such as a date.
+/// Returns the numbers of a version such as `4-6` or `5.6`; `None` for anything else, such as a
+/// date.
 fn version_numbers(version: &str) -> Option<Vec<u8>> {
     let numbers = version.split(['.', '-']);
     numbers
@@ -175,7 +176,7 @@ fn version_numbers(version: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// A name without `-20251001` or `-2025-10-01` at its end.
+/// Returns the name without a final date (`-20251001` or `-2025-10-01`).
 fn undated(name: &str) -> &str {
     let is_date = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit());
     for bytes in [9, 11] {
@@ -212,7 +213,8 @@ struct LongPrice {
     price: Price,
 }
 
-/// Without a table that can be read every price is unknown; a test reads the one that is built in.
+/// Parsed table, empty if it cannot be parsed: every price is then unknown. A test parses the
+/// built-in one.
 static TABLE: LazyLock<Table> = LazyLock::new(|| serde_json::from_str(MODELS).unwrap_or_default());
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! What tests of the loop share: an observer that keeps what a log would keep, and what must hold for
-//! every conversation.
+//! Helpers for tests of the loop: an observer that stores events as a log does, and the invariants
+//! of a conversation.
 
 use glovebox_agent::{Conversation, Event, Message, MessagePart, Observe};
 use glovebox_proto::Fault;
 use std::collections::BTreeSet;
 
-/// Keeps events as the log does.
+/// Observer that stores events as a log does.
 #[derive(Default)]
 pub(crate) struct EventStore(pub(crate) Vec<Event>);
 
 impl EventStore {
-    /// With the event that begins a session.
+    /// Creates an observer with the first event of a session.
     pub(crate) fn begun(task: &str) -> Self {
         Self(vec![Event::Started {
             task: task.to_owned(),
@@ -27,7 +27,7 @@ impl EventStore {
         }])
     }
 
-    /// The conversation that a log of these events tells of.
+    /// Returns the conversation that a log of these events leads to.
     pub(crate) fn conversation(&self) -> Conversation {
         Conversation::from_events(&self.0)
     }
@@ -43,7 +43,7 @@ impl Observe for EventStore {
     }
 }
 
-/// Every call has exactly one result, right after it, and every result its call.
+/// Checks that every call has exactly one result directly after it, and every result has its call.
 pub(crate) fn assert_whole(messages: &[Message]) {
     let mut seen = BTreeSet::new();
     for (at, message) in messages.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Dialects of servers: how calls, ends and failures differ from one to the next. Each row has a twin that
+//! Dialects of servers: differences in calls, ends and failures. Each row has a counterpart that
 //! fails or differs.
 
 use glovebox_agent::{MessagePart, ModelAnswer, ModelError, StopReason, WireFormat, decode_stream};
@@ -24,7 +24,7 @@ fn finish(word: &str) -> Value {
     json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": word }] })
 }
 
-/// A chat answer of these pieces of calls.
+/// Decodes a chat answer with these fragments of calls.
 fn chat_calls(pieces: &[Value]) -> Result<ModelAnswer, ModelError> {
     let mut values: Vec<Value> = pieces
         .iter()
@@ -34,7 +34,7 @@ fn chat_calls(pieces: &[Value]) -> Result<ModelAnswer, ModelError> {
     decode(WireFormat::Chat, events(&values) + "data: [DONE]\n\n")
 }
 
-/// Id, name and arguments of each call.
+/// Returns the id, name and arguments of each call.
 fn shown(answer: &ModelAnswer) -> Vec<(String, String, Value)> {
     let calls = answer.calls().into_iter();
     calls
@@ -155,7 +155,7 @@ fn pieces_of_calls_find_their_call_in_every_dialect() {
         let answer = chat_calls(&pieces).unwrap_or_else(|error| panic!("{row}: {error}"));
         assert_eq!(shown(&answer), calls, "{row}");
     }
-    // A call with two names is none.
+    // A call with two names is refused.
     let error = chat_calls(&[
         piece(Some(0), "x", "Read", &a[..5]),
         piece(Some(0), "x", "Write", &a[5..]),
@@ -196,7 +196,7 @@ fn arguments_become_an_object_where_one_was_meant() {
         json!("{\"a\":")
     );
     assert!(with(json!(7)).is_err());
-    // Both halves of a character in two pieces, and one alone.
+    // Two surrogates of a pair in two events, and an unpaired one.
     let half = |text: &str| {
         format!(
             r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":0,"function":{{"name":"W","arguments":"{text}"}}}}]}}}}]}}"#
@@ -312,7 +312,7 @@ fn ends_are_told_apart_from_breaks() {
     assert!(chat(&[said(), finish("stop")], "").is_ok());
     assert!(chat(&[said(), finish("stop")], done).is_ok());
     assert!(chat(&[said()], "").unwrap_err().is_passing);
-    // `[DONE]` alone may stand behind half an answer, but not behind calls that are whole.
+    // `[DONE]` alone may follow half an answer, so it is accepted only after complete calls.
     assert!(chat(&[said()], done).unwrap_err().is_passing);
     let calls = |arguments: &str| {
         delta(json!({ "tool_calls": [{ "index": 0, "id": "x",
@@ -440,7 +440,7 @@ fn failures_inside_an_answer_go_the_way_of_statuses() {
             "{format:?}: {error:?}"
         );
     }
-    // A field that says that nothing failed is no failure.
+    // An `error` field of null is no failure.
     let mut end = finish("stop");
     end["error"] = Value::Null;
     assert!(

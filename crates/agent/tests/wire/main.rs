@@ -1,4 +1,4 @@
-//! The wire formats of the providers, and what goes wrong on a wire: against a scripted server.
+//! Wire formats of the providers, and faults on the wire, against a scripted server.
 
 #![expect(
     clippy::unwrap_used,
@@ -298,7 +298,7 @@ fn arguments_that_are_no_json_arrive_as_text() {
     let (answer, _) = ask(&model, &task());
     let answer = answer.unwrap();
     assert_eq!(answer.calls()[0].arguments, json!("{\"path\": oops"));
-    // What goes back is an object, or the whole conversation would be refused.
+    // The arguments are sent back as an object; otherwise the server would refuse the conversation.
     let mut messages = task();
     messages.push(Message::Assistant {
         parts: answer.parts,
@@ -357,7 +357,7 @@ fn whoever_gives_up_closes_the_connection() {
                 .await
                 .is_err()
         );
-        // The connection's own task sees that nobody listens any more.
+        // The task of the connection notices that the answer was dropped.
         tokio::time::sleep(Duration::from_millis(50)).await;
     });
     drop(runtime);
@@ -418,7 +418,7 @@ fn a_quota_that_is_used_up_is_not_asked_for_again() {
             assert_eq!(server.steps_left(), 1, "{provider:?}");
         }
     }
-    // Too many requests pass, and are asked for again.
+    // Too many requests pass, so the request is retried.
     let busy =
         json!({ "error": { "message": "Rate limit reached", "code": "rate_limit_exceeded" } });
     let server = ModelServer::start([Step::RefuseBody(429, busy.to_string()), Step::text("Done.")]);

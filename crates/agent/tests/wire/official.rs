@@ -1,5 +1,5 @@
-//! The recorded streams as the official clients read them, beside the agent's reader: `openai` and `anthropic` of
-//! Python, and the AI SDK of JavaScript. Each difference has a row with the reason for ours.
+//! Comparison with official clients on the recorded streams: `openai` and `anthropic` for Python,
+//! and the AI SDK for JavaScript. Each difference has a row with the reason for ours.
 
 use super::streams::{decode, directory, recorded};
 use glovebox_agent::{MessagePart, ModelAnswer};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use testkit::{ModelServer, Step, installed};
 
-/// Stream, the fields of the client's answer that differ from ours, and why ours is another one.
+/// Stream, the fields of the client's answer that differ, and the reason for ours.
 type Difference = (&'static str, &'static str, &'static str);
 
 const NO_FIELD_OF_OPENAI: &str =
@@ -106,7 +106,7 @@ fn clients_in_python_read_what_ours_reads() {
     };
     let mut command = Command::new(python);
     command.arg(directory().with_file_name("official.py"));
-    // They have no reader of Gemini's format.
+    // The Python clients have no decoder for Gemini.
     compare(command, |format| format != "gemini", &PYTHON);
 }
 
@@ -158,7 +158,7 @@ fn compare(mut command: Command, reads: impl Fn(&str) -> bool, differences: &[Di
     assert_eq!(found, told, "{printed}");
 }
 
-/// An answer as the scripts print it.
+/// Returns an answer in the form that the scripts print.
 fn summarize(answer: &ModelAnswer) -> Value {
     let thoughts: String = answer
         .parts
@@ -177,7 +177,7 @@ fn summarize(answer: &ModelAnswer) -> Value {
     json!({ "text": answer.text(), "thoughts": thoughts, "calls": calls, "stop": answer.stop, "usage": usage })
 }
 
-/// The fields of the client's answer that are not ours, in our words; its error where it has none.
+/// Returns the fields of the client's answer that differ from ours; its error if it has no answer.
 fn find_differences(ours: &Value, theirs: &Value) -> Map<String, Value> {
     if let Some(error) = theirs.get("error") {
         return Map::from_iter([("error".to_owned(), error.clone())]);

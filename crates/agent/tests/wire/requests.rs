@@ -1,6 +1,6 @@
-//! Recorded requests: what each format sends for the same conversations, with its headers.
+//! Recorded requests: bodies and headers of each format for the same conversations.
 //!
-//! `GLOVEBOX_TEST_BLESS=1` writes the files anew; the difference is then to be read.
+//! `GLOVEBOX_TEST_BLESS=1` writes the files anew; review the difference then.
 
 use super::{KEY, Provider, remote};
 use glovebox_agent::{
@@ -34,7 +34,7 @@ fn signature(value: &str) -> MessagePart {
     }
 }
 
-/// A call as it stands in a session log.
+/// Parses a call in the form of a session log.
 fn call(value: Value) -> MessagePart {
     MessagePart::Call(serde_json::from_value::<ToolCall>(value).unwrap())
 }
@@ -53,7 +53,7 @@ fn result(id: &str, text: &str, images: Vec<Image>) -> CallResult {
     }
 }
 
-/// Parts that only the format of their origin understands, as its decoder keeps them.
+/// Returns parts that only the original format understands, as its decoder stores them.
 fn thoughts_of(provider: Provider) -> Vec<MessagePart> {
     match provider {
         Provider::Anthropic => vec![
@@ -83,7 +83,7 @@ fn thoughts_of(provider: Provider) -> Vec<MessagePart> {
     }
 }
 
-/// The conversations, by the name of their file.
+/// Returns the conversations, by the name of their file.
 fn conversations(provider: Provider) -> Vec<(&'static str, Vec<Message>, bool)> {
     let picture = Image {
         mime: "image/png".to_owned(),
@@ -151,7 +151,7 @@ fn conversations(provider: Provider) -> Vec<(&'static str, Vec<Message>, bool)> 
             true,
         ),
         ("no-tools", vec![user("sum it up")], false),
-        // As an earlier log has it: calls whose arguments are no object, thoughts of another provider.
+        // As in an earlier log: arguments that are no object, and reasoning of another provider.
         (
             "old-log",
             vec![
@@ -208,7 +208,8 @@ fn definitions() -> Vec<ToolDefinition> {
     ]
 }
 
-/// A request as it came: its line, its headers but for those of every connection, its body.
+/// Returns a recorded request: its line, its headers without those of every connection, and its
+/// body.
 fn recorded(provider: Provider, messages: &[Message], has_tools: bool) -> Value {
     let server = ModelServer::start([Step::text("ok")]);
     let model = remote(&server, provider);

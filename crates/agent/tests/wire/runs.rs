@@ -1,5 +1,5 @@
-//! Runs of the loop against servers whose bytes are written by hand: what is made, what is asked again, and
-//! what it costs.
+//! Runs of the loop against servers with handwritten responses: calls that are made, requests that
+//! are repeated, and their cost.
 
 use super::{KEY, Provider, remote};
 use glovebox_agent::{
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use testkit::{ModelServer, Step, Wanted};
 
-/// A tool that notes what it is called with.
+/// Tool that stores its arguments.
 #[derive(Default)]
 struct NoteTool(Mutex<Vec<Value>>);
 
@@ -44,7 +44,7 @@ impl Observe for Noted {
     }
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Finished {
     outcome: RunOutcome,
     conversation: Conversation,
@@ -181,7 +181,7 @@ fn every_format_runs_nothing_of_a_call_that_broke_off() {
 
 #[test]
 fn an_answer_that_broke_off_is_counted_once() {
-    // The second request counts; what the first came to before it broke off is void.
+    // The second answer counts. The tokens of the broken-off one are void.
     let half = chat(json!({ "content": "half" }), None) + &counted(1_000_000);
     let whole =
         chat(json!({ "content": "whole" }), Some("stop")) + &counted(100) + "data: [DONE]\n\n";
@@ -209,7 +209,7 @@ fn a_call_that_was_cut_at_the_output_limit_is_never_made() {
         );
         assert!(told.contains("Write in smaller pieces."), "{told}");
     }
-    // The call before it is whole, and so is one with words behind it.
+    // An earlier call is complete, and so is a call that text follows.
     let two = json!([piece(0, r#"{"a":1}"#), piece(1, r#"{"a":2"#)]);
     let done = run(Provider::OpenAi, [calls(two, "length"), Step::text("done")]);
     assert_eq!(done.made, [json!({ "a": 1 })]);
@@ -217,7 +217,7 @@ fn a_call_that_was_cut_at_the_output_limit_is_never_made() {
         + &chat(json!({ "content": "and then" }), Some("length"));
     let done = run(Provider::OpenAi, [Step::Raw(body), Step::text("done")]);
     assert_eq!(done.made, [json!({ "a": 3 })]);
-    // A model that does not learn ends the run.
+    // The run ends if the model repeats the mistake.
     let cut = || calls(json!([piece(0, "{\"a\"")]), "length");
     let done = run(Provider::OpenAi, (0..4).map(|_| cut()));
     assert_eq!(
@@ -243,7 +243,7 @@ fn an_empty_answer_is_asked_for_again_once() {
     );
     let done = run(Provider::OpenAi, [empty(), empty()]);
     assert_eq!(done.outcome.ending, Ending::Failed);
-    // A call in between begins anew.
+    // A call in between resets the counter.
     let steps = [
         empty(),
         Step::call("Note", "{}"),
@@ -276,7 +276,7 @@ fn an_end_that_claims_calls_without_one_is_no_end() {
         .filter(|event| event.kind() == "retrying")
         .count();
     assert_eq!(retries, 1);
-    // One that is written as text is told to the model instead.
+    // A call that is written as text leads to a message to the model, not to a retry.
     let written = r#"<tool_call>{"name":"Note","arguments":{}}</tool_call>"#;
     let done = run(Provider::OpenAi, [claims(written), Step::text("done")]);
     assert!(told(&done).contains("written as text"), "{}", told(&done));

@@ -1,7 +1,7 @@
-//! Recorded answers of each format, cut into packets in every way, with each line end.
+//! Recorded answers of each format, split into packets in every way, with each line end.
 //!
-//! The streams are those of the providers' published descriptions. `GLOVEBOX_TEST_BLESS=1` writes the answers
-//! beside them anew; the difference is then to be read.
+//! The streams follow the published descriptions of the providers. `GLOVEBOX_TEST_BLESS=1` writes
+//! the decoded answers beside them anew; review the difference then.
 
 use glovebox_agent::{ModelAnswer, StopReason, WireFormat, decode_stream};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ pub(super) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire/streams")
 }
 
-/// Name, format and text of each stream.
+/// Returns the name, format and text of each stream.
 pub(super) fn recorded() -> Vec<(String, WireFormat, String)> {
     let files = std::fs::read_dir(directory()).unwrap();
     let mut streams: Vec<_> = files
@@ -29,7 +29,7 @@ pub(super) fn recorded() -> Vec<(String, WireFormat, String)> {
     streams
 }
 
-/// An answer as JSON, to compare and to show.
+/// Returns an answer as JSON, for comparison and display.
 pub(super) fn described(answer: &ModelAnswer) -> Value {
     json!({ "parts": answer.parts, "stop": answer.stop, "usage": answer.usage })
 }
@@ -80,7 +80,7 @@ fn packets_cut_anywhere_give_the_same_answer_with_every_line_end() {
                 Ok(&whole),
                 "{name} {end:?}"
             );
-            // A mark of the byte order at the beginning is none of the text.
+            // A byte order mark at the beginning is not part of the text.
             let marked = [b"\xEF\xBB\xBF", bytes.as_slice()].concat();
             assert_eq!(
                 decode(format, &[&marked]).as_ref(),
@@ -102,7 +102,7 @@ fn a_stream_that_breaks_off_fails_or_is_whole() {
                     assert!(error.is_passing, "{name} at {at}: {error:?}");
                     failures += 1;
                 }
-                // Only what was counted may stand behind the end.
+                // Only token counts may follow the end.
                 Ok(answer) => {
                     assert_eq!(answer.parts, whole.parts, "{name} at {at}");
                     assert_eq!(answer.stop, whole.stop, "{name} at {at}");
@@ -153,7 +153,7 @@ fn a_whole_document_is_an_answer_too() {
             Some((9, 4)),
             "{format:?}"
         );
-        // Half of it is none.
+        // Half a document is no answer.
         let half = &body.as_bytes()[..body.len() / 2];
         assert!(
             decode(format, &[half]).unwrap_err().is_passing,

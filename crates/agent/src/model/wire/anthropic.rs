@@ -1,4 +1,4 @@
-//! Messages of Anthropic.
+//! Messages API of Anthropic.
 //! <https://docs.anthropic.com/en/api/messages-streaming>
 
 use super::blocks::{Block, Blocks, CallBlock};
@@ -12,7 +12,7 @@ use crate::{Message, MessagePart, ModelAnswer, Usage};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Request.
+/// Encodes a request.
 pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     let mut messages = Vec::new();
     for message in prompt.messages {
@@ -20,7 +20,7 @@ pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
             Message::User { text } => messages.push(json!({ "role": "user", "content": text })),
             Message::Assistant { parts } => {
                 let content = encode_parts(parts);
-                // A message without content is refused.
+                // The API refuses a message without content.
                 match content.as_slice() {
                     [] => {}
                     [one] if one["type"] == "text" => {
@@ -30,7 +30,8 @@ pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
                 }
             }
             Message::Results { results } => {
-                // All in one message: answers to parallel calls belong together.
+                // All results go into one message: results of parallel calls have to be in the same
+                // one.
                 let blocks: Vec<Value> = results
                     .iter()
                     .map(|result| {
@@ -53,7 +54,7 @@ pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     }
     mark_cache(&mut messages);
     let mut body = json!({ "model": model, "stream": true, "system": prompt.system });
-    // Some servers refuse a list of no tools.
+    // Some servers refuse an empty list of tools.
     if !prompt.tools.is_empty() {
         let tools = prompt.tools.iter().map(|tool| {
             json!({ "name": tool.name, "input_schema": tool.schema, "description": tool.description })
@@ -65,7 +66,7 @@ pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     body
 }
 
-/// Thinking stands before everything else, and only with its signature.
+/// Encodes an answer: reasoning first, and only with its signature, as the API requires.
 fn encode_parts(parts: &[MessagePart]) -> Vec<Value> {
     let thoughts: Vec<&String> = parts
         .iter()
@@ -75,7 +76,7 @@ fn encode_parts(parts: &[MessagePart]) -> Vec<Value> {
         })
         .collect();
     let signatures = signatures(parts);
-    // A conversation of another provider has thoughts that nobody signed.
+    // Reasoning of another provider has no signature.
     let is_signed = thoughts.len() == signatures.len();
     let mut pairs = thoughts.into_iter().zip(signatures);
     let mut content = Vec::new();
@@ -107,9 +108,9 @@ fn encode_parts(parts: &[MessagePart]) -> Vec<Value> {
     content
 }
 
-/// Marks where the prompt cache is to end: behind the newest message that is not the model's, so that the
-/// next turn finds all before it, and behind the one before that, which is looked for when a turn has
-/// brought more blocks than the provider looks back.
+/// Marks the ends of the cached prefix: the newest user message, so that the next turn finds
+/// everything before it, and the user message before that, in case a turn added more blocks than
+/// the provider looks back.
 /// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>
 fn mark_cache(messages: &mut [Value]) {
     let told = messages
@@ -127,7 +128,7 @@ fn mark_cache(messages: &mut [Value]) {
     }
 }
 
-/// The most that a model may say at once, which this provider wants to be told.
+/// Returns the maximum output of a model in tokens, which this API requires in every request.
 fn max_tokens(model: &str) -> u32 {
     let version = |family: &str| -> Option<(u32, u32)> {
         let mut numbers = model.strip_prefix(family)?.split('-');
@@ -173,9 +174,9 @@ fn max_tokens(model: &str) -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct AnthropicDecoder {
     blocks: Blocks,
-    /// Place of each block by its `index`.
+    /// Index in `blocks`, by the `index` of the API.
     places: BTreeMap<u64, usize>,
-    /// Signatures of thoughts, by the place of the block they belong to.
+    /// Signatures of reasoning, by the index of their block in `blocks`.
     signatures: BTreeMap<usize, Text>,
     last: Option<usize>,
     stop: Option<String>,
@@ -224,7 +225,7 @@ impl AnthropicDecoder {
                 }
                 at
             }
-            // Redacted thoughts, and kinds of tomorrow: kept, and sent back.
+            // Redacted reasoning and unknown kinds of blocks are stored and sent back.
             _ => self.blocks.begin(Block::Opaque(piece.data(block))),
         };
         self.blocks.grow(block.to_string().len());
@@ -247,7 +248,7 @@ impl AnthropicDecoder {
             "thinking_delta" => "thinking",
             "signature_delta" => "signature",
             "input_json_delta" => "partial_json",
-            // Citations and kinds of tomorrow say nothing that the agent acts on.
+            // Citations and unknown kinds have no effect on the agent.
             _ => return Ok(()),
         };
         let text = delta[field]
@@ -269,7 +270,7 @@ impl AnthropicDecoder {
                 self.blocks.grow(text.len());
                 self.signatures.entry(at).or_default().push(fragment);
             }
-            // Some servers leave the beginning of a block out.
+            // Some servers omit the beginning of a block.
             ("text_delta" | "thinking_delta", None) => {
                 let block = if kind == "text_delta" {
                     Block::Text
@@ -283,7 +284,7 @@ impl AnthropicDecoder {
                 }
                 self.blocks.append(at, fragment, out);
             }
-            // The input of a tool that the server itself calls.
+            // Input of a tool that the server itself calls.
             ("input_json_delta", Some((_, Block::Opaque(_)))) => {}
             _ => return Err(unreadable(format!("a {kind} for no such block"))),
         }
@@ -297,7 +298,7 @@ impl AnthropicDecoder {
         let told = |field: &str| fields.get(field).and_then(Value::as_u64);
         let cached = told("cache_read_input_tokens");
         let written = told("cache_creation_input_tokens");
-        // The last that says something counts, field by field: an early zero is none.
+        // The last non-zero value of each field counts: early events report zeros.
         let later = |new: Option<u64>, old: u64| new.filter(|&tokens| tokens > 0).unwrap_or(old);
         let known = self.usage.cached.saturating_add(self.usage.cache_written);
         let fresh = self.usage.input.saturating_sub(known);
@@ -313,7 +314,7 @@ impl AnthropicDecoder {
         self.is_counted |= told("output_tokens").is_some();
     }
 
-    /// A whole message, as a server sends it that does not stream.
+    /// Reads a complete message from a server that does not stream.
     fn message(&mut self, message: &Value, piece: &Piece, out: &mut Vec<Delta>) {
         self.count(&message["usage"]);
         for block in message["content"].as_array().into_iter().flatten() {
@@ -378,7 +379,7 @@ impl Decoder for AnthropicDecoder {
             return Err(broken_off());
         }
         let word = self.stop.take().unwrap_or_else(|| "end_turn".to_owned());
-        // From the last, so that the places of the others stay what they are.
+        // In reverse order: an insertion shifts the blocks behind it.
         for (at, signature) in std::mem::take(&mut self.signatures).into_iter().rev() {
             if !signature.is_empty() {
                 self.blocks
@@ -398,7 +399,7 @@ impl Decoder for AnthropicDecoder {
     }
 }
 
-/// True for the kinds of events that bring pieces of an answer.
+/// True if events of this kind carry parts of an answer.
 fn is_known(event: &str) -> bool {
     event.is_empty()
         || event.starts_with("message")

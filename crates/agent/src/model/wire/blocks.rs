@@ -1,4 +1,4 @@
-//! The blocks of an answer in the making, in the order in which they began.
+//! Blocks of an answer that is still arriving, in the order in which they began.
 
 use super::WireFormat;
 use super::piece::{Fragment, Text};
@@ -7,7 +7,7 @@ use crate::{MessagePart, ToolCall};
 use glovebox_proto::json::mend;
 use serde_json::{Map, Value};
 
-/// One block.
+/// Block of an answer.
 #[derive(Debug)]
 pub(super) enum Block {
     Text(Text),
@@ -17,14 +17,14 @@ pub(super) enum Block {
     Call(CallBlock),
 }
 
-/// A call in the making.
+/// Call that is still arriving.
 #[derive(Debug, Default)]
 pub(super) struct CallBlock {
     pub(super) id: String,
     pub(super) name: String,
-    /// Arguments as they are written.
+    /// Arguments as text so far.
     pub(super) text: Text,
-    /// Arguments that came as an object.
+    /// Arguments that the server sent as an object.
     pub(super) object: Option<Value>,
     pub(super) signatures: Vec<String>,
     /// Fields that only the server understands.
@@ -32,7 +32,7 @@ pub(super) struct CallBlock {
 }
 
 impl CallBlock {
-    /// True if its arguments are an object that is closed.
+    /// True if the arguments are a complete object.
     pub(super) fn is_whole(&self) -> bool {
         self.object.is_some()
             || (self.text.ends_with(b'}') && parse_arguments(self.text.so_far()).is_object())
@@ -60,7 +60,7 @@ impl CallBlock {
     }
 }
 
-/// All blocks.
+/// Blocks of one answer.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     pub(super) blocks: Vec<Block>,
@@ -76,14 +76,14 @@ impl Blocks {
         self.size = self.size.saturating_add(bytes);
     }
 
-    /// Begins a block; its place.
+    /// Begins a block and returns its index.
     pub(super) fn begin(&mut self, block: Block) -> usize {
         self.size = self.size.saturating_add(64);
         self.blocks.push(block);
         self.blocks.len() - 1
     }
 
-    /// Appends to the text at the end, or begins one.
+    /// Appends to the last block if it is text, or begins a text block.
     pub(super) fn text(&mut self, fragment: Fragment<'_>, out: &mut Vec<Delta>) {
         self.append_to_last(
             fragment,
@@ -93,7 +93,7 @@ impl Blocks {
         );
     }
 
-    /// Appends to the thoughts at the end, or begins some.
+    /// Appends to the last block if it is reasoning, or begins a reasoning block.
     pub(super) fn reasoning(&mut self, fragment: Fragment<'_>, out: &mut Vec<Delta>) {
         let is_reasoning = |block: &Block| matches!(block, Block::Reasoning(_));
         self.append_to_last(fragment, out, is_reasoning, Block::Reasoning);
@@ -109,7 +109,7 @@ impl Blocks {
         if fragment.text.is_empty() {
             return;
         }
-        // Details that come in between belong to the whole and interrupt nothing.
+        // Opaque details between two fragments do not interrupt the text.
         let last = self
             .blocks
             .iter()
@@ -121,7 +121,7 @@ impl Blocks {
         self.append(at, fragment, out);
     }
 
-    /// Appends to the block at `at`; false if it takes no text.
+    /// Appends to the block at index `at`; false if it takes no text.
     pub(super) fn append(
         &mut self,
         at: usize,
@@ -154,7 +154,7 @@ impl Blocks {
         }
     }
 
-    /// The parts of the whole answer.
+    /// Returns the parts of the complete answer.
     pub(super) fn finish(self, format: WireFormat) -> Vec<MessagePart> {
         let mut parts = Vec::with_capacity(self.blocks.len());
         let mut blocks = self.blocks.into_iter().peekable();
@@ -164,7 +164,7 @@ impl Blocks {
                 Block::Text(text) => parts.push(MessagePart::Text {
                     text: text.finish(),
                 }),
-                // Thoughts that are not shown are signed all the same.
+                // Reasoning that the provider hides has a signature all the same.
                 Block::Reasoning(text)
                     if text.is_empty() && !matches!(blocks.peek(), Some(Block::Signature(_))) => {}
                 Block::Reasoning(text) => parts.push(MessagePart::Reasoning {
@@ -189,8 +189,8 @@ fn show(text: String, delta: impl Fn(String) -> Delta, out: &mut Vec<Delta>) {
     }
 }
 
-/// Arguments from their text: an object, also where it is written as a text of its own; nothing is an empty
-/// one; what is no JSON stays text.
+/// Parses arguments: an object, also one inside a JSON string. Blank text means an empty object;
+/// text that is not JSON, even after mending, stays a string.
 fn parse_arguments(text: String) -> Value {
     let parse = |text: &str| -> Option<Value> {
         serde_json::from_str(text)

@@ -1,4 +1,4 @@
-//! Chat completions of OpenAI, and of the servers that are compatible with them, each in its own way.
+//! Chat completions API of OpenAI and compatible servers, with their deviations.
 //! <https://platform.openai.com/docs/api-reference/chat-streaming>
 
 use super::blocks::{Block, Blocks, CallBlock};
@@ -12,7 +12,7 @@ use crate::{Message, MessagePart, ModelAnswer, StopReason, Usage};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Request.
+/// Encodes a request.
 pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     let mut messages = vec![json!({ "role": "system", "content": prompt.system })];
     for message in prompt.messages {
@@ -37,7 +37,7 @@ pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
         }
     }
     let mut body = json!({ "model": model, "stream": true });
-    // Some servers refuse a list of no tools.
+    // Some servers refuse an empty list of tools.
     if !prompt.tools.is_empty() {
         let tools = prompt.tools.iter().map(|tool| {
             json!({ "type": "function", "function": { "name": tool.name,
@@ -50,7 +50,7 @@ pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     body
 }
 
-/// One answer of the model; `None` if it said and called nothing.
+/// Encodes an answer of the model; `None` if it has neither text nor calls.
 fn encode_answer(parts: &[MessagePart]) -> Option<Value> {
     let (mut texts, mut thoughts, mut details, mut calls) = (vec![], vec![], vec![], vec![]);
     for part in parts {
@@ -94,12 +94,12 @@ fn encode_answer(parts: &[MessagePart]) -> Option<Value> {
 #[derive(Debug, Default)]
 pub(super) struct ChatDecoder {
     blocks: Blocks,
-    /// The call that an index means now.
+    /// Current call of each `index`.
     by_index: BTreeMap<u64, usize>,
-    /// The call that an id began.
+    /// Call of each `id`.
     by_id: BTreeMap<String, usize>,
     last_call: Option<usize>,
-    /// Places of reasoning details by kind and index.
+    /// Index of reasoning details in `blocks`, by their kind and `index`.
     details: BTreeMap<(String, u64), usize>,
     choice: Option<u64>,
     stop: Option<String>,
@@ -115,7 +115,7 @@ impl ChatDecoder {
         piece: &Piece,
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelError> {
-        // One is asked for; pieces of another would be mixed up with it.
+        // One choice is requested. Fragments of a second one would be mixed into the first.
         let index = choice["index"].as_u64().unwrap_or(0);
         if *self.choice.get_or_insert(index) != index {
             return Ok(());
@@ -154,7 +154,7 @@ impl ChatDecoder {
         let reasoning = text_of(field("reasoning"), "reasoning")?;
         let reasoning_content = text_of(field("reasoning_content"), "reasoning_content")?;
         self.blocks.reasoning(piece.fragment(reasoning), out);
-        // Servers that write both write the same.
+        // Servers that send both fields send the same text.
         if reasoning_content != reasoning {
             self.blocks
                 .reasoning(piece.fragment(reasoning_content), out);
@@ -178,7 +178,7 @@ impl ChatDecoder {
             call @ Value::Object(_) => self.call(call, piece, out)?,
             _ => return Err(unreadable("tool_calls that are no list")),
         }
-        // The form of before there were lists.
+        // Older format, from before lists of calls.
         if field("function_call").is_object() {
             self.call(&json!({ "function": field("function_call") }), piece, out)?;
         }
@@ -219,7 +219,7 @@ impl ChatDecoder {
         Ok(())
     }
 
-    /// Thoughts in a list of content: a text, or a list of its own.
+    /// Reads reasoning in a content list: text, or a list of texts.
     fn thinking(
         &mut self,
         thinking: &Value,
@@ -241,7 +241,7 @@ impl ChatDecoder {
         Ok(())
     }
 
-    /// Details of thoughts, which come in pieces with the same index.
+    /// Reads reasoning details, which arrive in fragments with the same index.
     fn detail(&mut self, detail: &Value, piece: &Piece) {
         let detail = piece.data(detail);
         self.blocks.grow(detail.to_string().len());
@@ -334,7 +334,7 @@ impl ChatDecoder {
         Ok(())
     }
 
-    /// The call that a piece goes on with; `None` if it begins one.
+    /// Returns the call that a fragment continues; `None` if it begins a new one.
     fn find_call(&mut self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
         let known = match index {
             Some(index) => self.by_index.get(&index).copied(),
@@ -344,7 +344,7 @@ impl ChatDecoder {
         let block = self.blocks.call(known)?;
         let has_name = !name.is_empty() && !block.name.is_empty();
         let has_other_id = !id.is_empty() && !block.id.is_empty() && id != block.id;
-        // A name behind arguments that are whole is the next call, of a server that numbers none of them.
+        // After complete arguments, a name begins the next call: some servers number none of them.
         let begins = has_name
             && (has_other_id || block.is_whole() || (index.is_none() && name != block.name));
         (!begins).then_some(known)
@@ -369,7 +369,7 @@ impl ChatDecoder {
     }
 }
 
-/// A text, or nothing.
+/// Returns a string field; empty if it is null.
 fn text_of<'a>(value: &'a Value, field: &str) -> Result<&'a str, ModelError> {
     match value {
         Value::Null => Ok(""),
@@ -386,7 +386,7 @@ impl Decoder for ChatDecoder {
         }
         let piece = match Piece::parse(data) {
             Ok(piece) => piece,
-            // Signs of life, and kinds of tomorrow.
+            // Keep-alives and unknown kinds of events.
             Err(_) if !matches!(event, "" | "message" | "error" | "data") => return Ok(()),
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! Gemini of Google.
+//! Gemini API of Google.
 //! <https://ai.google.dev/api/generate-content>
 
 use super::blocks::{Block, Blocks, CallBlock};
@@ -11,12 +11,12 @@ use crate::model::{Delta, ModelError, Prompt};
 use crate::{Message, MessagePart, ModelAnswer, ToolCall, Usage};
 use serde_json::{Value, json};
 
-/// Begins the ids of calls to which the server gave none; they are not sent back.
+/// Prefix of the ids that we give to calls without one; they are not sent back.
 const OWN_ID: &str = "call#";
-/// Stands for the signature of a call that has none; newer models refuse a call without.
+/// Stands in for a missing signature. Newer models refuse a call without one.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Request.
+/// Encodes a request.
 pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     let needs_signatures = model.contains("gemini-3");
     let mut contents = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     body
 }
 
-/// A signature belongs to the text or call behind it.
+/// Encodes an answer. A signature belongs to the text or call after it.
 fn encode_parts(parts: &[MessagePart], needs_signatures: bool) -> Vec<Value> {
     let calls = || {
         parts.iter().filter_map(|part| match part {
@@ -82,7 +82,7 @@ fn encode_parts(parts: &[MessagePart], needs_signatures: bool) -> Vec<Value> {
     let mut is_first_call = true;
     for part in parts {
         match part {
-            // An earlier log has the signatures of calls twice.
+            // Logs of earlier versions hold the signatures of calls twice.
             MessagePart::Signature { value }
                 if calls().any(|call| call.signatures.contains(value)) => {}
             MessagePart::Signature { value } => pending = Some(value),
@@ -101,7 +101,7 @@ fn encode_parts(parts: &[MessagePart], needs_signatures: bool) -> Vec<Value> {
             MessagePart::Reasoning { .. } | MessagePart::Opaque { .. } => {}
         }
     }
-    // As it came: the signature of a whole answer stands beside an empty text.
+    // The signature of a whole answer is sent beside an empty text, as it arrived.
     if let Some(signature) = pending
         && !sent.is_empty()
     {
@@ -154,7 +154,7 @@ impl GeminiDecoder {
             return Err(unreadable("a piece that is no object"));
         }
         if let Some(reason) = value["promptFeedback"]["blockReason"].as_str() {
-            // The prompt was refused, in words that differ from those for answers.
+            // The prompt was refused. Its block reasons differ from the finish reasons of answers.
             self.stop = Some(match stop_reason(reason) {
                 crate::StopReason::Filtered => reason.to_owned(),
                 _ => "SAFETY".to_owned(),
@@ -281,7 +281,7 @@ impl Decoder for GeminiDecoder {
         };
         match &piece.value {
             value if event == "error" => Err(refusal::in_answer(value)),
-            // Without `alt=sse` all chunks come as one list.
+            // Without `alt=sse`, all chunks arrive in one list.
             Value::Array(chunks) => chunks
                 .iter()
                 .try_for_each(|chunk| self.chunk(chunk, &piece, out)),

@@ -1,8 +1,8 @@
-//! The four wire formats: requests as JSON, and answers from their pieces.
+//! The four wire formats: encoding of requests, and decoding of streamed answers.
 //!
-//! In: a prompt, and the events of an answer. Out: the body of a request, and one whole answer or the reason
-//! why there is none. Nothing here does I/O. A piece that cannot be read fails the answer; nothing is
-//! skipped, joined or taken for an end. New kinds of events are passed over.
+//! In: a prompt, and the events of an answer. Out: the body of a request, and a complete answer or
+//! an error. This module does no I/O. An event that cannot be parsed fails the answer; nothing is
+//! guessed. Unknown kinds of events are ignored.
 
 mod anthropic;
 mod blocks;
@@ -20,7 +20,7 @@ use futures_util::{FutureExt, stream};
 use serde_json::{Value, json};
 
 impl WireFormat {
-    /// The format that `provider` speaks.
+    /// Returns the format that `provider` uses.
     pub const fn of_provider(provider: Provider) -> Self {
         match provider {
             Provider::Anthropic => Self::Anthropic,
@@ -30,7 +30,7 @@ impl WireFormat {
         }
     }
 
-    /// The path of a streamed request below the base address.
+    /// Returns the path of a streamed request below the base address.
     pub(super) fn path(self, model: &str) -> String {
         match self {
             Self::Anthropic => "messages".to_owned(),
@@ -40,7 +40,7 @@ impl WireFormat {
         }
     }
 
-    /// The body of a request.
+    /// Returns the body of a request.
     pub(super) fn encode(self, prompt: &Prompt<'_>, model: &str) -> Value {
         match self {
             Self::Anthropic => anthropic::encode(prompt, model),
@@ -50,7 +50,7 @@ impl WireFormat {
         }
     }
 
-    /// A decoder for one answer.
+    /// Returns a decoder for one answer.
     pub(super) fn decoder(self) -> Box<dyn Decoder + Send> {
         match self {
             Self::Anthropic => Box::<anthropic::AnthropicDecoder>::default(),
@@ -61,53 +61,53 @@ impl WireFormat {
     }
 }
 
-/// How far an answer has come.
+/// Progress of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// More has to come.
+    /// More events are expected.
     Open,
-    /// The server said why the model stopped; counts may follow.
+    /// The stop reason has arrived; token counts may follow.
     Stopped,
-    /// Nothing follows.
+    /// The answer is complete.
     Over,
 }
 
-/// An answer after its end.
+/// Decoded answer, after its end.
 #[derive(Debug)]
 pub(super) struct DecodedAnswer {
     pub(super) answer: ModelAnswer,
-    /// The end says that tools are called.
+    /// The stop reason claims that tools are called.
     pub(super) claims_calls: bool,
-    /// The stream ended in order, but no word said why the model stopped.
+    /// The stream ended in order, but without a stop reason.
     pub(super) lacks_reason: bool,
 }
 
-/// Decoder of one answer. Knows nothing of connections and time.
+/// Decoder of one answer, independent of connections and time.
 pub(super) trait Decoder {
-    /// Reads one event, and appends what is to be shown to `out`.
+    /// Decodes one event, and appends the deltas for display to `out`.
     ///
     /// # Errors
-    /// When the event cannot be read, or reports a failure of the server.
+    /// If the event cannot be parsed, or reports a failure of the server.
     fn feed(&mut self, event: &str, data: &str, out: &mut Vec<Delta>) -> Result<(), ModelError>;
 
-    /// How far the answer has come.
+    /// Returns the progress of the answer.
     fn progress(&self) -> Progress;
 
-    /// Bytes of the answer so far.
+    /// Returns the size of the answer so far, in bytes.
     fn size(&self) -> usize;
 
-    /// Ends the answer after the connection's end or the last event.
+    /// Ends the answer after the last event or the end of the connection.
     ///
     /// # Errors
-    /// When it is not whole.
+    /// If the answer is incomplete.
     fn end(self: Box<Self>) -> Result<DecodedAnswer, ModelError>;
 }
 
-/// Decodes the pieces of a recorded body, as they came in packets.
+/// Decodes a recorded response body, split into packets. Does not block.
 ///
 /// # Errors
-/// As [`crate::RemoteModel`] has them, without a second attempt.
-// TRUST: a server chose every byte of this.
+/// As [`crate::RemoteModel`], without a retry.
+// TRUST: a server chose every byte.
 pub fn decode_stream(
     format: WireFormat,
     packets: impl IntoIterator<Item = Vec<u8>>,
@@ -127,7 +127,7 @@ pub fn decode_stream(
         }
         events.check_any()
     };
-    // Packets that are there already keep nobody waiting.
+    // The packets are in memory, so the future never waits.
     decoding
         .now_or_never()
         .unwrap_or_else(|| Err(unreadable("the stream stood still")))?;
@@ -138,19 +138,19 @@ pub fn decode_stream(
     Ok(decoded.answer)
 }
 
-/// An answer that broke off.
+/// Returns the error for an answer that broke off.
 pub(super) fn broken_off() -> ModelError {
     ModelError::passing("the model's answer broke off before its end")
 }
 
-/// An answer whose end does not say why the model stopped.
+/// Returns the error for an answer without a stop reason.
 pub(super) fn without_reason() -> ModelError {
     ModelError::passing(
         "the model's answer ended without a finish_reason and may be cut; if the next one ends so too it is taken",
     )
 }
 
-/// A piece that cannot be read.
+/// Returns the error for an event that cannot be parsed.
 fn unreadable(why: impl std::fmt::Display) -> ModelError {
     ModelError::passing(format!(
         "the model server sent a piece that cannot be read: {}",
@@ -158,8 +158,9 @@ fn unreadable(why: impl std::fmt::Display) -> ModelError {
     ))
 }
 
-/// The arguments of a call as providers accept them. They refuse a conversation whose calls are no objects,
-/// so that one answer that was cut in the middle of a call would spoil all that follow.
+/// Returns the arguments of a call as providers accept them. They refuse a conversation with
+/// arguments that are not an object: an answer cut inside a call would make every later request
+/// fail.
 fn sent_arguments(call: &ToolCall) -> Value {
     match &call.arguments {
         Value::Object(_) => call.arguments.clone(),
@@ -168,7 +169,8 @@ fn sent_arguments(call: &ToolCall) -> Value {
     }
 }
 
-/// Signatures of an answer: its own, or else those that an earlier log repeats with its calls.
+/// Returns the signatures of an answer: its own, or those that an earlier log repeats with its
+/// calls.
 fn signatures(parts: &[MessagePart]) -> Vec<&String> {
     let own: Vec<&String> = parts
         .iter()
@@ -187,12 +189,13 @@ fn signatures(parts: &[MessagePart]) -> Vec<&String> {
     first_signed.into_iter().flatten().collect()
 }
 
-/// True if data of an earlier log, or of this format, belongs into this format's requests.
+/// True if opaque data may be sent in the format `own`: it came in that format, or from an earlier
+/// log without a format.
 fn is_own(format: Option<WireFormat>, own: WireFormat) -> bool {
     format.is_none_or(|format| format == own)
 }
 
-/// The stop reasons of all formats, by their words.
+/// Returns the stop reason for the word of any format.
 fn stop_reason(word: &str) -> StopReason {
     match word {
         "stop" | "end_turn" | "STOP" | "COMPLETE" | "completed" | "complete" | "eos"

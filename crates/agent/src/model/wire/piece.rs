@@ -1,29 +1,30 @@
-//! One event's JSON, with halves of UTF-16 pairs kept until their other half has come.
+//! JSON of one event, with unpaired UTF-16 surrogates kept until their other half arrives.
 //!
-//! Servers cut texts between the two halves of a pair (`"\ud83d"` in one event, `"\ude00"` in the next), and
-//! models write single halves. JSON readers refuse both. Here a half becomes a mark of its own; joined text
-//! turns two that meet into their character and a lone one into U+FFFD.
+//! Servers split text between the two surrogates of a pair (`"\ud83d"` in one event, `"\ude00"` in
+//! the next), and models write unpaired ones. JSON parsers refuse both. Here a surrogate ("half")
+//! becomes a private code point ("mark"); [`Text`] joins two that meet into their character, and
+//! turns a remaining one into U+FFFD.
 
 use super::unreadable;
 use crate::model::ModelError;
 use glovebox_proto::json::{FIRST_HALF, FIRST_LOW_HALF, replace_lone_halves};
 use serde_json::Value;
 
-/// The 2,048 halves stand for themselves in the last 2,048 code points, which are private.
+/// First mark: the 2,048 surrogates map to the last 2,048 code points, which are private.
 const FIRST_MARK: u32 = 0x10_F800;
 const HALVES: u32 = 0x800;
 
-/// One event's JSON.
+/// JSON of one event.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) value: Value,
-    /// Some strings of `value` hold marks.
+    /// True if strings of `value` contain marks.
     has_halves: bool,
 }
 
 impl Piece {
-    /// Reads an event's data.
-    // TRUST: a server chose it; depth is bounded by serde_json, size by the reader of events.
+    /// Parses the data of an event.
+    // TRUST: a server chose it. serde_json bounds the depth, the event reader the size.
     pub(super) fn parse(data: &str) -> Result<Self, ModelError> {
         match serde_json::from_str(data) {
             Ok(value) => Ok(Self {
@@ -41,7 +42,7 @@ impl Piece {
         }
     }
 
-    /// A string of this event as text that may go on in the next.
+    /// Returns a string of this event as text that the next event may continue.
     pub(super) fn fragment<'a>(&self, text: &'a str) -> Fragment<'a> {
         Fragment {
             text,
@@ -49,7 +50,7 @@ impl Piece {
         }
     }
 
-    /// A string that stands for itself.
+    /// Returns a string that no other event continues.
     pub(super) fn string(&self, text: &str) -> String {
         if !self.has_halves {
             return text.to_owned();
@@ -65,7 +66,7 @@ impl Piece {
             .collect()
     }
 
-    /// Data that is kept as it came.
+    /// Returns data to be stored, without marks.
     pub(super) fn data(&self, value: &Value) -> Value {
         if !self.has_halves {
             return value.clone();
@@ -82,14 +83,14 @@ impl Piece {
     }
 }
 
-/// A string of one event.
+/// Text of one event that the next event may continue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fragment<'a> {
     pub(super) text: &'a str,
     has_halves: bool,
 }
 
-/// Text without halves.
+/// Returns a fragment without marks.
 pub(super) const fn plain(text: &str) -> Fragment<'_> {
     Fragment {
         text,
@@ -97,7 +98,7 @@ pub(super) const fn plain(text: &str) -> Fragment<'_> {
     }
 }
 
-/// Text joined from fragments. Halves are kept in the three bytes that UTF-8 would give them.
+/// Text joined from fragments. A surrogate is stored in the three bytes that UTF-8 would give it.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     bytes: Vec<u8>,
@@ -138,7 +139,7 @@ impl Text {
             .extend_from_slice(&[0xED, low_bits(6), low_bits(0)]);
     }
 
-    /// The high half at the end that still waits for its low half.
+    /// Returns the high surrogate at the end, which waits for its low one.
     fn trailing_high_half(&self) -> Option<u32> {
         match self.bytes[self.bytes.len().saturating_sub(3)..] {
             [0xED, second @ 0xA0..=0xAF, third] => {
@@ -148,7 +149,7 @@ impl Text {
         }
     }
 
-    /// The text that was not shown yet. A half at the end is held back.
+    /// Returns the text that was not displayed yet. A surrogate at the end is held back.
     pub(super) fn take_shown(&mut self) -> String {
         let held = if self.trailing_high_half().is_some() {
             3
@@ -169,23 +170,23 @@ impl Text {
         self.bytes.is_empty()
     }
 
-    /// True if the last byte that says something is `byte`.
+    /// True if the last byte that is not whitespace is `byte`.
     pub(super) fn ends_with(&self, byte: u8) -> bool {
         self.bytes.trim_ascii_end().last() == Some(&byte)
     }
 
-    /// The whole text; a half that is still alone becomes U+FFFD.
+    /// Returns the whole text. Unpaired surrogates become U+FFFD.
     pub(super) fn finish(self) -> String {
         without_halves(self.bytes)
     }
 
-    /// As [`Self::finish`], and leaves it as it is.
+    /// As [`Self::finish`], but keeps the text.
     pub(super) fn so_far(&self) -> String {
         without_halves(self.bytes.clone())
     }
 }
 
-/// U+FFFD has three bytes as well.
+/// Replaces surrogates in place: U+FFFD has three bytes as well.
 fn without_halves(mut bytes: Vec<u8>) -> String {
     if let Err(error) = std::str::from_utf8(&bytes) {
         let mut at = error.valid_up_to();
@@ -202,13 +203,14 @@ fn without_halves(mut bytes: Vec<u8>) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// JSON with each lone half as a mark; `None` if there is none, or a mark stands there already.
+/// Returns JSON with unpaired surrogates as marks; `None` if there are none, or if it contains a
+/// mark.
 fn mark_halves(json: &str) -> Option<String> {
     if json.chars().any(|c| half_of(c).is_some()) {
         return None;
     }
     let mark = |half: u32| char::from_u32(half - FIRST_HALF + FIRST_MARK);
-    // A whole pair that is one of the marks could be taken for a half.
+    // An escaped pair that is itself a mark could not be told from a surrogate.
     replace_lone_halves(json, |pair| u32::from(pair) < FIRST_MARK, mark)
 }
 

@@ -1,7 +1,7 @@
-//! Failures that servers report: with a status, inside an answer, in anybody's words.
+//! Failures that servers report, by status or inside an answer, in wordings of many kinds.
 //!
-//! In: a status and a body, or an event. Out: a [`ModelError`] that says whether to ask again, when, and
-//! whether the conversation has to become shorter.
+//! In: a status and a body, or an event. Out: a [`ModelError`] that says whether and when to retry,
+//! and whether the prompt is too long.
 
 use super::super::{ModelError, quota};
 use glovebox_proto::{Remedy, Setting};
@@ -9,12 +9,12 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
-/// Most of what a server says in a failure that is passed on.
+/// Maximum length of a server's message that is passed on.
 const MAX_ERROR_CHARS: usize = 300;
 
-/// A failure that a server reports inside an answer that began well. It goes the way of a status if it
-/// names one.
-// TRUST: a server chose it; only its words are passed on, bounded.
+/// Converts a failure that a server reports inside an answer. If it names a status, it is treated
+/// like a response of that status.
+// TRUST: a server chose it. Only its message is passed on, bounded.
 pub(super) fn in_answer(value: &Value) -> ModelError {
     let first = value.get(0).unwrap_or(value);
     let response = first.get("response").unwrap_or(first);
@@ -83,7 +83,7 @@ pub(super) fn in_answer(value: &Value) -> ModelError {
     }
 }
 
-/// A connection that failed.
+/// Converts a failed connection.
 pub(in crate::model) fn connection(why: &str) -> ModelError {
     ModelError::passing(format!(
         "the connection to the model server failed: {}",
@@ -91,7 +91,7 @@ pub(in crate::model) fn connection(why: &str) -> ModelError {
     ))
 }
 
-/// The innermost cause of a failure, which says most.
+/// Returns the innermost cause of a failure, which is the most specific.
 pub(in crate::model) fn deepest(error: &dyn std::error::Error) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
@@ -105,7 +105,7 @@ pub(in crate::model) fn deepest(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// An answer that leads elsewhere. It is not followed: the key would go along.
+/// Converts a redirect. It is not followed: the key would be sent to the other server.
 pub(in crate::model) fn redirect(
     status: u16,
     headers: &HeaderMap,
@@ -114,7 +114,7 @@ pub(in crate::model) fn redirect(
     let location = headers
         .get("location")
         .and_then(|value| value.to_str().ok());
-    // A query may hold what is nobody else's business.
+    // A query may contain secrets.
     let location = location.and_then(|address| address.split(['?', '#']).next());
     let tail = location.map_or_else(String::new, |address| format!(": {}", told(address)));
     ModelError {
@@ -127,13 +127,13 @@ pub(in crate::model) fn redirect(
     .remedy(format!("set {base_variable} to the address that is meant"))
 }
 
-/// A refusal with a status and a body.
+/// Converts a refusal with a status and a body.
 pub(in crate::model) fn refused(status: u16, body: &str, headers: &HeaderMap) -> ModelError {
     from_status(status, body, retry_after(headers))
 }
 
-/// How long a server wants to be left alone: in seconds, or until a date (RFC 9110, 10.2.3).
-// TRUST: whatever it says, the policy bounds it.
+/// Returns the pause that a server asks for: in seconds, or until a date (RFC 9110, 10.2.3).
+// TRUST: a server chose it. [`crate::RetryPolicy`] bounds it.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|text| text.parse().ok()) {
@@ -144,11 +144,11 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         return Some(Duration::from_secs(secs));
     }
     let date = httpdate::parse_http_date(asked).ok()?;
-    // By the server's own clock where it tells it: ours may go wrong.
+    // The server's own clock, if it sends it: ours may be wrong.
     let now = text("date")
         .and_then(|text| httpdate::parse_http_date(text).ok())
         .unwrap_or_else(SystemTime::now);
-    // A date that has passed means now.
+    // A past date means now.
     Some(date.duration_since(now).unwrap_or_default())
 }
 
@@ -204,7 +204,7 @@ fn from_status(status: u16, body: &str, retry_after: Option<Duration>) -> ModelE
     }
 }
 
-/// Values of `code` or `type` that say so.
+/// Parts of `code` or `type` that mean a prompt that is too long.
 const TOO_LONG_CODES: [&str; 3] = ["context_length", "context_size", "context_window"];
 /// Words of three classes, one of each: a thing, its bound, and that it is exceeded.
 const THINGS: [&str; 6] = ["token", "prompt", "input", "context", "messages", "request"];
@@ -223,7 +223,7 @@ const EXCESSES: [&str; 12] = [
     "overflow",
     "reduce the",
 ];
-/// Of the length of a field, which no shorter conversation mends.
+/// Words about the length of one field, which a shorter conversation does not change.
 const FIELDS: [&str; 6] = [
     "string too long",
     ".id",
@@ -232,10 +232,10 @@ const FIELDS: [&str; 6] = [
     "image",
     "pixel",
 ];
-/// Of an answer's length, or of too many requests, unless the context is named too.
+/// Words about the length of an answer or the rate of requests, unless the context is named too.
 const OTHERS: [&str; 4] = ["max_tokens", "max_output_tokens", "per minute", "per day"];
 
-/// True if a refusal says that more was told than the model can be told at once.
+/// True if a refusal says that the prompt is longer than the context window.
 fn says_too_long(body: &str) -> bool {
     let value: Value = serde_json::from_str(body).unwrap_or_default();
     let first = value.get(0).unwrap_or(&value);
@@ -263,7 +263,7 @@ fn says_too_long(body: &str) -> bool {
         && !is_of_another_limit
 }
 
-/// True for `> 9`.
+/// True if the text contains a comparison such as `> 9`.
 fn has_comparison(words: &str) -> bool {
     words
         .split('>')
@@ -271,7 +271,7 @@ fn has_comparison(words: &str) -> bool {
         .any(|rest| rest.trim_start().starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// How long a body asks to wait: in a field, or in its words.
+/// Returns the pause that a body asks for, in a field or in its text.
 fn delay(body: &str) -> Option<Duration> {
     let value: Value = serde_json::from_str(body).unwrap_or_default();
     if let Some(delay) = delay_in_field(&value, 0) {
@@ -286,7 +286,7 @@ fn delay(body: &str) -> Option<Duration> {
         })
 }
 
-/// Looks for the fields that servers use, at any depth that serves.
+/// Searches the known fields, down to a depth of 8.
 fn delay_in_field(value: &Value, depth: usize) -> Option<Duration> {
     if depth > 8 {
         return None;
@@ -323,7 +323,7 @@ fn delay_in_field(value: &Value, depth: usize) -> Option<Duration> {
     }
 }
 
-/// A time such as `1m2.5s`, `350ms`, `20 seconds` or `20`, with which `text` begins.
+/// Parses the time with which `text` begins, such as `1m2.5s`, `350ms`, `20 seconds` or `20`.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = None;
@@ -343,7 +343,7 @@ fn duration(text: &str) -> Option<Duration> {
             "m" | "min" | "minute" | "minutes" => 60.0,
             "h" | "hour" | "hours" => 3600.0,
             "s" | "sec" | "secs" | "second" | "seconds" => 1.0,
-            // Without a unit it is seconds, and nothing of the time follows.
+            // A number without a unit is in seconds and ends the time.
             _ => return total.or_else(|| Duration::try_from_secs_f64(number).ok()),
         };
         let part = Duration::try_from_secs_f64(number * seconds).ok()?;
@@ -352,7 +352,7 @@ fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// What a server wrote into its refusal, found where the providers put it.
+/// Returns the server's message in a refusal, from where providers put it; bounded and on one line.
 fn said(body: &str) -> String {
     told(&message(body).unwrap_or_else(|| body.to_owned()))
 }
@@ -370,7 +370,8 @@ fn message(body: &str) -> Option<String> {
     message.map(str::to_owned)
 }
 
-// TRUST: a server's words reach a terminal and the log: one line, bounded, nothing that acts.
+// TRUST: a server's message reaches a terminal and the log: one line, bounded, no control
+// characters.
 pub(in crate::model) fn told(text: &str) -> String {
     let line: String = text
         .chars()

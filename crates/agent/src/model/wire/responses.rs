@@ -1,4 +1,4 @@
-//! Responses of OpenAI.
+//! Responses API of OpenAI.
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>
 
 use super::blocks::{Block, Blocks, CallBlock};
@@ -12,7 +12,7 @@ use crate::{Message, MessagePart, ModelAnswer, StopReason, Usage};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Request.
+/// Encodes a request.
 pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     let mut input = Vec::new();
     for message in prompt.messages {
@@ -55,11 +55,12 @@ pub(super) fn encode(prompt: &Prompt<'_>, model: &str) -> Value {
     body
 }
 
-/// Items of one answer. Thoughts go back encrypted or not at all: the server keeps nothing.
+/// Encodes the items of an answer. Reasoning is sent back encrypted or not at all: requests set
+/// `store` to false, so that the server keeps none.
 fn encode_answer(parts: &[MessagePart], input: &mut Vec<Value>) {
     let has_items = parts.iter().any(|part| is_thought(part).is_some());
     if !has_items {
-        // An earlier log has only what was encrypted.
+        // Logs of earlier versions hold only the encrypted content.
         input.extend(
             signatures(parts).into_iter().map(
                 |blob| json!({ "type": "reasoning", "encrypted_content": blob, "summary": [] }),
@@ -96,7 +97,7 @@ fn encode_answer(parts: &[MessagePart], input: &mut Vec<Value>) {
     flush(&mut content, input);
 }
 
-/// The reasoning item that a part is, if it is one that can be sent back.
+/// Returns the reasoning item in a part, if it can be sent back.
 fn is_thought(part: &MessagePart) -> Option<&Value> {
     match part {
         MessagePart::Opaque { data, format }
@@ -112,17 +113,17 @@ fn is_thought(part: &MessagePart) -> Option<&Value> {
     }
 }
 
-/// One item of the output in the making.
+/// Output item that is still arriving.
 #[derive(Debug, Default)]
 struct Item {
-    /// Places of its texts, by kind and place in it.
+    /// Texts, by kind (true for reasoning) and position.
     texts: BTreeMap<(bool, u64), Text>,
     call: Option<CallBlock>,
-    /// As the server finished it; counts instead of the pieces.
+    /// Finished item; it replaces the fragments.
     whole: Option<Whole>,
 }
 
-/// An item that is finished, with the piece that it came in.
+/// Finished item, without marks of surrogates.
 #[derive(Debug)]
 struct Whole(Value);
 
@@ -137,7 +138,7 @@ pub(super) struct ResponsesDecoder {
 }
 
 impl ResponsesDecoder {
-    /// The item that an event belongs to.
+    /// Returns the item of an event. `begins` is true for an event that begins an item.
     fn item(&mut self, value: &Value, begins: bool) -> &mut Item {
         let next = || self.items.keys().next_back().map_or(0, |last| last + 1);
         let index = match value["output_index"].as_u64() {
@@ -222,7 +223,7 @@ impl ResponsesDecoder {
     }
 
     fn finish(&mut self, piece: &Piece, out: &mut Vec<Delta>) {
-        // A server that does not stream sends the response alone.
+        // A server that does not stream sends the response object itself.
         let value = &piece.value;
         let response = if value["response"].is_object() {
             &value["response"]
@@ -236,7 +237,8 @@ impl ResponsesDecoder {
             .enumerate()
         {
             let at = at as u64;
-            // What came by itself counts; some servers leave it out here, or number it otherwise.
+            // An item that arrived alone takes precedence: some servers omit it here, or number it
+            // differently.
             if self.items.get(&at).is_none_or(|item| item.whole.is_none()) {
                 self.finish_item(&json!({ "output_index": at }), described, piece, out);
             }
@@ -270,7 +272,7 @@ impl ResponsesDecoder {
     }
 }
 
-/// Texts of a finished message, refusals included.
+/// Returns the texts of a finished message, refusals included.
 fn message_texts(item: &Value) -> impl Iterator<Item = &str> {
     item["content"]
         .as_array()
@@ -279,7 +281,7 @@ fn message_texts(item: &Value) -> impl Iterator<Item = &str> {
         .filter_map(|part| part["text"].as_str().or_else(|| part["refusal"].as_str()))
 }
 
-/// Parts of one item; true if it is a refusal.
+/// Appends the blocks of an item; true if it is a refusal.
 fn item_blocks(item: Item, blocks: &mut Blocks) -> bool {
     let mut begin_text = |text: &str, is_thought: bool| {
         let mut all = Text::default();

@@ -1,7 +1,8 @@
-//! The events of an answer, however packets are cut and lines end.
+//! Server-sent events of an answer, independent of the split into packets and the kind of line
+//! ends.
 //!
-//! In: the bytes of a body. Out: events. A server that sends one JSON document instead of a stream gives one
-//! event; another text gives none, and its beginning is quoted.
+//! In: the bytes of a body. Out: events. A JSON document in place of a stream becomes one event;
+//! any other text becomes none, and its beginning is quoted in the error.
 
 use super::{refusal, unreadable};
 use crate::model::ModelError;
@@ -12,23 +13,23 @@ use sse_stream::{Error, SseByteStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest event, and the largest body that is no stream of events.
+/// Maximum size of an event, and of a body that is not an event stream.
 const MAX_EVENT_BYTES: usize = 16 << 20;
-/// How much of a body that holds no event is quoted.
+/// Maximum size of the quote of a body without events.
 const MAX_QUOTE_BYTES: usize = 1024;
 
-/// One event.
+/// Server-sent event.
 #[derive(Debug, Default)]
 pub(in crate::model) struct Event {
-    /// Its kind; empty unless the server says it.
+    /// Kind; empty if the server sends none.
     pub(in crate::model) name: String,
     pub(in crate::model) data: String,
 }
 
-/// The events of one body.
+/// Events of one body.
 pub(in crate::model) struct Events<'a> {
     body: Body<'a>,
-    /// The beginning of the body.
+    /// Beginning of the body, for the error if it has no events.
     quote: Vec<u8>,
     had_any: bool,
 }
@@ -39,11 +40,11 @@ enum Body<'a> {
         /// Bytes since the last event.
         pending: Arc<AtomicUsize>,
     },
-    /// One JSON document; empty once it was given out.
+    /// JSON document; `None` after it was returned.
     Document(Option<Vec<u8>>),
 }
 
-/// A failure below the events.
+/// Failure below the events.
 #[derive(Debug, thiserror::Error)]
 enum BodyError {
     #[error("an event of the model server has more than 16 MiB")]
@@ -62,7 +63,7 @@ impl From<BodyError> for ModelError {
 }
 
 impl<'a> Events<'a> {
-    /// Reads as far as it takes to see of which kind a body is.
+    /// Reads until the kind of the body is known.
     pub(in crate::model) async fn open<E: std::error::Error>(
         body: impl Stream<Item = Result<Bytes, E>> + Send + 'a,
     ) -> Result<Self, ModelError> {
@@ -94,12 +95,13 @@ impl<'a> Events<'a> {
         let pending = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&pending);
         let begin = stream::iter([Ok(Bytes::from(head))]);
-        // A last event that lacks its blank line counts; half of one is no JSON.
+        // Completes a last event without its blank line. If the event was cut, its JSON does not
+        // parse.
         let end = stream::iter([Ok(Bytes::from_static(b"\n\n"))]);
         let counted = begin.chain(body).chain(end).map(move |packet| {
             let packet: Bytes = packet?;
             let before = counter.fetch_add(packet.len(), Ordering::Relaxed);
-            // TRUST: a server may go on for ever without an event.
+            // TRUST: a server may send data for ever without an event.
             if before + packet.len() > MAX_EVENT_BYTES {
                 return Err(BodyError::TooLarge);
             }
@@ -115,7 +117,7 @@ impl<'a> Events<'a> {
         })
     }
 
-    /// The next event with data; `None` at the end of the body.
+    /// Returns the next event with data; `None` at the end of the body.
     pub(in crate::model) async fn next(&mut self) -> Result<Option<Event>, ModelError> {
         match &mut self.body {
             Body::Document(document) => {
@@ -164,10 +166,10 @@ impl<'a> Events<'a> {
     }
 }
 
-/// The first byte that says something.
+/// Returns the first byte that is neither whitespace nor part of a byte order mark.
 fn first_sign(head: &[u8]) -> Option<u8> {
     let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
-    // A mark of the byte order that has not come whole.
+    // A byte order mark that is still incomplete.
     if b"\xEF\xBB\xBF".starts_with(head) {
         return None;
     }
