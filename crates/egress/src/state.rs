@@ -93,6 +93,7 @@ impl ProxyState {
             return Err(ReachError::Refused);
         };
         let route = self.reach(&host, Some(port)).await?;
+        // The meter comes after the decision, because it records the connection as allowed.
         let meter = Meter::begin(&self.control, &host, port).ok_or(ReachError::Refused)?;
         Ok(Target {
             host,

@@ -84,6 +84,7 @@ async fn ask(
         // Only peeked at: the HTTP relay reads the head again and checks its host once more.
         return Ok(target(&head, state).await.map(ProxyRequest::Request));
     }
+    // Only the head is taken from the socket: bytes behind it belong to the tunnel.
     let head_bytes = bytes.get_mut(..head.length).unwrap_or_default();
     stream.read_exact(head_bytes).await?;
     let target = match target(&head, state).await {

@@ -288,6 +288,7 @@ impl Ledger {
     ) -> TrafficNews {
         let now = Instant::now();
         let mut entries = self.entries();
+        // Entries that need not be remembered make room for new hosts.
         entries.sums.retain(|_, sum| !sum.is_over(now));
         let mut due: Vec<(u64, DecisionKey)> = entries
             .sums

@@ -161,6 +161,8 @@ impl Relay {
             tokio::io::copy(&mut from_inside, &mut to_outside).await?;
             to_outside.shutdown().await
         };
+        // The upgraded protocol may have announced lengths before, so that values are masked with
+        // text of the same length.
         let back = copy_scrubbed(from_outside, &mut to_inside, interceptor.vault().mask());
         tokio::try_join!(out, back).map(drop)
     }
@@ -307,6 +309,8 @@ impl Relay {
             return self.link.send(&self.target, request).await;
         }
         *request.version_mut() = Version::HTTP_11;
+        // Before the header is read below: an upgrade that is removed here must not be prepared
+        // there.
         refuse_hidden_hosts(request.headers_mut());
         let wants_upgrade = request.headers().contains_key(UPGRADE);
         if !wants_upgrade {
@@ -380,6 +384,8 @@ fn scrub_answer(
 ) -> Response<Body> {
     let scrubber = interceptor.vault().scrubber(filled);
     scrub_headers(answer.headers_mut(), &scrubber);
+    // The reason phrase is dropped because it is not scrubbed, and the server could put a value
+    // there.
     answer.extensions_mut().remove::<ReasonPhrase>();
     let is_bare = is_head
         || answer.status().is_informational()

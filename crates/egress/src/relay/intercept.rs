@@ -49,6 +49,8 @@ pub(crate) async fn carry(
     let program = tokio::io::join(Cursor::new(greeting).chain(reader), writer);
     let start = wait(LazyConfigAcceptor::new(Acceptor::default(), program)).await?;
     let mut offered = offered(&start.client_hello());
+    // Before the handshake with the server: if no permit is free, the server must not be offered
+    // HTTP/2.
     let http2_place = state.places().http2(&mut offered).await?;
     let secret = interceptor
         .secret_for(&target.host, target.port)

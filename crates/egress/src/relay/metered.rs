@@ -64,6 +64,7 @@ impl AsyncRead for Metered {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_pause(cx));
+        // Nothing is read during a pause, so that the flow control of TCP slows the program down.
         let most = this.meter.most_at_once().min(buf.remaining());
         let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
         ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;

@@ -80,6 +80,8 @@ pub(crate) async fn carry_to(
                 Some(server) => server,
                 None => dial_for(&stream, target).await?,
             };
+            // Bytes of the server that come first decide: a protocol in which the server speaks
+            // first is neither TLS nor HTTP.
             let (mut ours, mut theirs) = ([0; 1], [0; 1]);
             let program_speaks = tokio::select! {
                 seen = stream.peek(&mut ours) => seen? > 0,
