@@ -1,4 +1,5 @@
-//! What the program inside says of one call, put together from whatever arrives, and how its end is judged.
+//! Messages of the program inside about one call: decoding them from the bytes as they arrive, and
+//! judging the result when the process has ended.
 
 use crate::call::{CallFailure, FailureKind};
 use crate::fetch::{FetchMessage, MAX_REQUEST_FRAME_BYTES};
@@ -11,23 +12,24 @@ use glovebox_proto::{Exit, ExitReport};
 use serde_json::Value;
 use std::time::Duration;
 
-/// A filter ended the process.
+/// Signal of the system call filter (seccomp(2)).
 const SIGSYS: i32 = 31;
-/// The kernel's limit on the time of a processor.
+/// Signal of the kernel's CPU time limit (setrlimit(2), RLIMIT_CPU).
 const SIGXCPU: i32 = 24;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGABRT: i32 = 6;
-/// JSON may write one byte as six, and a value is JSON within JSON.
+/// Growth factor of an encoded byte: JSON may write it as six bytes, and a value is JSON text
+/// within JSON.
 const JSON_GROWTH: usize = 6;
 const MAX_WARNINGS: usize = 32;
-/// Of what the program complains about.
+/// Maximum bytes that are kept of the program's standard error.
 const MAX_COMPLAINT_BYTES: usize = 256;
-/// Of the record that says that the log is full.
+/// Allowance for the record that reports a full log, in bytes.
 const LOG_SLACK_BYTES: u64 = 1024;
 const MAX_TEXT_BYTES: usize = 32 << 10;
 
-/// What has come of a call so far.
+/// State of a call's messages.
 #[derive(Debug)]
 pub(crate) struct Answer {
     frames: FrameDecoder,
@@ -37,13 +39,13 @@ pub(crate) struct Answer {
     is_silent: bool,
     complaint: Vec<u8>,
     grant: Option<FetchGrant>,
-    /// Requests that it has asked for.
+    /// Number of requests that the program has started.
     begun: u32,
     asked: Vec<FetchMessage>,
     outcome: Option<Outcome>,
 }
 
-/// What the program came to, by its own word.
+/// Result of the call as the program reports it.
 #[derive(Debug)]
 enum Outcome {
     Value {
@@ -51,7 +53,7 @@ enum Outcome {
         warnings: Vec<String>,
     },
     Error(CallError),
-    /// It did not keep to the form of its messages.
+    /// The program violated the protocol. Holds the violation as a clause.
     Broken(String),
 }
 
@@ -76,9 +78,10 @@ impl Answer {
         }
     }
 
-    /// Takes what the program wrote. False when nothing of it is of use any more.
-    // TRUST: the program runs a stranger's code, which may have taken it over. Frames, log and value are bounded, and
-    // after an answer or a broken frame nothing is kept.
+    /// Processes bytes that the program wrote. Returns false if further output has no effect: the
+    /// result is complete, or the protocol was violated.
+    // TRUST: the program runs untrusted code, which may have taken it over. Frames, log and value
+    // are bounded, and nothing is kept after a result or an invalid frame.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> bool {
         self.is_silent &= bytes.is_empty();
         if self.outcome.is_some() {
@@ -100,30 +103,32 @@ impl Answer {
         }
     }
 
-    /// Takes what the program complained about on its standard error, of which the beginning counts.
+    /// Processes bytes of the program's standard error, of which the first [`MAX_COMPLAINT_BYTES`]
+    /// are kept.
     pub(crate) fn complain(&mut self, bytes: &[u8]) {
         let room = MAX_COMPLAINT_BYTES.saturating_sub(self.complaint.len());
         self.complaint
             .extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// Whether the program ended because it got no memory. It says so before it ends, which the filter then makes look
-    /// like a system call of the tool's: one that has been taken over and claims this gets another word and no more.
+    /// Returns true if the program has reported a failed allocation. The abort that follows looks
+    /// like a system call of the tool that the filter denied. A program that was taken over can
+    /// fake the report, which only changes the reported reason of its failure.
     fn lacked_memory(&self) -> bool {
         self.complaint.starts_with(b"memory allocation of ")
     }
 
-    /// What the program has asked for since this was asked last.
+    /// Takes the requests and aborts since the previous call.
     pub(crate) fn take_asked(&mut self) -> Vec<FetchMessage> {
         std::mem::take(&mut self.asked)
     }
 
-    /// Whether the program has written nothing at all.
+    /// Returns true if the program has written nothing.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Whether the program did not keep to the form of its messages: nothing that it does later is of use.
+    /// Returns true if the program violated the protocol. Its further output is ignored.
     pub(crate) const fn is_broken(&self) -> bool {
         matches!(self.outcome, Some(Outcome::Broken(_)))
     }
@@ -135,7 +140,8 @@ impl Answer {
         });
     }
 
-    /// What the program around a tool would not say: that program is not the one that speaks.
+    /// Records a violation that the unmodified program would not commit: it must have been taken
+    /// over.
     fn overstep(&mut self, what: impl Into<String>) {
         self.outcome = Some(Outcome::Broken(what.into()));
     }
@@ -143,8 +149,8 @@ impl Answer {
     fn hear(&mut self, message: CallMessage) {
         match message {
             CallMessage::Log(record) => {
-                // The program counts more for a record than this, and the record that tells of the end of the log
-                // is beyond the bound by its own size.
+                // The program counts overhead for each record, so it stays below this bound. Only
+                // the record that reports a full log can exceed it.
                 self.log_bytes += record.text.len() as u64 + 1;
                 if self.log_bytes > self.limits.log_bytes.saturating_add(LOG_SLACK_BYTES) {
                     return self.overstep("it logs more than it may");
@@ -186,8 +192,8 @@ impl Answer {
         }
     }
 
-    /// What came of the call, by how its process ended and how long it took. There is no such end where the process
-    /// was ended after it had said all that counts.
+    /// Returns the result of the call. `end` is the report about the process. `None` if it was
+    /// terminated after its last message that counts. `wall` is the duration of the call.
     pub(crate) fn judge(
         self,
         end: Option<&ExitReport>,
@@ -214,7 +220,7 @@ impl Answer {
                     CallErrorKind::Interrupted if wall >= allowed => {
                         return fail(FailureKind::Timeout, late, self.log);
                     }
-                    // It says that its time is over, and it is not.
+                    // The program reports a timeout before the time limit.
                     CallErrorKind::Interrupted => FailureKind::Killed,
                     CallErrorKind::Null
                         if end.is_some_and(|end| {
@@ -255,7 +261,7 @@ impl Answer {
     }
 }
 
-/// Why a process ended without an answer.
+/// Returns the failure of a process that ended without a result.
 fn unanswered(
     end: &ExitReport,
     limits: CallLimits,
@@ -279,7 +285,7 @@ fn unanswered(
             FailureKind::Cpu,
             format!("the tool used {cpu_ms} ms of a processor, more than it may"),
         ),
-        // Of several that the kernel ended for memory at once, it is counted for one.
+        // If the kernel kills several processes for memory at once, it reports `oom` for one only.
         Exit::Signal(SIGKILL) => (
             FailureKind::Memory,
             "the tool's process was killed: the tools of this tenant together took all the memory there is for them"

@@ -1,4 +1,4 @@
-//! What a call is, what comes of it, and what may go wrong.
+//! A tool call: the request, its report and its failures.
 
 use crate::engine::Engine;
 use crate::grant::RefusedHost;
@@ -7,105 +7,106 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time that any call may have.
+/// Maximum time of any call.
 pub const MAX_WALL: Duration = Duration::from_secs(30);
 
-/// One call of the code of a tool.
+/// Request to call a tool once.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolRequest<'a> {
-    /// On whose behalf: calls of different tenants never share a sandbox.
+    /// Tenant of the call. Calls of different tenants never share a sandbox.
     pub tenant: &'a str,
-    /// The tool, by its name: it may reach the hosts that are granted to tools of that name.
+    /// Name of the tool, which selects the hosts that are granted to it.
     pub tool: &'a str,
-    /// The session that the call is made in, if it is one: what its tools ask of hosts is counted for it.
+    /// Session in which the call is made; the tool's network traffic is counted for it. `None` for
+    /// a single call.
     pub session: Option<&'a str>,
-    /// What runs it.
+    /// Engine that runs the code.
     pub engine: Engine,
-    /// An ECMAScript module whose default export is the function.
+    /// ECMAScript module whose default export is the function to call.
     pub code: &'a str,
-    /// Its first argument.
+    /// First argument of the function.
     pub input: &'a Value,
-    /// What its second argument has besides what every call has: an object.
+    /// Object whose members are added to the second argument of the function.
     pub context: &'a Value,
-    /// Names the call, for the function.
+    /// Identifier of the call, passed to the function.
     pub call_id: &'a str,
-    /// What it may use. More time than [`MAX_WALL`] is cut to that.
+    /// Limits of the call. A time limit above [`MAX_WALL`] is reduced to it.
     pub limits: CallLimits,
-    /// A clock that stands and random numbers that repeat, which only [`Engine::Quickjs`] has.
+    /// Fixed clock and random seed. Only [`Engine::Quickjs`] supports them.
     pub fixed: Option<FixedSources>,
 }
 
-/// What a tool returned.
+/// Result of a successful call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallReport {
-    /// The value.
+    /// Value that the tool returned.
     pub value: Value,
-    /// What was changed to make it JSON, a sentence each.
+    /// Changes that were needed to represent the value as JSON, one sentence each.
     pub warnings: Vec<String>,
-    /// What the tool logged.
+    /// Records that the tool logged.
     pub log: Vec<LogRecord>,
-    /// Hosts that it asked for and may not reach.
+    /// Hosts that the tool requested and may not reach.
     pub refused_hosts: Vec<RefusedHost>,
-    /// From the request to the answer.
+    /// Duration from the request to the result.
     pub wall: Duration,
-    /// Time of a processor.
+    /// CPU time of the process.
     pub cpu: Duration,
-    /// The most memory that the process had, in bytes.
+    /// Maximum resident memory of the process, in bytes.
     pub peak_memory_bytes: u64,
 }
 
-/// Why a call has no value.
+/// Failure of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallFailure {
-    /// Of what kind.
+    /// Kind of the failure.
     pub kind: FailureKind,
-    /// Name of the exception, such as `TypeError`; empty where there is none.
+    /// Name of the exception, such as `TypeError`. Empty if there is none.
     pub name: String,
-    /// In one sentence. It may have any characters in it where the tool wrote it.
+    /// Message of one sentence. If the tool wrote it, it may contain any characters.
     pub message: String,
-    /// Where it was thrown, in lines of the tool's code.
+    /// Stack trace with the lines of the tool's code only.
     pub stack: Box<str>,
-    /// What the tool logged before.
+    /// Records that the tool logged before the failure.
     pub log: Box<[LogRecord]>,
-    /// Hosts that it asked for and may not reach.
+    /// Hosts that the tool requested and may not reach.
     pub refused_hosts: Box<[RefusedHost]>,
-    /// From the request to the failure.
+    /// Duration from the request to the failure.
     pub wall: Duration,
 }
 
-/// Kinds of failures.
+/// Kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
-    /// The tool threw, or waits for what never comes.
+    /// The tool threw an exception, or waits for a promise that is never settled.
     ToolError,
-    /// The code is no JavaScript.
+    /// The code is not valid JavaScript.
     Syntax,
-    /// The code has no function to call.
+    /// The code exports no function to call.
     NotFound,
-    /// The result cannot be written as JSON.
+    /// The result cannot be represented as JSON.
     NotJson,
-    /// The result is longer than it may be.
+    /// The result exceeds the output limit.
     OutputLimit,
-    /// The call took longer than it may.
+    /// The call exceeded its time limit.
     Timeout,
-    /// It used more of a processor than it may.
+    /// The call exceeded its CPU time limit.
     Cpu,
-    /// It wanted more memory than it may have.
+    /// The call exceeded its memory limit.
     Memory,
-    /// It asked for what it may not, crashed or broke the rules, and was ended.
+    /// The process was terminated: it made a denied system call, crashed or violated the protocol.
     Killed,
-    /// Its caller gave it up.
+    /// The caller cancelled the call.
     Cancelled,
-    /// The request is larger than any may be.
+    /// The request exceeds the maximum size.
     TooLarge,
-    /// Too many calls run.
+    /// Too many calls are running.
     Busy,
-    /// No sandbox can be had.
+    /// No sandbox is available.
     Unavailable,
 }
 
 impl FailureKind {
-    /// Its stable word.
+    /// Returns the stable identifier of the kind.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ToolError => "tool_error",
@@ -132,7 +133,7 @@ impl fmt::Display for FailureKind {
 }
 
 impl CallFailure {
-    /// One with this message and nothing else.
+    /// Creates a failure with a message and otherwise empty fields.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -145,7 +146,7 @@ impl CallFailure {
         }
     }
 
-    /// That of a call whose caller does not want it any more.
+    /// Creates the failure of a call that its caller has cancelled.
     pub(crate) fn given_up() -> Self {
         Self::new(FailureKind::Cancelled, "the call was given up")
     }

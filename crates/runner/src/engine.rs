@@ -1,25 +1,25 @@
-//! What runs the code of a tool.
+//! Engines that run the code of tools.
 
 use glovebox_spec::Grant;
 use std::fmt;
 use std::str::FromStr;
 
-/// What runs the code of a tool.
+/// Engine that runs the code of a tool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Engine {
-    /// QuickJS, in a process that can only compute: milliseconds a call.
+    /// QuickJS, in a process that can only compute. A call takes milliseconds.
     #[default]
     Quickjs,
-    /// Node of this machine, in an ordinary sandbox without network and project: for code that needs `Intl`,
-    /// WebAssembly or modules of Node.
+    /// Node of this machine, in an ordinary sandbox without network and project: for code that
+    /// needs `Intl`, WebAssembly or modules of Node.
     Node,
 }
 
 impl Engine {
-    /// All of them, the usual one first.
+    /// All engines, the default one first.
     pub const ALL: [Self; 2] = [Self::Quickjs, Self::Node];
 
-    /// Its stable word.
+    /// Returns the stable identifier of the engine.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Quickjs => "quickjs",
@@ -43,12 +43,13 @@ impl FromStr for Engine {
     }
 }
 
-/// Where [`Engine::Node`] finds Node inside its sandboxes.
+/// Location of Node inside the sandboxes of [`Engine::Node`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView {
-    /// Parts of this machine that are shown besides the system's programs, such as those of a version manager.
+    /// Parts of this machine to mount besides the system's programs, such as those of a version
+    /// manager.
     pub grants: Vec<Grant>,
-    /// `PATH` inside.
+    /// Value of `PATH` inside.
     pub path: String,
 }
 

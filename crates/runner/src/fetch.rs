@@ -1,5 +1,6 @@
-//! `fetch` of tools: the program inside asks, and the request is made out here, by the operator's policy and within a
-//! budget for each call. The process of the tool has no network, whatever it is granted.
+//! `fetch` of tools: the program inside sends requests, and this process makes them under the
+//! operator's policy and within a budget for each call. The process of the tool has no network,
+//! independent of the hosts that are granted.
 
 use crate::call::ToolRequest;
 use crate::grant::{CALL_BUDGET, HostGrant, RefusedHost};
@@ -18,28 +19,29 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-/// Requests of all calls at a time: each may hold an answer.
+/// Maximum number of simultaneous requests of all calls. Each may hold a response in memory.
 const MAX_PARALLEL: usize = 32;
-/// The same of all calls of one tenant: whose servers are slow leaves others most of the places.
+/// Maximum number of simultaneous requests of one tenant, so that a tenant with slow servers cannot
+/// block others.
 const MAX_PARALLEL_OF_TENANT: usize = 8;
-/// Tools about whose requests something is to be told or remembered.
+/// Maximum number of accounts with unreported or recently reported decisions.
 const MAX_ACCOUNTS: usize = 10_000;
-/// What one frame with a request may have: its body in base64, its address and its headers.
+/// Maximum size of a frame with a request, in bytes: body in base64, URL and headers.
 pub(crate) const MAX_REQUEST_FRAME_BYTES: usize = 8 << 20;
-/// Refusals of one call that are told.
+/// Maximum number of refused hosts that are reported for one call.
 const MAX_REFUSED: usize = 16;
 
 const _: () = assert!(CALL_BUDGET.sent_bytes / 3 * 4 + (1 << 20) < MAX_REQUEST_FRAME_BYTES);
 const _: () = assert!(CALL_BUDGET.answer_bytes / 3 * 4 + (2 << 20) < wire::MAX_REPLY_BYTES);
 
-/// Calls whose requests are counted together: those of one tool, on behalf of one tenant, in one session.
+/// Key of an account: the calls of one tool for one tenant in one session are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ToolCaller {
-    /// The tenant.
+    /// Tenant of the calls.
     pub tenant: String,
-    /// The session; `None` for single calls.
+    /// Session of the calls. `None` for single calls.
     pub session: Option<String>,
-    /// The tool, by its name.
+    /// Name of the tool.
     pub tool: String,
 }
 
@@ -53,7 +55,7 @@ impl ToolCaller {
     }
 }
 
-/// What the program inside asked for.
+/// Message of the program inside about a request.
 #[derive(Debug)]
 pub(crate) enum FetchMessage {
     Begin(wire::FetchCall),
@@ -65,19 +67,19 @@ pub(crate) enum FetchMessage {
 pub(crate) struct ToolFetcher {
     grant: Arc<HostGrant>,
     fetcher: Fetcher,
-    /// What the clients of all tools are made from.
+    /// Client without hosts, from which the tools' clients are derived.
     client: FetchClient,
-    /// Of tenants whose calls have asked for requests; of others nothing is kept.
+    /// Groups of the tenants that have requests at present.
     tenants: Mutex<HashMap<String, Weak<FetchGroup>>>,
-    /// Of callers about whom something is to be told.
+    /// Accounts with decisions that must be reported or remembered.
     accounts: Mutex<HashMap<ToolCaller, Arc<FetchAccount>>>,
 }
 
 impl ToolFetcher {
-    /// Starts one, where any host is granted.
+    /// Starts the fetcher. `None` if no host is granted to any tool.
     ///
     /// # Errors
-    /// When the certificates cannot be read, or there is no thread.
+    /// A [`Fault`] if the certificates cannot be read or the thread cannot be created.
     pub(crate) fn start(grant: &Arc<HostGrant>) -> Result<Option<Self>, Fault> {
         if grant.is_empty() {
             return Ok(None);
@@ -100,7 +102,8 @@ impl ToolFetcher {
         }))
     }
 
-    /// What the requests of each caller came to since this was asked for last. `is_last` says that nobody asks again.
+    /// Takes the decisions and traffic of each caller since the previous call. With `is_last`
+    /// nothing is held back for a later call.
     pub(crate) fn take_news(&self, is_last: bool) -> Vec<(ToolCaller, TrafficNews)> {
         let mut accounts = lock(&self.accounts);
         let told = accounts
@@ -111,22 +114,24 @@ impl ToolFetcher {
         news
     }
 
-    /// Where the requests of a caller are counted.
+    /// Returns the account of a caller, creating it if necessary.
     pub(crate) fn account_of(&self, caller: ToolCaller) -> Arc<FetchAccount> {
         let mut accounts = lock(&self.accounts);
         let is_open = |account: &Arc<FetchAccount>| Arc::strong_count(account) > 1;
         if accounts.len() >= MAX_ACCOUNTS {
-            // That an equal decision was told a moment ago is forgotten before one that was not told.
+            // Accounts that only remember recent reports go first: losing one repeats a report at
+            // worst.
             accounts.retain(|_, account| is_open(account) || account.has_untold());
         }
         if accounts.len() >= MAX_ACCOUNTS {
-            // Nobody asks.
+            // The reports are not being taken, so that unreported decisions are dropped to bound
+            // the memory.
             accounts.retain(|_, account| is_open(account));
         }
         Arc::clone(accounts.entry(caller).or_default())
     }
 
-    /// The same for one call.
+    /// Returns the fetcher for one call.
     pub(crate) fn of_call(&self, request: &ToolRequest<'_>) -> CallFetcher<'_> {
         CallFetcher {
             all: self,
@@ -134,7 +139,7 @@ impl ToolFetcher {
         }
     }
 
-    /// What the calls of a tenant share, while any of them has requests.
+    /// Returns the group of a tenant. It exists as long as one of the tenant's calls has requests.
     fn group_of(&self, tenant: &str) -> Arc<FetchGroup> {
         let mut tenants = lock(&self.tenants);
         if let Some(group) = tenants.get(tenant).and_then(Weak::upgrade) {
@@ -154,7 +159,7 @@ pub(crate) struct CallFetcher<'a> {
     caller: ToolCaller,
 }
 
-/// What the program inside is told of a grant.
+/// Returns the grant that is sent to the program inside.
 pub(crate) const fn grant() -> wire::FetchGrant {
     wire::FetchGrant {
         requests: CALL_BUDGET.requests,
@@ -162,21 +167,22 @@ pub(crate) const fn grant() -> wire::FetchGrant {
     }
 }
 
-/// The requests of one call. Dropping it gives them up.
+/// Requests of one call. Dropping it aborts them.
 #[derive(Debug)]
 pub(crate) struct CallFetches {
     session: FetchSession,
-    /// Kept for as long as the tenant has requests.
+    /// Keeps the tenant's group alive.
     _group: Arc<FetchGroup>,
     refused: Arc<Mutex<Vec<RefusedHost>>>,
 }
 
 impl CallFetches {
-    /// Answers go to `input`, from a thread of their own: a tool that reads none holds nobody else up. The thread ends
-    /// with the tool's process.
+    /// Opens the requests of a call, none of which continues after `until`. A separate thread
+    /// writes responses to `input`, so that a tool which reads none delays nothing else. The thread
+    /// ends with the tool's process.
     ///
     /// # Errors
-    /// When there is no thread.
+    /// An I/O error if the thread cannot be created.
     pub(crate) fn open(
         fetcher: &CallFetcher<'_>,
         input: Input,
@@ -219,7 +225,7 @@ impl CallFetches {
         }
     }
 
-    /// The hosts that were refused so far.
+    /// Returns the hosts that were refused so far.
     pub(crate) fn refused(&self) -> Vec<RefusedHost> {
         lock(&self.refused).clone()
     }
@@ -229,7 +235,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The way of answers to the program of one call.
+/// Writer of responses to the program of one call.
 struct Passage {
     grant: Arc<HostGrant>,
     tool: String,
@@ -239,7 +245,7 @@ struct Passage {
 }
 
 impl Passage {
-    /// Writes answers into the program's input as they come.
+    /// Writes responses to the program's input as they arrive, until the call is over.
     fn pass_on(&self, replies: &Receiver<FetchReply>) {
         for reply in replies {
             let refused = self.refused_host(&reply);
@@ -250,7 +256,8 @@ impl Passage {
                     refused.push(one);
                 }
             }
-            // Its place is free again once the answer is in the hands of the tool's sandbox.
+            // The permit of the request is freed when `reply` is dropped, after the response was
+            // sent to the sandbox.
             if self.input.send(&frame).is_err() {
                 return;
             }
@@ -271,7 +278,7 @@ impl Passage {
     }
 }
 
-// TRUST: the program runs a stranger's code; of what it asks for nothing is believed.
+// TRUST: the program runs untrusted code; every field of its request is validated.
 fn request_of(call: &wire::FetchCall) -> Result<FetchRequest, FetchError> {
     let body = STANDARD
         .decode(&call.body)
@@ -293,7 +300,7 @@ fn frame_of(reply: &FetchReply, refused: Option<&RefusedHost>) -> Vec<u8> {
         id: reply.id,
         outcome,
     };
-    // It has string keys and no numbers that JSON has not.
+    // Serialization cannot fail: all keys are strings and all numbers are integers.
     frame(&serde_json::to_vec(&reply).unwrap_or_default())
 }
 

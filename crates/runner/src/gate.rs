@@ -1,4 +1,4 @@
-//! How many calls run at a time: of all tenants, and of each.
+//! Limits on the number of simultaneous calls, in total and for each tenant.
 
 use crate::call::{CallFailure, FailureKind};
 use crate::process::LOOK;
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a call waits for others to end.
+/// Maximum time that a call waits for its turn.
 const QUEUE: Duration = Duration::from_secs(10);
 
-/// How many calls may run.
+/// Counters of running calls with their limits.
 #[derive(Debug)]
 pub(crate) struct Gate {
     max: usize,
-    /// The same of one tenant, whose further calls wait without being in the way of others.
+    /// Limit of one tenant. Its further calls wait without delaying those of other tenants.
     max_of_tenant: usize,
     running: Mutex<Running>,
     changed: Condvar,
@@ -26,7 +26,7 @@ struct Running {
     of_tenants: HashMap<String, usize>,
 }
 
-/// One of them.
+/// Permission to run one call, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     gate: &'a Gate,
@@ -47,10 +47,11 @@ impl Gate {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn.
+    /// Waits for a turn, up to [`QUEUE`].
     ///
     /// # Errors
-    /// When there is none for long, or the call is given up.
+    /// [`FailureKind::Busy`] if none is free in time, or [`FailureKind::Cancelled`] if the call is
+    /// cancelled.
     pub(crate) fn enter<'a>(
         &'a self,
         tenant: &'a str,
@@ -99,7 +100,7 @@ impl Drop for Turn<'_> {
             }
         }
         drop(running);
-        // Not all who wait can go on with this place: those of a tenant that has as many as it may cannot.
+        // All waiters are woken, because the first one may belong to a tenant that is at its limit.
         self.gate.changed.notify_all();
     }
 }

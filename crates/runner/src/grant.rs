@@ -1,5 +1,5 @@
-//! Which hosts tools may reach: rules that an operator writes for all tools or for those of one name, and the one place
-//! that says what holds for a tool and what would open another host for it.
+//! Hosts that tools may reach: rules of the operator for all tools or for tools with one name. This
+//! module also decides which policy applies to a tool, and which rule would open a refused host.
 
 use glovebox_egress::{FetchBudget, Host, Policy, PolicyError};
 use glovebox_proto::{Denial, EgressReason};
@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What one call may ask for.
+/// Budget of the requests of one call.
 pub const CALL_BUDGET: FetchBudget = FetchBudget {
     requests: 100,
     parallel: 6,
@@ -16,56 +16,58 @@ pub const CALL_BUDGET: FetchBudget = FetchBudget {
     answer_bytes: 4 << 20,
     received_bytes: 32 << 20,
 };
-/// Most characters of a tool's name: what providers of models accept.
+/// Maximum number of characters of a tool's name, which is the limit of model providers.
 pub const MAX_TOOL_NAME_CHARS: usize = 64;
-/// Most tools with rules of their own.
+/// Maximum number of tools with rules of their own.
 const MAX_TOOLS: usize = 100;
 
-/// Whether a tool can have this name: ASCII letters, digits, `_` and `-`, at most [`MAX_TOOL_NAME_CHARS`].
+/// Returns true if a tool can have this name: ASCII letters, digits, `_` and `-`, at most
+/// [`MAX_TOOL_NAME_CHARS`].
 pub fn is_tool_name(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=MAX_TOOL_NAME_CHARS).contains(&text.len()) && text.bytes().all(is_word)
 }
 
-/// A rule as an operator writes it: `[TOOL=]HOST[:PORT][=private|=ADDRESS]`, or the name of a preset in the place of the
-/// host. With a tool it holds for tools of that name only.
+/// Rule as an operator writes it: `[TOOL=]HOST[:PORT][=private|=ADDRESS]`, or the name of a preset
+/// in the place of the host. With a tool's name it applies only to tools with that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRule {
     tool: Option<String>,
-    /// As [`Policy::new`] takes it.
+    /// Rule or preset as [`Policy::new`] accepts it.
     word: String,
 }
 
-/// Why a text is no such rule.
+/// Error of parsing a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostRuleError {
-    /// It is no rule about a host.
+    /// The text is not a valid host rule.
     #[error(transparent)]
     Host(PolicyError),
-    /// What stands before `=` is no name of a tool, and what stands behind it is a host.
+    /// The text behind `=` is a valid host rule, but the text before it is not a tool's name.
     #[error(
         "`{0}` is no name of a tool: letters, digits, `_` and `-`, at most {MAX_TOOL_NAME_CHARS}"
     )]
     ToolName(String),
-    /// Neither what stands behind `=` is a host, nor the whole.
+    /// Neither the text behind `=` nor the whole text is a valid host rule.
     #[error("{rest} for the tool `{tool}`, and for all tools {whole}")]
     Neither {
-        /// What would be the tool.
+        /// Tool that the text would name.
         tool: String,
-        /// What is wrong with the rest as a host.
+        /// Error of the text behind `=`.
         rest: PolicyError,
-        /// What is wrong with the whole.
+        /// Error of the whole text.
         whole: PolicyError,
     },
-    /// It is a name with an address, and a tool with an address.
+    /// The text is ambiguous: a host name with a fixed address, or a tool's name with an address to
+    /// reach.
     #[error(
         "`{name}={address}` can be read in two ways: write `{name}={address}:443` for what the tool `{name}` may reach, \
          or `{name}:443={address}` for where the host `{name}` is"
     )]
     TwoReadings {
-        /// The tool or the host.
+        /// Name of the tool or the host.
         name: String,
-        /// The address.
+        /// Address behind `=`.
         address: String,
     },
 }
@@ -114,7 +116,7 @@ impl HostRule {
         }
     }
 
-    /// The tool that it holds for; `None` for all.
+    /// Returns the tool that the rule applies to. `None` if it applies to all tools.
     pub fn tool(&self) -> Option<&str> {
         self.tool.as_deref()
     }
@@ -129,7 +131,7 @@ impl fmt::Display for HostRule {
     }
 }
 
-/// Where rules are written, for what callers are told of them.
+/// Flags with which the rules were given, for messages that suggest one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GrantFlags {
     /// `--allow` and `--deny` of `glovebox bundle`.
@@ -140,7 +142,7 @@ pub enum GrantFlags {
 }
 
 impl GrantFlags {
-    /// The flag that opens a host.
+    /// Returns the flag that opens a host.
     pub const fn allow(self) -> &'static str {
         match self {
             Self::Bundle => "--allow",
@@ -148,7 +150,7 @@ impl GrantFlags {
         }
     }
 
-    /// The flag that closes one.
+    /// Returns the flag that closes a host.
     pub const fn deny(self) -> &'static str {
         match self {
             Self::Bundle => "--deny",
@@ -157,18 +159,18 @@ impl GrantFlags {
     }
 }
 
-/// Why there is no such grant.
+/// Error of making a grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// The rules of all tools, or with those of one tool, are too many.
+    /// The rules for all tools, alone or with those for one tool, are too many.
     #[error("{error}{}", of_tool(.tool.as_deref()))]
     Policy {
-        /// The tool, where its own rules are too many.
+        /// Tool whose rules are too many. `None` if the rules for all tools are too many.
         tool: Option<String>,
-        /// What is too much.
+        /// Limit that is exceeded.
         error: PolicyError,
     },
-    /// Too many tools.
+    /// The rules name too many tools.
     #[error("the rules name more than {MAX_TOOLS} tools")]
     TooManyTools,
 }
@@ -180,20 +182,21 @@ fn of_tool(tool: Option<&str>) -> String {
 /// Hosts that tools may reach. An operator grants them; a bundle cannot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostGrant {
-    /// What holds for tools without rules of their own.
+    /// Policy of the tools without rules of their own.
     common: Arc<Policy>,
-    /// What holds for the others, by name: the common rules and their own.
+    /// Policies of the other tools by name: the common rules and their own.
     of_tools: BTreeMap<String, Arc<Policy>>,
-    /// Certificates (PEM) that are believed there besides those of this machine.
+    /// Certificates (PEM) that are trusted in addition to those of this machine.
     authorities: Vec<u8>,
     flags: GrantFlags,
 }
 
 impl HostGrant {
-    /// By these rules. What a rule of `deny` closes stays closed, whichever rule opens it.
+    /// Makes a grant from these rules. A host that a rule of `deny` closes stays closed, even if
+    /// other rules open it.
     ///
     /// # Errors
-    /// [`GrantError`], when there are too many.
+    /// [`GrantError`] if there are too many rules or tools.
     pub fn new(
         allow: &[HostRule],
         deny: &[HostRule],
@@ -228,7 +231,8 @@ impl HostGrant {
         })
     }
 
-    /// The same with certificates (PEM) that are believed at these hosts besides those of this machine.
+    /// Returns the grant with certificates (PEM) that are trusted in addition to those of this
+    /// machine.
     #[must_use]
     pub fn with_authorities(mut self, authorities: Vec<u8>) -> Self {
         self.authorities = authorities;
@@ -239,23 +243,23 @@ impl HostGrant {
         &self.authorities
     }
 
-    /// Whether no tool may reach any host.
+    /// Returns true if no tool may reach any host.
     pub fn is_empty(&self) -> bool {
         let mut policies = self.of_tools.values().chain([&self.common]);
         policies.all(|policy| policy.allowed().is_empty())
     }
 
-    /// The tools with rules of their own.
+    /// Returns the tools with rules of their own.
     pub fn tools(&self) -> impl Iterator<Item = &str> {
         self.of_tools.keys().map(String::as_str)
     }
 
-    /// What holds for a tool of this name.
+    /// Returns the policy of a tool with this name.
     pub fn policy_of(&self, tool: &str) -> &Arc<Policy> {
         self.of_tools.get(tool).unwrap_or(&self.common)
     }
 
-    /// What whoever runs a tool can do about a host that was refused to it, in one sentence.
+    /// Returns a sentence on how the user can open a host that was refused to a tool.
     pub(crate) fn remedy(
         &self,
         tool: &str,
@@ -285,7 +289,7 @@ impl HostGrant {
                 "one call has at most {} connections at a time",
                 CALL_BUDGET.requests
             ),
-            // No flag is about these.
+            // No flag of the user changes these decisions.
             EgressReason::OtherName | EgressReason::NoTls | EgressReason::Never => {
                 let denial = Denial::Egress {
                     host: host.to_owned(),
@@ -300,21 +304,21 @@ impl HostGrant {
     }
 }
 
-/// A host that a tool asked for and may not reach.
+/// Host that a tool requested and may not reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedHost {
-    /// The host, in its one spelling.
+    /// Normalized host.
     pub host: String,
-    /// The port; none where only the name was looked up.
+    /// Requested port. `None` if only the name was looked up.
     pub port: Option<u16>,
-    /// Why not.
+    /// Reason of the refusal.
     pub reason: EgressReason,
-    /// What whoever runs the tool can do about it, in one sentence.
+    /// Sentence on how the user can open the host.
     pub remedy: String,
 }
 
-/// The word that opens a host at a port and that behind a tool's name has one reading: an address stands with its port, and
-/// so does a name of one label, which alone would be a preset.
+/// Returns the rule that opens a host at a port and is unambiguous behind a tool's name. An address
+/// needs its port, and so does a name of one label, which would be read as a preset otherwise.
 fn opening_word(host: &str, port: Option<u16>) -> String {
     let is_name = host.contains('.') && matches!(Host::parse(host), Ok(Host::Name(_)));
     match port {

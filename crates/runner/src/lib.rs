@@ -1,28 +1,30 @@
-//! Runs the code of one tool of a bundle, one call at a time, apart from everything.
+//! Runs the code of a bundle's tools, each call in isolation.
 //!
 //! ```text
-//! call      what a call is, what comes of it, and what may go wrong
-//! runner    ToolRunner: a call in, a report out
-//!   gate    how many calls run at a time
-//!   process one call's process: what it is told and says, and how it is ended
-//!   pool    quickjs: sandboxes that hold nothing, one for each tenant and one more in reserve
+//! call      request, report and failures of a call
+//! runner    ToolRunner: runs a request and returns its report
+//!   gate    limits on simultaneous calls
+//!   process process of one call: its input, its output, and its termination
+//!   pool    quickjs: empty sandboxes, one for each tenant and one in reserve
 //!   node    node: a sandbox for each call, with the programs of this machine
-//!   grant   which hosts an operator has granted to which tool
-//!   fetch   requests that a tool asks for, made out here by that grant
-//!   answer  frames of the program inside -> log, value, error; how its end is judged
+//!   grant   hosts that an operator has granted to tools
+//!   fetch   requests of a tool, made by this process under that grant
+//!   answer  frames of the program inside -> log, value, error; judgement of its end
 //! ```
 //!
-//! With the engine `quickjs` a call is a process of `glovebox-js` (crate `js`, its `tool` module) in a native sandbox without network, workspace
-//! or programs. The process puts itself under limits and under a filter that leaves it nothing but to compute, before
-//! it sees the tool's code; it answers with one frame and ends. It serves no second call.
+//! With the engine `quickjs` a call is a process of `glovebox-js` (crate `js`, its `tool` module)
+//! in a native sandbox without network, workspace or programs. Before the process receives the
+//! tool's code it sets limits and installs a filter that allows nothing but computing. It replies
+//! with one frame and exits. It serves no second call.
 //!
-//! With the engine `node` it is a process of Node in a sandbox of its own, which ends with it. The tool may do there what
-//! any command may do in a sandbox without workspace, and without network but for hosts that were granted; the same parent
-//! judges it by the same limits.
+//! With the engine `node` a call is a process of Node in a sandbox of its own, which ends with it.
+//! The tool may do what a command may do in a sandbox without a workspace, with a network of the
+//! granted hosts only. The same parent judges it by the same limits.
 //!
-//! Two clocks end a call: that of `glovebox-js`, so that most calls end with a reason and their log, and the guest's, which
-//! kills what cannot be interrupted. Whether a call was late, was killed or broke the rules is told by what the sandbox
-//! reports of the process, never by what the process says.
+//! Two clocks end a call: the one of `glovebox-js`, which lets most calls end with a reason and
+//! their log, and the one of the guest, which kills processes that cannot be interrupted. The
+//! sandbox's report about the process decides whether a call was late, was killed or violated the
+//! protocol. The process's own statements do not.
 
 mod answer;
 mod call;

@@ -1,5 +1,5 @@
-//! Calls that run in Node: a sandbox for each call, which shows the programs of this machine and nothing of a project,
-//! and a process in it that runs `node.js` of this crate.
+//! Calls with the engine `node`: each runs `node.js` of this crate in a sandbox of its own, which
+//! shows the programs of this machine and nothing of a project.
 
 use crate::engine::NodeView;
 use crate::grant::{CALL_BUDGET, HostGrant, RefusedHost};
@@ -11,28 +11,30 @@ use glovebox_spec::{Layers, Limits, Net};
 use serde_bytes::ByteBuf;
 use std::time::Duration;
 
-/// What Node itself takes besides the values of a tool.
+/// Memory of Node itself besides the tool's values, in bytes.
 const OWN_BYTES: u64 = 192 << 20;
-/// Node has about a dozen threads.
+/// Maximum number of processes and threads. Node has about a dozen threads.
 const PIDS: u32 = 64;
-/// What a tool may write to files that end with the call.
+/// Maximum size of the files that a tool writes, in bytes. They are removed after the call.
 const DISK_BYTES: u64 = 64 << 20;
-/// What a call may send and receive, together: as much as with the other engine.
+/// Maximum traffic of a call in both directions, in bytes: the same as with the other engine.
 const NET_BYTES: u64 = (CALL_BUDGET.sent_bytes + CALL_BUDGET.received_bytes) as u64;
-/// Of code that was written for less memory than that, Node could not run anything.
+/// Minimum heap of Node, in MiB. With less it cannot run any code.
 const MIN_HEAP_MIB: u64 = 16;
-/// What `sh` ends with when there is no such program, and the code around a tool when Node is too old.
+/// Exit code of `sh` if there is no such program, and below it the exit code of `node.js` if Node
+/// is too old.
 const NO_NODE: i32 = 127;
 const OLD_NODE: i32 = 126;
-/// Limits of the kernel that Node itself cannot set; its arguments follow.
+/// Shell script that sets the kernel limits which Node cannot set, then runs Node with the
+/// remaining arguments.
 const START: &str =
     "ulimit -S -t \"$1\" && ulimit -H -t \"$2\" && ulimit -c 0 && shift 2 && exec node \"$@\"";
 
-/// Starts the sandbox of one call. It has a network where there is a policy, also one that opens nothing: what was asked
-/// for and refused is then known.
+/// Starts the sandbox of one call. It has a network if there is a policy, even one that allows
+/// nothing, so that refused hosts can be reported.
 ///
 /// # Errors
-/// Whatever keeps one from starting.
+/// The [`Fault`] of creating the sandbox.
 pub(crate) fn sandbox(
     registry: &Registry,
     view: &NodeView,
@@ -56,10 +58,11 @@ pub(crate) fn sandbox(
     registry.create(&spec, None)
 }
 
-/// The process of one call, which is killed at the end of this time.
+/// Returns the process of one call, which is killed after `deadline`.
 pub(crate) fn process(view: &NodeView, limits: CallLimits, deadline: Duration) -> Exec {
     let heap_mib = (limits.memory_bytes >> 20).max(MIN_HEAP_MIB);
-    // A signal that tells of the limit comes first, and one that nothing catches after it.
+    // The soft limit sends SIGXCPU, which identifies the limit as the cause. The hard limit one
+    // second later sends SIGKILL, which the process cannot catch (setrlimit(2)).
     let cpu_s = limits.cpu_ms.div_ceil(1000).max(1);
     let words = [
         "/bin/sh".to_owned(),
@@ -93,7 +96,7 @@ pub(crate) fn process(view: &NodeView, limits: CallLimits, deadline: Duration) -
     }
 }
 
-/// Hosts that were asked for in the sandbox of a call of this tool, and refused.
+/// Returns the hosts that a tool's process requested and that were refused.
 pub(crate) fn refused_hosts(
     sandbox: &Sandbox,
     end: &ExitReport,
@@ -116,7 +119,7 @@ pub(crate) fn refused_hosts(
         .collect()
 }
 
-/// The code around a tool, with what both engines have of it.
+/// Returns the JavaScript program that runs a tool, with the parts that both engines share.
 fn program() -> String {
     format!(
         "({})(\n{SERIALIZER}\n,\n{TOOL_CALL}\n, {MAX_RESULT_DEPTH})",
@@ -124,7 +127,8 @@ fn program() -> String {
     )
 }
 
-/// What to say when a process that wrote nothing has ended in a way that means that there is no Node.
+/// Returns the message for a process that could not run Node. `None` if it ended for another
+/// reason.
 pub(crate) fn missing(end: &ExitReport) -> Option<&'static str> {
     match end.exit {
         Exit::Code(NO_NODE) => Some(

@@ -1,5 +1,6 @@
-//! Sandboxes for calls: one for each tenant that has called lately, and one more in reserve. They hold nothing but the
-//! program that runs tools, so one is like another; a tenant's own is never given to a second tenant.
+//! Pool of sandboxes for the engine `quickjs`: one for each tenant that has called recently, and
+//! one in reserve. They contain only the program that runs tools, so that all are alike. A sandbox
+//! that a tenant has used is never given to another tenant.
 
 use glovebox_js::tool_call::TOOL_MODE;
 use glovebox_proto::{Background, Exec, Fault, LogCaps, Stdin, WriteMode};
@@ -11,26 +12,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Tenants whose sandboxes are kept. The one that called longest ago gives its own up.
+/// Maximum number of tenants with a sandbox. Beyond it the least recently used sandbox is removed.
 const MAX_KEPT: usize = 32;
-/// A tenant that does not call for so long has no sandbox any more.
+/// Time after which the sandbox of an inactive tenant is removed.
 const IDLE: Duration = Duration::from_mins(5);
-/// The program among those that the guest holds; its digest follows.
+/// Name prefix of the program that the guest holds; the digest of the program follows.
 const PROGRAM: &str = "/glovebox-js/";
-/// Memory of all calls of one tenant together.
+/// Memory limit of all calls of one tenant together, in bytes.
 const MEMORY_BYTES: u64 = 1 << 30;
-/// Processes of all calls of one tenant together, with their wardens.
+/// Limit on the processes of all calls of one tenant together, including their supervisors.
 const PIDS: u32 = 256;
-/// Nothing should ever be written.
+/// Disk limit, in bytes. Calls write no files.
 const DISK_BYTES: u64 = 16 << 20;
-/// Nothing is read from the guest's log of a call.
+/// Limits of the guest's log of a call: nothing is kept, because output is read as it arrives.
 pub(crate) const LOG: LogCaps = LogCaps {
     head_bytes: 0,
     tail_bytes: 0,
     spill_bytes: 0,
 };
 
-/// The sandboxes of one registry.
+/// Sandboxes of one registry.
 #[derive(Debug)]
 pub(crate) struct Pool {
     registry: Arc<Registry>,
@@ -59,14 +60,14 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, PoolState> {
-        // Every change of the state is one assignment, so one that was cut short left nothing half done.
+        // A poisoned lock is safe to use: every change of the state is a single assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a sandbox in reserve, so that the next new tenant does not wait for one.
+    /// Creates the reserve sandbox if there is none, so that the next new tenant need not wait.
     ///
     /// # Errors
-    /// Whatever keeps a sandbox from starting.
+    /// The [`Fault`] of creating a sandbox.
     pub(crate) fn prepare(&self) -> Result<(), Fault> {
         if self.state().reserve.is_some() {
             return Ok(());
@@ -76,10 +77,10 @@ impl Pool {
         Ok(())
     }
 
-    /// The sandbox of a tenant.
+    /// Returns the sandbox of a tenant. Takes the reserve or creates one if it has none.
     ///
     /// # Errors
-    /// Whatever keeps one from starting.
+    /// The [`Fault`] of creating a sandbox.
     pub(crate) fn sandbox(self: &Arc<Self>, tenant: &str) -> Result<Arc<Sandbox>, Fault> {
         let now = Instant::now();
         let (reserve, ended) = {
@@ -91,7 +92,7 @@ impl Pool {
             }
             (state.reserve.take(), ended)
         };
-        // Ending a sandbox takes a moment, which nobody else needs to wait for.
+        // Ending a sandbox takes time, so it is done without the lock.
         drop(ended);
         let sandbox = Arc::new(match reserve {
             Some(sandbox) => sandbox,
@@ -99,7 +100,7 @@ impl Pool {
         });
         let kept = {
             let mut state = self.state();
-            // Another call of the tenant may have been faster.
+            // A concurrent call of the tenant may have added a sandbox.
             let kept = state
                 .kept
                 .entry(tenant.to_owned())
@@ -110,7 +111,7 @@ impl Pool {
         Ok(kept)
     }
 
-    /// Forgets a sandbox that does not answer as it should. Calls that still run in it end with it.
+    /// Removes a sandbox that is out of order. Calls that are running in it end with it.
     pub(crate) fn discard(&self, tenant: &str, sandbox: &Arc<Sandbox>) {
         let mut state = self.state();
         let is_same = state
@@ -118,11 +119,13 @@ impl Pool {
             .get(tenant)
             .is_some_and(|kept| Arc::ptr_eq(&kept.sandbox, sandbox));
         let dropped = is_same.then(|| state.kept.remove(tenant)).flatten();
+        // The lock is released first, because ending a sandbox takes time.
         drop(state);
         drop(dropped);
     }
 
-    /// Makes the next reserve beside other work. One that cannot be made is made when it is needed, and fails there.
+    /// Creates the next reserve in a thread. An error is ignored here: the next tenant creates its
+    /// own sandbox and gets the error.
     fn refill(self: &Arc<Self>) {
         let mut state = self.state();
         if state.refill.as_ref().is_some_and(|one| !one.is_finished()) {
@@ -135,7 +138,8 @@ impl Pool {
         state.refill = started.ok();
     }
 
-    /// Waits until nothing is made any more: a sandbox that is half made would outlive its registry's directory.
+    /// Waits for the thread that creates the reserve: a half-made sandbox would outlive the
+    /// directory of its registry.
     pub(crate) fn settle(&self) {
         let refill = self.state().refill.take();
         if let Some(refill) = refill {
@@ -143,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// Where its sandboxes are.
+    /// Returns the registry that contains the sandboxes.
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -155,7 +159,8 @@ impl Pool {
     }
 }
 
-/// Takes out what has not been used for long, and one more where there are too many.
+/// Removes the sandboxes that have been idle too long, or the least recently used one if the pool
+/// is full.
 fn drop_idle(state: &mut PoolState, now: Instant) -> Vec<KeptSandbox> {
     let mut names: Vec<String> = state
         .kept
@@ -173,7 +178,8 @@ fn drop_idle(state: &mut PoolState, now: Instant) -> Vec<KeptSandbox> {
         .collect()
 }
 
-/// What a sandbox for calls is like: no network, no workspace, nothing of the host's but a skeleton of directories.
+/// Returns the specification of a sandbox for calls: no network, no workspace, and none of the
+/// host's files.
 fn spec() -> SandboxSpec {
     let mut spec = SandboxSpec::new(Backend::NATIVE);
     spec.jail.net = Net::None;
@@ -192,11 +198,11 @@ fn program() -> String {
     format!("{PROGRAM}{}", SCRIPTS.blake3())
 }
 
-/// The process of one call, which is killed at the end of this time.
+/// Returns the process of one call, which is killed after `deadline`.
 pub(crate) fn process(deadline: Duration) -> Exec {
     Exec {
         clear_env: true,
-        // A form of TZ for which no file is read.
+        // With this form of `TZ` no time zone file is read (tzset(3)).
         env: vec![glovebox_proto::EnvVar {
             name: ByteBuf::from("TZ"),
             value: ByteBuf::from("UTC0"),

@@ -1,4 +1,4 @@
-//! The process of one call: what it is told, what it says, and how it is ended.
+//! Process of one call: its input, its output, and its termination.
 
 use crate::answer::Answer;
 use crate::call::{CallFailure, FailureKind};
@@ -10,45 +10,45 @@ use glovebox_sandbox::{Incoming, Sandbox, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the program has to end by itself, with a reason, before it is killed.
+/// Time that the program has to end with a reason after its time limit, before it is killed.
 const GRACE: Duration = Duration::from_millis(60);
-/// What the guest may take to tell of an end that is due.
+/// Time that the guest has to report the end of a process after it is due.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a process has to end by itself once it has answered. Then it is ended, and its answer counts.
+/// Time that a process has to exit after its result. Then it is terminated, and the result counts.
 const LINGER: Duration = Duration::from_millis(500);
-/// How often it is looked whether a call is given up.
+/// Interval between two checks whether a call is cancelled.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// What a process said, how it ended, and how long it took.
+/// Result of a process that has ended.
 pub(crate) struct EndedCall {
     pub(crate) answer: Answer,
-    /// None where it was ended after its answer.
+    /// Report about the process. `None` if it was terminated after its result.
     pub(crate) end: Option<ExitReport>,
     pub(crate) taken: Duration,
     pub(crate) refused_hosts: Vec<RefusedHost>,
 }
 
-/// The process of one call.
+/// Process of one call, to be started.
 pub(crate) struct Process<'a> {
     pub(crate) sandbox: &'a Sandbox,
     pub(crate) exec: Exec,
-    /// Makes its requests, where it may ask for any.
+    /// Makes the requests of the process. `None` if it may make none.
     pub(crate) fetcher: Option<CallFetcher<'a>>,
 }
 
-/// When the process of a call is killed.
+/// Returns the time after which the process of a call is killed.
 pub(crate) fn deadline(limits: CallLimits) -> Duration {
     Duration::from_millis(limits.wall_ms) + GRACE
 }
 
-/// A call of which nothing more is known.
+/// Call whose result cannot be known.
 pub(crate) struct LostCall {
     pub(crate) failure: Box<CallFailure>,
-    /// Whether its sandbox should not be used again.
+    /// True if the sandbox must not be used again.
     pub(crate) is_sandbox_lost: bool,
 }
 
-/// Runs the process of one call to its end.
+/// Runs the process of one call until it ends. Setting `cancel` terminates it.
 pub(crate) fn run(
     process: Process<'_>,
     call: &[u8],
@@ -62,9 +62,10 @@ pub(crate) fn run(
         .sandbox
         .open(Request::Exec(process.exec))
         .map_err(|fault| lost(&fault))?;
-    // One frame fits into what the guest takes without anybody reading, or the program reads it: it reads first.
+    // Sending does not block: the frame fits into the guest's buffer, or the program reads it,
+    // since it reads before it writes.
     let sent = stream.send(call).and_then(|()| match &process.fetcher {
-        // Answers to its requests follow.
+        // The input stays open for responses to requests.
         Some(_) => Ok(()),
         None => stream.finish_input(),
     });
@@ -76,7 +77,7 @@ pub(crate) fn run(
     let mut fetches: Option<CallFetches> = None;
     let mut refused_hosts = Vec::new();
     let mut is_cancelled = false;
-    // When the process is ended because it can say nothing more that counts.
+    // Time at which the process is terminated because its further output does not count.
     let mut enough: Option<Instant> = None;
     let mut is_ended = false;
     loop {
@@ -85,7 +86,7 @@ pub(crate) fn run(
         if !is_ended && (is_cancelled || enough.is_some_and(|at| now >= at)) {
             is_ended = true;
             due = due.min(now);
-            // Nobody waits for what it has asked for either.
+            // The requests are aborted too, since their responses are not needed.
             refused_hosts = fetches
                 .take()
                 .map_or_else(Vec::new, |fetches| fetches.refused());
@@ -135,9 +136,10 @@ pub(crate) fn run(
             Some(Incoming::Reply(Err(fault))) if fault.class == Class::Lost => {
                 return Err(lost(&fault));
             }
+            // A cancelled call has no result, even if its process ended by itself.
             Some(Incoming::Reply(_)) if is_cancelled => return Err(given_up()),
             Some(Incoming::Reply(Ok(Reply::Exited(end)))) => Some(end),
-            // The guest does not tell how a process ended that it was asked to end.
+            // The guest sends no exit report for a process that was terminated on request.
             Some(Incoming::Reply(Err(_))) if is_ended => None,
             Some(Incoming::Reply(Ok(_))) => {
                 return Err(lost(&Fault::lost(

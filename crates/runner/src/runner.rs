@@ -1,4 +1,4 @@
-//! A call in, a report out.
+//! Runs tool calls and returns their reports.
 
 use crate::call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
 use crate::engine::{Engine, NodeView};
@@ -16,20 +16,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What a runner may use.
+/// Configuration of a runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunnerConfig {
-    /// Calls at a time, over all tenants.
+    /// Maximum number of simultaneous calls over all tenants.
     pub max_parallel: usize,
-    /// Those of one tenant.
+    /// Maximum number of simultaneous calls of one tenant.
     pub max_parallel_of_tenant: usize,
-    /// Calls with [`Engine::Node`] at a time, each of which has a sandbox of its own.
+    /// Maximum number of simultaneous calls with [`Engine::Node`]. Each has a sandbox of its own.
     pub max_parallel_node: usize,
-    /// Those of one tenant.
+    /// Maximum number of simultaneous calls of one tenant with [`Engine::Node`].
     pub max_parallel_node_of_tenant: usize,
-    /// Where Node is.
+    /// Location of Node.
     pub node: NodeView,
-    /// Hosts that tools may reach; none in what is usual.
+    /// Hosts that tools may reach; none by default.
     pub hosts: HostGrant,
 }
 
@@ -46,7 +46,7 @@ impl Default for RunnerConfig {
     }
 }
 
-/// Runs calls. Share it by reference or `Arc` between threads.
+/// Runs tool calls. It can be shared between threads.
 #[derive(Debug)]
 pub struct ToolRunner {
     pool: Arc<Pool>,
@@ -54,15 +54,16 @@ pub struct ToolRunner {
     node_gate: Gate,
     node: NodeView,
     hosts: Arc<HostGrant>,
-    /// Makes the requests of tools, where any host is granted.
+    /// Makes the requests of tools. `None` if no host is granted.
     fetcher: Option<ToolFetcher>,
 }
 
 impl ToolRunner {
-    /// One whose sandboxes are in this registry.
+    /// Creates a runner whose sandboxes belong to `registry`.
     ///
     /// # Errors
-    /// When hosts are granted and their certificates cannot be read.
+    /// A [`Fault`] if hosts are granted, and their certificates cannot be read or the thread for
+    /// requests cannot be created.
     pub fn new(registry: Arc<Registry>, config: RunnerConfig) -> Result<Self, Fault> {
         let hosts = Arc::new(config.hosts);
         Ok(Self {
@@ -75,7 +76,7 @@ impl ToolRunner {
         })
     }
 
-    /// Whether tools may reach any host.
+    /// Returns true if a host is granted to any tool.
     pub const fn can_fetch(&self) -> bool {
         self.fetcher.is_some()
     }
@@ -83,15 +84,15 @@ impl ToolRunner {
     /// Starts a sandbox ahead of the first call.
     ///
     /// # Errors
-    /// Whatever keeps a sandbox from starting.
+    /// The [`Fault`] of creating the sandbox.
     pub fn prepare(&self) -> Result<(), Fault> {
         self.pool.prepare()
     }
 
-    /// Makes one call. Setting `cancel` ends it.
+    /// Makes one call and blocks until it ends. Setting `cancel` ends it early.
     ///
     /// # Errors
-    /// [`CallFailure`]: of the tool, of its limits, or of what runs it.
+    /// [`CallFailure`] of the tool, of its limits, or of the sandbox.
     pub fn call(
         &self,
         request: &ToolRequest<'_>,
@@ -131,14 +132,15 @@ impl ToolRunner {
 }
 
 impl ToolRunner {
-    /// What calls with both engines asked for of hosts since this was asked for last. Decisions that were told a short
-    /// while ago come later; all of them where `is_last` says that nobody asks again.
+    /// Takes the network decisions and traffic of calls with both engines since the previous call.
+    /// A decision equal to one reported within the last ten minutes is held back for a later call.
+    /// With `is_last` nothing is held back.
     pub fn take_network_news(&self, is_last: bool) -> Vec<(ToolCaller, TrafficNews)> {
         let fetcher = self.fetcher.as_ref();
         fetcher.map_or_else(Vec::new, |fetcher| fetcher.take_news(is_last))
     }
 
-    /// A process in the tenant's sandbox.
+    /// Runs a call as a process in the tenant's sandbox.
     fn call_quickjs(
         &self,
         request: &ToolRequest<'_>,
@@ -164,7 +166,7 @@ impl ToolRunner {
         })
     }
 
-    /// A process in a sandbox of its own.
+    /// Runs a call as a process in a sandbox of its own.
     fn call_node(
         &self,
         request: &ToolRequest<'_>,
@@ -176,6 +178,7 @@ impl ToolRunner {
             let message = "the engine `node` has no fixed clock; use the engine `quickjs`";
             return Err(CallFailure::new(FailureKind::Unavailable, message));
         }
+        // The turn is taken before the sandbox is created, so that waiting calls hold none.
         let _turn = self.node_gate.enter(request.tenant, cancel)?;
         let account = self.fetcher.as_ref();
         let account = account.map(|all| all.account_of(ToolCaller::of(request)));
@@ -185,7 +188,8 @@ impl ToolRunner {
         let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
         let ended = self.run_node(&sandbox, request, call, limits, cancel);
         let traffic = sandbox.network_control();
-        // Its proxy decides and counts until it has ended.
+        // The sandbox's proxy decides and counts until it has ended, so it must end before its
+        // counts are taken.
         drop(sandbox);
         if let (Some(account), Some(traffic)) = (account, traffic) {
             account.absorb(&traffic.take_news(usize::MAX, true));
@@ -204,7 +208,7 @@ impl ToolRunner {
         let process = Process {
             sandbox,
             exec: node::process(&self.node, limits, deadline(limits)),
-            // It has a network of its own, with the same hosts in it.
+            // The sandbox has its own network with the same hosts.
             fetcher: None,
         };
         let mut ended = run(process, call, limits, cancel).map_err(|lost| *lost.failure)?;
@@ -217,7 +221,10 @@ impl ToolRunner {
         Ok(ended)
     }
 
-    /// The frame of a call, which has a size that the program takes.
+    /// Encodes the call as a frame.
+    ///
+    /// # Errors
+    /// [`FailureKind::TooLarge`] if the frame exceeds the size that the program accepts.
     fn frame_of(
         &self,
         request: &ToolRequest<'_>,
