@@ -1,13 +1,14 @@
-//! What a script prints: its beginning at once, its end at the end, and how much lies between.
+//! Output of a script: its beginning is sent at once, its end when the script ends, with the number
+//! of bytes that were left out in between.
 
-/// Bytes sent as they come.
+/// Bytes that are sent as they are printed.
 const HEAD_BYTES: usize = 128 << 10;
-/// Bytes kept of the end.
+/// Bytes that are kept of the end.
 const TAIL_BYTES: usize = 64 << 10;
-/// Bytes gathered before they are sent.
+/// Bytes that are collected before they are sent.
 const PIECE_BYTES: usize = 8 << 10;
 
-/// One script's output.
+/// Output of one script.
 #[derive(Debug, Default)]
 pub(crate) struct Console {
     pending: String,
@@ -17,7 +18,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Takes output; what is to be sent now, if it is enough.
+    /// Adds output. Returns the collected beginning if there is enough to send.
     pub(crate) fn print(&mut self, text: &str) -> Option<String> {
         let mut rest = text;
         if self.tail.is_empty() {
@@ -44,12 +45,13 @@ impl Console {
         (self.pending.len() >= PIECE_BYTES).then(|| std::mem::take(&mut self.pending))
     }
 
-    /// What is waiting to be sent.
+    /// Returns the part of the beginning that has not been sent.
     pub(crate) fn flush(&mut self) -> Option<String> {
         (!self.pending.is_empty()).then(|| std::mem::take(&mut self.pending))
     }
 
-    /// The end of what was not sent, and how much is left out before it.
+    /// Returns the end of the output, and the number of bytes left out before it. `None` if the
+    /// beginning is all.
     pub(crate) fn finish(&mut self) -> Option<(String, u64)> {
         (!self.tail.is_empty()).then(|| (std::mem::take(&mut self.tail), self.skipped))
     }

@@ -1,14 +1,15 @@
-//! What the threads of the program know in common: which script runs, until when, and which are given up.
+//! Table that the program's threads share: the running script, its time limit, and the cancelled
+//! scripts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Scripts remembered as given up before they began.
+/// Maximum number of scripts that are remembered as cancelled before they began.
 const MAX_CANCELLED: usize = 256;
 
-/// Shared by all threads.
+/// State of scripts, shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptTable {
     state: Mutex<State>,
@@ -26,7 +27,7 @@ impl ScriptTable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A script begins; false when it was given up before.
+    /// Marks a script as running until `until`. Returns false if it was cancelled before.
     pub(crate) fn begin(&self, token: &str, until: Instant) -> bool {
         let mut state = self.state();
         if let Some(at) = state.cancelled.iter().position(|other| other == token) {
@@ -38,12 +39,12 @@ impl ScriptTable {
         true
     }
 
-    /// It has ended.
+    /// Marks the running script as ended.
     pub(crate) fn end(&self) {
         self.state().current = None;
     }
 
-    /// A script is given up, whether it runs or waits.
+    /// Cancels a script, both if it is running and if it is queued.
     pub(crate) fn cancel(&self, token: &str) {
         let mut state = self.state();
         if state
@@ -60,12 +61,12 @@ impl ScriptTable {
         }
     }
 
-    /// Whether the running script was given up.
+    /// Returns true if the running script was cancelled.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// The running script, and until when it may run.
+    /// Returns the token of the running script and its time limit. `None` if none is running.
     pub(crate) fn deadline(&self) -> Option<(String, Instant)> {
         self.state().current.clone()
     }

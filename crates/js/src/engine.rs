@@ -1,8 +1,8 @@
-//! The JavaScript runtime: scripts run in one global scope, within limits of time, memory and stack.
+//! JavaScript runtime that runs scripts in one global scope, with limits on time, memory and stack.
 //!
-//! Asynchronous work is a loop of our own: jobs of the engine, answers to calls and timers, until the script
-//! is settled and nothing is left to wait for. A runtime that ran out of memory, or that cannot be brought
-//! to rest, is thrown away with everything in it, and the next script is told so.
+//! Asynchronous work is driven by a loop of this module: jobs of the engine, results of calls, and
+//! timers, until the script is settled and nothing is pending. A runtime that ran out of memory or
+//! still has pending jobs is discarded with all variables, and the end of the script reports that.
 
 use crate::console::Console;
 use crate::desk::ScriptTable;
@@ -26,47 +26,47 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 const PRELUDE: &str = include_str!("prelude.js");
-/// What stacks call it: a name without that of a script in it.
+/// Name of the prelude in stack traces. It must not contain the name of a script.
 const PRELUDE_NAME: &str = "<glovebox>";
-/// More of a stack than anybody reads.
+/// Maximum number of characters of a stack trace.
 const MAX_STACK_CHARS: usize = 4000;
-/// More of a message than anybody reads.
+/// Maximum number of characters of an exception's message.
 const MAX_MESSAGE_CHARS: usize = 8000;
-/// How the engine's own exception for a lack of memory is told, which has no other mark. The whole of it: an error of
-/// a program that ran in the sandbox may have such words in it.
+/// Text of the engine's exception for a lack of memory, which has no other mark. The whole text is
+/// compared, because an error of a program in the sandbox may contain these words.
 const OUT_OF_MEMORY: &str = "InternalError: out of memory";
-/// Timers at a time.
+/// Maximum number of pending timers.
 const MAX_TIMERS: usize = 10_000;
-/// Longest wait in one piece.
+/// Maximum duration of a single wait.
 const LONG: Duration = Duration::from_mins(1);
 
-/// What the functions given to scripts share with the engine.
+/// State that the engine and its native functions share.
 #[derive(Debug)]
 struct Shared {
     desk: Arc<ScriptTable>,
     outlet: LineWriter,
     token: RefCell<String>,
     until: Cell<Instant>,
-    /// Whether a script runs, which may be interrupted.
+    /// True while a script runs that may be interrupted.
     is_armed: Cell<bool>,
     console: RefCell<Console>,
     next_id: Cell<u32>,
     calls: Cell<u32>,
-    /// Scripts begun so far: the number of this one is part of its name.
+    /// Number of scripts begun so far, which is part of the present script's name.
     scripts: Cell<u64>,
     open: RefCell<BTreeSet<u32>>,
     timers: RefCell<BinaryHeap<Reverse<(Instant, u32)>>>,
     context: RefCell<Option<(String, u64)>>,
 }
 
-/// A runtime and what it is used through. Fields are dropped in this order.
+/// Runtime with its context and the prelude's functions. Fields are dropped in this order.
 struct Machine {
     api: Persistent<Object<'static>>,
     context: Context,
     runtime: Runtime,
 }
 
-/// Runs scripts.
+/// Runs scripts, one at a time.
 pub(crate) struct Engine {
     shared: Rc<Shared>,
     machine: Option<Machine>,
@@ -74,11 +74,12 @@ pub(crate) struct Engine {
     queue: VecDeque<Run>,
 }
 
-/// What came of a script.
+/// Result of a script.
 struct Outcome {
     ending: Ending,
     error: Option<ScriptException>,
-    /// It threw `null`, which may be what is left of an error there was no memory for.
+    /// True if the script threw `null`, which may stand for an exception that there was no memory
+    /// for.
     is_null: bool,
 }
 
@@ -97,7 +98,7 @@ impl Outcome {
 }
 
 impl Engine {
-    /// One that has run nothing yet.
+    /// Creates an engine without a runtime.
     pub(crate) fn new(desk: Arc<ScriptTable>, outlet: LineWriter, stack_bytes: usize) -> Self {
         let shared = Shared {
             desk,
@@ -121,14 +122,14 @@ impl Engine {
         }
     }
 
-    /// Runs what comes, until nothing can come any more.
+    /// Runs scripts until the channel is closed.
     pub(crate) fn work(&mut self, incoming: &Receiver<HostMessage>) {
         loop {
             let run = match self.queue.pop_front() {
                 Some(run) => run,
                 None => match incoming.recv() {
                     Ok(HostMessage::Run(run)) => run,
-                    // Of a script that has ended.
+                    // These belong to a script that has ended.
                     Ok(HostMessage::Answer { .. } | HostMessage::Cancel { .. }) => continue,
                     Err(_) => return,
                 },
@@ -163,7 +164,10 @@ impl Engine {
             Ok(()) => self.execute(run, incoming),
             Err(error) => Outcome::of(Ending::OutOfMemory, &format!("no runtime: {error}")),
         };
+        // Disarmed first: the checks below evaluate code, which the handler would interrupt after
+        // the time limit.
         shared.is_armed.set(false);
+        // The watchdog must not report an end of its own from here on.
         shared.desk.end();
         shared.flush();
         if let Some((text, skipped)) = shared.console.borrow_mut().finish() {
@@ -179,13 +183,13 @@ impl Engine {
         end(outcome, is_fresh);
     }
 
-    /// Makes a runtime if there is none, with the room this script needs.
+    /// Creates a runtime if there is none, and sets the memory limit for this script.
     fn machine(&mut self, run: &Run) -> rquickjs::Result<()> {
         if self.machine.is_none() {
             self.machine = Some(Machine::new(&self.shared, self.stack_bytes)?);
         }
         if let Some(machine) = &self.machine {
-            // As text it may take two bytes a character.
+            // Text may take two bytes for each character.
             let limit = MEMORY_BYTES + 2 * run.context_bytes.min(MAX_CONTEXT_BYTES);
             machine.runtime.set_memory_limit(limit as usize);
         }
@@ -233,6 +237,8 @@ impl Engine {
                 if state == PromiseState::Rejected || shared.is_idle() {
                     break;
                 }
+                // Printed text is sent before waiting, so that the host sees it while the script
+                // waits.
                 shared.flush();
                 if let Some((call, is_fault, json)) = shared.wait(incoming, &mut later)
                     && let Err(error) = settle.call::<_, ()>((call, is_fault, json))
@@ -260,7 +266,7 @@ impl Engine {
         done.unwrap_or_else(|error| Outcome::of(Ending::OutOfMemory, &error.to_string()))
     }
 
-    /// Tells a lack of memory from other failures.
+    /// Replaces a failure by [`Ending::OutOfMemory`] if a lack of memory is the cause.
     fn judge(&self, outcome: Outcome) -> Outcome {
         let is_near_limit = || {
             self.machine.as_ref().is_some_and(|machine| {
@@ -283,13 +289,13 @@ impl Engine {
         outcome
     }
 
-    /// Whether the runtime can be used again.
+    /// Returns true if the runtime can be used again.
     fn is_sound(&self, ending: Ending) -> bool {
         let Some(machine) = &self.machine else {
             return false;
         };
         ending != Ending::OutOfMemory
-            // What cannot be brought to rest would go on in the next script.
+            // Pending jobs would run as part of the next script.
             && !machine.runtime.is_job_pending()
             && machine.context.with(|ctx| ctx.eval::<i32, _>("1+1").is_ok_and(|two| two == 2))
     }
@@ -330,7 +336,7 @@ impl Shared {
         self.timers.take();
     }
 
-    /// What a script's surroundings are built from.
+    /// Creates the object of native functions that the prelude uses.
     fn host<'js>(self: &Rc<Self>, ctx: &Ctx<'js>) -> rquickjs::Result<Object<'js>> {
         let host = Object::new(ctx.clone())?;
         let own = Rc::clone(self);
@@ -409,6 +415,7 @@ impl Shared {
             ));
         }
         self.calls.set(self.calls.get() + 1);
+        // Printed text is sent first, so that the host sees it before the call.
         self.flush();
         let call = self.id();
         self.outlet.say(
@@ -454,12 +461,12 @@ impl Shared {
         })))
     }
 
-    /// Nothing is left to wait for.
+    /// Returns true if no call and no timer is pending.
     fn is_idle(&self) -> bool {
         self.open.borrow().is_empty()
     }
 
-    /// Why the script has to end now.
+    /// Returns the outcome if the script must end now.
     fn stopped(&self) -> Option<Outcome> {
         if self.desk.is_stopped() {
             return Some(Outcome::of(Ending::Cancelled, "the script was given up"));
@@ -468,7 +475,9 @@ impl Shared {
             .then(|| Outcome::of(Ending::TimedOut, "the script took longer than it may"))
     }
 
-    /// Waits for an answer, a timer, or the end: the call or timer, whether it is a fault, and JSON text.
+    /// Waits for the result of a call, a timer, or the time limit. Returns the number of the call
+    /// or timer, true if the call failed, and the result as JSON text. `None` if nothing is settled
+    /// yet. Scripts that arrive are appended to `later`.
     fn wait(
         &self,
         incoming: &Receiver<HostMessage>,
@@ -498,13 +507,13 @@ impl Shared {
                 return is_awaited.then_some((call, is_fault, json));
             }
             Ok(HostMessage::Cancel { .. }) | Err(RecvTimeoutError::Timeout) => {}
-            // Nobody listens any more.
+            // The input has ended, so that nothing can be reported.
             Err(RecvTimeoutError::Disconnected) => self.outlet.leave(),
         }
         None
     }
 
-    /// Prints the value of a script.
+    /// Prints the value of a script unless it is `undefined`.
     fn show<'js>(&self, api: &Object<'js>, result: &Object<'js>) -> rquickjs::Result<()> {
         let value: Value = result.get("value")?;
         if !value.is_undefined() {
@@ -519,7 +528,8 @@ impl Shared {
 
     fn failed<'js>(&self, ctx: &Ctx<'js>, api: &Object<'js>, error: rquickjs::Error) -> Outcome {
         let caught = Err::<(), _>(error).catch(ctx).err();
-        // What an interrupted script left behind is of no interest.
+        // An interrupted script has thrown an exception of its own, which must not hide the reason
+        // of the interruption.
         if let Some(outcome) = self.stopped() {
             return outcome;
         }
@@ -558,7 +568,7 @@ impl Shared {
     }
 }
 
-/// The first line of this script that a stack names: `script3:LINE:COLUMN`.
+/// Returns the first line of the script that a stack trace names: `script3:LINE:COLUMN`.
 fn line_of(stack: &str, script: &str) -> Option<u32> {
     let (_, place) = stack.split_once(script)?;
     place.split(':').next()?.parse().ok()

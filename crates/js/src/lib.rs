@@ -1,142 +1,143 @@
-//! The words between the hands and `glovebox-js`, the program in the sandbox that runs scripts.
+//! Messages between the host's script tool and `glovebox-js`, the program that runs scripts in the
+//! sandbox.
 //!
-//! One JSON object a line, in both directions, over its standard input and output. Each belongs to one
-//! script by a token that nobody inside knows before. A script cannot write a line of its own: what it
-//! prints is a string within one.
+//! Both directions carry one JSON object a line, over the program's standard input and output. Each
+//! message belongs to one script by its token, which code inside does not know in advance. A script
+//! cannot write a line of its own: its output is a string within a message.
 //!
 //! ```text
-//! hands   Run -> ...  Answer to each Call ...  Cancel        (several may wait: they run one by one)
+//! host    Run -> ...  Answer to each Call ...  Cancel     (several may wait: they run one by one)
 //! script  Begin, then Output and Call in any number, then End
 //! ```
 //!
-//! A call that a script makes is a wish: what comes of it is decided where all calls are.
+//! A call of a script is a request. The host decides about it as about any other tool call.
 
 pub mod tool_call;
 pub mod tool_fetch;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest line either side accepts, in bytes.
+/// Maximum length of a line in either direction, in bytes.
 pub const MAX_LINE_BYTES: usize = 8 << 20;
-/// Longest script, in bytes.
+/// Maximum length of a script, in bytes.
 pub const MAX_CODE_BYTES: usize = 1 << 20;
-/// Calls one script may make.
+/// Maximum number of calls of one script.
 pub const MAX_CALLS: u32 = 1000;
-/// Arguments of one call, as JSON text, in bytes.
+/// Maximum length of the arguments of one call as JSON text, in bytes.
 pub const MAX_ARGUMENT_BYTES: usize = 4 << 20;
-/// What a script's variables may take, in bytes, besides the context.
+/// Memory limit of a script's variables without the context, in bytes.
 pub const MEMORY_BYTES: u64 = 256 << 20;
-/// Largest context, in bytes.
+/// Maximum size of the context file, in bytes.
 pub const MAX_CONTEXT_BYTES: u64 = 64 << 20;
 
-/// What the program is told.
+/// Message from the host to the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum HostMessage {
-    /// Run a script.
+    /// Runs a script.
     Run(Run),
-    /// A call has ended.
+    /// Returns the result of a call.
     Answer {
-        /// Of the script.
+        /// Token of the script.
         token: String,
-        /// Of the call.
+        /// Number of the call.
         call: u32,
-        /// Whether `json` is what went wrong.
+        /// True if the call failed, so that `json` describes the error.
         is_fault: bool,
-        /// JSON text.
+        /// Result or error as JSON text.
         json: String,
     },
-    /// Give a script up.
+    /// Cancels a script.
     Cancel {
-        /// Of the script.
+        /// Token of the script.
         token: String,
     },
 }
 
-/// A script to run.
+/// Script to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// By which everything that belongs to it is known.
+    /// Token that all messages about the script carry.
     pub token: String,
-    /// The script.
+    /// Source code.
     pub code: String,
-    /// How long it may take.
+    /// Time limit in milliseconds.
     pub limit_ms: u64,
-    /// The file with the context, if there is one.
+    /// Path of the context file. `None` if there is no context.
     pub context: Option<String>,
-    /// Its size, in bytes.
+    /// Size of the context file, in bytes.
     pub context_bytes: u64,
 }
 
-/// What the program says, and of which script.
+/// Message from the program to the host, with the script that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScriptMessage {
-    /// Of the script.
+    /// Token of the script.
     pub token: String,
-    /// What.
+    /// Event to report.
     #[serde(flatten)]
     pub word: ScriptEvent,
 }
 
-/// What the program says.
+/// Event of a script.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ScriptEvent {
-    /// It runs now.
+    /// The script has started.
     Begin,
-    /// It has printed something.
+    /// The script has printed text.
     Output {
-        /// What.
+        /// Printed text.
         text: String,
-        /// Bytes left out before it.
+        /// Number of bytes left out before it.
         #[serde(default)]
         skipped: u64,
     },
-    /// It wants a tool called.
+    /// The script calls a tool.
     Call {
-        /// Names the call.
+        /// Number of the call.
         call: u32,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// JSON text of the arguments.
+        /// Arguments as JSON text.
         arguments: String,
     },
-    /// It has ended.
+    /// The script has ended.
     End {
-        /// How.
+        /// Kind of the end.
         ending: Ending,
-        /// What it threw, or why it was ended.
+        /// Exception that it threw, or the reason for which it was ended. `None` if it succeeded.
         error: Option<ScriptException>,
-        /// Whether the session's variables are gone.
+        /// True if the variables of earlier scripts have been discarded.
         is_fresh: bool,
     },
 }
 
-/// How a script ended.
+/// Kind of a script's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// It came to its end.
+    /// The script completed.
     Done,
-    /// It threw something.
+    /// The script threw an exception.
     Failed,
-    /// Its time was up.
+    /// The script exceeded its time limit.
     TimedOut,
-    /// It was given up.
+    /// The host cancelled the script.
     Cancelled,
-    /// It wanted more memory than there is for it.
+    /// The script exceeded its memory limit.
     OutOfMemory,
-    /// It waits for something that will never come.
+    /// The script waits for a promise that is never settled.
     Stuck,
 }
 
-/// Something a script threw.
+/// Exception of a script.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScriptException {
-    /// Name and message.
+    /// Name and message of the exception.
     pub message: String,
-    /// Line of the script, from 1, as far as it is known.
+    /// Line of the script, from 1. `None` if it is unknown.
     pub line: Option<u32>,
-    /// Where it came from.
+    /// Stack trace.
     pub stack: String,
 }

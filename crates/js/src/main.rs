@@ -1,13 +1,13 @@
-//! `glovebox-js`: runs scripts in the sandbox, one after the other, with what they leave behind.
+//! `glovebox-js`: runs scripts in the sandbox, one after the other, in one global scope.
 //!
 //! ```text
-//! reader     lines from standard input: scripts, answers to calls, scripts that are given up
-//! engine     the JavaScript runtime, on a stack of its own
+//! reader     lines from standard input: scripts, results of calls, cancellations
+//! engine     JavaScript runtime in a thread with a large stack
 //! watchdog   ends the program when a script cannot be interrupted
 //! ```
 //!
-//! A script reaches nothing but what the prelude gives it: no files, no network, no modules. What it wants
-//! done it asks for; the other end decides. The end of the input ends the program.
+//! A script can use only the functions of the prelude: no files, no network, no modules. It
+//! requests calls of tools, and the host decides about them. The program ends when its input ends.
 //!
 //! In another mode it answers one call of a bundle's tool instead (`tool`).
 
@@ -30,17 +30,20 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// Stack of the engine. Scripts get a quarter of it; regular expressions and parsers count against that.
+/// Stack of the engine's thread, in bytes. Scripts get a quarter of it, against which the engine's
+/// parsers and regular expressions count.
 const STACK_BYTES: usize = 8 << 20;
-/// How long a script may take to notice that its time is up.
+/// Time that a script has to react to its time limit.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often the watchdog looks.
+/// Interval between two checks of the watchdog.
 const LOOK: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
-    // Nobody else may look into this program or write to its output, whoever it is started for.
+    // Other processes of the same user must not trace this program or open its descriptors under
+    // /proc (prctl(2), PR_SET_DUMPABLE).
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    // It was executed without a path, from which it would have its name.
+    // The program is executed from a descriptor without a path, so that the kernel cannot derive
+    // its name.
     let _ = rustix::thread::set_name(c"glovebox-js");
     if std::env::args_os()
         .nth(1)
@@ -71,7 +74,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Takes lines until there are no more.
+/// Reads lines and passes them on until the input ends or a line is invalid.
 fn read(desk: &ScriptTable, send: &Sender<HostMessage>) {
     let mut input = BufReader::new(std::io::stdin());
     loop {
@@ -86,7 +89,8 @@ fn read(desk: &ScriptTable, send: &Sender<HostMessage>) {
         let Ok(told) = serde_json::from_slice(&line) else {
             return;
         };
-        // Noted at once: the engine may be in the middle of that script.
+        // Cancelled here and not in the engine's loop, because the engine may be busy with that
+        // script.
         if let HostMessage::Cancel { token } = &told {
             desk.cancel(token);
         }
@@ -96,7 +100,8 @@ fn read(desk: &ScriptTable, send: &Sender<HostMessage>) {
     }
 }
 
-/// Ends the program when a script goes on after its time: some loops within the engine do not look.
+/// Ends the program if a script continues after its time limit: some loops of the engine do not
+/// call the interrupt handler.
 fn watch(desk: &ScriptTable, outlet: &LineWriter) {
     loop {
         std::thread::sleep(LOOK);

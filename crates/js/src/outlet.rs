@@ -1,17 +1,17 @@
-//! The way out: whole lines, from any thread.
+//! Output of the program: complete lines from any thread.
 
 use glovebox_js::{ScriptEvent, ScriptMessage};
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Standard output, a line at a time.
+/// Writer of lines to standard output. Clones share one lock.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LineWriter {
     turn: Arc<Mutex<()>>,
 }
 
 impl LineWriter {
-    /// Says one word of one script. Whoever cannot be heard any more leaves.
+    /// Writes one event of a script. Ends the program if the host does not read any longer.
     pub(crate) fn say(&self, token: &str, word: ScriptEvent) {
         let said = ScriptMessage {
             token: token.to_owned(),

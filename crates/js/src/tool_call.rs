@@ -1,68 +1,71 @@
-//! The messages of one call of a bundle's tool, between the host and `glovebox-js` in its [`TOOL_MODE`].
+//! Messages of one call of a bundle's tool, between the host and `glovebox-js` in its
+//! [`TOOL_MODE`].
 //!
 //! ```text
 //! host     one frame with a ToolCall
 //! program  Log frames in any number, then one frame that is a Value or an Error, then its end
 //! ```
 //!
-//! Where the call may reach hosts, there are requests and answers in between ([`crate::tool_fetch`]).
+//! If the call may reach hosts, requests and responses come in between ([`crate::tool_fetch`]).
 //!
-//! A frame is its length in four bytes, the lowest first, and that many bytes of JSON. The program answers one call and
-//! ends. Nothing that it says decides whether it ran out of time or was ended: the host looks at its own clock and at
-//! how the process ended.
+//! A frame consists of its length in four bytes, least significant first, and that many bytes of
+//! JSON. The program answers one call and exits. Its messages do not decide whether it was late or
+//! was killed: the host uses its own clock and the exit status of the process.
 
 use crate::tool_fetch::{FetchCall, FetchGrant};
 use serde::{Deserialize, Serialize};
 
-/// The code that writes a result as JSON text, for everything that runs tools.
+/// JavaScript code that writes a result as JSON text, used by all engines.
 pub const SERIALIZER: &str = include_str!("tool/serialize.js");
-/// The code that tells a tool what it is called with, and the caller what it threw, for everything that runs tools.
+/// JavaScript code that prepares the arguments of a tool and describes exceptions, used by all
+/// engines.
 pub const TOOL_CALL: &str = include_str!("tool/call.js");
 
-/// The second word of the command line of a program that answers one tool call.
+/// First argument of a process that answers one tool call.
 pub const TOOL_MODE: &str = "glovebox-tool";
-/// What stacks call the code of the tool.
+/// Name of the tool's code in stack traces.
 pub const TOOL_FILE: &str = "tool.js";
-/// Largest frame with a call, in bytes: the code of a tool and its input, as JSON.
+/// Maximum size of a frame with a call, in bytes: the code of a tool and its input, as JSON.
 pub const MAX_CALL_BYTES: usize = 24 << 20;
-/// Longest text of one log record, in bytes.
+/// Maximum length of the text of one log record, in bytes.
 pub const MAX_LOG_TEXT_BYTES: usize = 16 << 10;
-/// What a frame of the program may have besides a value of the size that the call allows, in bytes.
+/// Allowance for a frame of the program besides a value of the permitted size, in bytes.
 pub const FRAME_SLACK_BYTES: usize = 64 << 10;
-/// Deepest nesting of a result: what readers of JSON take without being asked.
+/// Maximum nesting of a result, which common JSON parsers accept by default.
 pub const MAX_RESULT_DEPTH: u32 = 100;
 
-/// A call.
+/// Call of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// An ECMAScript module whose default export is the function.
+    /// ECMAScript module whose default export is the function to call.
     pub code: String,
-    /// The input, as JSON text.
+    /// Input as JSON text.
     pub input: String,
-    /// What the second argument of the function has besides what every call has, as JSON text of an object.
+    /// Members that are added to the second argument of the function, as JSON text of an object.
     pub context: String,
-    /// Names the call, for the function.
+    /// Identifier of the call, passed to the function.
     pub call_id: String,
-    /// What the call may use.
+    /// Limits of the call.
     pub limits: CallLimits,
-    /// A clock that stands and random numbers that repeat, for calls that must come out the same twice.
+    /// Fixed clock and random seed, for calls that must be reproducible. `None` uses the real ones.
     pub fixed: Option<FixedSources>,
-    /// Whether `fetch` works, and how often; the operator grants that, never the tool.
+    /// Grant that lets `fetch` work. `None` if no host is granted. The operator grants it, never
+    /// the tool.
     pub fetch: Option<FetchGrant>,
 }
 
-/// What a call may use.
+/// Limits of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallLimits {
-    /// Time from the beginning to the end, in milliseconds.
+    /// Time limit in milliseconds.
     pub wall_ms: u64,
-    /// Time of a processor, in milliseconds; the kernel counts it in whole seconds, rounded up.
+    /// CPU time limit in milliseconds; the kernel enforces it in whole seconds, rounded up.
     pub cpu_ms: u64,
-    /// Memory of JavaScript values and code, in bytes.
+    /// Limit of JavaScript values and code, in bytes.
     pub memory_bytes: u64,
-    /// The result as JSON text, in bytes.
+    /// Limit of the result as JSON text, in bytes.
     pub output_bytes: u64,
-    /// All that is logged, in bytes; what is beyond is left out and said to be.
+    /// Limit of all log records, in bytes. Further ones are dropped, which one record reports.
     pub log_bytes: u64,
 }
 
@@ -78,49 +81,49 @@ impl Default for CallLimits {
     }
 }
 
-/// Where time and random numbers come from in a call that must come out the same twice.
+/// Fixed sources of time and random numbers, for calls that must be reproducible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FixedSources {
-    /// The time, in milliseconds since the epoch.
+    /// Time of the clock, in milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// From which all random numbers follow.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
-/// What the program says.
+/// Message of the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum CallMessage {
-    /// The tool has logged something.
+    /// The tool has logged a record.
     Log(LogRecord),
-    /// The tool wants a request to be made.
+    /// The tool requests an HTTP request.
     Fetch(FetchCall),
-    /// It does not want the answer any more.
+    /// The tool has aborted a request.
     FetchAbort {
-        /// The request.
+        /// Number of the request.
         id: u32,
     },
-    /// The tool has returned.
+    /// The tool has returned a value.
     Value {
-        /// JSON text of the result.
+        /// Result as JSON text.
         json: String,
-        /// What was changed to make it JSON.
+        /// Changes that were needed to represent the value as JSON.
         warnings: Vec<String>,
     },
-    /// It has not.
+    /// The call has failed.
     Error(CallError),
 }
 
-/// One record of a tool's log.
+/// Record of a tool's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogRecord {
-    /// How loud.
+    /// Severity of the record.
     pub level: LogLevel,
-    /// The text. It may have any characters in it.
+    /// Text, which may contain any characters.
     pub text: String,
 }
 
-/// How loud a record is.
+/// Severity of a log record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
@@ -128,65 +131,66 @@ pub enum LogLevel {
     Debug,
     /// `console.log`, `console.info`.
     Info,
-    /// `console.warn`, and what the program itself has to say.
+    /// `console.warn`, and messages of the program itself.
     Warn,
     /// `console.error`.
     Error,
 }
 
-/// Why a call has no value.
+/// Error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallError {
-    /// Of what kind.
+    /// Kind of the error.
     pub kind: CallErrorKind,
-    /// Name of the exception, such as `TypeError`; empty where there is none.
+    /// Name of the exception, such as `TypeError`. Empty if there is none.
     pub name: String,
-    /// What it says.
+    /// Message of the exception.
     pub message: String,
-    /// Where it was thrown, lines of the tool alone.
+    /// Stack trace with the lines of the tool's code only.
     pub stack: String,
 }
 
-/// Kinds of errors that the program tells apart. What ends it from outside is for the host to tell.
+/// Kind of an error that the program can detect. The host detects a termination from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallErrorKind {
-    /// The tool threw.
+    /// The tool threw an exception.
     Tool,
-    /// It threw `null` or `undefined`. The engine does that too, when it has no memory for an error.
+    /// The tool threw `null` or `undefined`. The engine does the same if it has no memory for an
+    /// exception.
     Null,
-    /// The code is no JavaScript.
+    /// The code is not valid JavaScript.
     Syntax,
-    /// The module has no function to call.
+    /// The module exports no function to call.
     NotFound,
-    /// The result cannot be written as JSON.
+    /// The result cannot be represented as JSON.
     NotJson,
-    /// The result is longer than it may be.
+    /// The result exceeds the output limit.
     OutputLimit,
-    /// The tool wanted more memory than it may have.
+    /// The tool exceeded its memory limit.
     Memory,
-    /// The program saw its time pass. The host compares that with its own clock.
+    /// The program detected the time limit. The host compares that with its own clock.
     Interrupted,
 }
 
-/// Puts frames together from whatever pieces they arrive in.
+/// Decoder of frames from pieces of any size.
 #[derive(Debug)]
 pub struct FrameDecoder {
     pending: Vec<u8>,
     max_bytes: usize,
 }
 
-/// A sender that does not keep to the form of frames.
+/// Violation of the framing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameError {
-    /// A frame says that it has this many bytes, more than any may have.
+    /// The length of a frame exceeds the maximum. Holds that length in bytes.
     TooLarge(u64),
-    /// A frame holds no message.
+    /// The content of a frame is not a valid message.
     NotAMessage,
 }
 
 impl FrameDecoder {
-    /// One that takes frames of at most this many bytes.
+    /// Creates a decoder for frames of at most `max_bytes`.
     pub const fn new(max_bytes: usize) -> Self {
         Self {
             pending: Vec::new(),
@@ -194,15 +198,16 @@ impl FrameDecoder {
         }
     }
 
-    /// Takes bytes. At most one frame and these bytes are held.
+    /// Adds received bytes. At most one incomplete frame and these bytes are held if the caller
+    /// takes all complete frames.
     pub fn push(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// The next whole frame.
+    /// Takes the next complete frame. `None` if it is not complete yet.
     ///
     /// # Errors
-    /// When the sender breaks the form; nothing more can be read then.
+    /// [`FrameError`] if the frame is too large. Nothing further can be decoded then.
     pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         let Some((head, rest)) = self.pending.split_first_chunk::<4>() else {
             return Ok(None);
@@ -219,13 +224,13 @@ impl FrameDecoder {
         Ok(Some(frame))
     }
 
-    /// Whether part of a frame is waiting for the rest.
+    /// Returns true if an incomplete frame is held.
     pub fn is_torn(&self) -> bool {
         !self.pending.is_empty()
     }
 }
 
-/// A frame around JSON text.
+/// Returns a frame with this JSON text.
 pub fn frame(json: &[u8]) -> Vec<u8> {
     let length = u32::try_from(json.len()).unwrap_or(u32::MAX);
     let mut bytes = Vec::with_capacity(json.len() + 4);

@@ -1,103 +1,104 @@
-//! What a tool's `fetch` asks of the host, and what it is answered: messages within those of [`crate::tool_call`].
+//! Messages for the `fetch` of a tool, in addition to those of [`crate::tool_call`].
 //!
 //! ```text
 //! program  CallMessage::Fetch, CallMessage::FetchAbort, while the call runs
-//! host     one frame with a FetchReply for each request, in any order, to the program's standard input
+//! host     one frame with a FetchReply for each request, in any order, to standard input
 //! ```
 //!
-//! The program has no network. The host makes the requests, by the policy of its operator and within a budget.
+//! The program has no network. The host makes the requests, under the policy of its operator and
+//! within a budget.
 
 use serde::{Deserialize, Serialize};
 
-/// Largest frame with an answer, in bytes. Bodies are base64.
+/// Maximum size of a frame with a response, in bytes. Bodies are base64.
 pub const MAX_REPLY_BYTES: usize = 16 << 20;
 
-/// How many requests a program may ask for. It keeps to that by itself; of one that does not nothing more is
-/// heard.
+/// Limits on the requests of a program. The program respects them itself; the host ignores all
+/// further messages of one that does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchGrant {
-    /// Requests of the call.
+    /// Maximum number of requests of the call.
     pub requests: u32,
-    /// The bodies of all of them, in bytes.
+    /// Maximum size of the bodies of all requests, in bytes.
     pub sent_bytes: u64,
 }
 
-/// A request.
+/// Request of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchCall {
-    /// Names it: 1 for the first of a call, one more for each that follows.
+    /// Number of the request: 1 for the first of a call, one more for each that follows.
     pub id: u32,
-    /// Its method, in capital letters.
+    /// Method in upper case.
     pub method: String,
-    /// Its address.
+    /// URL of the request.
     pub url: String,
-    /// Names and values, with one character a byte.
+    /// Names and values of headers, with one character for each byte.
     pub headers: Vec<(String, String)>,
-    /// Its body, in base64; empty for none.
+    /// Body in base64; empty if there is none.
     pub body: String,
-    /// What becomes of an answer that leads elsewhere.
+    /// Treatment of a redirect.
     pub redirect: RedirectMode,
 }
 
-/// What becomes of an answer that leads elsewhere (Fetch standard, request's redirect mode).
+/// Treatment of a redirect (Fetch standard, request's redirect mode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RedirectMode {
-    /// It is followed.
+    /// The redirect is followed.
     Follow,
-    /// It is an error.
+    /// The redirect is an error.
     Error,
-    /// It is the answer.
+    /// The redirect is the response.
     Manual,
 }
 
-/// What came of a request.
+/// Reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchReply {
-    /// The request.
+    /// Number of the request.
     pub id: u32,
-    /// What came of it.
+    /// Response or failure.
     pub outcome: FetchOutcome,
 }
 
-/// An answer, or why there is none.
+/// Response or failure of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum FetchOutcome {
-    /// A server answered.
+    /// A server has responded.
     Answer(FetchAnswer),
-    /// None did.
+    /// The request has failed.
     Failure(FetchFailure),
 }
 
-/// What a server answered.
+/// Response of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchAnswer {
-    /// Status of HTTP.
+    /// HTTP status code.
     pub status: u16,
-    /// The word for it.
+    /// Reason phrase of the status.
     pub status_text: String,
-    /// Where the answer came from in the end.
+    /// URL that the response came from, after redirects.
     pub url: String,
-    /// Whether others led there.
+    /// True if at least one redirect was followed.
     pub is_redirected: bool,
-    /// Names in small letters, and values with one character a byte.
+    /// Names in lower case, and values with one character for each byte.
     pub headers: Vec<(String, String)>,
-    /// Its body, in base64.
+    /// Body in base64.
     pub body: String,
 }
 
-/// Why there is no answer.
+/// Failure of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchFailure {
     /// `E_NETWORK`, `E_TIMEOUT`, `E_LIMIT` or `E_REQUEST`.
     pub code: String,
-    /// In one sentence.
+    /// Message of one sentence.
     pub message: String,
-    /// The host that was asked, or would have been; empty where none was named.
+    /// Requested host. Empty if the request names none.
     pub host: String,
-    /// Its port; 0 where none was named.
+    /// Requested port. 0 if the request names none.
     pub port: u16,
-    /// Why the host may not be reached, as one word; empty where it may.
+    /// Identifier of the reason for which the host may not be reached. Empty if it may.
     pub reason: String,
 }

@@ -1,15 +1,16 @@
-//! What the process gives up before it runs a tool's code. All of it is for good.
+//! Confinement of the process before it runs a tool's code. It cannot be undone.
 
 use glovebox_jail::compute::{self, ComputeLimits, ConfineError};
 use glovebox_js::tool_call::CallLimits;
 
-/// Address space besides the memory of JavaScript: the program, its stack, buffers of a call and its answer.
+/// Address space besides the memory of JavaScript, in bytes: program, stack, buffers of the call
+/// and its result.
 const OWN_BYTES: u64 = 192 << 20;
 
-/// Sets the limits of the call and puts the filter on this process.
+/// Sets the kernel limits of the call and installs the system call filter.
 ///
 /// # Errors
-/// When the kernel refuses one of them: the tool must not run then.
+/// [`ConfineError`] if the kernel refuses one of them. The tool must not run then.
 pub(super) fn confine(limits: &CallLimits) -> Result<(), ConfineError> {
     compute::confine(ComputeLimits {
         memory_bytes: OWN_BYTES.saturating_add(limits.memory_bytes),

@@ -1,4 +1,5 @@
-//! The requests of a call that the host makes: they go out as frames, and their answers come in on standard input.
+//! Requests that the host makes for a call: they are sent as frames, and responses arrive on
+//! standard input.
 
 use super::output::Output;
 use glovebox_js::tool_call::{CallMessage, FrameDecoder};
@@ -9,10 +10,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// What is read at a time.
+/// Bytes that are read at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The requests of one call.
+/// Requests of one call.
 pub(super) struct Fetches {
     output: Output,
     grant: Option<FetchGrant>,
@@ -22,12 +23,12 @@ pub(super) struct Fetches {
     frames: RefCell<FrameDecoder>,
 }
 
-/// A request as the tool has made it.
+/// Request as the tool has made it.
 pub(super) struct ToolRequest {
     pub(super) method: String,
     pub(super) url: String,
     pub(super) headers: Vec<(String, String)>,
-    /// In base64.
+    /// Body in base64.
     pub(super) body: String,
     pub(super) redirect: RedirectMode,
 }
@@ -48,7 +49,8 @@ impl Fetches {
         self.grant.is_some()
     }
 
-    /// Asks the host; the number of the request, or why none is made.
+    /// Sends a request to the host and returns its number, or the reason for which it may not be
+    /// made.
     pub(super) fn begin(&self, wanted: ToolRequest) -> Result<u32, String> {
         let Some(grant) = self.grant else {
             return Err("no host is granted".to_owned());
@@ -84,23 +86,23 @@ impl Fetches {
         Ok(id)
     }
 
-    /// Gives a request up.
+    /// Aborts a request if it is pending.
     pub(super) fn abort(&self, id: u32) {
         if self.open.borrow_mut().remove(&id) {
             self.output.send(&CallMessage::FetchAbort { id });
         }
     }
 
-    /// Whether an answer is still to come.
+    /// Returns true if a response is pending.
     pub(super) fn is_open(&self) -> bool {
         !self.open.borrow().is_empty()
     }
 
-    /// Waits for an answer until then.
+    /// Waits for the response to a pending request. `None` if there is none before `until`.
     pub(super) fn wait(&self, until: Instant) -> Option<FetchReply> {
         loop {
             if let Some(reply) = self.next_reply() {
-                // One that was given up is not waited for any more.
+                // The response to an aborted request is dropped.
                 if self.open.borrow_mut().remove(&reply.id) {
                     return Some(reply);
                 }
@@ -114,7 +116,7 @@ impl Fetches {
             match read(rustix::stdio::stdin(), &mut piece) {
                 Ok(count) if count > 0 => self.frames.borrow_mut().push(&piece[..count]),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                // Without a host nobody hears what comes of the call.
+                // Without a host the result of the call cannot be reported.
                 _ => std::process::exit(1),
             }
         }
@@ -126,17 +128,17 @@ impl Fetches {
         match reply {
             Ok(None) => None,
             Ok(Some(Ok(reply))) => Some(reply),
-            // The host does not speak like that.
+            // A valid host does not send such frames.
             Ok(Some(Err(_))) | Err(_) => std::process::exit(1),
         }
     }
 }
 
-/// Whether there is something to read before that time has passed.
+/// Returns true if standard input becomes readable within `left`.
 fn is_readable(left: Duration) -> bool {
     let stdin = rustix::stdio::stdin();
     let mut asked = [PollFd::new(&stdin, PollFlags::IN)];
     let left = Timespec::try_from(left).ok();
-    // What is interrupted is asked again by the caller, whose clock decides.
+    // After an interruption the caller polls again; its clock decides about the end.
     poll(&mut asked, left.as_ref()).is_ok_and(|ready| ready > 0)
 }

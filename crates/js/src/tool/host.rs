@@ -1,5 +1,6 @@
-//! The program's own functions for the code around a tool. Each is safe to call with anything: a tool that gets hold of
-//! one can do no more with it than with what it was given. Binary data is text with one character a byte.
+//! Native functions for the JavaScript code around a tool. Each is safe to call with any arguments:
+//! a tool that obtains one gains no further abilities. Binary data is text with one character for
+//! each byte.
 
 use super::fetches::{Fetches, ToolRequest};
 use super::machine::Clock;
@@ -18,12 +19,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 use url::Url;
 
-/// What stacks call the code around a tool.
+/// Name of the code around a tool in stack traces.
 pub(super) const OWN_FILE: &str = "<glovebox>";
-/// Random bytes given at a time.
+/// Maximum number of random bytes for each call.
 const MAX_RANDOM_BYTES: u32 = 65_536;
 
-/// The parts of the code around a tool.
+/// Parts of the JavaScript code around a tool, by name.
 const PARTS: [(&str, &str); 10] = [
     ("abort", include_str!("modules/abort.js")),
     ("buffer", include_str!("modules/buffer.js")),
@@ -44,7 +45,7 @@ pub(super) fn evaluate<'js>(ctx: &Ctx<'js>, source: &str) -> Result<Function<'js
     ctx.eval_with_options(source, options)
 }
 
-/// All of them, as one object.
+/// Returns an object with all native functions.
 pub(super) fn object<'js>(
     ctx: &Ctx<'js>,
     output: &Output,
@@ -130,7 +131,7 @@ pub(super) fn object<'js>(
     Ok(host)
 }
 
-/// Requests that the host makes.
+/// Adds the functions for requests that the host makes.
 fn network<'js>(ctx: &Ctx<'js>, host: &Object<'js>, fetches: &Rc<Fetches>) -> Result<()> {
     host.set("canFetch", fetches.is_granted())?;
     let own = Rc::clone(fetches);
@@ -141,7 +142,7 @@ fn network<'js>(ctx: &Ctx<'js>, host: &Object<'js>, fetches: &Rc<Fetches>) -> Re
             move |ctx: Ctx<'js>,
                   method: String,
                   url: String,
-                  // Names and values in turns.
+                  // Names and values alternate.
                   headers: Vec<String>,
                   body: String,
                   redirect: String| {
@@ -159,7 +160,7 @@ fn network<'js>(ctx: &Ctx<'js>, host: &Object<'js>, fetches: &Rc<Fetches>) -> Re
                         _ => RedirectMode::Follow,
                     },
                 };
-                // The number, or why there is none.
+                // JavaScript gets the number of the request, or the reason of the refusal as text.
                 match own.begin(wanted) {
                     Ok(id) => id.into_js(&ctx),
                     Err(reason) => reason.into_js(&ctx),
@@ -174,7 +175,7 @@ fn network<'js>(ctx: &Ctx<'js>, host: &Object<'js>, fetches: &Rc<Fetches>) -> Re
     )
 }
 
-/// Time and random numbers.
+/// Adds the functions for time and random numbers.
 fn sources<'js>(ctx: &Ctx<'js>, host: &Object<'js>, fixed: Option<FixedSources>) -> Result<()> {
     let now = fixed.map(|fixed| fixed.now_ms as f64);
     host.set(
@@ -203,13 +204,13 @@ fn sources<'js>(ctx: &Ctx<'js>, host: &Object<'js>, fixed: Option<FixedSources>)
     )
 }
 
-/// Random numbers of the kernel, or those that follow from a seed.
+/// Random numbers of the kernel, or a sequence that a seed determines.
 struct Random {
     state: Option<Cell<u64>>,
 }
 
 impl Random {
-    /// The next number that follows from the seed (SplitMix64).
+    /// Returns the next number of the sequence (SplitMix64).
     fn next(state: &Cell<u64>) -> u64 {
         state.set(state.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
         let mut mixed = state.get();
@@ -218,7 +219,8 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Between 0 and 1, for a seed; without one the engine's own is used.
+    /// Returns a fraction in [0, 1) of the sequence. Without a seed it returns 0, because the
+    /// engine's own generator is used then.
     fn fraction(&self) -> f64 {
         self.state.as_ref().map_or(0.0, |state| {
             (Self::next(state) >> 11) as f64 / (1_u64 << 53) as f64
@@ -242,7 +244,7 @@ impl Random {
     }
 }
 
-/// Texts to bytes and back.
+/// Adds the functions that convert between text and bytes.
 fn texts<'js>(ctx: &Ctx<'js>, host: &Object<'js>) -> Result<()> {
     host.set(
         "encode",
@@ -302,7 +304,7 @@ fn texts<'js>(ctx: &Ctx<'js>, host: &Object<'js>) -> Result<()> {
     )
 }
 
-/// The bytes of a text with one character a byte.
+/// Returns the bytes of a text with one character for each byte.
 fn bytes_of(binary: &str) -> Vec<u8> {
     binary.chars().map(|character| character as u8).collect()
 }
@@ -311,7 +313,8 @@ fn binary_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
-/// Reads base64 as Node does: both alphabets, with and without padding, up to what is none.
+/// Decodes base64 like Node: both alphabets, padding optional, up to the first `=`. Other
+/// characters are skipped.
 fn decode_base64(text: &str) -> Vec<u8> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
@@ -375,7 +378,7 @@ fn text_of(bytes: &[u8], encoding: &str) -> String {
     }
 }
 
-/// The digest of data, with a key or without.
+/// Returns the digest of data, or its HMAC if there is a key.
 fn digest(ctx: &Ctx<'_>, algorithm: &str, key: Option<&str>, data: &str) -> Result<String> {
     let data = bytes_of(data);
     let key = key.map(bytes_of);
@@ -404,7 +407,8 @@ fn digest(ctx: &Ctx<'_>, algorithm: &str, key: Option<&str>, data: &str) -> Resu
     Ok(binary_of(&result))
 }
 
-/// `href`, `origin`, `protocol`, `username`, `password`, `host`, `hostname`, `port`, `pathname`, `search`, `hash`.
+/// Returns `href`, `origin`, `protocol`, `username`, `password`, `host`, `hostname`, `port`,
+/// `pathname`, `search`, `hash`.
 fn url_parts(url: &Url) -> Vec<String> {
     use url::quirks::*;
     vec![
@@ -422,7 +426,7 @@ fn url_parts(url: &Url) -> Vec<String> {
     ]
 }
 
-/// The parts after one of them was set; none when nothing changes.
+/// Sets a part of a URL and returns all parts. `None` if the value is invalid.
 fn set_url(href: &str, part: &str, value: &str) -> Option<Vec<String>> {
     use url::quirks;
     let mut url = Url::parse(href).ok()?;

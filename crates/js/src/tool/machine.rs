@@ -1,4 +1,5 @@
-//! The runtime of one call: the modules of a tool, the loop of jobs and timers, and what an exception is called.
+//! Runtime of one call: the modules of a tool, the loop of jobs and timers, and the conversion of
+//! exceptions to errors.
 
 use super::fetches::Fetches;
 use super::host;
@@ -20,24 +21,25 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The program's main thread has eight megabytes; the engine's own C functions take from the same stack.
+/// Stack limit of JavaScript, in bytes. The main thread has eight megabytes, which the engine's C
+/// functions share.
 const STACK_BYTES: usize = 2 << 20;
-/// Timers at a time.
+/// Maximum number of pending timers.
 const MAX_TIMERS: usize = 10_000;
-/// How the engine tells a lack of memory.
+/// Message of the engine's exception for a lack of memory.
 const OUT_OF_MEMORY: &str = "out of memory";
-/// How it tells that it has failed and could not make an error of it, for which it may have had no memory.
+/// Message of the engine for a failure without an exception, which may be due to a lack of memory.
 const UNKNOWN: &str = "QuickJS library created a unknown error";
 const MAX_STACK_BYTES: usize = 4096;
-/// Rejections that are told.
+/// Maximum number of unhandled rejections that are logged.
 const MAX_REJECTIONS: usize = 16;
 
-/// The functions of `surroundings.js`, once they are there.
+/// Functions of `surroundings.js`; `None` until it has been evaluated.
 type Api = Rc<RefCell<Option<Persistent<Object<'static>>>>>;
-/// Promises that were rejected and that nobody handles so far, with a short text of the reason.
+/// Rejected promises that are not handled so far, each with a short text of the reason.
 type Rejections = Rc<RefCell<Vec<(Persistent<Value<'static>>, String)>>>;
 
-/// The runtime of one call.
+/// Runtime of one call.
 pub(super) struct Machine {
     api: Api,
     context: Context,
@@ -47,13 +49,13 @@ pub(super) struct Machine {
     output: Output,
 }
 
-/// What a tool waits for.
+/// Event that a tool waits for.
 enum Event {
     Timer(u32),
     Reply(FetchReply),
 }
 
-/// When the call ends, and the timers of the tool.
+/// End of the call, and the timers of the tool.
 pub(super) struct Clock {
     until: Instant,
     next_id: Cell<u32>,
@@ -62,7 +64,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Starts a timer; none when there are too many.
+    /// Starts a timer and returns its number. `None` if there are too many.
     pub(super) fn start(&self, ms: f64) -> Option<u32> {
         let mut timers = self.timers.borrow_mut();
         if timers.len() >= MAX_TIMERS {
@@ -86,7 +88,7 @@ impl Clock {
         Instant::now() >= self.until
     }
 
-    /// When the next timer is due that was not forgotten, and which it is.
+    /// Returns the time and number of the next timer that is not cancelled.
     fn next_due(&self) -> Option<(Instant, u32)> {
         let mut timers = self.timers.borrow_mut();
         loop {
@@ -98,14 +100,15 @@ impl Clock {
         }
     }
 
-    /// Takes the timer that is due next.
+    /// Removes the next timer, which must have this number.
     fn take(&self, id: u32) {
         self.timers.borrow_mut().pop();
         self.forget(id);
     }
 }
 
-/// Waits for what comes next: a timer, or the answer to a request. None when the call is over first, or nothing comes.
+/// Waits for the next timer, or the response to a request. `None` if the call ends first or nothing
+/// is due yet.
 fn next_event(clock: &Clock, fetches: &Fetches) -> Option<Event> {
     let due = clock.next_due();
     let wake = due.map_or(clock.until, |(at, _)| at.min(clock.until));
@@ -125,7 +128,7 @@ fn next_event(clock: &Clock, fetches: &Fetches) -> Option<Event> {
 }
 
 impl Machine {
-    /// A runtime with all that a tool finds around it, and nothing of the tool yet.
+    /// Creates a runtime with the JavaScript code around a tool, but without the tool's code.
     pub(super) fn new(call: &ToolCall, output: &Output) -> Result<Self> {
         let clock = Rc::new(Clock {
             until: Instant::now() + Duration::from_millis(call.limits.wall_ms),
@@ -167,7 +170,8 @@ impl Machine {
             let make = host::evaluate(&ctx, include_str!("surroundings.js"))?;
             let made: Object = make.call((host,))?;
             *api.borrow_mut() = Some(Persistent::save(&ctx, made));
-            // The time zone is read from a file when it is asked for first, and no file can be opened later.
+            // The engine reads the time zone file on first use. It must do so now, because no file
+            // can be opened after the confinement.
             ctx.eval::<Value, _>("new Date(0).getTimezoneOffset()")
                 .map(drop)
         })?;
@@ -181,7 +185,7 @@ impl Machine {
         })
     }
 
-    /// Runs the call and answers.
+    /// Runs the call and sends its result.
     pub(super) fn run(&self, call: &ToolCall) {
         let outcome = self.context.with(|ctx| self.answer(&ctx, call));
         for (_, reason) in self.rejections.borrow().iter() {
@@ -232,7 +236,8 @@ impl Machine {
         Ok(warnings.lines().map(str::to_owned).collect())
     }
 
-    /// Runs jobs and timers until a promise is settled: its value, or why there is none.
+    /// Runs jobs and timers until a promise is settled. Returns its value, or the error of the
+    /// call.
     fn settle<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -265,7 +270,7 @@ impl Machine {
             };
             done.map_err(|error| self.thrown(ctx, api, error))?;
         }
-        // This one is handled here.
+        // The caller handles this promise, so that its rejection is not logged.
         let own = Persistent::save(ctx, promise.clone().into_value());
         forget(ctx, &mut self.rejections.borrow_mut(), &own);
         promise
@@ -274,7 +279,7 @@ impl Machine {
             .map_err(|error| self.thrown(ctx, api, error))
     }
 
-    /// Why the code of the tool cannot be read.
+    /// Converts the error of parsing the tool's code.
     fn declared<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -294,7 +299,8 @@ impl Machine {
         told
     }
 
-    /// What was thrown, or that it was no exception of the tool's.
+    /// Converts an exception to the error of the call. Reports a timeout or a lack of memory if
+    /// that is the cause.
     fn thrown<'js>(&self, ctx: &Ctx<'js>, api: &Object<'js>, cause: rquickjs::Error) -> CallError {
         let caught = Err::<(), _>(cause).catch(ctx).err();
         if self.clock.is_over() {
@@ -308,7 +314,8 @@ impl Machine {
             }
             None => return error(CallErrorKind::Tool, "the tool failed without saying why"),
         };
-        // This is also what is left of an error that there was no memory for; the host knows which it is.
+        // The engine also throws `null` if it has no memory for an exception. The host decides
+        // which one it is by the memory that the process has used.
         if value.is_null() || value.is_undefined() {
             return error(CallErrorKind::Null, &format!("threw {}", value.type_name()));
         }
@@ -361,12 +368,12 @@ fn tell<'js>(ctx: &Ctx<'js>, api: &Object<'js>, reply: FetchReply) -> Result<()>
         FetchOutcome::Failure(_) => Ok(Vec::new()),
     };
     let body = TypedArray::new(ctx.clone(), body.unwrap_or_default())?;
-    // It was read from such text.
+    // Serialization cannot fail: the value was parsed from JSON.
     let outcome = serde_json::to_string(&outcome).unwrap_or_default();
     api.get::<_, Function>("fetched")?.call((id, outcome, body))
 }
 
-/// A failure that no exception stands for.
+/// Creates an error without an exception.
 fn error(kind: CallErrorKind, message: &str) -> CallError {
     CallError {
         kind,
@@ -383,7 +390,7 @@ fn interrupted() -> CallError {
     )
 }
 
-/// The lines of a stack that are the tool's.
+/// Returns the lines of a stack trace that belong to the tool.
 fn own_lines(stack: &str) -> String {
     let mut lines = String::new();
     for line in stack.lines().filter(|line| line.contains(TOOL_FILE)) {
@@ -398,7 +405,7 @@ fn own_lines(stack: &str) -> String {
     lines
 }
 
-/// A short text of a value, without running any of the tool's code.
+/// Returns a short text of a value without running code of the tool.
 fn brief<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     let exception = value.as_exception().and_then(Exception::message);
     let text = exception.or_else(|| {
@@ -412,7 +419,7 @@ fn brief<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     text.chars().take(500).collect()
 }
 
-/// Takes a promise out of those that nobody handles.
+/// Removes a promise from the unhandled rejections.
 fn forget(
     ctx: &Ctx<'_>,
     rejections: &mut Vec<(Persistent<Value<'static>>, String)>,
@@ -428,7 +435,7 @@ fn api_of<'js>(ctx: &Ctx<'js>, api: &Api) -> Result<Object<'js>> {
     api.restore(ctx)
 }
 
-/// The closed table of modules.
+/// Loader for the fixed set of modules that a tool can import.
 struct Modules {
     api: Api,
 }

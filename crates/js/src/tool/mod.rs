@@ -1,15 +1,17 @@
-//! One call of a bundle's tool: a call in, its log and its value or error out, and the end of the program.
+//! Call of a bundle's tool: reads the call, writes its log and its value or error, and ends the
+//! program.
 //!
 //! ```text
-//! confine        limits of the kernel and a filter under which the process can only compute
-//! output         frames out: log records up to a bound, and one answer
-//! fetches        requests that the host makes, and their answers in
-//! machine        the runtime: modules, the loop of jobs, timers and answers, what an exception is called
-//!   host         the program's own functions, which `surroundings.js` and `modules` are built on
+//! confine        kernel limits and a filter under which the process can only compute
+//! output         frames out: log records up to a limit, and one result
+//! fetches        requests that the host makes, and their responses
+//! machine        runtime: modules, the loop of jobs, timers and responses, errors
+//!   host         native functions, which `surroundings.js` and `modules` are built on
 //! ```
 //!
-//! The runtime is made for this call and never used for another. What the tool has around it is loaded before the
-//! process is confined, and the tool's code comes after. Whatever that code does, what reaches the host is bytes.
+//! The runtime is made for this call and never used for another. The code around the tool is loaded
+//! before the process is confined, and the tool's code runs afterwards. The host does not trust the
+//! messages that it receives from then on.
 
 mod confine;
 mod fetches;
@@ -23,7 +25,7 @@ use output::Output;
 use std::io::Read as _;
 use std::process::ExitCode;
 
-/// Answers the call that comes on standard input.
+/// Answers the call that arrives on standard input.
 pub(crate) fn answer() -> ExitCode {
     let Some(call) = read_call() else {
         return ExitCode::FAILURE;
@@ -36,17 +38,20 @@ pub(crate) fn answer() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // Confinement comes after the runtime, which reads files, and before the tool's code, which is
+    // untrusted.
     if let Err(error) = confine::confine(&call.limits) {
         output.fail(internal(&format!("the tool cannot be confined: {error}")));
         return ExitCode::FAILURE;
     }
     machine.run(&call);
-    // Taking the runtime apart is work that nobody waits for: its memory goes with the process.
+    // Dropping the runtime would take time and free memory that the kernel frees anyway.
     std::mem::forget(machine);
     ExitCode::SUCCESS
 }
 
-/// The frame with the call, and nothing that comes after it.
+/// Reads the frame with the call. Bytes behind it stay unread. `None` if the frame is invalid or
+/// too large.
 fn read_call() -> Option<ToolCall> {
     let mut input = std::io::stdin().lock();
     let mut length = [0; 4];

@@ -1,4 +1,4 @@
-//! What goes to the host: log records up to a bound, and one answer.
+//! Messages to the host: log records up to a limit, and one result.
 
 use glovebox_js::tool_call::{
     CallError, CallLimits, CallMessage, LogLevel, LogRecord, MAX_LOG_TEXT_BYTES, frame,
@@ -7,10 +7,10 @@ use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::rc::Rc;
 
-/// What a record costs besides its text.
+/// Cost of a record besides its text, in bytes.
 const RECORD_BYTES: u64 = 16;
 
-/// Standard output, as frames. Copies write to the same bound.
+/// Writer of frames to standard output. Clones share the limits.
 #[derive(Debug, Clone)]
 pub(super) struct Output {
     state: Rc<State>,
@@ -37,12 +37,13 @@ impl Output {
         }
     }
 
-    /// Whether another record would be sent.
+    /// Returns true if another record would be sent.
     pub(super) fn has_log_room(&self) -> bool {
         self.state.log_left.get() > 0
     }
 
-    /// Sends a record, or its beginning. Once the bound is reached, one record says so and the rest is left out.
+    /// Sends a record, cut to the remaining space. When the limit is reached, one record reports
+    /// that, and later ones are dropped.
     pub(super) fn log(&self, level: LogLevel, text: &str) {
         let left = self.state.log_left.get();
         if left == 0 {
@@ -65,7 +66,7 @@ impl Output {
         }
     }
 
-    /// Takes a piece of the result; false when it is too long.
+    /// Appends a piece of the result. Returns false if the result becomes too long.
     pub(super) fn emit(&self, piece: &str) -> bool {
         let mut value = self.state.value.borrow_mut();
         if value.len() + piece.len() > self.state.max_value_bytes {
@@ -75,18 +76,19 @@ impl Output {
         true
     }
 
-    /// Answers with the pieces of the result.
+    /// Sends the collected pieces as the result.
     pub(super) fn succeed(&self, warnings: Vec<String>) {
         let json = self.state.value.take();
         self.send(&CallMessage::Value { json, warnings });
     }
 
-    /// Answers with an error.
+    /// Sends an error as the result.
     pub(super) fn fail(&self, error: CallError) {
         self.send(&CallMessage::Error(error));
     }
 
-    /// Sends one message. A host that does not listen any more ends the call soon enough.
+    /// Sends one message. Write errors are ignored: a host that does not read any longer terminates
+    /// the process.
     #[expect(clippy::unused_self, reason = "only what has the output may send")]
     pub(super) fn send(&self, message: &CallMessage) {
         if let Ok(json) = serde_json::to_vec(message) {
