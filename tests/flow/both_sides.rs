@@ -1,6 +1,7 @@
 //! Both sides edit one file: every form of the sandbox's changes carries those and nothing else.
 
 use crate::screen::Terminal;
+use crate::way_back::BEGUN;
 use crate::workspace::on_the_host;
 use serde_json::Value;
 use std::fs;
@@ -188,7 +189,7 @@ fn the_end_of_a_run_merges_too() {
             // to write down what the project is like.
             let script = format!(
                 "{} run -q {flags} -- sh -c \"{}; echo begun; sleep 4\" > ../home/out & \
-                 until grep -q begun ../home/out; do sleep 0.1; done; sleep 1; {}; wait $!",
+                 {BEGUN}; sleep 1; {}; wait $!",
                 person.binary().display(),
                 WORK.replace('$', "\\$"),
                 edits.join("; ")

@@ -3,16 +3,24 @@
 
 use crate::egress::{Server, closed_port};
 use crate::without_network::has;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 use testkit::{Person, skip};
 
 /// `glovebox net log --follow`, running; it ends with this.
 struct Follower {
     process: Child,
     lines: BufReader<ChildStdout>,
+}
+
+/// True if bytes, or the end, can be read within half a minute.
+fn is_readable_soon(output: &ChildStdout) -> bool {
+    let limit = Timespec::try_from(Duration::from_secs(30)).unwrap();
+    poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&limit)).unwrap() > 0
 }
 
 impl Follower {
@@ -33,6 +41,10 @@ impl Follower {
         let mut read = String::new();
         loop {
             let mut line = String::new();
+            // Without a bound, a line that never comes would be waited for for ever.
+            let is_there =
+                !self.lines.buffer().is_empty() || is_readable_soon(self.lines.get_ref());
+            assert!(is_there, "nothing more came after: {read}");
             let length = self.lines.read_line(&mut line).unwrap();
             assert!(length > 0, "the follower ended after: {read}");
             if is_it(&line) {

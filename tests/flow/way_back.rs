@@ -6,11 +6,16 @@ use serde_json::Value;
 use std::fs;
 use testkit::{Person, Ran};
 
+/// Waits, for half a minute, until the command in `../home/out` says that it has begun. Bounded: a sandbox that does
+/// not start says nothing.
+pub(crate) const BEGUN: &str =
+    "timeout 30 sh -c 'until grep -q begun ../home/out; do sleep 0.1; done'";
+
 /// Runs `inside` with `flags`, and `outside` on the host while it runs.
 fn run_beside(person: &Person, flags: &str, inside: &str, outside: &str) -> Ran {
     let script = format!(
         "{} run {flags} -- sh -c '{inside}; echo begun; sleep 2' > ../home/out 2> ../home/err & \
-         until grep -q begun ../home/out; do sleep 0.1; done; sleep 0.5; {outside}; \
+         {BEGUN}; sleep 0.5; {outside}; \
          wait $!; code=$?; cat ../home/err >&2; exit $code",
         person.binary().display()
     );
