@@ -1,21 +1,22 @@
-//! Lines of a `.gitignore`, in the words of the library that matches them (the crate `ignore`).
+//! Translation of `.gitignore` lines into the pattern syntax of the crate `ignore`, which matches
+//! them.
 //!
-//! That library reads a pattern as a shell does, and `git` does not: for `git` braces are letters, a class
-//! may be `[:alpha:]` or hold a backslash, and only blanks at the end of a line do not count. Searches
-//! inside and the workspace outside both read ignore files, and must read the same.
+//! That crate reads a pattern as a shell does. For `git`, braces are literal, a class may be
+//! `[:alpha:]` or contain a backslash, and only spaces at the end of a line are ignored. Searches
+//! inside and the workspace outside both read ignore files and must read them alike.
 
 use std::fmt;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// What is wrong with a line. `git` says nothing of it; who wrote it had better be told.
+/// Problem of a line. `git` does not report it, so the caller should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PatternProblem {
-    /// No path can fit: a class holds no byte, or does not end. `git` passes the line over.
+    /// No path can match: a class contains no byte, or does not end. `git` skips the line.
     FitsNothing,
-    /// A range in a class runs backward. `git` takes the letter in front of it alone.
+    /// A range in a class runs backward. `git` matches only the character before the dash.
     Backward {
-        /// The pattern `git` makes of the line.
+        /// Pattern that `git` makes of the line.
         as_git: String,
     },
 }
@@ -31,17 +32,17 @@ impl fmt::Display for PatternProblem {
 
 impl std::error::Error for PatternProblem {}
 
-/// A line without its end, for `GitignoreBuilder::add_line`; `None` when it names nothing at all, such as
-/// a comment.
+/// Translates a line, given without its line end, into a pattern for `GitignoreBuilder::add_line`.
+/// Returns `None` if the line matches nothing, such as a comment.
 ///
 /// # Errors
-/// [`PatternProblem`], with what `git` reads in it as far as that is anything.
+/// [`PatternProblem`], with the pattern that `git` uses if there is one.
 pub fn pattern(line: &str) -> Result<Option<String>, PatternProblem> {
     if line.starts_with('#') {
         return Ok(None);
     }
     let line = without_blanks(line);
-    // The library would take the opposite of nothing for everything.
+    // The crate would read the negation of an empty pattern as everything.
     if matches!(line, "" | "!" | "!/") {
         return Ok(None);
     }
@@ -53,7 +54,8 @@ pub fn pattern(line: &str) -> Result<Option<String>, PatternProblem> {
     }
 }
 
-/// A line in the library's words; `None` where nothing can fit it. Tells whether a range runs backward.
+/// Translates a line. Returns `None` if no path can match it. Sets `is_backward` if a range runs
+/// backward.
 fn translate(line: &str, is_backward: &mut bool) -> Option<String> {
     let mut pattern = String::with_capacity(line.len() + 8);
     let mut before = None;
@@ -68,28 +70,28 @@ fn translate(line: &str, is_backward: &mut bool) -> Option<String> {
                 while chars.next_if_eq(&'*').is_some() {
                     count += 1;
                 }
-                // Many are two where two mean something, and one elsewhere.
+                // Several stars are two where `**` has a meaning, and one elsewhere.
                 let is_part =
                     matches!(before, None | Some('/')) && matches!(chars.peek(), None | Some('/'));
                 pattern.push_str(if count > 1 && is_part { "**" } else { "*" });
             }
-            // The library would take it for the end of the line.
+            // The crate would trim white space at the end of the line.
             _ if letter.is_whitespace() && chars.peek().is_none() => {
                 pattern.extend(['[', letter, ']']);
             }
             _ => pattern.push(letter),
         }
-        // `!` in front turns the meaning round and is no part of the pattern.
+        // A leading `!` negates the pattern and is not a part of it.
         if !(letter == '!' && before.is_none() && pattern.len() == 1) {
             before = Some(letter);
         }
     }
-    // A pattern with a slash in it is about paths, also where that slash was in a class.
+    // A pattern with a slash matches whole paths, even if the slash stood in a class.
     let has_slash = |pattern: &str| pattern.trim_end_matches('/').contains('/');
     if has_slash(line) && !has_slash(&pattern) {
         pattern.insert(usize::from(pattern.starts_with('!')), '/');
     }
-    // Blanks that an escape keeps are taken for the end of the line as well.
+    // The crate would also trim a space that a backslash protects.
     if pattern.ends_with("\\ ") {
         pattern.truncate(pattern.len() - 2);
         pattern.push_str("[ ]");
@@ -97,7 +99,7 @@ fn translate(line: &str, is_backward: &mut bool) -> Option<String> {
     Some(pattern)
 }
 
-/// The line without the blanks at its end, as far as no backslash keeps them.
+/// Returns the line without its trailing spaces, except one that a backslash protects.
 fn without_blanks(line: &str) -> &str {
     let kept = line.trim_end_matches(' ');
     let escapes = kept.len() - kept.trim_end_matches('\\').len();
@@ -105,8 +107,9 @@ fn without_blanks(line: &str) -> &str {
     &line[..kept.len() + usize::from(keeps_one)]
 }
 
-/// A class after its bracket, in the library's words; `None` where no byte can fit it. Classes are of bytes,
-/// and the library's are of letters: those of several bytes fit nothing.
+/// Translates a class that starts after its bracket. Returns `None` if no byte can match it.
+/// Classes of `git` contain bytes, those of the crate characters: multi-byte characters match
+/// nothing.
 fn class(chars: &mut Peekable<Chars<'_>>, is_backward: &mut bool) -> Option<String> {
     let is_negated = chars
         .next_if(|&letter| matches!(letter, '!' | '^'))
@@ -161,7 +164,7 @@ fn class(chars: &mut Peekable<Chars<'_>>, is_backward: &mut bool) -> Option<Stri
     (is_negated || !holds_none).then(|| spelled(&set, is_negated))
 }
 
-/// What a named class holds.
+/// Returns the test of bytes for a named class, or `None` for an unknown name.
 fn kind(name: &str) -> Option<fn(u8) -> bool> {
     Some(match name {
         "alnum" => |byte| byte.is_ascii_alphanumeric(),
@@ -180,8 +183,7 @@ fn kind(name: &str) -> Option<fn(u8) -> bool> {
     })
 }
 
-/// A set of bytes as the library spells it: one of several, each escaped, or a class where it is
-/// all but those.
+/// Writes a set of bytes in the crate's syntax: alternatives, each escaped, or a negated class.
 fn spelled(set: &[bool; 128], is_negated: bool) -> String {
     let bytes = || {
         (1..128_u8)
@@ -190,7 +192,7 @@ fn spelled(set: &[bool; 128], is_negated: bool) -> String {
     };
     if !is_negated {
         let escaped: Vec<String> = bytes().map(|letter| format!("\\{letter}")).collect();
-        // What holds a slash only is left with nothing; no name has one.
+        // A set of only a slash becomes empty here; no file name contains a slash.
         return if escaped.is_empty() {
             "[/]".to_owned()
         } else {
@@ -198,7 +200,7 @@ fn spelled(set: &[bool; 128], is_negated: bool) -> String {
         };
     }
     let mut class = "[!".to_owned();
-    // A bracket means itself in front only, a dash at the end only.
+    // A bracket is literal only at the start, a dash only at the end.
     class.extend(bytes().filter(|letter| *letter == ']'));
     class.extend(bytes().filter(|letter| !matches!(letter, ']' | '-')));
     class.extend(bytes().filter(|letter| *letter == '-'));
@@ -214,7 +216,8 @@ mod tests {
     use super::*;
     use ignore::gitignore::GitignoreBuilder;
 
-    /// What `git check-ignore` says of each, by hand; the guest's tests of searches ask `git` itself.
+    /// Results of `git check-ignore`, written by hand. The guest's tests of searches run `git`
+    /// itself.
     #[test]
     fn lines_mean_what_they_mean_to_git() {
         for (line, path, is_named) in [
