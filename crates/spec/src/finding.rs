@@ -1,30 +1,31 @@
-//! What a check of the machine found.
+//! Findings of a check of the machine.
 
 use serde::{Deserialize, Serialize};
 
-/// How well something works here.
+/// State of one feature on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingState {
-    /// It works.
+    /// The feature works.
     Ok,
-    /// Sandboxes start without it, and are weaker or slower in the way the finding says.
+    /// Sandboxes start without the feature; the finding says in which way they are weaker or
+    /// slower.
     Degraded,
-    /// Native sandboxes cannot start.
+    /// Native sandboxes cannot start without the feature.
     Missing,
 }
 
-/// One line of the doctor's report.
+/// Line of the report of `glovebox doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Stable kebab-case name, for scripts.
     pub id: String,
     /// Title for people.
     pub title: String,
-    /// How well it works.
+    /// State of the feature.
     pub state: FindingState,
-    /// Detail of what was seen.
+    /// Detail of the observation.
     pub detail: String,
-    /// Remedy, where something can be done.
+    /// Hint on how to fix it; `None` if nothing can be done.
     pub remedy: Option<String>,
 }

@@ -1,11 +1,12 @@
-//! Paths in JSON: text, or their bytes where they are not UTF-8, for a directory may have any name.
+//! Paths in JSON: a string, or an array of bytes if the path is not UTF-8, which directory names
+//! need not be.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// A path as it is written.
+/// Path in its JSON form.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum EncodedPath {
@@ -31,30 +32,30 @@ impl From<EncodedPath> for PathBuf {
     }
 }
 
-/// Writes one path.
+/// Serializes a path.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Any error of the serializer.
 pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     EncodedPath::from(path).serialize(serializer)
 }
 
-/// Reads one path.
+/// Deserializes a path.
 ///
 /// # Errors
-/// Those of the deserializer.
+/// Any error of the deserializer.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     EncodedPath::deserialize(deserializer).map(PathBuf::from)
 }
 
-/// A path that may be missing.
+/// Optional path.
 pub mod option {
     use super::{Deserialize, Deserializer, EncodedPath, PathBuf, Serialize, Serializer};
 
-    /// Writes it.
+    /// Serializes an optional path.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Any error of the serializer.
     pub fn serialize<S: Serializer>(
         path: &Option<PathBuf>,
         serializer: S,
@@ -62,10 +63,10 @@ pub mod option {
         path.as_deref().map(EncodedPath::from).serialize(serializer)
     }
 
-    /// Reads it.
+    /// Deserializes an optional path.
     ///
     /// # Errors
-    /// Those of the deserializer.
+    /// Any error of the deserializer.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<PathBuf>, D::Error> {
@@ -73,22 +74,22 @@ pub mod option {
     }
 }
 
-/// A list of paths.
+/// List of paths.
 pub mod list {
     use super::{Deserialize, Deserializer, EncodedPath, PathBuf, Serializer};
 
-    /// Writes them.
+    /// Serializes a list of paths.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Any error of the serializer.
     pub fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(paths.iter().map(|path| EncodedPath::from(path.as_path())))
     }
 
-    /// Reads them.
+    /// Deserializes a list of paths.
     ///
     /// # Errors
-    /// Those of the deserializer.
+    /// Any error of the deserializer.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<PathBuf>, D::Error> {

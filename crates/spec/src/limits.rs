@@ -1,22 +1,22 @@
-//! The table of limits: what each is called, in what unit it is counted, and the field with its value.
+//! Table of limits: name, unit, setting and value of each.
 //!
-//! Reports, the comparison with a sandbox that runs already, `--require` and completion read it.
+//! Reports, the comparison with a running sandbox, `--require` and completion read it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Open files of one process, unless a spec has a limit on them. Servers and language runtimes raise theirs to a few
-/// thousand at most.
+/// Default limit on open files of one process. Servers and language runtimes raise their own limit
+/// to a few thousand at most.
 pub const OPEN_FILES: u32 = 16_384;
 
-/// Bytes of a disk limit for which it allows one file.
+/// Bytes of the disk limit per permitted file.
 const BYTES_OF_A_FILE: u64 = 4 << 10;
-/// Fewest files that a disk limit allows.
+/// Fewest files that any disk limit permits.
 const FEWEST_FILES: u64 = 1024;
-/// Most files of a sandbox, whatever its disk limit is.
+/// Most files that any disk limit permits.
 pub const MOST_FILES: u64 = 2_000_000;
 
-/// Files, directories and links that a file system of so many bytes may hold.
+/// Returns the number of files, directories and links that a disk limit of `bytes` permits.
 pub const fn files_within(bytes: u64) -> u64 {
     match bytes / BYTES_OF_A_FILE {
         files @ FEWEST_FILES..=MOST_FILES => files,
@@ -25,7 +25,7 @@ pub const fn files_within(bytes: u64) -> u64 {
     }
 }
 
-/// What the value of a limit counts.
+/// Unit of a limit's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitUnit {
     /// Bytes.
@@ -34,7 +34,7 @@ pub enum LimitUnit {
     BytesPerSecond,
     /// Thousandths of a CPU.
     CpuMillis,
-    /// Things.
+    /// Plain number.
     Count,
     /// Milliseconds.
     Milliseconds,
@@ -57,7 +57,7 @@ macro_rules! limits {
             $($(#[doc = $doc])+ pub $field: Option<$type>,)+
         }
 
-        /// Names one limit.
+        /// Identifies a limit.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum LimitKind {
@@ -65,7 +65,8 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// Sets one of them; a value that is too large for its field becomes the largest.
+            /// Sets the value of a limit. A value beyond the range of its field becomes the largest
+            /// one.
             pub fn set_value(&mut self, kind: LimitKind, value: Option<u64>) {
                 match kind {
                     $(LimitKind::$kind => {
@@ -79,30 +80,30 @@ macro_rules! limits {
             /// Every limit, in report order.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$kind),+];
 
-            /// The words of all limits, in the same order.
+            /// Names of all limits, in the same order.
             pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),+];
 
-            /// The word used in reports and by `--require`.
+            /// Returns the name used in reports and by `--require`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $name,)+ }
             }
 
-            /// What its value counts.
+            /// Returns the unit of the value.
             pub const fn unit(self) -> LimitUnit {
                 match self { $(Self::$kind => LimitUnit::$unit,)+ }
             }
 
-            /// The setting that chooses it: a key of the configuration.
+            /// Returns the configuration key that sets the limit.
             pub const fn setting(self) -> &'static str {
                 match self { $(Self::$kind => $setting,)+ }
             }
 
-            /// What stands before "limit" in a sentence.
+            /// Returns the words that precede "limit" in a sentence.
             pub const fn noun(self) -> &'static str {
                 match self { $(Self::$kind => $noun,)+ }
             }
 
-            /// Its value, if it is set.
+            /// Returns the value, or `None` if the limit is not set.
             pub fn value(self, limits: &Limits) -> Option<u64> {
                 match self { $(Self::$kind => limits.$field.map(u64::from),)+ }
             }
@@ -153,28 +154,28 @@ limits! {
         setting: "file_size",
         noun: "file size",
     }
-    /// Open files of one process. Without it that of [`OPEN_FILES`] holds.
+    /// Open files of one process. If `None`, [`OPEN_FILES`] is the limit.
     OpenFiles = "open-files" {
         value: open_files: u32,
         unit: Count,
         setting: "open_files",
         noun: "open file",
     }
-    /// Life of the sandbox in milliseconds.
+    /// Lifetime of the sandbox in milliseconds.
     Wall = "wall" {
         value: wall_ms: u64,
         unit: Milliseconds,
         setting: "timeout",
         noun: "time",
     }
-    /// Bytes to and from the network together, where that is [`super::Net::Egress`].
+    /// Bytes to and from the network together, if that is [`super::Net::Egress`].
     NetBytes = "net-bytes" {
         value: net_bytes: u64,
         unit: Bytes,
         setting: "net_bytes",
         noun: "network traffic",
     }
-    /// Connections to the network at once.
+    /// Simultaneous connections to the network.
     NetConnections = "net-connections" {
         value: net_connections: u32,
         unit: Count,
@@ -191,17 +192,18 @@ limits! {
 }
 
 impl LimitKind {
-    /// Those that count something only where the network is [`super::Net::Egress`].
+    /// Limits that have an effect only with [`super::Net::Egress`].
     pub const OF_NETWORK: [Self; 3] = [Self::NetBytes, Self::NetConnections, Self::NetRate];
 }
 
 impl Limits {
-    /// Files, directories and links in all layers together that the disk limit allows.
+    /// Returns the number of files, directories and links in all layers together that the disk
+    /// limit permits; `None` without a disk limit.
     pub fn files(&self) -> Option<u64> {
         self.disk_bytes.map(files_within)
     }
 
-    /// The values of the limits that are set, in report order.
+    /// Returns the limits that are set with their values, in report order.
     pub fn set(&self) -> impl Iterator<Item = (LimitKind, u64)> {
         LimitKind::ALL
             .into_iter()

@@ -1,13 +1,13 @@
-//! Tokens whose issuers gave them a shape of their own: the table that every search for secrets uses.
+//! Shapes of tokens by issuer: the table that every search for secrets uses.
 
-/// One shape of token.
+/// Shape of one issuer's tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenShape {
-    /// The beginning of every such token.
+    /// Prefix of every such token.
     pub prefix: &'static str,
-    /// Least number of characters behind the prefix.
+    /// Fewest characters after the prefix.
     least: usize,
-    /// Returns true for the characters that may stand there.
+    /// Returns true for the characters that may follow the prefix.
     class: fn(u8) -> bool,
 }
 
