@@ -1,4 +1,4 @@
-//! Settings of the agent: where its tools work, which model thinks, how far it may go.
+//! Settings of the agent: place of its tools, model, limits.
 
 use super::{Settings, SourcedValue};
 use crate::units::{Count, Span};
@@ -6,10 +6,10 @@ use crate::{AgentFlags, Origin};
 use glovebox_agent::Price;
 use std::fmt;
 
-/// Where tools work, as the user may say it.
+/// Place of the agent's tools, as the user may choose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// What the command does by itself.
+    /// Default of the command.
     Auto,
     /// On this machine.
     Local,
@@ -18,7 +18,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The word in files and variables.
+    /// Returns the word in files and variables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -45,7 +45,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// US dollars; none for no limit.
+/// Amount in US dollars; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dollars(pub Option<f64>);
 
@@ -78,7 +78,7 @@ impl fmt::Display for Dollars {
     }
 }
 
-/// What tokens cost, as written; none for what is known about the model.
+/// Price of tokens, as written; `None` for the known price of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tariff(pub Option<Price>);
 
@@ -87,23 +87,23 @@ impl Eq for Tariff {}
 /// Settings of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// Where tools work.
+    /// Place of the agent's tools.
     pub mode: SourcedValue<Mode>,
-    /// `PROVIDER/NAME`.
+    /// Model as `PROVIDER/NAME`; `None` to choose by the keys in the environment.
     pub model: SourcedValue<Option<String>>,
-    /// What tokens cost.
+    /// Price of tokens.
     pub price: SourcedValue<Tariff>,
-    /// Tokens the model can be told at once.
+    /// Context window of the model, in tokens.
     pub window: SourcedValue<Count>,
-    /// Whether files of the user's and of the project tell it how to work.
+    /// True if the instruction files of the user and of the project are sent to the model.
     pub instructions: SourcedValue<bool>,
-    /// Times the model is asked.
+    /// Most requests to the model.
     pub max_turns: SourcedValue<Count>,
-    /// Wall time.
+    /// Most wall-clock time.
     pub max_time: SourcedValue<Span>,
-    /// Tokens sent and received.
+    /// Most tokens, sent and received together.
     pub max_tokens: SourcedValue<Count>,
-    /// What may be spent.
+    /// Most cost.
     pub max_cost: SourcedValue<Dollars>,
 }
 
@@ -123,13 +123,13 @@ impl Default for Agent {
     }
 }
 
-/// Less leaves no room for the prompt and one answer.
+/// Smallest context window, in tokens: less leaves no room for the prompt and one answer.
 const MIN_WINDOW: u32 = 4000;
 
-/// Reads how many tokens a model can be told at once.
+/// Parses the context window of a model, in tokens.
 ///
 /// # Errors
-/// One sentence.
+/// A sentence if the text is not a number of at least 4000.
 pub fn window(text: &str) -> Result<Count, String> {
     let window: Count = text.parse()?;
     match window.0 {
@@ -141,7 +141,7 @@ pub fn window(text: &str) -> Result<Count, String> {
 }
 
 impl Settings {
-    /// Lays the agent's flags over what is there.
+    /// Applies the agent's flags, which override all other sources.
     pub fn lay_agent_flags(&mut self, flags: &AgentFlags) {
         let agent = &mut self.agent;
         if let Some(model) = &flags.model {
@@ -167,7 +167,7 @@ impl Settings {
         }
     }
 
-    /// Leaves out what files say, where a flag says so.
+    /// Turns the instruction files off if the flag is given.
     pub fn lay_no_instructions(&mut self, is_asked: bool) {
         if is_asked {
             let origin = Origin::Flag("no-instructions");
@@ -175,7 +175,7 @@ impl Settings {
         }
     }
 
-    /// How far the agent may go.
+    /// Returns the limits of an agent run.
     pub fn agent_limits(&self) -> glovebox_agent::RunLimits {
         let agent = &self.agent;
         glovebox_agent::RunLimits {

@@ -1,18 +1,20 @@
-//! Limits of a sandbox that nobody set any for: enough for builds and tests of real projects, and less than what
-//! would take the machine along. `docs/guides/limits.md` has the reasons.
+//! Default limits of a sandbox: enough for builds and tests of real projects, and less than would
+//! take the machine down. `docs/guides/limits.md` has the reasons.
 
 use crate::machine;
 use glovebox_spec::LimitKind;
 
 const MIB: u64 = 1 << 20;
-/// Least memory: linkers and test suites of ordinary projects need more than one.
+/// Least memory: linkers and test suites of ordinary projects need more than 1 GiB.
 const LEAST_MEMORY_BYTES: u64 = 2 << 30;
-/// Processes and threads: parallel builds and servers stay below, and the machine's own table is far larger.
+/// Processes and threads: parallel builds and servers stay below this, and the machine's own
+/// process table is far larger.
 const PIDS: u64 = 4096;
-/// Bytes written: build directories and package caches fit, a full disk stays unlikely.
+/// Written bytes: build directories and package caches fit, and the host's disk is unlikely to fill
+/// up.
 const DISK_BYTES: u64 = 10 << 30;
 
-/// The value of a limit that nobody has set.
+/// Returns the default of a limit; `None` for no limit.
 pub(super) fn limit(kind: LimitKind) -> Option<u64> {
     match kind {
         LimitKind::Memory => Some(memory_of(machine::memory_bytes())),
@@ -22,7 +24,8 @@ pub(super) fn limit(kind: LimitKind) -> Option<u64> {
     }
 }
 
-/// Half of the machine's memory, in whole MiB, so that the machine goes on when all of it is used.
+/// Returns half of the machine's memory, in whole MiB, but at least 2 GiB. The machine keeps
+/// running when a sandbox uses all of it.
 fn memory_of(machine_bytes: u64) -> u64 {
     let half = machine_bytes / 2;
     (half - half % MIB).max(LEAST_MEMORY_BYTES)

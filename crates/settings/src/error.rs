@@ -1,41 +1,41 @@
-//! What can be wrong with settings. Callers decide what becomes of it: an exit code, a status, a message.
+//! Errors of settings. The caller turns them into an exit code, a status or a message.
 
 use glovebox_proto::{Code, Fault, Remedy, Setting};
 use std::fmt;
 use std::io;
 
-/// What is wrong with settings, or keeps them from being read.
+/// Error in settings, or in reading them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingsError {
-    /// A value, a key or a file is wrong.
+    /// A value, a key or a file is invalid.
     Usage {
-        /// What is wrong.
+        /// Sentence that names the problem.
         message: String,
-        /// How to do it right.
+        /// Correct form.
         remedy: Remedy,
     },
-    /// A rule forbids it.
+    /// A rule forbids the value.
     Refused {
-        /// What is forbidden, and why.
+        /// Sentence that names the forbidden value and the reason.
         message: String,
-        /// How to allow it, or what to do in its place.
+        /// Way to permit it, or an alternative.
         remedy: Remedy,
     },
-    /// The operating system cannot do what is needed.
+    /// The operating system failed.
     Io {
-        /// The kind of the system's error.
+        /// Kind of the system's error.
         kind: io::ErrorKind,
-        /// What cannot be done, and why.
+        /// Sentence that names the failed operation and the reason.
         message: String,
-        /// What to do about it.
+        /// Hint; `None` if there is none.
         remedy: Option<Remedy>,
     },
-    /// A failure below, as it was reported.
+    /// Fault of a lower layer, unchanged.
     Fault(Fault),
 }
 
 impl SettingsError {
-    /// Wrong usage: `message` says what, `remedy` how to do it right.
+    /// Creates an error for invalid usage. `remedy` is the correct form.
     pub fn usage(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self::Usage {
             message: message.into(),
@@ -43,7 +43,7 @@ impl SettingsError {
         }
     }
 
-    /// A refusal by a rule.
+    /// Creates an error for a refusal by a rule.
     pub fn refused(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self::Refused {
             message: message.into(),
@@ -51,7 +51,7 @@ impl SettingsError {
         }
     }
 
-    /// What is wrong with a configuration file; without it everything would go on.
+    /// Creates an error for a problem in a configuration file, with the hint to run without it.
     pub(crate) fn in_file(message: impl Into<String>) -> Self {
         let remedy = Remedy::advice([
             "correct the file, or pass ".into(),
@@ -61,10 +61,10 @@ impl SettingsError {
         Self::usage(message, remedy)
     }
 
-    /// An operating-system error while doing `what`.
+    /// Creates an error for a failed system call; `what` is the operation.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         let text = error.to_string();
-        // The number behind the words helps nobody who reads them.
+        // Error numbers do not help users.
         let number = error
             .raw_os_error()
             .map(|errno| format!(" (os error {errno})"));
@@ -78,7 +78,7 @@ impl SettingsError {
         }
     }
 
-    /// The failure as data.
+    /// Converts the error into a fault.
     pub fn into_fault(self) -> Fault {
         match self {
             Self::Usage { message, remedy } => {
@@ -108,7 +108,7 @@ impl SettingsError {
         }
     }
 
-    /// Replaces what to do about it.
+    /// Replaces the hint.
     #[must_use]
     pub fn with_remedy(mut self, text: impl Into<Remedy>) -> Self {
         match &mut self {
@@ -119,7 +119,7 @@ impl SettingsError {
         self
     }
 
-    /// What is wrong, in one sentence.
+    /// Returns the sentence that names the problem.
     pub fn message(&self) -> &str {
         match self {
             Self::Usage { message, .. }
@@ -129,7 +129,7 @@ impl SettingsError {
         }
     }
 
-    /// What to do about it, where that is known.
+    /// Returns the hint, or `None` if there is none.
     pub fn remedy(&self) -> Option<&Remedy> {
         match self {
             Self::Usage { remedy, .. } | Self::Refused { remedy, .. } => Some(remedy),

@@ -1,4 +1,4 @@
-//! Reading `glovebox.toml`: strict, bounded, with the line of what is wrong.
+//! Parser of `glovebox.toml`: strict, bounded, with line numbers in errors.
 
 use super::keys::{self, Key, keys};
 use super::raw::RawValue;
@@ -14,52 +14,56 @@ use std::path::Path;
 /// Name of a configuration file.
 pub const FILE_NAME: &str = "glovebox.toml";
 
-/// A key that named directories, whatever the files in them said.
+/// Former key, which trusted directories regardless of the content of their files.
 const FORMER_TRUST: &str = "trusted";
 
-/// Tables whose keys are names of the user's choice.
+/// Tables whose keys are names that the user chooses.
 const TOOLSETS: &str = "toolsets";
 const SERVERS: &str = "mcp";
 const SOURCES: &str = "serve.sources";
 
-/// More than any real configuration; keeps a hostile project from making us read without end.
+/// Largest file, in bytes: more than any real configuration, so that a hostile project cannot make
+/// us read endlessly.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// One `key = value` of a file.
+/// Pair `key = value` of a file.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Key, known.
+    /// Known key.
     pub key: &'static Key,
-    /// Value, untyped.
+    /// Untyped value.
     pub raw: RawValue,
-    /// Line of the key, from 1.
+    /// Line of the key, counted from 1.
     pub line: usize,
 }
 
-/// The entries of a file, and the digest of the very bytes they were read from.
+/// Entries of a file, and the digest of the bytes that they were parsed from.
 #[derive(Debug)]
 pub(super) struct Content {
-    /// In the order in which they are laid.
+    /// Entries in the order of the table of keys.
     pub entries: Vec<Entry>,
-    /// BLAKE3, in hexadecimal digits.
+    /// BLAKE3 digest in hexadecimal digits.
     pub digest: String,
 }
 
-/// Reads the file at `path`; `None` when there is none.
+/// Reads the file at `path`; `None` if it does not exist.
 ///
 /// # Errors
-/// Usage errors that name the file, the line and, for an unknown key, the nearest known one.
+/// Usage errors that name the file, the line and, for an unknown key, the nearest known one;
+/// [`SettingsError::Io`] if it cannot be read.
 pub(super) fn read(path: &Path) -> Result<Option<Content>, SettingsError> {
     let Some(text) = read_text(path)? else {
         return Ok(None);
     };
+    // Hash the text that is parsed: read again, the file could differ from what the user trusts.
     Ok(Some(Content {
         entries: parse(&text, path)?,
         digest: hash(&text),
     }))
 }
 
-/// The digest of the configuration file in a directory, as it is now; `None` when it cannot be read.
+/// Returns the digest of the configuration file in a directory, as it is now; `None` if it does not
+/// exist or cannot be read.
 pub fn digest(dir: &Path) -> Option<String> {
     let text = read_text(&dir.join(FILE_NAME)).ok()??;
     Some(hash(&text))
@@ -114,12 +118,12 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, SettingsError
     })?;
     let mut entries = Vec::new();
     collect(text, path, "", table, &mut entries)?;
-    // Tables come sorted by name; resolving in the documented order keeps messages stable.
+    // Tables come sorted by name. Applying keys in the documented order keeps messages stable.
     entries.sort_by_key(|entry| keys().position(|key| key.name == entry.key.name));
     Ok(entries)
 }
 
-/// Takes the keys of a table; `section` ends in a dot, or is empty at the top.
+/// Appends the keys of a table to `entries`. `section` ends in a dot, or is empty at the top.
 fn collect(
     text: &str,
     path: &Path,
@@ -133,7 +137,7 @@ fn collect(
         let line = key_line(text, &name);
         let below = format!("{name}.");
         let value = match value {
-            // The names in these tables are the user's own.
+            // The keys of these tables are names that the user chooses, not settings.
             toml::Value::Table(table) if name == SERVERS => {
                 serve(text, path, table, entries)?;
                 continue;
@@ -168,7 +172,7 @@ fn collect(
                     "write a table for each server: `[mcp.NAME]`, and below it `command = \"...\"`",
                 ));
             }
-            // TRUST: only tables that hold keys are entered, so that depth is bounded.
+            // TRUST: only tables that contain keys are entered, which bounds the depth.
             toml::Value::Table(table) if keys().any(|key| key.name.starts_with(&below)) => {
                 collect(text, path, &below, table, entries)?;
                 continue;
@@ -202,7 +206,8 @@ fn collect(
     Ok(())
 }
 
-/// Takes the toolsets: each becomes a list of its name and its words, or a table of its name and its fields.
+/// Appends the toolsets: each becomes a list of its name and words, or a table of its name and
+/// fields.
 fn define(
     text: &str,
     path: &Path,
@@ -249,7 +254,7 @@ fn define(
     Ok(())
 }
 
-/// Takes the sources: each becomes a list of its name and its path.
+/// Appends the sources: each becomes a list of its name and path.
 fn name_sources(
     text: &str,
     path: &Path,
@@ -275,7 +280,7 @@ fn name_sources(
     Ok(())
 }
 
-/// Takes the workflows: each becomes a list of words.
+/// Appends the workflows: each becomes a list of words.
 fn chain(
     text: &str,
     path: &Path,
@@ -304,7 +309,7 @@ fn chain(
     Ok(())
 }
 
-/// Takes the servers: each becomes a table of its name and its fields.
+/// Appends the servers: each becomes a table of its name and fields.
 fn serve(
     text: &str,
     path: &Path,
@@ -385,7 +390,7 @@ fn line_of(text: &str, offset: usize) -> usize {
         + 1
 }
 
-/// The first line that assigns or opens `name`; 1 when it is written in some unusual way.
+/// Returns the first line that assigns or opens `name`; 1 if the file writes it in an unusual form.
 fn key_line(text: &str, name: &str) -> usize {
     let leads_to = |found: &str| {
         found
@@ -411,7 +416,7 @@ fn key_line(text: &str, name: &str) -> usize {
     1
 }
 
-/// A key without quotes and spaces.
+/// Returns a key without quotes and spaces.
 fn plain(key: &str) -> String {
     key.chars()
         .filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\''))

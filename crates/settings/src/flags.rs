@@ -1,4 +1,4 @@
-//! What flags of a command line, or the fields of a request, say about settings. They are laid on top of files and
+//! Values of command-line flags, or of the fields of a request. They take precedence over files and
 //! variables.
 
 use crate::units::{Count, Span};
@@ -9,74 +9,74 @@ use glovebox_sandbox::{Backend, BackendOption, WorkspaceMode};
 use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use std::path::PathBuf;
 
-/// What is said about a sandbox. What is absent is left to the other places.
+/// Flags about a sandbox. An absent value leaves the setting to the other sources.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxFlags {
-    /// What stands behind the sandbox.
+    /// Mechanism that isolates the sandbox.
     pub backend: Option<Backend>,
-    /// The carrier command.
+    /// Carrier command.
     pub carrier: Option<Carrier>,
-    /// Where the guest is kept on the other side of a carrier.
+    /// Directory for the guest on the other side of a carrier.
     pub guest_dir: Option<PathBuf>,
-    /// Settings of single backends.
+    /// Options of single backends.
     pub backend_options: Vec<(&'static BackendOption, String)>,
-    /// What `/` shows inside.
+    /// Content of `/` in the sandbox.
     pub rootfs: Option<RootFs>,
-    /// Network reach.
+    /// Network of the sandbox.
     pub net: Option<Net>,
-    /// What may be reached.
+    /// Hosts that the sandbox may reach.
     pub allow: Vec<String>,
-    /// What of that stays closed.
+    /// Exceptions from `allow`.
     pub deny: Vec<String>,
-    /// What is filled in on the way out.
+    /// Secrets that the egress proxy fills in.
     pub secrets: Vec<Secret>,
-    /// Host paths shown read-only.
+    /// Host paths to mount read-only.
     pub grants: Vec<GrantArg>,
-    /// Whether toolchains found in the home are left out.
+    /// True to leave out the toolchains of the user's home.
     pub no_toolchains: bool,
-    /// Whether package caches are kept for the next sandbox of the project.
+    /// True to keep package caches for the next sandbox of the project.
     pub cache: bool,
-    /// How the sandbox gets at the project.
+    /// Access of the sandbox to the project.
     pub workspace: Option<WorkspaceMode>,
-    /// Patterns of files that stay out.
+    /// Patterns of files that are not sent to the sandbox.
     pub exclude: Vec<String>,
-    /// Patterns of files that go in although they would be hidden.
+    /// Patterns of files that are sent although they are hidden by default.
     pub include: Vec<String>,
-    /// Variables given to commands.
+    /// Environment variables of commands.
     pub env: Vec<EnvArg>,
-    /// How long a sandbox may take to come up.
+    /// Time limit for the start of a sandbox.
     pub start_timeout: Option<Span>,
-    /// Values of limits, each in the unit that it counts.
+    /// Limits with their values, each in its own unit; a value of `None` for no limit.
     pub limits: Vec<(LimitKind, Option<u64>)>,
-    /// Deadline.
+    /// Deadline of commands.
     pub timeout: Option<Span>,
     /// Limits that must hold.
     pub require: Vec<LimitKind>,
-    /// Whether commands may make namespaces.
+    /// True if commands may create namespaces.
     pub nested: bool,
-    /// Where written data lives.
+    /// Storage of written data.
     pub layers: Option<Layers>,
-    /// Which user ids exist inside.
+    /// User ids that exist inside.
     pub ids: Option<Ids>,
-    /// How much of `/proc` is shown.
+    /// Visible part of `/proc`.
     pub proc: Option<ProcMode>,
 }
 
-/// What is said about an agent's limits.
+/// Flags about the agent.
 #[derive(Debug, Clone, Default)]
 pub struct AgentFlags {
-    /// `PROVIDER/NAME`.
+    /// Model as `PROVIDER/NAME`.
     pub model: Option<String>,
     /// Context window of the model, in tokens.
     pub window: Option<Count>,
-    /// Times the model is asked.
+    /// Most requests to the model.
     pub max_turns: Option<Count>,
-    /// Wall time.
+    /// Most wall-clock time.
     pub max_time: Option<Span>,
-    /// Tokens sent and received.
+    /// Most tokens, sent and received together.
     pub max_tokens: Option<Count>,
-    /// What may be spent.
+    /// Most cost.
     pub max_cost: Option<Dollars>,
-    /// What tokens cost.
+    /// Price of tokens.
     pub price: Option<Price>,
 }

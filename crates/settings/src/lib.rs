@@ -1,15 +1,16 @@
-//! What was asked for, from every place it can be said, with where each value came from.
+//! Settings from every source, each value with its origin.
 //!
-//! In: files, the user's environment as a value ([`Surroundings`]), flags. Out: [`Settings`], or a [`SettingsError`].
-//! Nothing here reads a variable, prints, or knows exit codes.
+//! Input: files, the user's environment as a value ([`Surroundings`]), flags. Output: [`Settings`],
+//! or a [`SettingsError`]. The crate reads no environment variable of its process, prints nothing,
+//! and knows no exit codes.
 //!
-//! Later places win: defaults, the user's file, the project's file, `GLOVEBOX_*` variables, flags.
-//! Files are strict: an unknown key is an error that names the nearest known one.
+//! Later sources win: defaults, the user's file, the project's file, `GLOVEBOX_*` variables, flags.
+//! Files are strict: an unknown key is an error that names the nearest known key.
 //!
-//! The project's own file comes with the project, often from strangers. It may ask for less than the
-//! user's settings give; what asks for more waits for the user's consent to the file's content
-//! (`glovebox config trust`, or `--trust-config` for one run). Each key declares what it needs
-//! ([`Key::project`]); outside a native sandbox that is more.
+//! The project's own file comes with the project and is untrusted. It may ask for less than the
+//! user's settings give. A value that asks for more needs the user's consent to the content of the
+//! file (`glovebox config trust`, or `--trust-config` for one run). Each key declares its rule
+//! ([`Key::project`]); outside a native sandbox more keys need consent.
 
 mod agent;
 mod defaults;
@@ -69,18 +70,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value came from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Built in.
+    /// Built-in default.
     Default,
-    /// The user's configuration file.
+    /// Configuration file of the user.
     UserFile(PathBuf),
-    /// The project's configuration file.
+    /// Configuration file of the project.
     ProjectFile(PathBuf),
-    /// A `GLOVEBOX_*` variable.
+    /// `GLOVEBOX_*` variable with this name.
     Variable(&'static str),
-    /// A flag.
+    /// Flag with this name, without `--`.
     Flag(&'static str),
 }
 
@@ -95,12 +96,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and where it came from.
+/// Value with its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcedValue<T> {
-    /// The value.
+    /// Value.
     pub value: T,
-    /// Where it came from.
+    /// Source of the value.
     pub origin: Origin,
 }
 
@@ -120,76 +121,78 @@ impl<T> SourcedValue<T> {
     }
 }
 
-/// Every setting, resolved.
+/// All settings, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What stands behind the sandbox.
+    /// Mechanism that isolates the sandbox.
     pub backend: SourcedValue<Backend>,
     /// Words of the carrier command; empty for none.
     pub carrier: SourcedValue<Vec<String>>,
-    /// Where the guest is kept on the other side of a carrier; `None` for a place that it finds there.
+    /// Directory for the guest on the other side of a carrier; `None` to let the start find one
+    /// there.
     pub guest_dir: SourcedValue<Option<PathBuf>>,
-    /// The backends that may be taken, in their order; at most one where there is no choice.
+    /// Backends to choose from, in order of preference; at most one if there is no choice.
     pub backend_order: Vec<Backend>,
-    /// Settings of single backends, by the name of the option.
+    /// Options of single backends, by option name.
     pub backend_options: BTreeMap<&'static str, SourcedValue<String>>,
-    /// What `/` shows inside.
+    /// Content of `/` in the sandbox.
     pub rootfs: SourcedValue<RootFs>,
-    /// Network reach.
+    /// Network of the sandbox.
     pub net: SourcedValue<Net>,
-    /// What may be reached where the network is `egress`: rules and presets.
+    /// Hosts that the sandbox may reach with network `egress`: rules and presets.
     pub allow: Vec<SourcedValue<String>>,
-    /// What of that stays closed.
+    /// Exceptions from `allow`.
     pub deny: Vec<SourcedValue<String>>,
-    /// What is filled in on the way out; declared, without values.
+    /// Secrets that the egress proxy fills in: their declarations, without values.
     pub secrets: Vec<SourcedValue<Secret>>,
-    /// How long a sandbox may take to come up; never without an end.
+    /// Time limit for the start of a sandbox; never unlimited.
     pub start_timeout: SourcedValue<Span>,
-    /// Host paths shown read-only.
+    /// Host paths to mount read-only.
     pub grants: Vec<SourcedValue<GrantArg>>,
-    /// Whether toolchains found in the home are granted.
+    /// True to mount the toolchains of the user's home.
     pub toolchains: SourcedValue<bool>,
-    /// Whether package caches are kept for the next sandbox of the project.
+    /// True to keep package caches for the next sandbox of the project.
     pub cache: SourcedValue<bool>,
-    /// Variables given to commands.
+    /// Environment variables of commands.
     pub env: Vec<SourcedValue<EnvArg>>,
-    /// How the sandbox gets at the project; `None` for the backend's own way.
+    /// Access of the sandbox to the project; `None` for the default of the backend.
     pub workspace: SourcedValue<Option<WorkspaceMode>>,
-    /// What goes in and what comes back.
+    /// Files to send to the sandbox and to bring back.
     pub sync: Sync,
-    /// The agent.
+    /// Settings of the agent.
     pub agent: Agent,
-    /// Limits, but for the time.
+    /// All limits except the deadline.
     pub limits: LimitSettings,
-    /// Deadline; `None` when nobody said, and the command's own default holds.
+    /// Deadline; `None` if no source sets it, so that the command's own default applies.
     pub timeout: SourcedValue<Option<Span>>,
     /// Limits that must hold.
     pub require: Vec<SourcedValue<LimitKind>>,
-    /// Where written data lives.
+    /// Storage of written data.
     pub layers: SourcedValue<Layers>,
-    /// Which user ids exist inside.
+    /// User ids that exist inside.
     pub ids: SourcedValue<Ids>,
-    /// How much of `/proc` is shown.
+    /// Visible part of `/proc`.
     pub proc: SourcedValue<ProcMode>,
-    /// Whether commands may make namespaces.
+    /// True if commands may create namespaces.
     pub nested: SourcedValue<bool>,
-    /// Sandboxes that may exist at once.
+    /// Most sandboxes that may exist at once.
     pub max_sandboxes: SourcedValue<Count>,
-    /// State directory; `None` for the usual place.
+    /// State directory; `None` for the default location.
     pub state: SourcedValue<Option<PathBuf>>,
     /// MCP servers whose tools an agent has.
     pub servers: Vec<SourcedValue<McpServer>>,
-    /// The user of a server for whom sandboxes keep caches. No file and no flag sets it.
+    /// User of a server to whom the caches of its sandboxes belong. Neither a file nor a flag sets
+    /// it.
     pub cache_owner: Option<String>,
-    /// The server of `serve` itself.
+    /// Settings of the server that `serve` starts.
     pub serve: Serve,
     /// Directories that tasks of `serve` may name.
     pub sources: Vec<SourcedValue<SourceDir>>,
-    /// Which tools there are, and the rules of their use.
+    /// Toolsets, and the rules of their use.
     pub tools: Tools,
-    /// Phases of work that are called by one name.
+    /// Workflows by name.
     pub workflows: Vec<SourcedValue<Workflow>>,
-    /// The project's own file, with what of it needs consent.
+    /// The project's own file, with its demands for consent; `None` if there is none.
     pub project_file: Option<ProjectFile>,
 }
 
@@ -235,7 +238,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Lays flags over what is there.
+    /// Applies flags, which override all other sources.
     pub fn lay_flags(&mut self, flags: &SandboxFlags) {
         fn lay<T: Clone>(setting: &mut SourcedValue<T>, flag: Option<&T>, name: &'static str) {
             if let Some(value) = flag {
@@ -250,7 +253,7 @@ impl Settings {
         }
         lay(&mut self.backend, flags.backend.as_ref(), "backend");
         if flags.backend.is_some() {
-            // A flag names one, and that is no choice.
+            // A flag names one backend, which leaves no choice.
             self.backend_order.clear();
         }
         lay(
@@ -319,8 +322,9 @@ impl Settings {
         add(&mut self.sync.push_include, &flags.include, "include");
     }
 
-    /// Takes the first backend of the user's order that `can_start` accepts, the last one without asking. Gives the
-    /// first one where another is taken.
+    /// Selects the first backend of the user's order that `can_start` accepts; the last one is
+    /// selected without a check. Returns the first backend of the order if another one was
+    /// selected, else `None`.
     pub fn choose_backend(&mut self, can_start: impl Fn(Backend) -> bool) -> Option<Backend> {
         let order = std::mem::take(&mut self.backend_order);
         let (&last, others) = order.split_last()?;
@@ -333,7 +337,7 @@ impl Settings {
         order.first().copied().filter(|first| *first != taken)
     }
 
-    /// How the sandbox gets at the project, all settings together.
+    /// Returns the access of the sandbox to the project that results from all settings.
     pub fn workspace_mode(&self) -> WorkspaceMode {
         let modes = self.backend.value.capabilities().workspace_modes;
         match self.workspace.value {
@@ -343,13 +347,13 @@ impl Settings {
         }
     }
 
-    /// Whether the sandbox's files stay on this machine when it stops
-    /// ([`glovebox_sandbox::SandboxSpec::has_layers_on_disk`], before there is a spec).
+    /// Returns true if the sandbox's files stay on this machine when it stops. Equals
+    /// [`glovebox_sandbox::SandboxSpec::has_layers_on_disk`], for callers that have no spec yet.
     pub fn has_layers_on_disk(&self) -> bool {
         self.backend.value.has_layers() && self.layers.value == Layers::Disk
     }
 
-    /// Whether what the sandbox writes to its workspace can be collected.
+    /// Returns true if changes to the workspace can be collected from the sandbox.
     pub fn can_collect(&self) -> bool {
         match self.workspace_mode() {
             WorkspaceMode::Overlay | WorkspaceMode::Copy => true,

@@ -1,19 +1,19 @@
-//! The limits of a sandbox among the settings: one value each with its origin, written as its unit is.
+//! Limits of a sandbox as settings: one value each with its origin, written in its unit.
 //!
-//! Which limits there are, and what each counts, is the table of [`glovebox_spec::LimitKind`]; what a
-//! user reads of them is [`crate::keys`]. The time that a sandbox lives is not here: it is the setting `timeout`, which
-//! commands have defaults of their own for.
+//! [`glovebox_spec::LimitKind`] lists the limits and their units; [`crate::keys`] has their
+//! descriptions for users. The lifetime of a sandbox is not here: it is the setting `timeout`, for
+//! which commands have their own defaults.
 
 use crate::units::{Count, Cpus, Size, Span};
 use crate::{Origin, SourcedValue, defaults};
 use glovebox_spec::OPEN_FILES;
 use glovebox_spec::{LimitKind, LimitUnit, Limits};
 
-/// Least and most open files of one process: a shell with a pipe needs ten; more than a million the kernel does not
-/// give (fs.nr_open).
+/// Least and most open files of one process: a shell with a pipe needs ten, and the kernel permits
+/// at most a million (fs.nr_open).
 const OPEN_FILES_RANGE: std::ops::RangeInclusive<u64> = 16..=1 << 20;
 
-/// The value of every limit, and where it came from.
+/// Value and origin of every limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitSettings([SourcedValue<Option<u64>>; LimitKind::ALL.len()]);
 
@@ -24,27 +24,27 @@ impl Default for LimitSettings {
 }
 
 impl LimitSettings {
-    /// One of them, in the unit that it counts; `None` for no limit.
+    /// Returns a limit in its own unit; a value of `None` is no limit.
     pub const fn get(&self, kind: LimitKind) -> &SourcedValue<Option<u64>> {
         &self.0[kind as usize]
     }
 
-    /// The value alone.
+    /// Returns the value without its origin.
     pub const fn value(&self, kind: LimitKind) -> Option<u64> {
         self.get(kind).value
     }
 
-    /// The value as one writes it.
+    /// Returns the value in the form that users write.
     pub fn text(&self, kind: LimitKind) -> String {
         limit_text(kind, self.value(kind))
     }
 
-    /// Sets one of them.
+    /// Sets a limit.
     pub(crate) fn set(&mut self, kind: LimitKind, value: Option<u64>, origin: &Origin) {
         self.0[kind as usize].set(value, origin);
     }
 
-    /// All of them, for a sandbox that lives `wall_ms`.
+    /// Returns all limits for a sandbox with a lifetime of `wall_ms` milliseconds.
     pub fn to_limits(&self, wall_ms: Option<u64>) -> Limits {
         let mut limits = Limits::default();
         for kind in LimitKind::ALL {
@@ -55,7 +55,7 @@ impl LimitSettings {
     }
 }
 
-/// What is in force where the setting says `none`, other than nothing.
+/// Returns the value that holds when the setting is `none`, for limits that always have one.
 pub(crate) const fn in_force_without(kind: LimitKind) -> Option<u64> {
     match kind {
         LimitKind::OpenFiles => Some(OPEN_FILES as u64),
@@ -66,7 +66,7 @@ pub(crate) const fn in_force_without(kind: LimitKind) -> Option<u64> {
 /// Parses the value of a limit.
 ///
 /// # Errors
-/// One sentence that names every accepted form.
+/// A sentence that names every accepted form.
 pub fn parse_limit_value(kind: LimitKind, text: &str) -> Result<Option<u64>, String> {
     let value = match kind.unit() {
         LimitUnit::Bytes | LimitUnit::BytesPerSecond => text.parse::<Size>()?.0,
@@ -86,9 +86,9 @@ pub fn parse_limit_value(kind: LimitKind, text: &str) -> Result<Option<u64>, Str
     }
 }
 
-/// The value of a limit as one writes it.
+/// Returns the value of a limit in the form that users write.
 pub fn limit_text(kind: LimitKind, value: Option<u64>) -> String {
-    // What is stored fits: it was parsed, or is a field of that width.
+    // Stored values fit: they were parsed from, or are, a field of that width.
     let small = || value.map(|value| u32::try_from(value).unwrap_or(u32::MAX));
     match kind.unit() {
         LimitUnit::Bytes | LimitUnit::BytesPerSecond => Size(value).to_string(),

@@ -1,9 +1,9 @@
-//! What this machine has.
+//! Resources of this machine.
 
-/// What is assumed where the machine does not say.
+/// Memory assumed if the machine does not report it, in bytes.
 const USUAL_MEMORY_BYTES: u64 = 4 << 30;
 
-/// Bytes of memory (`MemTotal`, proc_meminfo(5)).
+/// Returns the machine's memory in bytes (`MemTotal`, proc_meminfo(5)).
 pub(crate) fn memory_bytes() -> u64 {
     std::fs::read_to_string("/proc/meminfo")
         .ok()

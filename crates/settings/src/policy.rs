@@ -1,24 +1,25 @@
-//! Settings of the tools: which there are, and the rules of their use.
+//! Settings of the tools: toolsets, and the rules of their use.
 
 use super::raw::RawValue;
 use super::toolset_network::{TOOLS, ToolsetNetwork};
 use super::{Origin, SourcedValue};
 use glovebox_tools::policy::{Effect, Policy, Rule, Toolset, USUAL_TOOLSET};
 
-/// Toolsets and rules, of every place that says something about them.
+/// Toolsets and rules from all sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tools {
-    /// The name of the toolset in use.
+    /// Name of the toolset in use.
     pub toolset: SourcedValue<String>,
-    /// Toolsets there are.
+    /// Known toolsets: shipped ones first, then those of configuration files.
     pub toolsets: Vec<Toolset>,
-    /// Those that are not shipped, as they were written.
+    /// Toolsets that are not shipped, as written.
     pub own: Vec<SourcedValue<String>>,
-    /// Networks of toolsets that have one of their own and were not laid yet.
+    /// Networks of toolsets that define one and were not applied yet.
     pub(super) networks: Vec<ToolsetNetwork>,
-    /// Rules, each with where it was written.
+    /// Rules with their origin.
     pub rules: Vec<SourcedValue<Rule>>,
-    /// True if refusals name neither files nor commands of the operator: on a server, whose users have none.
+    /// True on a server: refusals then name neither files nor commands of the operator, which its
+    /// users do not have.
     pub is_for_users: bool,
 }
 
@@ -36,37 +37,37 @@ impl Default for Tools {
 }
 
 impl Tools {
-    /// The toolset in use.
+    /// Returns the toolset in use.
     ///
     /// # Errors
-    /// One sentence when there is none of this name.
+    /// A sentence if there is no toolset with this name.
     pub fn toolset(&self) -> Result<&Toolset, String> {
         Toolset::find(&self.toolsets, &self.toolset.value)
     }
 
-    /// What the tools of one conversation may do.
+    /// Returns the policy for the tools of one conversation.
     ///
     /// # Errors
-    /// As [`Self::toolset`].
+    /// Same as [`Self::toolset`].
     pub fn policy(&self) -> Result<Policy, String> {
         let rules = self.rules.iter().map(|rule| rule.value.clone()).collect();
         Ok(Policy::new(self.toolset()?.clone(), rules).for_users(self.is_for_users))
     }
 
-    /// Chooses a toolset.
+    /// Selects a toolset.
     ///
     /// # Errors
-    /// One sentence when there is none of this name.
+    /// A sentence if there is no toolset with this name.
     pub fn choose(&mut self, name: &str, origin: &Origin) -> Result<(), String> {
         Toolset::find(&self.toolsets, name)?;
         self.toolset.set(name.to_owned(), origin);
         Ok(())
     }
 
-    /// Whether every server that is named in rules and toolsets is one of `known`.
+    /// Checks that every server named in rules and toolsets is one of `known`.
     ///
     /// # Errors
-    /// One sentence with the first that is not, and where it stands.
+    /// A sentence with the first unknown server and the place that names it.
     pub(super) fn check_servers(&self, known: &[&str]) -> Result<(), String> {
         let of_rules = self.rules.iter().filter_map(|rule| {
             let what = format!("the rule `{}`", rule.value.id);
@@ -91,7 +92,7 @@ impl Tools {
         ))
     }
 
-    /// Adds a toolset: its name, then its words.
+    /// Adds a toolset from its name and words.
     pub(super) fn define(&mut self, words: &[&str], origin: &Origin) -> Result<(), String> {
         let (name, words) = words
             .split_first()
@@ -113,7 +114,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Adds a toolset with a network of its own, or gives one to a toolset that there is.
+    /// Adds a toolset with its own network, or gives a network to an existing toolset.
     pub(super) fn define_table(
         &mut self,
         name: &str,
@@ -163,7 +164,7 @@ impl Tools {
         Ok(())
     }
 
-    /// The rules of one effect, as they were written.
+    /// Returns the rules with one effect, as written.
     pub(super) fn shown(&self, effect: Effect) -> Vec<(String, &Origin)> {
         let word = format!("{effect} ");
         self.rules

@@ -1,24 +1,24 @@
-//! Variables that a project's own file never sets, wherever commands run and whether it is trusted or not.
+//! Variables that a project's own file may never set, trusted or not, wherever commands run.
 //!
-//! Dynamic linkers, interpreters, build tools and clients take code, files and addresses from variables. A
-//! project that sets one decides what programs that are not its own load, run or talk to. In a native sandbox
-//! that reaches no further than the project's own files do, but the same line is one flag away from the host.
-//! The user sets such variables with `--env` or in the user's own file.
+//! Dynamic linkers, interpreters, build tools and clients take code, files and addresses from
+//! variables. A project that sets one decides what other programs load, run or talk to. In a native
+//! sandbox that reaches no further than the project's own files, but the same line is one flag away
+//! from the host. The user can set such variables with `--env` or in the user's own file.
 
-/// Which names a row means. Names are compared without regard to case: npm and curl read both.
+/// Pattern of variable names. Case is ignored, because npm and curl read both forms.
 #[derive(Debug, Clone, Copy)]
 enum NamePattern {
-    /// The names themselves, with spaces between them.
+    /// Whole names, separated by spaces.
     Exact(&'static str),
-    /// What names begin with.
+    /// Beginnings of names, separated by spaces.
     Prefixes(&'static str),
-    /// What names end in.
+    /// Ends of names, separated by spaces.
     Suffixes(&'static str),
 }
 
 use NamePattern::{Exact, Prefixes, Suffixes};
 
-/// Names and what the programs that read them take from them.
+/// Refused names, with the effect of the variable on the programs that read it.
 const REFUSED: &[(NamePattern, &str)] = &[
     (
         Prefixes("LD_ DYLD_ GLIBC_ MALLOC_"),
@@ -177,9 +177,9 @@ const REFUSED: &[(NamePattern, &str)] = &[
 /// Longest name of a variable.
 const MAX_NAME_BYTES: usize = 200;
 
-/// Why a project's own file may not name this variable; `None` when it may.
+/// Returns the reason for which a project's own file may not set this variable; `None` if it may.
 pub(super) fn refusal_reason(name: &[u8]) -> Option<&'static str> {
-    // TRUST: what reads the name in the end may be a shell; only plain names go there.
+    // TRUST: a shell may be the final reader of the name, so only plain names pass.
     let is_plain = name.len() <= MAX_NAME_BYTES
         && name.first().is_some_and(|first| !first.is_ascii_digit())
         && name

@@ -1,10 +1,12 @@
-//! A project's own `glovebox.toml`: what it asks for beyond the user's settings, and the user's consent.
+//! A project's own `glovebox.toml`: its demands beyond the user's settings, and the user's consent.
 //!
-//! The file comes with the project, often from strangers. Its values are laid over the user's like those of
-//! any other place, so that everything shows them, and each that needs consent is written down as a
-//! [`Demand`]. Nothing starts while a demand is unmet ([`Settings::check_project`]); nothing is dropped.
+//! The file comes with the project and is untrusted. Its values override the user's like those of
+//! any other source, so every display shows them, and each value that needs consent is recorded as
+//! a [`Demand`]. Nothing starts while a demand is unmet ([`Settings::check_project`]), and no value
+//! is dropped silently.
 //!
-//! Consent is for the bytes that were read: the same bytes are hashed and parsed, once per command.
+//! Consent applies to the bytes that were read: the same bytes are hashed and parsed, once per
+//! command.
 
 use super::file::Entry;
 use super::project_env;
@@ -19,71 +21,72 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// More of a value than a message needs.
+/// Longest value in a message, in bytes.
 const MAX_SHOWN_BYTES: usize = 200;
 
-/// A project's own file.
+/// Configuration file of a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectFile {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its directory, without links: what consent is given to.
+    /// Directory of the file, with symbolic links resolved. Consent is recorded for it.
     pub dir: PathBuf,
-    /// BLAKE3 of its content, in hexadecimal digits.
+    /// BLAKE3 digest of the content in hexadecimal digits.
     pub digest: String,
-    /// What of it needs consent.
+    /// Values that need consent.
     pub demands: Vec<Demand>,
-    /// Whether it was given.
+    /// The user's decision about the file.
     pub consent: Consent,
 }
 
-/// What the user said about a project's file.
+/// The user's decision about a project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
-    /// Nothing, or nobody has looked yet.
+    /// No decision is recorded, or the records were not read yet.
     Unknown,
-    /// Trusted once, with other content.
+    /// The file was trusted with other content.
     Changed {
-        /// When it was trusted.
+        /// Time of that decision, in Unix milliseconds.
         since_unix_ms: u64,
     },
-    /// Trusted as it is.
+    /// The file is trusted with its present content.
     Trusted {
-        /// Since when.
+        /// Time of the decision, in Unix milliseconds.
         since_unix_ms: u64,
     },
-    /// For this run alone (`--trust-config`).
+    /// The file is trusted for this run only (`--trust-config`).
     ThisRun,
 }
 
-/// A value that needs consent.
+/// Value that needs consent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// Where it is written, for people.
+    /// Place of the value in the file, for people.
     pub place: String,
-    /// The key.
+    /// Key of the value.
     pub key: &'static str,
-    /// The value, as it was written.
+    /// Value as written.
     pub value: String,
-    /// The same without what may be a secret.
+    /// Value without parts that may be secret.
     pub shown_value: String,
-    /// What it does.
+    /// Effect of the value.
     pub why: String,
-    /// Where it needs consent.
+    /// Scope in which the value needs consent.
     pub reach: Reach,
 }
 
-/// Where a value needs consent.
+/// Scope in which a value needs consent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Wherever commands run.
     Everywhere,
-    /// Where they run outside a native sandbox.
+    /// Outside native sandboxes only.
     OutsideNative,
 }
 
 impl ProjectFile {
-    /// What needs consent and does not have it, given where commands run.
+    /// Returns the values that need consent and do not have it. `is_outside_native` states whether
+    /// commands run outside a native sandbox.
     pub fn unmet_demands(&self, is_outside_native: bool) -> Vec<&Demand> {
         if matches!(self.consent, Consent::Trusted { .. } | Consent::ThisRun) {
             return Vec::new();
@@ -96,7 +99,8 @@ impl ProjectFile {
 }
 
 impl Demand {
-    /// One line for people; with the whole value, or without what may be a secret.
+    /// Returns one line for people, with the whole value if `is_whole`, otherwise without parts
+    /// that may be secret.
     pub fn line(&self, is_whole: bool) -> String {
         let value = if is_whole {
             self.value.clone()
@@ -113,15 +117,17 @@ impl Demand {
 }
 
 impl Settings {
-    /// Whether commands run outside a native sandbox.
+    /// Returns true if commands run outside a native sandbox.
     pub fn is_outside_native(&self) -> bool {
         self.backend.value.project_choice() != ProjectChoice::Free
     }
 
-    /// Refuses while the project's file asks for what nobody has agreed to.
+    /// Checks that the user has consented to every demand of the project's file that applies where
+    /// commands run.
     ///
     /// # Errors
-    /// The first such value, why it needs consent, and how to give it.
+    /// A refusal with the first unmet demand, the reason for which it needs consent, and how to
+    /// give it.
     pub fn check_project(&self, is_outside_native: bool) -> Result<(), SettingsError> {
         let Some(file) = &self.project_file else {
             return Ok(());
@@ -153,10 +159,11 @@ impl Settings {
         ))
     }
 
-    /// Everything the project's file would be allowed by consent, phases of its workflows among it.
+    /// Returns everything that consent to the project's file would permit, including the phases of
+    /// its workflows.
     ///
     /// # Errors
-    /// As [`Settings::lay_workflow_phase`].
+    /// Same as [`Settings::lay_workflow_phase`].
     pub fn all_demands(&self, home: Option<&Path>) -> Result<Vec<Demand>, SettingsError> {
         let Some(file) = &self.project_file else {
             return Ok(Vec::new());
@@ -175,10 +182,11 @@ impl Settings {
     }
 }
 
-/// Judges one value of a project's file: `new` has it, `user` has nothing of the project's.
+/// Judges one value of a project's file. `new` contains it; `user` has no value of the project.
+/// Returns a demand if the value needs consent.
 ///
 /// # Errors
-/// A refusal for what no project may set, trusted or not.
+/// A refusal for a value that no project may set, trusted or not.
 pub(super) fn judge(
     key: &'static super::keys::Key,
     raw: &RawValue,
@@ -227,7 +235,7 @@ pub(super) fn judge_entry(
     judge(entry.key, &entry.raw, &place, new, user)
 }
 
-/// The variables that a value names.
+/// Returns the variables that a value names.
 fn variables(key: &str, raw: &RawValue) -> Vec<String> {
     match (key, raw) {
         ("env", raw) => raw.many().into_iter().map(str::to_owned).collect(),
@@ -244,7 +252,7 @@ fn variables(key: &str, raw: &RawValue) -> Vec<String> {
 
 fn refuse_variables(key: &str, raw: &RawValue, place: &str) -> Result<(), SettingsError> {
     for text in variables(key, raw) {
-        // What has no name at all was refused when the value was read.
+        // A variable without a name was refused when the value was parsed.
         let Ok(variable) = EnvArg::parse(OsStr::new(&text)) else {
             continue;
         };
@@ -265,7 +273,7 @@ fn refuse_variables(key: &str, raw: &RawValue, place: &str) -> Result<(), Settin
     Ok(())
 }
 
-/// The value without those of variables, and without arguments, which may be secrets.
+/// Returns the value without values of variables and without arguments, which may be secrets.
 fn shown_value(key: &str, raw: &RawValue) -> String {
     match (key, raw) {
         ("env", raw) => {

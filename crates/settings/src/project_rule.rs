@@ -1,7 +1,8 @@
-//! What a value needs when a project's own file sets it: the one place that decides what "more" means.
+//! Rules for values in a project's own file. Only this module decides which value is "more".
 //!
-//! A judge compares the settings with the project's value (`new`) to those of the user alone (`user`) and
-//! says in a few words what the value would add; `None` when it adds nothing.
+//! A judge compares the settings that contain the project's value (`new`) to those of the user
+//! alone (`user`). It returns the effect of the value in a few words, or `None` if the value adds
+//! nothing.
 
 use super::agent::Mode;
 use super::{Settings, SourcedValue};
@@ -11,21 +12,22 @@ use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_tools::policy::{Toolset, USUAL_TOOLSET};
 use std::fmt::Display;
 
-/// Compares; see the module.
+/// Comparison function; see the module.
 pub type Judge = fn(new: &Settings, user: &Settings) -> Option<String>;
 
-/// What a key needs in a project's own file.
+/// Condition under which a project's own file may set a key.
 #[derive(Debug, Clone, Copy)]
 pub enum ProjectRule {
-    /// Nothing: it only takes away, wherever commands run.
+    /// Always permitted: the value only restricts.
     Harmless,
-    /// Nothing where the judge finds no more than the user gives, wherever commands run; else consent.
+    /// Permitted if the judge returns `None`. Otherwise the value needs consent.
     TightensOnly(Judge),
-    /// The same in a native sandbox. Outside one always consent, for the reason given.
+    /// As [`Self::TightensOnly`] in a native sandbox. Outside one the value always needs consent,
+    /// for the given reason.
     NativeOnly(Judge, &'static str),
-    /// Consent, wherever commands run, for the reason given.
+    /// Always needs consent, for the given reason.
     NeedsTrust(&'static str),
-    /// Only the user may set it.
+    /// Only the user may set the key.
     UserOnly,
 }
 
@@ -33,7 +35,7 @@ fn when(is_more: bool, why: &str) -> Option<String> {
     is_more.then(|| why.to_owned())
 }
 
-/// Whether a limit is higher than another; `None` is no limit.
+/// Returns true if a limit is higher than another. `None` is no limit.
 fn is_higher<T: PartialOrd>(new: Option<T>, old: Option<T>) -> bool {
     match (new, old) {
         (_, None) => false,
@@ -83,7 +85,7 @@ pub(super) fn no_toolchains(new: &Settings, user: &Settings) -> Option<String> {
     )
 }
 
-/// What is kept is of the project's own sandboxes, but it stays on the disk when they are gone.
+/// Kept caches come from the project's own sandboxes, but they stay on the disk after those.
 pub(super) fn no_kept_caches(new: &Settings, user: &Settings) -> Option<String> {
     when(
         new.cache.value && !user.cache.value,
@@ -91,7 +93,7 @@ pub(super) fn no_kept_caches(new: &Settings, user: &Settings) -> Option<String> 
     )
 }
 
-/// Which names there may be at all is decided before (`project_env`).
+/// `project_env` has already refused forbidden names.
 pub(super) fn no_new_env_from_host(new: &Settings, user: &Settings) -> Option<String> {
     let mut added = new.env.iter().skip(user.env.len());
     when(
@@ -101,7 +103,7 @@ pub(super) fn no_new_env_from_host(new: &Settings, user: &Settings) -> Option<St
 }
 
 pub(super) fn same_or_narrower_workspace(new: &Settings, user: &Settings) -> Option<String> {
-    // Whatever the backend will be: flags choose it later.
+    // The rank ignores the backend, which flags may still change.
     let rank = |settings: &Settings| match settings.workspace.value {
         Some(WorkspaceMode::ReadOnly) => 1,
         Some(WorkspaceMode::Overlay | WorkspaceMode::Copy) => 2,
@@ -120,7 +122,7 @@ pub(super) fn same_or_narrower_workspace(new: &Settings, user: &Settings) -> Opt
     }
 }
 
-/// `!pattern` takes back what an earlier pattern, perhaps the user's own, excludes.
+/// `!pattern` cancels an earlier exclusion, possibly one of the user's own.
 pub(super) fn no_reinclusion(
     new: &[SourcedValue<String>],
     user: &[SourcedValue<String>],
@@ -146,8 +148,8 @@ pub(super) fn same_or_narrower_toolset(new: &Settings, user: &Settings) -> Optio
     }
 }
 
-/// A toolset of the project takes effect when somebody names it, so it may have what the user's has or the
-/// usual one.
+/// A toolset of the project has no effect until the user selects it. It may therefore contain the
+/// tools of the user's toolset or of the default one.
 pub(super) fn same_or_narrower_toolsets(new: &Settings, user: &Settings) -> Option<String> {
     if new.tools.networks.len() > user.tools.networks.len() {
         return Some("gives a toolset a network of its choice".to_owned());
@@ -193,7 +195,8 @@ pub(super) fn less_spending(new: &Settings, user: &Settings) -> Option<String> {
     })
 }
 
-/// A limit of a sandbox; without one of the user's there is what holds anyway.
+/// Compares limits of a sandbox. Where the user sets none, the value that holds without a setting
+/// counts.
 pub(super) fn raised_limit(kind: LimitKind, new: &Settings, user: &Settings) -> Option<String> {
     let in_force = |settings: &Settings| {
         let value = settings.limits.value(kind);
@@ -205,18 +208,18 @@ pub(super) fn raised_limit(kind: LimitKind, new: &Settings, user: &Settings) -> 
     })
 }
 
-/// A project cannot make its user wait.
+/// A project must not make its user wait longer.
 pub(super) fn less_start_time(new: &Settings, user: &Settings) -> Option<String> {
     raised(&new.start_timeout, &user.start_timeout, |span| span.0)
 }
 
-/// Where the user set no time there is no limit.
+/// A deadline that the user did not set is no limit.
 pub(super) fn less_time(new: &Settings, user: &Settings) -> Option<String> {
     let ms = |settings: &Settings| settings.timeout.value.and_then(|span| span.0);
     when(is_higher(ms(new), ms(user)), "gives commands more time")
 }
 
-/// In memory, less stays behind; on disk, more does.
+/// Memory is permitted because less data stays behind than on disk.
 pub(super) fn no_other_layers(new: &Settings, user: &Settings) -> Option<String> {
     when(
         new.layers.value != user.layers.value && new.layers.value != Layers::Memory,

@@ -1,4 +1,4 @@
-//! What a project's own file may say, key by key, and what waits for consent.
+//! Tests of a project's own file: permitted values of each key, and values that need consent.
 
 use super::Settings;
 use super::file::FILE_NAME;
@@ -8,7 +8,7 @@ use super::resolve::tests::Tree;
 use crate::SettingsError;
 use std::fs;
 
-/// Settings with the project's file, or why it is refused where commands run.
+/// Returns settings with the project's file, or the error where commands run.
 fn checked(
     text: &str,
     trust_config: bool,
@@ -19,7 +19,7 @@ fn checked(
     Ok(settings)
 }
 
-/// For each key: what an untrusted project may say, and what needs consent.
+/// For each key: values that an untrusted project may set, and values that need consent.
 const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("backend", &["'native'"], &["'host'", "'command'"]),
     ("carrier", &[], &["'ssh box'", "[]"]),
@@ -211,7 +211,7 @@ fn variables_of_a_project_wait_outside_a_native_sandbox_and_loaders_everywhere()
             );
             assert!(error.message().contains("trusted or not"), "{error:?}");
         }
-        // The user's own file may.
+        // The user's own file may set it.
         Tree::new(text, "").resolve(&[], false).unwrap();
     }
 }

@@ -1,21 +1,21 @@
-//! A value as it stands in a file, a variable or a flag, before its key gives it a type.
+//! Values as written in a file, a variable or a flag, before their key gives them a type.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A value as written, before its key gives it a type.
+/// Value as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RawValue {
-    /// A string, number or boolean.
+    /// String, number or boolean.
     One(String),
-    /// An array of those.
+    /// Array of such values.
     Many(Vec<String>),
-    /// A table of the user's own naming.
+    /// Table with a name that the user chose, and its fields.
     Table(String, Vec<(String, RawValue)>),
 }
 
 impl RawValue {
-    /// The one value.
+    /// Returns a single value; an error for a list or a table.
     pub(super) fn one(&self) -> Result<&str, String> {
         match self {
             Self::One(text) => Ok(text),
@@ -24,7 +24,7 @@ impl RawValue {
         }
     }
 
-    /// Several values; a text is one of them, for patterns may contain commas.
+    /// Returns the values of a list. A string is one value, because patterns may contain commas.
     pub(super) fn patterns(&self) -> Vec<&str> {
         match self {
             Self::One(text) => vec![text],
@@ -33,7 +33,7 @@ impl RawValue {
         }
     }
 
-    /// Several values; a text may hold some, with commas between them.
+    /// Returns the values of a list. A string may hold several values, separated by commas.
     pub(super) fn many(&self) -> Vec<&str> {
         match self {
             Self::One(text) => text
@@ -62,17 +62,17 @@ impl fmt::Display for RawValue {
     }
 }
 
-/// What relative paths and `~` mean where a value was written.
+/// Meaning of relative paths and `~` at the place of a value.
 #[derive(Debug, Clone, Copy)]
 pub struct PathContext<'a> {
-    /// Relative paths start here.
+    /// Base directory of relative paths.
     pub base: &'a Path,
-    /// What `~` stands for.
+    /// Directory for `~`; `None` if the user has no home directory.
     pub home: Option<&'a Path>,
 }
 
 impl PathContext<'_> {
-    /// The path that `text` means here.
+    /// Resolves `text` to a path.
     pub(super) fn path(&self, text: &str) -> Result<PathBuf, String> {
         if text.is_empty() || text.contains('\0') {
             return Err(format!("`{text}` is not a path"));
@@ -87,7 +87,7 @@ impl PathContext<'_> {
     }
 }
 
-/// Reads a boolean, as people write them.
+/// Parses a boolean in the forms that people write.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" | "on" => Ok(true),

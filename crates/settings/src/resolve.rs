@@ -1,4 +1,4 @@
-//! From the places settings are written to one resolved value each.
+//! Resolution of all sources to one value per setting.
 
 use super::file::{self, Content, Entry, FILE_NAME};
 use super::keys::keys;
@@ -11,25 +11,25 @@ use glovebox_proto::{Remedy, Setting};
 use glovebox_tools::nearest;
 use std::path::{Path, PathBuf};
 
-/// Where to look, as the flags said.
+/// Configuration files to read, as chosen by flags.
 #[derive(Debug)]
 pub struct Sources<'a> {
-    /// The project directory: its file is looked for there and upwards.
+    /// Project directory. Its file is searched there and in the parent directories.
     pub project: Option<&'a Path>,
-    /// A file to read in place of the user's own.
+    /// File to read instead of the user's own.
     pub config: Option<&'a Path>,
-    /// Read no file at all.
+    /// True to read no file.
     pub no_config: bool,
-    /// Take the project's file as trusted.
+    /// True to trust the project's file for this run.
     pub trust_config: bool,
 }
 
-/// Resolves everything but the flags, which [`Settings::lay_flags`] lays on top. The second value
-/// holds warnings for people.
+/// Resolves all sources except flags, which [`Settings::lay_flags`] applies afterwards. The second
+/// value holds warnings for people.
 ///
 /// # Errors
-/// Usage errors for wrong files and variables; a refusal when the project's file sets what no project may. What
-/// of it needs consent is in [`Settings::project_file`].
+/// Usage errors for invalid files and variables; a refusal if the project's file sets a value that
+/// no project may set. Values that need consent are in [`Settings::project_file`].
 pub fn resolve(
     sources: &Sources<'_>,
     host: &Surroundings,
@@ -42,7 +42,7 @@ pub fn resolve(
         }
     }
     let warnings = lay_variables(&mut settings, host)?;
-    // Only now: what one file says may be about a server of another.
+    // Check names of servers last: one file may refer to a server that another file defines.
     let servers = settings.servers.iter();
     let servers: Vec<&str> = servers.map(|server| server.value.name.as_str()).collect();
     settings.tools.check_servers(&servers).map_err(|message| {
@@ -105,12 +105,14 @@ fn lay_project_file(
         let dir = dir.canonicalize().map_err(|error| {
             SettingsError::io(format!("open the directory of {}", path.display()), &error)
         })?;
+        // Copy before the first entry: each demand is judged against the user's settings alone.
         let user = settings.clone();
         let origin = Origin::ProjectFile(path.clone());
         let mut demands = Vec::new();
         for entry in &entries {
             apply(settings, entry, &path, host, &origin)?;
-            // TRUST: the file came with the project. Nothing starts before what it demands is agreed to.
+            // TRUST: the file came with the project. Nothing starts until the user has agreed to
+            // its demands.
             demands.extend(project_file::judge_entry(entry, &path, settings, &user)?);
         }
         let consent = if sources.trust_config {
@@ -153,7 +155,7 @@ fn apply(
         })
 }
 
-/// Names that mean something to us without being settings.
+/// `GLOVEBOX_*` variables that are not settings.
 const OTHER_VARIABLES: &[&str] = &["GLOVEBOX_CONFIG", "GLOVEBOX_MCP_TOKEN"];
 
 fn lay_variables(
@@ -175,7 +177,7 @@ fn lay_variables(
             }
             continue;
         };
-        // An empty variable is an unset one, as XDG has it.
+        // An empty variable counts as unset, as in the XDG base directory specification.
         if value.is_empty() {
             continue;
         }
@@ -201,7 +203,7 @@ pub(super) mod tests {
     use glovebox_spec::LimitKind;
     use std::fs;
 
-    /// A user's file and a project's.
+    /// Configuration files of a user and of a project.
     pub(crate) struct Tree {
         pub dir: tempfile::TempDir,
     }

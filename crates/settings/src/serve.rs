@@ -1,21 +1,21 @@
-//! Settings of `serve` itself: its log, and what sandboxes may use together.
+//! Settings of `serve` itself: its log, and resources that all sandboxes share.
 
 use super::units::{Cpus, Size};
 use super::values::word;
 use super::{Origin, Settings, SourcedValue};
 use std::str::FromStr;
 
-/// The form of the server's log.
+/// Format of the server's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// A line of words and `key=value` pairs, for people.
+    /// Lines of words and `key=value` pairs, for people.
     Text,
-    /// A JSON object on each line, for programs.
+    /// JSON object on each line, for programs.
     Json,
 }
 
 impl LogFormat {
-    /// The word used in flags and configuration.
+    /// Returns the word in flags and configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -36,21 +36,21 @@ impl FromStr for LogFormat {
     }
 }
 
-/// How much the server's log tells; each level has those before it.
+/// Amount of detail in the server's log. Each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What failed in the server.
+    /// Failures of the server.
     Error,
-    /// What an operator should look at.
+    /// Events that an operator should examine.
     Warn,
-    /// What changes: sessions, sandboxes, calls, requests.
+    /// Changes: sessions, sandboxes, calls, requests.
     Info,
-    /// Every request, and each call as it begins.
+    /// Every request, and the start of each call.
     Debug,
 }
 
 impl LogLevel {
-    /// The word used in flags and configuration.
+    /// Returns the word in flags and configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -77,24 +77,25 @@ impl FromStr for LogLevel {
 /// Settings of the server itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serve {
-    /// The form of its log.
+    /// Format of the log.
     pub log_format: SourcedValue<LogFormat>,
-    /// How much the log tells.
+    /// Amount of detail in the log.
     pub log_level: SourcedValue<LogLevel>,
-    /// What all sandboxes that run may use together.
+    /// Resources of all sandboxes together.
     pub quota: Quota,
-    /// The same of one user.
+    /// Resources of all sandboxes of one user together.
     pub quota_per_user: Quota,
 }
 
-/// What several sandboxes may use together, by the limits that each has.
+/// Most resources of several sandboxes together, summed over the limits of each. A value of `None`
+/// is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quota {
-    /// Memory.
+    /// Memory of running sandboxes.
     pub memory: SourcedValue<Size>,
-    /// CPU time per second.
+    /// CPU time per second of running sandboxes.
     pub cpus: SourcedValue<Cpus>,
-    /// Disk, that of stopped sandboxes too.
+    /// Disk space, stopped sandboxes included.
     pub disk: SourcedValue<Size>,
 }
 
@@ -119,29 +120,29 @@ impl Default for Serve {
     }
 }
 
-/// What flags say about the server itself.
+/// Flags about the server itself.
 #[derive(Debug, Clone, Default)]
 pub struct ServeFlags {
-    /// The form of its log.
+    /// Format of the log.
     pub log_format: Option<LogFormat>,
-    /// How much the log tells.
+    /// Amount of detail in the log.
     pub log_level: Option<LogLevel>,
     /// Memory of all sandboxes together.
     pub max_memory: Option<Size>,
-    /// The same of one user.
+    /// Memory of all sandboxes of one user together.
     pub max_memory_per_user: Option<Size>,
     /// CPU time per second of all sandboxes together.
     pub max_cpus: Option<Cpus>,
-    /// The same of one user.
+    /// CPU time per second of all sandboxes of one user together.
     pub max_cpus_per_user: Option<Cpus>,
-    /// Disk of all sandboxes together.
+    /// Disk space of all sandboxes together.
     pub max_disk: Option<Size>,
-    /// The same of one user.
+    /// Disk space of all sandboxes of one user together.
     pub max_disk_per_user: Option<Size>,
 }
 
 impl Settings {
-    /// Lays flags of `serve` over what is there.
+    /// Applies the flags of `serve`, which override all other sources.
     pub fn lay_serve_flags(&mut self, flags: &ServeFlags) {
         fn lay<T: Copy>(setting: &mut SourcedValue<T>, flag: Option<T>, name: &'static str) {
             if let Some(value) = flag {

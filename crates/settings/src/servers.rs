@@ -1,6 +1,6 @@
-//! Settings of MCP servers: `[mcp.NAME]` tables.
+//! Settings of MCP servers: tables `[mcp.NAME]`.
 //!
-//! A value that may be a secret is never written here: headers name the variables they come from.
+//! The file contains no secret values: headers name the variables that hold them.
 
 use super::raw::RawValue;
 use super::{Origin, SourcedValue};
@@ -11,13 +11,13 @@ use glovebox_tools::nearest;
 use glovebox_tools::policy::check_server_name;
 use std::ffi::OsStr;
 
-/// Until a server answers.
+/// Default time to wait for an answer, in milliseconds.
 const USUAL_TIMEOUT_MS: u64 = 60_000;
-/// More would be a call that nobody waits for.
+/// Longest time to wait for an answer, in milliseconds. No user waits longer for one call.
 const MAX_TIMEOUT_MS: u64 = 3_600_000;
-/// More would fill a model's context with one answer.
+/// Most bytes of one answer. More would fill the context of a model.
 const MAX_OUTPUT_BYTES: u64 = 1 << 20;
-/// Every key of a server's table.
+/// All keys of a server's table.
 const FIELDS: [&str; 12] = [
     "command",
     "args",
@@ -33,53 +33,53 @@ const FIELDS: [&str; 12] = [
     "required",
 ];
 
-/// A server.
+/// MCP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpServer {
-    /// What its tools' names begin with.
+    /// Name of the server, and prefix of the names of its tools.
     pub name: String,
-    /// How it is reached.
+    /// Connection to the server.
     pub way: McpTransport,
-    /// Those of its tools that are wanted; `None` for all.
+    /// Tools to offer; `None` for all.
     pub tools: Option<Vec<String>>,
-    /// Until it answers.
+    /// Time to wait for an answer, in milliseconds.
     pub timeout_ms: u64,
-    /// Room for one answer.
+    /// Most bytes of one answer.
     pub max_output_bytes: usize,
-    /// Whether its word counts for which tools change nothing.
+    /// True to believe the server's annotations about which tools are read-only.
     pub trust_annotations: bool,
-    /// Whether there is to be no run without it.
+    /// True if a run without this server must fail.
     pub is_required: bool,
 }
 
-/// How a server is reached.
+/// Connection to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum McpTransport {
-    /// A program: where the other tools are, or on this machine whatever they do.
+    /// Program that runs beside the other tools, or always on this machine.
     Program {
-        /// Its command line.
+        /// Command line.
         argv: Vec<String>,
-        /// Its variables.
+        /// Environment variables.
         env: Vec<EnvArg>,
-        /// Whether it works on this machine whatever the other tools do.
+        /// True to run on this machine regardless of the place of the other tools.
         is_on_host: bool,
     },
     /// Streamable HTTP.
     Http {
-        /// Where it is.
+        /// Address of the endpoint.
         url: String,
-        /// Header, and the variable its value comes from.
+        /// Names of headers, each with the variable that holds its value.
         headers: Vec<(String, String)>,
-        /// The variable with a bearer token.
+        /// Variable that holds a bearer token; `None` to send none.
         bearer: Option<String>,
     },
 }
 
 impl McpServer {
-    /// Reads a table.
+    /// Parses a table.
     ///
     /// # Errors
-    /// One sentence on what is wrong, without a value that may be a secret.
+    /// A sentence about the problem, without any value that may be secret.
     pub(super) fn parse(name: &str, fields: &[(String, RawValue)]) -> Result<Self, String> {
         check_server_name(name)?;
         for (field, _) in fields {
@@ -176,7 +176,7 @@ impl McpServer {
         })
     }
 
-    /// Where it works, in a word; `is_local` when there is no sandbox.
+    /// Returns the place where the server runs. `is_local` is true if there is no sandbox.
     pub fn place(&self, is_local: bool) -> glovebox_agent::ServerPlace {
         use glovebox_agent::ServerPlace;
         match &self.way {
@@ -188,7 +188,7 @@ impl McpServer {
         }
     }
 
-    /// Names of the variables that its headers come from: their values are secrets.
+    /// Returns the variables whose values are sent in headers. Their values are secrets.
     pub fn header_variables(&self) -> Vec<&str> {
         match &self.way {
             McpTransport::Http {
@@ -203,7 +203,7 @@ impl McpServer {
         }
     }
 
-    /// Variables that it is given with the values of the file.
+    /// Returns the variables of the program whose values are in the file.
     pub fn given(&self) -> Vec<(&OsStr, &OsStr)> {
         match &self.way {
             McpTransport::Http { .. } => Vec::new(),
@@ -214,7 +214,7 @@ impl McpServer {
         }
     }
 
-    /// In one line, without values.
+    /// Returns a line without values.
     pub(super) fn shown(&self) -> String {
         match &self.way {
             McpTransport::Http { url, .. } => format!("{}: {url}", self.name),
@@ -222,7 +222,7 @@ impl McpServer {
                 argv, is_on_host, ..
             } => {
                 let place = if *is_on_host { " (on the host)" } else { "" };
-                // Arguments may be secrets.
+                // Arguments may be secrets, so only the command is shown.
                 let command = argv.first().map_or("", String::as_str);
                 format!("{}: {command}{place}", self.name)
             }
@@ -230,7 +230,7 @@ impl McpServer {
     }
 }
 
-/// Adds a server to those that are there.
+/// Adds a server from a table.
 pub(super) fn add(
     servers: &mut Vec<SourcedValue<McpServer>>,
     raw: &RawValue,
@@ -264,7 +264,7 @@ fn refuse<'a>(
     }
 }
 
-/// What stands where a variable's name should is not repeated: it may be a secret.
+/// Checks the name of a variable. The error does not repeat the text, which may be a secret.
 fn variable_name(field: &str, text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     if !text.is_empty() && text.chars().all(is_plain) && !text.starts_with(char::is_numeric) {

@@ -1,4 +1,4 @@
-//! Settings of the directories that tasks of `serve` may name: the table `[serve.sources]`.
+//! Settings of the directories that tasks of `serve` may name: table `[serve.sources]`.
 
 use super::raw::{PathContext, RawValue};
 use super::{Origin, Settings, SourcedValue};
@@ -8,17 +8,17 @@ use std::str::FromStr;
 
 /// Longest name of a source.
 const MAX_NAME_CHARS: usize = 64;
-/// What ends the path of a source that takes no changes back.
+/// Suffix of the path of a read-only source.
 const READ_ONLY: &str = ":ro";
 
-/// A directory that a session may begin with, under a name that says nothing about where it is.
+/// Directory from which a session may start, under a name that does not reveal its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceDir {
-    /// What a task calls it.
+    /// Name that tasks use.
     pub name: String,
-    /// Where it is.
+    /// Path of the directory.
     pub dir: PathBuf,
-    /// Whether no changes are taken over into it.
+    /// True if changes are never applied to the directory.
     pub is_read_only: bool,
 }
 
@@ -50,7 +50,7 @@ impl SourceDir {
 impl FromStr for SourceDir {
     type Err = String;
 
-    /// Reads `NAME=DIR`, with `:ro` at its end for one that takes no changes back.
+    /// Parses `NAME=DIR`, with the suffix `:ro` for a read-only source.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, path) = text
             .split_once('=')
@@ -66,7 +66,7 @@ impl fmt::Display for SourceDir {
     }
 }
 
-/// Adds the source of a file's line: its name and its path.
+/// Adds a source from a line of a file: name and path.
 pub(super) fn add(
     settings: &mut Settings,
     raw: &RawValue,
@@ -84,10 +84,10 @@ pub(super) fn add(
 }
 
 impl Settings {
-    /// Adds a source. One that an earlier place has named so is replaced.
+    /// Adds a source, or replaces one with the same name from an earlier source of settings.
     ///
     /// # Errors
-    /// One sentence, when the same place has named it already.
+    /// A sentence if the same origin has already named it.
     pub fn add_source(&mut self, source: SourceDir, origin: &Origin) -> Result<(), String> {
         let mut known = self.sources.iter_mut();
         match known.find(|known| known.value.name == source.name) {

@@ -1,5 +1,5 @@
-//! The user's environment as a value. The program that reads it from its process passes it down; nothing here looks
-//! at the process.
+//! The user's environment as a value. The program reads it from its process and passes it down; the
+//! crate never inspects the process.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,9 +16,9 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// The surroundings of a process with these variables. `directory` is where the user works, and empty when it was
-    /// deleted; `is_here` says that it is the project, whatever lies above it. The home is that of `HOME`, when there
-    /// is such a directory.
+    /// Creates the environment of a process with these variables. `directory` is the working
+    /// directory, empty if it was deleted. `is_here` makes it the project even if a parent
+    /// directory looks like one. The home directory is `HOME` if that is a usable directory.
     pub fn new(vars: BTreeMap<OsString, OsString>, directory: PathBuf, is_here: bool) -> Self {
         let home = usable_home(&vars);
         Self {
@@ -30,8 +30,8 @@ impl Surroundings {
         }
     }
 
-    /// Surroundings that are given in full, the home included: for callers without an environment of their own, and
-    /// for tests.
+    /// Creates an environment with a given home directory, for callers without an environment of
+    /// their own, and for tests.
     pub fn fixed(home: &Path, directory: &Path, vars: &[(&str, &str)]) -> Self {
         let vars = vars
             .iter()
@@ -46,26 +46,26 @@ impl Surroundings {
         }
     }
 
-    /// The same, with the directory as the project, whatever lies above it.
+    /// Makes the working directory the project, even if a parent directory looks like one.
     #[must_use]
     pub fn with_project_here(mut self) -> Self {
         self.is_here = true;
         self
     }
 
-    /// The same, with a file mode creation mask.
+    /// Sets the file mode creation mask.
     #[must_use]
     pub const fn with_umask(mut self, umask: u32) -> Self {
         self.umask = Some(umask);
         self
     }
 
-    /// File mode creation mask of the user's commands; `None` if it is not known.
+    /// Returns the file mode creation mask of the user's commands; `None` if unknown.
     pub const fn umask(&self) -> Option<u32> {
         self.umask
     }
 
-    /// A variable, unless it is unset or empty.
+    /// Returns a variable, or `None` if it is unset or empty.
     pub fn var(&self, name: &str) -> Option<&OsStr> {
         self.vars
             .get(OsStr::new(name))
@@ -73,51 +73,54 @@ impl Surroundings {
             .filter(|value| !value.is_empty())
     }
 
-    /// A variable of any name, empty ones included.
+    /// Returns a variable of any name, or `None` if it is unset. Its value may be empty.
     pub fn exact_var(&self, name: &OsStr) -> Option<&OsStr> {
         self.vars.get(name).map(OsString::as_os_str)
     }
 
-    /// All variables.
+    /// Returns all variables.
     pub fn vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.vars
             .iter()
             .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 
-    /// The working directory, `-C` included; empty when that directory was deleted.
+    /// Returns the working directory after `-C`; empty if that directory was deleted.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Whether the working directory is the project, whatever lies above it.
+    /// Returns true if the working directory is the project, even if a parent directory looks like
+    /// one.
     pub fn is_here(&self) -> bool {
         self.is_here
     }
 
-    /// The working directory relative to the project; empty at its top and outside.
+    /// Returns the working directory relative to the project; empty at the project's top and
+    /// outside.
     pub fn start_dir(&self, project: &Path) -> PathBuf {
         let standing = self.directory.canonicalize().unwrap_or_default();
         let below = standing.strip_prefix(project);
         below.map(Path::to_owned).unwrap_or_default()
     }
 
-    /// The home directory, when there is an absolute one that exists.
+    /// Returns the home directory, or `None` unless it is absolute, not `/`, and exists.
     pub fn home(&self) -> Option<&Path> {
         self.home.as_deref()
     }
 
-    /// `path` seen from the working directory.
+    /// Resolves `path` from the working directory.
     pub fn absolute(&self, path: &Path) -> PathBuf {
         self.directory.join(path)
     }
 
-    /// Directory of the user's configuration (XDG base directories).
+    /// Returns the directory of the user's configuration (XDG base directories).
     pub fn config_dir(&self) -> Option<PathBuf> {
         self.xdg("XDG_CONFIG_HOME", ".config")
     }
 
-    /// `$variable/glovebox` when it is absolute, else `HOME/fallback/glovebox`.
+    /// Returns `$variable/glovebox` if the variable is an absolute path, else
+    /// `HOME/fallback/glovebox`; `None` without either.
     pub fn xdg(&self, variable: &str, fallback: &str) -> Option<PathBuf> {
         let set = self
             .var(variable)
@@ -130,6 +133,6 @@ impl Surroundings {
 
 fn usable_home(vars: &BTreeMap<OsString, OsString>) -> Option<PathBuf> {
     let home = PathBuf::from(vars.get(OsStr::new("HOME"))?);
-    // `/` and `/nonexistent` are what accounts without a home have.
+    // Accounts without a home directory have `/` or `/nonexistent`.
     (home.is_absolute() && home.parent().is_some() && home.is_dir()).then_some(home)
 }

@@ -1,21 +1,21 @@
-//! Settings of what goes into a sandbox and what comes back.
+//! Settings of file transfer to and from a sandbox.
 
 use super::SourcedValue;
 
-/// What goes in and what comes back.
+/// Files to send to a sandbox and to bring back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sync {
-    /// Whether the project goes in at all.
+    /// True to send the project to the sandbox.
     pub enabled: SourcedValue<bool>,
-    /// Patterns of files that stay out.
+    /// Patterns of files that are not sent.
     pub push_exclude: Vec<SourcedValue<String>>,
-    /// Patterns of files that go in although they would be hidden.
+    /// Patterns of files that are sent although they are hidden by default.
     pub push_include: Vec<SourcedValue<String>>,
-    /// Patterns of files that do not come back.
+    /// Patterns of files that are not brought back.
     pub pull_exclude: Vec<SourcedValue<String>>,
-    /// Patterns of files that come back although they would not.
+    /// Patterns of files that are brought back although they are left out by default.
     pub pull_include: Vec<SourcedValue<String>>,
-    /// Whether changes are applied when the command succeeds.
+    /// True to apply changes when the command succeeds.
     pub on_success: SourcedValue<bool>,
 }
 
@@ -32,7 +32,7 @@ impl Default for Sync {
     }
 }
 
-/// The patterns alone.
+/// Returns the patterns without their origins.
 pub fn texts(list: &[SourcedValue<String>]) -> Vec<String> {
     list.iter().map(|pattern| pattern.value.clone()).collect()
 }

@@ -1,4 +1,4 @@
-//! The network of a toolset: what its sandboxes reach, where the toolset says so.
+//! Network of a toolset: hosts that its sandboxes reach, if the toolset defines them.
 //!
 //! ```toml
 //! [toolsets.research]
@@ -13,13 +13,13 @@ use glovebox_tools::nearest;
 use std::fmt;
 use std::path::Path;
 
-/// The field of a toolset that is none of its network.
+/// The only field of a toolset's table that is not about its network.
 pub(super) const TOOLS: &str = "tools";
-/// Keys that one value in a nearer place replaces.
+/// Keys with one value, which a flag or a variable overrides.
 const SINGLE: [&str; 4] = ["net", "net_bytes", "net_connections", "net_rate"];
-/// Keys whose values add up.
+/// Keys whose values accumulate.
 const LISTS: [&str; 2] = ["allow", "deny"];
-/// Values of these keys are no paths.
+/// Returns a placeholder: no value of these keys is a path.
 fn nowhere() -> PathContext<'static> {
     PathContext {
         base: Path::new("/"),
@@ -27,7 +27,7 @@ fn nowhere() -> PathContext<'static> {
     }
 }
 
-/// What a toolset says about the network of its sandboxes.
+/// Network settings of a toolset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ToolsetNetwork {
     pub(super) toolset: String,
@@ -36,10 +36,10 @@ pub(super) struct ToolsetNetwork {
 }
 
 impl ToolsetNetwork {
-    /// From the fields of a toolset's table.
+    /// Parses the fields of a toolset's table.
     ///
     /// # Errors
-    /// One sentence.
+    /// A sentence about the unknown key or the invalid value.
     pub(super) fn parse(
         toolset: &str,
         fields: &[(String, RawValue)],
@@ -59,7 +59,7 @@ impl ToolsetNetwork {
                     field.escape_debug()
                 ));
             };
-            // What is wrong is told now, and not when the toolset is chosen.
+            // A trial reports invalid values now instead of when the toolset is selected.
             let mut trial = Settings::default();
             trial
                 .apply(key, raw, nowhere(), origin)
@@ -83,10 +83,11 @@ impl fmt::Display for ToolsetNetwork {
 }
 
 impl Settings {
-    /// Lays the network of the toolset in use over what is there, once. What a flag or a variable says stays.
+    /// Applies the network of the toolset in use over the other sources, once. A value from a flag
+    /// or a variable stays.
     ///
     /// # Errors
-    /// One sentence.
+    /// A sentence about the invalid value.
     pub fn lay_toolset_network(&mut self) -> Result<(), String> {
         let chosen = self.tools.toolset.value.clone();
         let networks = std::mem::take(&mut self.tools.networks);
@@ -149,7 +150,7 @@ mod tests {
         assert!(matches!(fetch.net.origin, Origin::UserFile(_)));
         let usual = laid("implement", &[], &none);
         assert_eq!(reach(&usual), (Net::None, vec!["a.test"], Some(1 << 20)));
-        // One that is shipped may have one as well.
+        // A shipped toolset may have a network too.
         let research = laid("research", &[], &none);
         assert_eq!(
             reach(&research),

@@ -1,12 +1,12 @@
-//! Which project files the user trusts: one record for each directory, in the state directory.
+//! Project files that the user trusts: one record per directory, in the state directory.
 //!
 //! ```text
-//! STATE/trust/HASH.json   HASH of the directory's path; directory, digest of the file's content, since when
+//! STATE/trust/HASH.json   HASH of the directory's path; directory, digest of the content, time
 //! ```
 //!
-//! In: a directory and the digest of its `glovebox.toml`. Out: whether that very content was agreed to. The
-//! store lies outside every project, is readable and writable for its owner alone, and a record that others
-//! could have written is an error, never an answer.
+//! Input: a directory and the digest of its `glovebox.toml`. Output: the record of the content that
+//! the user agreed to. The store lies outside every project and only its owner can read and write
+//! it. A record that other users could have written is an error.
 
 use crate::SettingsError;
 use glovebox_sandbox::check_ancestors;
@@ -19,40 +19,41 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The store, in the state directory.
+/// Name of the store in the state directory.
 const DIR_NAME: &str = "trust";
 const VERSION: u32 = 1;
-/// More than any record.
+/// Most bytes of a record.
 const MAX_RECORD_BYTES: u64 = 64 << 10;
 
-/// The user's word on one project file.
+/// The user's consent to one project file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustRecord {
     version: u32,
-    /// The directory of the file, for people; its name as bytes is in the record's own name.
+    /// Directory of the file, for people. The record's file name is derived from its bytes.
     pub directory: String,
-    /// BLAKE3 of the content that was agreed to.
+    /// BLAKE3 digest of the content that the user agreed to.
     pub digest: String,
-    /// Since when.
+    /// Time of the consent, in Unix milliseconds.
     pub since_unix_ms: u64,
 }
 
-/// The records of one user.
+/// Store of one user's records.
 #[derive(Debug, Clone)]
 pub struct TrustStore {
     state: PathBuf,
 }
 
 impl TrustStore {
-    /// The store in a state directory.
+    /// Returns the store in a state directory. Creates nothing.
     pub const fn new(state: PathBuf) -> Self {
         Self { state }
     }
 
-    /// What is written down about a directory.
+    /// Returns the record of a directory, or `None` if there is none.
     ///
     /// # Errors
-    /// When the store, or the record, could have been written by somebody else, or cannot be read.
+    /// A refusal if the store lies in the directory, or if another user could have written the
+    /// store or the record; [`SettingsError::Io`] if they cannot be read.
     pub fn find(&self, directory: &Path) -> Result<Option<TrustRecord>, SettingsError> {
         self.refuse_inside(directory)?;
         if !self.check_store()? {
@@ -61,10 +62,10 @@ impl TrustStore {
         read_record(&self.path(directory))
     }
 
-    /// Writes down that the content with this digest is agreed to.
+    /// Records that the user agrees to the content with this digest.
     ///
     /// # Errors
-    /// As [`Self::find`], and when it cannot be written.
+    /// Same as [`Self::find`], and [`SettingsError::Io`] if the record cannot be written.
     pub fn add(
         &self,
         directory: &Path,
@@ -84,7 +85,9 @@ impl TrustStore {
         let wrong = |error: &std::io::Error| cannot("write", &path, error);
         let mut text = serde_json::to_vec(&record).map_err(|error| wrong(&error.into()))?;
         text.push(b'\n');
+        // A draft of an earlier process with this id would make `create_new` fail.
         let _ = fs::remove_file(&draft);
+        // Sync before the rename: otherwise a crash could leave an empty record under its name.
         let placed = File::options()
             .write(true)
             .create_new(true)
@@ -102,10 +105,11 @@ impl TrustStore {
         Ok(record)
     }
 
-    /// Forgets a directory; whether there was something to forget.
+    /// Removes the record of a directory. Returns false if there was none.
     ///
     /// # Errors
-    /// As [`Self::find`].
+    /// A refusal if another user could have written the store; [`SettingsError::Io`] if the record
+    /// cannot be removed.
     pub fn remove(&self, directory: &Path) -> Result<bool, SettingsError> {
         if !self.check_store()? {
             return Ok(false);
@@ -118,10 +122,11 @@ impl TrustStore {
         }
     }
 
-    /// Every record, by directory.
+    /// Returns all records, sorted by directory.
     ///
     /// # Errors
-    /// As [`Self::find`].
+    /// A refusal if another user could have written the store or a record; [`SettingsError::Io`] if
+    /// they cannot be read.
     pub fn list(&self) -> Result<Vec<TrustRecord>, SettingsError> {
         if !self.check_store()? {
             return Ok(Vec::new());
@@ -148,7 +153,8 @@ impl TrustStore {
         self.dir().join(format!("{hash}.json"))
     }
 
-    /// A store in a project could have come with it, records and all.
+    /// Refuses a store inside the project, because it could have come with the project, records
+    /// included.
     fn refuse_inside(&self, directory: &Path) -> Result<(), SettingsError> {
         let state = self.state.canonicalize();
         if !state
@@ -169,6 +175,8 @@ impl TrustStore {
 
     fn create_store(&self) -> Result<(), SettingsError> {
         if let Some(parent) = self.state.parent() {
+            // Check first: otherwise the store could be created below a directory that another user
+            // controls.
             check_ancestors(parent)?;
             fs::create_dir_all(parent).map_err(|error| cannot("make", parent, &error))?;
         }
@@ -182,7 +190,7 @@ impl TrustStore {
         self.check_store().map(|_| ())
     }
 
-    /// Whether there is a store; one that others could have written is an error.
+    /// Returns true if the store exists. A store that other users could have written is an error.
     fn check_store(&self) -> Result<bool, SettingsError> {
         check_ancestors(&self.state)?;
         for dir in [&self.state, &self.dir()] {
@@ -196,7 +204,7 @@ impl TrustStore {
     }
 }
 
-/// Reads a record that only its owner could have written.
+/// Reads a record, and checks that only its owner could have written it.
 fn read_record(path: &Path) -> Result<Option<TrustRecord>, SettingsError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -204,6 +212,7 @@ fn read_record(path: &Path) -> Result<Option<TrustRecord>, SettingsError> {
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(cannot("read", path, &errno.into())),
     };
+    // Check the open file, not the path, which could be exchanged between check and read.
     let status =
         rustix::fs::fstat(&file).map_err(|errno| cannot("inspect", path, &errno.into()))?;
     check_private(path, &status, FileType::RegularFile)?;

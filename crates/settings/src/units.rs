@@ -1,25 +1,25 @@
-//! Amounts as people write them: sizes, spans of time, shares of a CPU, counts.
+//! Amounts in the form that people write: sizes, spans of time, shares of a CPU, counts.
 //!
-//! In goes the text of a flag, a variable or a configuration key; out comes a typed amount, or one
-//! sentence that names every accepted form. `none` means no limit everywhere, so each type wraps an
-//! `Option`. Printing an amount gives text that parses back to the same amount.
+//! Each type parses the text of a flag, a variable or a configuration key; the error is one
+//! sentence that names every accepted form. `none` always means no limit, so each type wraps an
+//! `Option`. A displayed amount parses back to the same amount.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Bytes; `None` for no limit.
+/// Size in bytes; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub Option<u64>);
 
-/// Milliseconds; `None` for no limit.
+/// Span of time in milliseconds; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Option<u64>);
 
-/// Thousandths of one CPU; `None` for no limit.
+/// Share of CPU time in thousandths of one CPU; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpus(pub Option<u32>);
 
-/// A number of things; `None` for no limit.
+/// Count; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub Option<u32>);
 
@@ -28,7 +28,7 @@ const SPAN_FORMS: &str = "write a time like 300s, 5m, 1h, 500ms or 1h30m, or `no
 const CPUS_FORMS: &str = "write a number of CPUs like 1, 2 or 0.5, or `none` for no limit";
 const COUNT_FORMS: &str = "write a whole number like 1024, or `none` for no limit";
 
-/// Binary units without and with their full name, decimal ones as SI writes them.
+/// Binary units with their short and full names, and decimal units of the SI.
 const SIZE_UNITS: &[(&str, u64)] = &[
     ("", 1),
     ("b", 1),
@@ -54,7 +54,7 @@ const SPAN_UNITS: &[(&str, u64)] = &[
     ("d", 86_400_000),
 ];
 
-/// Longest span accepted, as on the wire.
+/// Longest span, as on the wire.
 const MAX_SPAN_MS: u64 = glovebox_proto::limits::MAX_TIMEOUT_MS;
 
 impl FromStr for Size {
@@ -148,7 +148,8 @@ impl fmt::Display for Span {
             ("m", 60_000),
             ("s", 1_000),
         ] {
-            // Below two of a unit the smaller one reads better: 90s, not 1.5m.
+            // A unit above seconds needs exactly one or at least ten: 1m and 10m, but 120s instead
+            // of 2m.
             if ms.is_multiple_of(factor) && (ms / factor >= 10 || factor == 1_000 || ms == factor) {
                 return write!(f, "{}{name}", ms / factor);
             }
@@ -214,7 +215,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// A size for people: three digits and a unit.
+/// Returns a size for people, such as `1.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -230,7 +231,7 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{value:.1} TiB")
 }
 
-/// A time for people: three digits and a unit.
+/// Returns a time in microseconds for people, such as `1.5 ms`.
 pub fn human_us(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),
@@ -257,7 +258,8 @@ fn split_number(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// `number * factor` in whole units, exact for up to nine decimals.
+/// Returns `number * factor` in whole units, exact for up to nine decimals; `None` if malformed or
+/// too large.
 fn scaled(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.len() > 9 || fraction.contains('.') {

@@ -1,4 +1,4 @@
-//! The values of settings, and their words: what a flag, a variable and a key of a file accept.
+//! Values of settings, and the words that flags, variables and keys of a file accept for them.
 
 use crate::units::Span;
 use glovebox_egress::Policy;
@@ -22,7 +22,8 @@ impl FromStr for Carrier {
     }
 }
 
-/// Splits a command line into words. Quotes and backslashes group as in a shell; nothing expands.
+/// Splits a command line into words. Quotes and backslashes group as in a shell; nothing is
+/// expanded.
 pub fn split_words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -53,7 +54,7 @@ pub fn split_words(text: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// `NAME` (the host's value) or `NAME=VALUE`.
+/// Environment variable: `NAME` (the host's value) or `NAME=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvArg {
     /// Name, without `=`.
@@ -66,7 +67,7 @@ impl EnvArg {
     /// Splits at the first `=`.
     ///
     /// # Errors
-    /// One sentence when there is no name or a NUL byte.
+    /// A sentence if the name is missing or the text contains a NUL byte.
     pub fn parse(text: &OsStr) -> Result<Self, String> {
         let bytes = text.as_bytes();
         if bytes.contains(&0) {
@@ -90,12 +91,12 @@ impl EnvArg {
     }
 }
 
-/// `PATH` or `PATH:TARGET`, as typed.
+/// Grant as typed: `PATH` or `PATH:TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantArg {
-    /// Host path; relative ones start at the project directory.
+    /// Host path. A relative one starts at the project directory.
     pub source: PathBuf,
-    /// Absolute path inside; `None` for the same as outside.
+    /// Absolute path inside; `None` for the same path as outside.
     pub target: Option<PathBuf>,
 }
 
@@ -168,7 +169,7 @@ pub fn parse_net(text: &str) -> Result<Net, String> {
     )
 }
 
-/// Checks a word about what may be reached: a preset's name, or `HOST[:PORT][=private|=ADDRESS]`.
+/// Checks an item of `allow` or `deny`: a preset's name, or `HOST[:PORT][=private|=ADDRESS]`.
 pub fn parse_reach(text: &str) -> Result<String, String> {
     let none: [&str; 0] = [];
     Policy::new(&[text], &none)
@@ -176,7 +177,7 @@ pub fn parse_reach(text: &str) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The word of a network mode.
+/// Returns the word of a network mode.
 pub const fn net_word(net: Net) -> &'static str {
     match net {
         Net::None => "none",
@@ -185,7 +186,7 @@ pub const fn net_word(net: Net) -> &'static str {
     }
 }
 
-/// Parses the word of a layer place.
+/// Parses the word of a storage for written data.
 pub fn parse_layers(text: &str) -> Result<Layers, String> {
     word(
         text,
@@ -194,7 +195,7 @@ pub fn parse_layers(text: &str) -> Result<Layers, String> {
     )
 }
 
-/// The word of a layer place.
+/// Returns the word of a storage for written data.
 pub const fn layers_word(layers: Layers) -> &'static str {
     match layers {
         Layers::Disk => "disk",
@@ -215,7 +216,7 @@ pub fn parse_ids(text: &str) -> Result<Ids, String> {
     )
 }
 
-/// The word of an id mode.
+/// Returns the word of an id mode.
 pub const fn ids_word(ids: Ids) -> &'static str {
     match ids {
         Ids::Auto => "auto",
@@ -237,7 +238,7 @@ pub fn parse_proc(text: &str) -> Result<ProcMode, String> {
     )
 }
 
-/// The word of a /proc mode.
+/// Returns the word of a /proc mode.
 pub const fn proc_word(mode: ProcMode) -> &'static str {
     match mode {
         ProcMode::Masked => "masked",
@@ -256,7 +257,7 @@ pub fn parse_workspace(text: &str) -> Result<WorkspaceMode, String> {
     )
 }
 
-/// Checks a pattern as in `.gitignore`.
+/// Checks a pattern in the syntax of `.gitignore`.
 pub fn parse_pattern(text: &str) -> Result<String, String> {
     if text.trim().is_empty() || text.contains(['\n', '\0']) {
         return Err(format!(
@@ -269,7 +270,7 @@ pub fn parse_pattern(text: &str) -> Result<String, String> {
         .map_err(|fault| fault.message)
 }
 
-/// Parses how long a sandbox may take to come up.
+/// Parses the time limit for the start of a sandbox: 100 ms to 1 h.
 pub fn parse_start_timeout(text: &str) -> Result<Span, String> {
     let span: Span = text.parse()?;
     match span.0 {
@@ -280,7 +281,8 @@ pub fn parse_start_timeout(text: &str) -> Result<Span, String> {
     }
 }
 
-/// Parses a directory on the other side of a carrier, whose home and current directory are not known here.
+/// Parses a directory on the other side of a carrier. It must be absolute, because home and working
+/// directory there are unknown.
 pub fn parse_guest_dir(text: &str) -> Result<PathBuf, String> {
     if !text.starts_with('/') || text.contains(char::is_control) {
         return Err(format!(
@@ -300,7 +302,7 @@ pub fn parse_limit(text: &str) -> Result<LimitKind, String> {
     )
 }
 
-/// `` `a`, `b` or `c` ``.
+/// Joins words as `` `a`, `b` or `c` ``.
 pub fn one_of(words: &[&str]) -> String {
     match words {
         [] => String::new(),

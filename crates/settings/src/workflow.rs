@@ -1,5 +1,4 @@
-//! Workflows: phases of an agent's work, one after the other, each with its tools, its words and its
-//! sandbox.
+//! Workflows: phases of an agent's work in sequence, each with its tools, prompt and sandbox.
 //!
 //! ```toml
 //! [[workflow]]
@@ -14,8 +13,8 @@
 //! memory = "1GiB"
 //! ```
 //!
-//! What a file says becomes words (`change`, `phase=plan`, `leaves=/tmp/plan.md`, ...), as a list of any
-//! other key does, and those a [`Workflow`].
+//! The parser of files turns this into words (`change`, `phase=plan`, `leaves=/tmp/plan.md`, ...),
+//! like the list of any other key, and the words into a [`Workflow`].
 
 use super::keys::{self, keys};
 use super::project_file;
@@ -24,47 +23,47 @@ use super::{Demand, Origin, Reach, Settings, SourcedValue};
 use crate::SettingsError;
 use glovebox_tools::nearest;
 
-/// The key.
+/// Key of workflows in a file.
 pub(super) const KEY: &str = "workflow";
-/// Keys of a phase that are settings of its sandbox.
+/// Returns the keys of a phase that are settings of its sandbox.
 fn sandbox_keys() -> impl Iterator<Item = &'static str> + Clone {
     keys().filter(|key| key.is_for_phases).map(|key| key.name)
 }
-/// Keys of a phase that are none.
+/// Keys of a phase that are not settings.
 const OWN_KEYS: [&str; 4] = ["name", "toolset", "prompt", "leaves"];
-/// More than anybody lines up.
+/// Most phases of a workflow.
 const MAX_PHASES: usize = 16;
-/// Files one phase leaves.
+/// Most files that one phase leaves.
 const MAX_FILES: usize = 16;
-/// More than what is said in addition by hand.
+/// Longest prompt of a phase, in bytes.
 const MAX_PROMPT_BYTES: usize = 16 << 10;
 
-/// Phases, one after the other.
+/// Sequence of phases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workflow {
-    /// By which it is called.
+    /// Name by which the user calls the workflow.
     pub name: String,
-    /// In order; at least one.
+    /// Phases in order; at least one.
     pub phases: Vec<Phase>,
 }
 
-/// One of them.
+/// Phase of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
-    /// What it is called.
+    /// Name of the phase.
     pub name: String,
-    /// What the model is told in addition.
+    /// Additional prompt for the model; `None` for none.
     pub prompt: Option<String>,
-    /// Files that have to be there at its end, for the phases that follow.
+    /// Files that must exist at the end of the phase, for the following phases.
     pub leaves: Vec<String>,
-    /// Settings, its toolset first, as they were written.
+    /// Settings as written, the toolset first.
     settings: Vec<(&'static str, RawValue)>,
 }
 
-/// The words of one `[[workflow]]`.
+/// Converts one `[[workflow]]` table into words.
 ///
 /// # Errors
-/// One sentence.
+/// A sentence about the invalid key or value.
 pub(super) fn words(table: toml::Table) -> Result<Vec<String>, String> {
     let mut name = None;
     let mut phases = Vec::new();
@@ -117,12 +116,12 @@ impl std::fmt::Display for Workflow {
 }
 
 impl Workflow {
-    /// Reads the words of one.
+    /// Parses the words of one workflow.
     ///
     /// # Errors
-    /// One sentence.
-    // TRUST: a project's file may say anything: everything is bounded here, and what a phase would give a
-    // sandbox is compared with the user's own settings when it is laid over them.
+    /// A sentence about the invalid word.
+    // TRUST: the words may come from a project's file, so everything is bounded here. The settings
+    // of a phase are compared with the user's own when they are applied.
     pub(super) fn parse(words: &[&str]) -> Result<Self, String> {
         let (name, words) = words.split_first().ok_or("a workflow needs a `name`")?;
         let mut phases: Vec<Phase> = Vec::new();
@@ -239,10 +238,10 @@ impl Settings {
         Ok(())
     }
 
-    /// The workflow of this name.
+    /// Returns the workflow with this name.
     ///
     /// # Errors
-    /// A usage error that names those there are.
+    /// A usage error that lists the known workflows.
     pub fn workflow(&self, name: &str) -> Result<&SourcedValue<Workflow>, SettingsError> {
         let names = || self.workflows.iter().map(|known| known.value.name.as_str());
         self.workflows
@@ -263,11 +262,11 @@ impl Settings {
             })
     }
 
-    /// Lays what a phase says over what is there. What of a project's phase needs consent is added to
-    /// [`Settings::project_file`].
+    /// Applies the settings of a phase over the current ones. Demands of a project's phase are
+    /// added to [`Settings::project_file`].
     ///
     /// # Errors
-    /// Usage errors for wrong values; a refusal for what no project may set.
+    /// Usage errors for invalid values; a refusal for a value that no project may set.
     pub fn lay_workflow_phase(
         &mut self,
         phase: &Phase,
@@ -288,7 +287,8 @@ impl Settings {
                     SettingsError::usage(format!("{place}: `{key}`: {error}"), "correct the file")
                 })?;
             if matches!(origin, Origin::ProjectFile(_)) {
-                // TRUST: the phase came with the project, and is judged like any other value of it.
+                // TRUST: the phase came with the project and is judged like any other value of its
+                // file.
                 let known = keys::find(key);
                 let known = known.ok_or_else(|| {
                     SettingsError::usage(
@@ -303,7 +303,7 @@ impl Settings {
             return Ok(());
         }
         let Some(file) = &mut self.project_file else {
-            // Without it nobody would ask for consent.
+            // Without the file no code would ask the user for consent.
             return Err(SettingsError::usage(
                 format!("{place}: its file was not read"),
                 "call the workflow in the project it belongs to",
@@ -445,18 +445,18 @@ mod tests {
         }
         let narrow = phase(&["x", "phase=plan", "memory=64MiB", "env=A=b"]);
         let settings = laid(&narrow, &project, Consent::Unknown).unwrap();
-        // Outside a native sandbox its words to the agent wait for consent as well.
+        // Outside a native sandbox its prompt needs consent as well.
         assert!(is_refusal(&settings.check_project(true).unwrap_err()));
         laid(&narrow, &user, Consent::Unknown)
             .unwrap()
             .check_project(true)
             .unwrap();
-        // Some variables a project never sets.
+        // A project may never set some variables.
         let loader = phase(&["x", "phase=plan", "env=LD_PRELOAD=./x.so"]);
         let error = laid(&loader, &project, Consent::ThisRun).unwrap_err();
         assert!(is_refusal(&error), "{error:?}");
         laid(&loader, &user, Consent::Unknown).unwrap();
-        // Without the file nobody would ask.
+        // Without the file no code would ask the user for consent.
         let phase = phase(&["x", "phase=plan"]);
         Settings::default()
             .lay_workflow_phase(&phase, &project, None)

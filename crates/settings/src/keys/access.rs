@@ -1,25 +1,25 @@
-//! How a text becomes a setting, and a setting a text.
+//! Conversion between text and settings.
 
 use crate::raw::{PathContext, RawValue};
 use crate::{Origin, Settings, SourcedValue};
 use glovebox_sandbox::BackendOption;
 use std::fmt;
 
-/// The way from what is written to one setting and back.
+/// Conversion between the written form of one setting and its value.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
-    /// Parses a value and sets it. The error is one sentence on what is wrong with the value.
+    /// Parses a value and sets it. The error is a sentence about the problem.
     pub(super) set: fn(&mut Settings, &RawValue, PathContext<'_>, &Origin) -> Result<(), String>,
-    /// The values as text, each with its origin.
+    /// Returns the values as text, each with its origin.
     pub(super) show: fn(&Settings) -> Vec<(String, &Origin)>,
 }
 
-/// The way to a key's value.
+/// Location of a key's value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KeyAccess {
-    /// By a field of the settings.
+    /// Field of the settings.
     Field(Access),
-    /// By the name of a backend's option.
+    /// Option of a backend.
     Option(&'static BackendOption),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// One value: its field, its parser, and how it is shown (as it displays itself when left out).
+/// Access to a single value: field, parser, and conversion to text (`Display` by default).
 macro_rules! one {
     ($($field:ident).+, $parse:expr) => {
         one!($($field).+, $parse, ToString::to_string)
@@ -46,7 +46,8 @@ macro_rules! one {
     };
 }
 
-/// A list that adds up: its field, the parser of one item, and how items are split and shown.
+/// Access to a list whose values accumulate: field, split into items, parser of an item, and
+/// conversion to text.
 macro_rules! list {
     ($($field:ident).+, $split:ident, $parse:expr, $text:expr) => {
         crate::keys::access::Access {

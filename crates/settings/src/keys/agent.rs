@@ -1,4 +1,4 @@
-//! Where an agent's tools work, which model answers, how far it may go.
+//! Keys of the agent: place of its tools, model, limits.
 
 use super::access::{Access, one, show_one};
 use super::{DefaultValue, Key};
@@ -83,7 +83,7 @@ pub(super) const KEYS: &[Key] = &[
     .default(DefaultValue::Words(
         "by the model's own server where it tells it, else by the model, `200000` for one that is not known",
     )),
-    // Without them the model would not know what the user forbids.
+    // A project must not hide the user's prohibitions from the model.
     Key::new(
         "agent.instructions",
         "whether `AGENTS.md` and `CLAUDE.md` reach the model; not in a project's file",

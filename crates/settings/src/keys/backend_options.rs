@@ -1,4 +1,4 @@
-//! Keys of settings that belong to single backends: one for each option that a backend of this program declares.
+//! Keys of single backends: one for each option that a registered backend declares.
 
 use super::access::KeyAccess;
 use super::{DefaultValue, Key};
@@ -9,7 +9,7 @@ use glovebox_sandbox::{Backend, BackendOption};
 use std::slice;
 use std::sync::OnceLock;
 
-/// Those keys. Backends are registered before anybody asks.
+/// Returns these keys. All backends must be registered before the first call, which fixes the list.
 pub(super) fn keys() -> &'static [Key] {
     static KEYS: OnceLock<Vec<Key>> = OnceLock::new();
     KEYS.get_or_init(|| Backend::all_options().into_iter().map(key).collect())
@@ -24,7 +24,7 @@ fn key(option: &'static BackendOption) -> Key {
 }
 
 impl Settings {
-    /// Gives an option the value that was written.
+    /// Parses and sets an option.
     pub(super) fn set_option(
         &mut self,
         option: &'static BackendOption,
@@ -37,7 +37,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Gives an option a value that was checked.
+    /// Sets an option to a value that was checked.
     pub(crate) fn lay_option(
         &mut self,
         option: &'static BackendOption,
@@ -51,7 +51,7 @@ impl Settings {
         self.backend_options.insert(option.name, value);
     }
 
-    /// The value of an option with its origin; none where it was not given.
+    /// Returns the value of an option with its origin; empty if it is not set.
     pub(super) fn shown_option(&self, option: &BackendOption) -> Vec<(String, &Origin)> {
         let found = self.backend_options.get(option.name);
         found

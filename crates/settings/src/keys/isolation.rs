@@ -1,4 +1,4 @@
-//! How a sandbox is built, and how many of them there may be.
+//! Keys of a sandbox's construction, and of the number of sandboxes.
 
 use super::access::{Access, one};
 use super::{DefaultValue, Key};

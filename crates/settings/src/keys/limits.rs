@@ -1,4 +1,4 @@
-//! Limits of a sandbox. `docs/guides/limits.md` has the reasons for the defaults.
+//! Keys of a sandbox's limits. `docs/guides/limits.md` has the reasons for the defaults.
 
 use super::access::{Access, list, show_one};
 use super::{DefaultValue, Key};
@@ -8,8 +8,8 @@ use crate::project_rule::{less_time, raised_limit};
 use crate::values::parse_limit;
 use glovebox_spec::LimitKind;
 
-/// The row of a limit: its variable, its flag, what it is without either, and what it means. Its name, its unit and
-/// what a project may do with it are those of its kind.
+/// Row of a limit: variable, flag, default and meaning. Name, unit and the rule for projects come
+/// from its kind.
 macro_rules! limit {
     ($kind:ident, $variable:literal, $flag:literal, $default:expr, $meaning:literal) => {
         Key::new(
@@ -37,7 +37,7 @@ macro_rules! limit {
     };
 }
 
-/// No limit, unless somebody sets one.
+/// Default of limits that are off.
 const NONE: DefaultValue = DefaultValue::Text("none");
 
 pub(super) const KEYS: &[Key] = &[
@@ -130,7 +130,7 @@ pub(super) const KEYS: &[Key] = &[
     .variable("GLOVEBOX_TIMEOUT")
     .flags(&["timeout"])
     .default(NONE),
-    // A sandbox is refused where the limit does not hold; nothing is given.
+    // Permitted in a project: it can only cause a refusal where a limit does not hold.
     Key::new(
         "require",
         "limits that the kernel must hold: `approximate` is refused as `absent` is",
@@ -147,12 +147,12 @@ pub(super) const KEYS: &[Key] = &[
     .for_phases(),
 ];
 
-/// The limits that have a setting of their own, each with its row, in the order of [`keys`].
+/// Returns the limits that have a setting of their own with their rows, in the order of [`keys`].
 pub fn limit_keys() -> impl Iterator<Item = (LimitKind, &'static Key)> {
     super::keys().filter_map(|key| Some((key.limit?, key)))
 }
 
-/// The flag that chooses a limit, without `--`.
+/// Returns the flag that sets a limit, without `--`.
 pub fn limit_flag(kind: LimitKind) -> &'static str {
     super::keys()
         .find(|key| key.name == kind.setting())

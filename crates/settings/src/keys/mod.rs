@@ -1,11 +1,11 @@
-//! The table of settings: everything there is to say about each key of `glovebox.toml`, once.
+//! Table of settings: the single description of each key of `glovebox.toml`.
 //!
-//! A row has the key's name, its variable, its flags, what it is without any of them, what it means, how a text
-//! becomes the setting and the setting a text, and what it needs when a project's file sets it. What files, variables,
-//! `config explain`, phases of workflows and `docs/reference/configuration.md` know about settings comes from here; a
-//! test holds the help of the flags to it.
+//! A row has the key's name, variable, flags, default and meaning, its conversion from and to text,
+//! and its rule for a project's file. Files, variables, `config explain`, phases of workflows and
+//! `docs/reference/configuration.md` use this table, and a test compares the help of the flags to
+//! it.
 //!
-//! A row has no default rule for projects: a key cannot be added without a decision about them.
+//! A row has no default rule for projects, so a key cannot be added without a decision about them.
 
 mod access;
 mod agent;
@@ -26,43 +26,45 @@ use access::{Access, KeyAccess};
 use glovebox_spec::LimitKind;
 pub use limits::{limit_flag, limit_keys};
 
-/// What a setting is when nobody says anything.
+/// Default of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultValue {
-    /// This value, as a file writes it; a text without its quotes.
+    /// Value as a file writes it; a string without its quotes.
     Text(&'static str),
-    /// This number or switch.
+    /// Number or switch.
     Plain(&'static str),
-    /// An empty list.
+    /// Empty list.
     EmptyList,
-    /// It depends, or is no value; in words.
+    /// Description of a default that depends on the machine or is not a value.
     Words(&'static str),
 }
 
-/// One key of the configuration.
+/// Key of the configuration.
 #[derive(Debug)]
 pub struct Key {
-    /// Its name in `glovebox.toml`.
+    /// Name in `glovebox.toml`.
     pub name: &'static str,
-    /// The variable that sets it.
+    /// Variable that sets the key; `None` for none.
     pub variable: Option<&'static str>,
-    /// The flags that set it, without `--`; those of one command alone after its name (`agent model`).
+    /// Flags that set the key, without `--`. The name of a command precedes a flag that only this
+    /// command has (`agent model`).
     pub flags: &'static [&'static str],
-    /// What it is without any of them.
+    /// Default without any source.
     pub default: DefaultValue,
-    /// What it means, in Markdown.
+    /// Meaning, in Markdown.
     pub meaning: &'static str,
-    /// Whether a phase of a workflow may set it for its own sandbox.
+    /// True if a phase of a workflow may set the key for its own sandbox.
     pub is_for_phases: bool,
-    /// The limit that it is, when it is one.
+    /// Limit that the key sets; `None` for other keys.
     pub limit: Option<LimitKind>,
-    /// What it needs in a project's own file.
+    /// Rule for a project's own file.
     pub project: ProjectRule,
     access: KeyAccess,
 }
 
 impl Key {
-    /// A key of files alone whose default is an empty list; the methods below say otherwise.
+    /// Creates a key with neither variable nor flags, whose default is an empty list. The methods
+    /// below add them.
     const fn new(
         name: &'static str,
         meaning: &'static str,
@@ -116,7 +118,8 @@ impl Key {
         self
     }
 
-    /// The values of this key as text, each with its origin; lists may have none or many.
+    /// Returns the values of this key as text, each with its origin. A list yields any number of
+    /// them.
     pub fn shown<'a>(&self, settings: &'a Settings) -> Vec<(String, &'a Origin)> {
         match &self.access {
             KeyAccess::Field(field) => (field.show)(settings),
@@ -125,7 +128,7 @@ impl Key {
     }
 }
 
-/// Every key, in the order `config explain` prints them.
+/// Returns every key, in the order of `config explain`.
 pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {
     [
         sandbox::KEYS,
@@ -141,7 +144,7 @@ pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {
     .flatten()
 }
 
-/// The key of this name.
+/// Returns the key with this name.
 pub(super) fn find(name: &str) -> Option<&'static Key> {
     keys().find(|key| key.name == name)
 }
@@ -150,7 +153,7 @@ impl Settings {
     /// Sets `key` from `raw`.
     ///
     /// # Errors
-    /// One sentence on what is wrong with the value.
+    /// A sentence about the invalid value.
     pub fn apply(
         &mut self,
         key: &str,
@@ -165,7 +168,7 @@ impl Settings {
         }
     }
 
-    /// The values of `key` as text, each with its origin; lists may have none or many.
+    /// Returns the values of `key` as text, each with its origin; empty for an unknown key.
     pub fn shown(&self, key: &str) -> Vec<(String, &Origin)> {
         find(key).map_or_else(Vec::new, |key| key.shown(self))
     }

@@ -1,4 +1,4 @@
-//! What stands behind a sandbox, and what is inside it.
+//! Keys of a sandbox's backend and content.
 
 use super::access::{Access, list, one, show_one};
 use super::{DefaultValue, Key};

@@ -1,4 +1,4 @@
-//! The server of `serve`: what it offers to those who send it tasks, and how it tells what happens.
+//! Keys of the server that `serve` starts: sources for tasks, log, quotas.
 
 use super::access::{Access, one, show_many};
 use super::{DefaultValue, Key};
@@ -6,7 +6,7 @@ use crate::project_rule::ProjectRule::UserOnly;
 use crate::{LogFormat, LogLevel, sources};
 
 pub(super) const KEYS: &[Key] = &[
-    // Which directories others may work on is never a project's to say.
+    // A project must not decide which directories other users may work on.
     Key::new(
         "serve.sources",
         "a table of directories that tasks of `serve` may name, `NAME = \"DIR\"`; `\"DIR:ro\"` takes no changes back \

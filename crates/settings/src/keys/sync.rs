@@ -1,4 +1,4 @@
-//! What goes into a sandbox, and what comes back.
+//! Keys of file transfer to and from a sandbox.
 
 use super::access::{list, one};
 use super::{DefaultValue, Key};

@@ -1,4 +1,4 @@
-//! Each row of the table is complete, true of the code, and in the reference.
+//! Tests of the table: each row is complete, matches the code, and is in the reference.
 
 use super::{DefaultValue, Key, keys};
 use crate::raw::{PathContext, RawValue};
@@ -121,7 +121,7 @@ fn values_of_variables_are_not_shown() {
     assert_eq!(settings.shown("env")[0].0, "TOKEN=...");
 }
 
-/// Where values of files are written.
+/// Returns the base of relative paths in values.
 fn somewhere() -> PathContext<'static> {
     PathContext {
         base: Path::new("/base"),
@@ -166,7 +166,7 @@ fn names_variables_and_meanings_are_those_of_one_row() {
     }
 }
 
-/// Whether a row names a flag, of any command.
+/// Returns true if a row names a flag, of any command.
 fn names_flag(key: &Key, flag: &str) -> bool {
     key.flags
         .iter()
@@ -189,7 +189,7 @@ fn a_flag_that_sets_a_key_stands_in_its_row() {
             }
         }
     }
-    // Those of commands that read their flags by themselves.
+    // Keys of commands that read their flags themselves.
     let elsewhere = [
         "sync.pull.exclude",
         "sync.pull.include",
@@ -226,7 +226,7 @@ fn every_sandbox_flag() -> SandboxFlags {
         env: vec![values::EnvArg::parse(std::ffi::OsStr::new("A=b")).unwrap()],
         start_timeout: Some("90s".parse().unwrap()),
         guest_dir: Some("/opt/glovebox".into()),
-        // None is declared by the built-in backends.
+        // The built-in backends declare no options.
         backend_options: Vec::new(),
         limits: crate::limit_keys()
             .map(|(kind, _)| (kind, Some(7)))
@@ -268,7 +268,7 @@ fn every_agent_flag() -> AgentFlags {
 const BEGIN: &str = "<!-- settings -->\n";
 const END: &str = "<!-- end of settings -->\n";
 
-/// The table of `docs/reference/configuration.md`.
+/// Returns the table of `docs/reference/configuration.md`.
 fn reference() -> String {
     let mut text = String::from(
         "\n| key | variable | flag | default | meaning |\n| --- | --- | --- | --- | --- |\n",

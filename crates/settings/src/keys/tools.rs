@@ -1,4 +1,4 @@
-//! Which tools there are, and the rules of their use.
+//! Keys of toolsets, MCP servers, workflows and rules.
 
 use super::access::{Access, show_many, show_one};
 use super::{DefaultValue, Key};
@@ -46,7 +46,7 @@ pub(super) const KEYS: &[Key] = &[
     .variable("GLOVEBOX_TOOLSET")
     .flags(&["mcp toolset", "call toolset", "agent phase"])
     .default(DefaultValue::Text("implement")),
-    // A definition does nothing. Its phases are judged when it is run.
+    // A definition has no effect by itself. Its phases are judged when the workflow runs.
     Key::new(
         "workflow",
         "tables `[[workflow]]`, see below; `agent --workflow NAME` runs one",
