@@ -1,4 +1,4 @@
-//! Agents and their tools, read from the values of a configuration.
+//! Reads agents and their tools from the evaluated configuration.
 
 use crate::evaluate::Evaluator;
 use crate::limits::MAX_NAME_CHARS;
@@ -13,17 +13,17 @@ use crate::{Json, data};
 use oxc_span::Span;
 use std::rc::Rc;
 
-/// Fields of an agent that have a place of their own.
+/// Fields of an agent that [`Agent`] has fields for.
 const AGENT_FIELDS: [&str; 4] = ["name", "system", "model", "tools"];
 
-/// Reads a configuration into a bundle.
+/// Reader that turns a configuration into a bundle.
 pub(crate) struct ConfigReader<'e, 's, 'a> {
     pub evaluator: &'e Evaluator<'a>,
     pub report: &'e mut Report<'s>,
 }
 
 impl<'s, 'a> ConfigReader<'_, 's, 'a> {
-    /// Reads the argument of `createLightfast`.
+    /// Reads the argument of `createLightfast` into `bundle`.
     pub(crate) fn config(&mut self, made: &Made<'a>, bundle: &mut Bundle) {
         bundle.format = Some(BundleFormat::LightfastV1);
         let Some(config) = self.object(made.argument(0), "", made.span, "createLightfast") else {
@@ -79,7 +79,7 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
         }
     }
 
-    /// Reads exported tools of a bundle without agents.
+    /// Reads exported tools of a bundle without agents into `bundle`.
     pub(crate) fn tools(&mut self, tools: &Object<'a>, bundle: &mut Bundle) {
         bundle.format = Some(BundleFormat::AiSdk);
         for entry in &tools.entries {
@@ -145,7 +145,7 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
         }
     }
 
-    /// Whether an agent or a tool may have this key.
+    /// True if an agent or a tool may have this key. Reports a problem if not.
     fn check_name(&mut self, entry: &Entry<'a>, path: &str) -> bool {
         check_name(self.report, &entry.key, entry.key_span, path, entry.earlier)
     }
@@ -220,7 +220,8 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
         })
     }
 
-    /// Options without a place of their own: data is kept, code is not run.
+    /// Reads the options without a field of their own. Returns those that are data, with their
+    /// values, and the keys of those that are code.
     fn options(&mut self, fields: &Object<'a>, path: &str) -> (Vec<(String, Json)>, Vec<String>) {
         let mut options = Vec::new();
         let mut ignored = Vec::new();
@@ -292,7 +293,7 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
         }
     }
 
-    /// Adds a refusal, and where the value is used when that is elsewhere.
+    /// Reports a refusal, and the place where the value is used if that lies outside.
     fn add_used(&mut self, path: &str, refusal: &Refusal, used: Span) {
         let is_inside = used.start <= refusal.span.start && refusal.span.end <= used.end;
         if is_inside {
@@ -335,7 +336,7 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
         }
     }
 
-    /// `{...}` or `(context) => ({...})`.
+    /// Reads a record of tools: `{...}` or `(context) => ({...})`.
     fn tool_record(&mut self, entry: &Entry<'a>, path: &str) -> Option<Rc<Object<'a>>> {
         let value = match &entry.value {
             Value::Function(closure) => {
@@ -361,7 +362,10 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
     }
 }
 
-/// The name of a model; the reason when it is not known, nothing when it is none.
+/// Returns the model that a value names.
+///
+/// # Errors
+/// The refusal if the value is unknown; `None` if the value names no model.
 fn model(value: &Value<'_>) -> Result<Model, Option<Refusal>> {
     match value {
         Value::Text(name) if !name.is_empty() => Ok(Model {
@@ -403,7 +407,8 @@ fn model(value: &Value<'_>) -> Result<Model, Option<Refusal>> {
     }
 }
 
-/// `openai` for `@ai-sdk/openai`, `gateway` for the gateway of any package.
+/// Returns the name of the provider: `openai` for `@ai-sdk/openai`, `gateway` for the gateway of
+/// any package.
 fn provider(origin: &ImportPath) -> String {
     if origin.path.first().is_some_and(|name| &**name == "gateway") {
         return "gateway".to_owned();
@@ -412,7 +417,8 @@ fn provider(origin: &ImportPath) -> String {
     package.rsplit('/').next().unwrap_or(package).to_owned()
 }
 
-/// Whether an agent or a tool may have this name.
+/// True if an agent or a tool may have this name. Reports a problem if not, and a warning if the
+/// name was declared before at `earlier`.
 pub(crate) fn check_name(
     report: &mut Report<'_>,
     name: &str,

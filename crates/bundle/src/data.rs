@@ -1,4 +1,4 @@
-//! Values that are plain data, as JSON.
+//! Conversion of evaluated values to JSON.
 
 use crate::Json;
 use crate::evaluate::Evaluator;
@@ -6,10 +6,10 @@ use crate::limits::MAX_DEPTH;
 use crate::problem::ProblemCode;
 use crate::value::*;
 
-/// The value as JSON. Keys without a value are left out, as `JSON.stringify` does.
+/// Converts a value to JSON. Keys without a value are left out, as in `JSON.stringify`.
 ///
 /// # Errors
-/// For what is not known or is no data.
+/// If the value, or a value in it, is unknown or not plain data.
 pub(crate) fn to_json<'a>(evaluator: &Evaluator<'a>, placed: &Placed<'a>) -> Result<Json, Refusal> {
     convert(evaluator, placed, 0)
 }
@@ -32,7 +32,7 @@ fn convert<'a>(
     Ok(match &placed.value {
         Value::Boolean(value) => Json::Boolean(*value),
         Value::Number(value) if value.is_finite() => Json::Number(*value),
-        // A number that is none is null in JSON.
+        // NaN and infinity become null in JSON.
         Value::Undefined | Value::Null | Value::Number(_) => Json::Null,
         Value::Text(text) => {
             evaluator.spend(text.len() / 256, span)?;

@@ -1,7 +1,7 @@
-//! TypeScript without its types. What only types need is overwritten with spaces, so that every other byte, line and
-//! column stays where it was and the rest is JavaScript as its author wrote it. Syntax that types alone do not explain
-//! (enums, namespaces, parameter properties...) would have to be translated: it is kept as it is and listed, and a tool
-//! that needs it is refused.
+//! Erasure of TypeScript's types. Type syntax is overwritten with spaces: every other byte, line
+//! and column keeps its place, and the rest is JavaScript as its author wrote it. Syntax that has
+//! an effect at run time (enums, namespaces, parameter properties...) would need a translation. It
+//! is kept and listed, and a tool that uses it is refused.
 
 use oxc_allocator::Allocator;
 use oxc_ast::ast::*;
@@ -10,7 +10,7 @@ use oxc_parser::{ParseOptions, Parser};
 use oxc_span::{GetSpan, SourceType, Span};
 use oxc_syntax::scope::ScopeFlags;
 
-/// A source without its types.
+/// Source with its types erased.
 pub(crate) struct Erasure {
     code: String,
     untranslated: Vec<UntranslatedSyntax>,
@@ -19,19 +19,19 @@ pub(crate) struct Erasure {
 /// Syntax that cannot be erased.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UntranslatedSyntax {
-    /// Where it is.
+    /// Place of the syntax.
     pub span: Span,
-    /// What it is called.
+    /// Name of the syntax, for messages.
     pub what: &'static str,
-    /// What to write instead.
+    /// Hint about an alternative.
     pub hint: &'static str,
 }
 
 impl Erasure {
-    /// Erases the types of a source that parses as TypeScript.
+    /// Erases the types of a source that is valid TypeScript.
     pub(crate) fn new(source: &str) -> Self {
         let allocator = Allocator::default();
-        // Parentheses are kept here: types end before or after them.
+        // Parentheses are kept in the tree: types end before or after them.
         let parsed = Parser::new(&allocator, source, SourceType::ts())
             .with_options(ParseOptions {
                 preserve_parens: true,
@@ -50,14 +50,14 @@ impl Erasure {
         eraser.finish()
     }
 
-    /// The JavaScript of a part of the source.
+    /// Returns the JavaScript of a part of the source.
     pub(crate) fn slice(&self, span: Span) -> &str {
         self.code
             .get(span.start as usize..span.end as usize)
             .unwrap_or_default()
     }
 
-    /// What in a part of the source is more than types.
+    /// Returns the syntax in a part of the source that cannot be erased.
     pub(crate) fn untranslated_in(&self, span: Span) -> impl Iterator<Item = &UntranslatedSyntax> {
         self.untranslated
             .iter()
@@ -68,9 +68,10 @@ impl Erasure {
 struct Eraser<'s> {
     source: &'s str,
     code: Vec<u8>,
-    /// Last bytes of statements. Without its last type, a statement without semicolon could go on in the next line.
+    /// Last bytes of statements. If the type at the end of a statement without semicolon is erased,
+    /// the statement could continue in the next line; the byte then becomes a semicolon.
     ends: Vec<usize>,
-    /// First bytes of erased statements and members, where a semicolon keeps the neighbours apart.
+    /// First bytes of erased statements and members, where a semicolon separates the neighbours.
     separators: Vec<usize>,
     untranslated: Vec<UntranslatedSyntax>,
 }
@@ -92,13 +93,13 @@ impl Eraser<'_> {
             }
         }
         Erasure {
-            // Whole characters are overwritten, with characters of one byte.
+            // Whole characters are overwritten with characters of one byte, so this is valid UTF-8.
             code: String::from_utf8_lossy(&self.code).into_owned(),
             untranslated: self.untranslated,
         }
     }
 
-    /// Erases a part of the source but for its line ends.
+    /// Overwrites a part of the source, except its line ends.
     fn blank(&mut self, start: u32, end: u32) {
         if let Some(bytes) = self.code.get_mut(start as usize..end as usize) {
             for byte in bytes {
@@ -109,20 +110,20 @@ impl Eraser<'_> {
         }
     }
 
-    /// Erases a part of the source where JavaScript allows no line end.
+    /// Overwrites a part of the source, including its line ends, where JavaScript allows none.
     fn blank_line_ends_too(&mut self, start: u32, end: u32) {
         if let Some(bytes) = self.code.get_mut(start as usize..end as usize) {
             bytes.fill(b' ');
         }
     }
 
-    /// Erases a statement, or a member of a class.
+    /// Overwrites a statement, or a member of a class.
     fn blank_whole(&mut self, span: Span) {
         self.blank(span.start, span.end);
         self.separators.push(span.start as usize);
     }
 
-    /// Erases one character that stands after `from`, behind white space and comments.
+    /// Overwrites the character `mark` if it follows `from`, after white space and comments.
     fn blank_mark(&mut self, from: u32, mark: char) {
         let rest = self.source.get(from as usize..).unwrap_or_default();
         // A computed key ends before its bracket.
@@ -133,7 +134,8 @@ impl Eraser<'_> {
         }
     }
 
-    /// Erases the modifiers of types before a member, or before `class`.
+    /// Overwrites TypeScript's modifiers of a member, or before `class`. Returns true if one of
+    /// them stands at `start`.
     fn blank_modifiers(&mut self, start: u32, end: u32) -> bool {
         let Some(text) = self.source.get(start as usize..end as usize) else {
             return false;
@@ -160,7 +162,7 @@ impl Eraser<'_> {
         }
     }
 
-    /// The modifiers and the marks of a member of a class.
+    /// Overwrites the modifiers and marks of a member of a class.
     fn member(&mut self, span: Span, key: &PropertyKey<'_>, needs_separator: bool) {
         let is_first_erased = self.blank_modifiers(span.start, key.span().start);
         if is_first_erased && needs_separator {
@@ -176,7 +178,7 @@ impl Eraser<'_> {
     }
 }
 
-/// What follows white space and comments.
+/// Returns the text after leading white space and comments.
 fn skip_trivia(text: &str) -> &str {
     let mut rest = text;
     loop {
@@ -232,7 +234,7 @@ impl<'a> Visit<'a> for Eraser<'_> {
 
     fn visit_arrow_function_expression(&mut self, it: &ArrowFunctionExpression<'a>) {
         walk::walk_arrow_function_expression(self, it);
-        // `async` and what follows it stand in one line, and so do parameters and the arrow.
+        // JavaScript allows no line end after `async`, nor between parameters and arrow.
         if let Some(types) = &it.type_parameters {
             self.blank_line_ends_too(types.span.start, it.params.span.start);
         }
@@ -290,7 +292,7 @@ impl<'a> Visit<'a> for Eraser<'_> {
     fn visit_ts_class_implements(&mut self, _: &TSClassImplements<'a>) {}
 
     fn visit_method_definition(&mut self, it: &MethodDefinition<'a>) {
-        // An overload, or one that is abstract.
+        // An overload, or an abstract method.
         if it.value.body.is_none() {
             return self.blank_whole(it.span);
         }
@@ -400,7 +402,7 @@ impl<'a> Visit<'a> for Eraser<'_> {
     }
 
     fn visit_ts_type_assertion(&mut self, it: &TSTypeAssertion<'a>) {
-        // Without it, `() => <T>{}` would be a function that does nothing.
+        // If erased, `() => <T>{}` would become a function with an empty body.
         self.refuse(it.span, "`<Type>value`", "Write `value as Type`.");
         self.visit_expression(&it.expression);
     }

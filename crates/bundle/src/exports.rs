@@ -1,5 +1,5 @@
-//! Finds the configuration of a bundle among what it exports: as an ECMAScript module, as CommonJS, and in the forms
-//! that bundlers make of both.
+//! Search for the configuration among the exports of a bundle: ECMAScript modules, CommonJS, and
+//! the code that bundlers generate from both.
 
 use crate::evaluate::Evaluator;
 use crate::problem::ProblemCode;
@@ -13,20 +13,20 @@ use oxc_syntax::node::NodeId;
 use oxc_syntax::operator::LogicalOperator;
 use std::rc::Rc;
 
-/// What a bundle exports.
+/// Exports of a bundle.
 #[derive(Default)]
 pub(crate) struct Exports<'a> {
     /// Calls of `createLightfast`.
     pub configs: Vec<Rc<Made<'a>>>,
     /// Exported tools, in bundles without a configuration.
     pub tools: Object<'a>,
-    /// Why exports are not known.
+    /// Reasons for unknown exports.
     pub refusals: Vec<Refusal>,
-    /// Whether the configuration was found without an export.
+    /// True if the configuration was found without an export.
     pub is_unexported: bool,
 }
 
-/// Looks for the configuration.
+/// Searches the exports for the configuration or for tools.
 pub(crate) fn find<'a>(evaluator: &Evaluator<'a>, program: &'a Program<'a>) -> Exports<'a> {
     let mut exports = Exports::default();
     let root = evaluator.root();
@@ -62,7 +62,7 @@ pub(crate) fn find<'a>(evaluator: &Evaluator<'a>, program: &'a Program<'a>) -> E
                     }
                 }
             }
-            // `var bundle = (() => {...; return exports})()`, a bundle for a page.
+            // A bundle for a web page: `var bundle = (() => {...; return exports})()`.
             Statement::VariableDeclaration(declaration) => {
                 for declarator in &declaration.declarations {
                     if let Some(Expression::CallExpression(call)) = &declarator.init
@@ -82,6 +82,7 @@ pub(crate) fn find<'a>(evaluator: &Evaluator<'a>, program: &'a Program<'a>) -> E
         }
     }
     common_js(evaluator, &mut exports);
+    // Each further search is less certain than the one before, so it is only a fallback.
     if exports.configs.is_empty() && exports.tools.entries.is_empty() {
         for (value, span) in wrapped {
             if let Value::Object(_) = value {
@@ -100,7 +101,8 @@ pub(crate) fn find<'a>(evaluator: &Evaluator<'a>, program: &'a Program<'a>) -> E
 
 impl<'a> Exports<'a> {
     fn add(&mut self, name: &str, value: Value<'a>, span: Span, depth: u32) {
-        /// An export may be an object of exports, and a wrapper has the configuration in a field.
+        /// Maximum nesting: an export may be an object of exports, and a wrapper has the
+        /// configuration in a field.
         const MAX_DEPTH: u32 = 3;
         match value {
             Value::Made(made) if is_config(&made) => {
@@ -129,7 +131,7 @@ fn is_config(made: &Made<'_>) -> bool {
     matches!(&made.callee, Callee::Import(path) if provenance::factory(path) == Some(Factory::Config))
 }
 
-/// `module.exports = ...`, `exports.default = ...`.
+/// Adds the exports of `module.exports = ...` and `exports.default = ...`.
 fn common_js<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
     let scoping = evaluator.scoping();
     for name in ["module", "exports"] {
@@ -143,18 +145,20 @@ fn common_js<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
             {
                 let span = assigned.span();
                 let value = assigned_value(evaluator, assigned);
-                // The last assignment to one name counts; `exports.default = void 0` comes first.
+                // Values accumulate, and `exports.default = void 0` before the real assignment adds
+                // nothing.
                 exports.add(&name, value, span, 0);
             }
         }
     }
 }
 
-/// The value of what is assigned to exports. `module.exports = factory(require("zod"))` of UMD has as its value what the
-/// factory returns, which is a function given to the function around the call.
+/// Evaluates the value of an assignment to exports. In UMD, it is the return value of the factory
+/// (`module.exports = factory(require("zod"))`), which is an argument of the function around the
+/// call.
 fn assigned_value<'a>(evaluator: &Evaluator<'a>, assigned: &'a Expression<'a>) -> Value<'a> {
     let root = evaluator.root();
-    // At the level of the module it is a helper of a bundler, such as `__toCommonJS`.
+    // A call at the level of the module is a helper of a bundler, such as `__toCommonJS`.
     if let Expression::CallExpression(call) = assigned
         && evaluator.function_of(call.node_id.get()).is_some()
         && let Some(factory) = factory_of(evaluator, call)
@@ -171,7 +175,7 @@ fn assigned_value<'a>(evaluator: &Evaluator<'a>, assigned: &'a Expression<'a>) -
     evaluator.eval(assigned, &root)
 }
 
-/// The name and the value of an assignment to exports; `node` is `module` or `exports` in it.
+/// Returns the name and the value of an assignment to exports. `node` is its `module` or `exports`.
 fn export_assignment<'a>(
     evaluator: &Evaluator<'a>,
     node: NodeId,
@@ -216,8 +220,8 @@ fn export_assignment<'a>(
     }
 }
 
-/// `factory(exports, require("zod"))`, as bundles say it that are CommonJS, AMD and a script of a page at once. The factory
-/// is a function that is given to the function around the call, or assigned before it.
+/// Adds the exports of `factory(exports, require("zod"))` in a UMD bundle (CommonJS, AMD and script
+/// at once). The factory is an argument of the function around the call, or assigned before it.
 fn universal<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
     let scoping = evaluator.scoping();
     let nodes = evaluator.semantic.nodes();
@@ -263,7 +267,7 @@ fn universal<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
     }
 }
 
-/// The function that a call of a name calls.
+/// Returns the function that a call by name calls.
 fn factory_of<'a>(
     evaluator: &Evaluator<'a>,
     call: &'a CallExpression<'a>,
@@ -302,7 +306,8 @@ fn factory_of<'a>(
     }
 }
 
-/// Whether a place is never reached: `0 && (module.exports = {...})`, which tells Node the names of exports.
+/// True if a place is never reached: `0 && (module.exports = {...})` only lists the export names
+/// for Node.
 fn is_dead(evaluator: &Evaluator<'_>, node: NodeId) -> bool {
     let nodes = evaluator.semantic.nodes();
     let span = nodes.kind(node).span();
@@ -325,7 +330,8 @@ fn is_dead(evaluator: &Evaluator<'_>, node: NodeId) -> bool {
     })
 }
 
-/// A configuration that is not exported in a way that is known: in a wrapper around the bundle, for instance.
+/// Adds configurations that are not exported in a known way, such as inside a wrapper around the
+/// bundle.
 fn unexported<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
     let root = evaluator.root();
     let nodes = evaluator.semantic.nodes();
@@ -358,7 +364,7 @@ fn unexported<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
     }
 }
 
-/// Why there is no configuration, and what to do.
+/// Returns the refusal of a bundle without a configuration, with a hint.
 pub(crate) fn missing(evaluator: &Evaluator<'_>) -> Refusal {
     let text = evaluator.source.text();
     let (reason, hint) = if text.contains("__webpack_require__")

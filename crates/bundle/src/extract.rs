@@ -1,4 +1,5 @@
-//! From the text of a bundle to its content: bounds, parser, exports, configuration.
+//! Extraction: from the text of a bundle to its content, through limits, parser, exports and
+//! configuration.
 
 use crate::config::ConfigReader;
 use crate::erase::Erasure;
@@ -23,17 +24,17 @@ use oxc_semantic::SemanticBuilder;
 use oxc_span::{SourceType, Span};
 use serde::{Deserialize, Serialize};
 
-/// The language of a bundle.
+/// Language of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Language {
-    /// JavaScript, a module or a script.
+    /// JavaScript, as a module or a script.
     JavaScript,
-    /// TypeScript; types are read over, and tools run without them.
+    /// TypeScript. Types are ignored, and tools run without them.
     TypeScript,
 }
 
 impl Language {
-    /// The language that a file name says.
+    /// Returns the language for a file name, by its extension.
     pub fn of_file(name: &str) -> Self {
         let extension = name.rsplit('.').next().unwrap_or_default();
         if matches!(extension, "ts" | "mts" | "cts") {
@@ -44,12 +45,12 @@ impl Language {
     }
 }
 
-/// How a bundle is to be read.
+/// Options of an extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtractOptions {
-    /// What it is written in.
+    /// Language of the bundle.
     pub language: Language,
-    /// Refuse schemas that JSON Schema cannot say in full, instead of warning of them.
+    /// Refuses a schema that JSON Schema cannot express in full, instead of warning of it.
     pub strict_schema: bool,
 }
 
@@ -62,20 +63,20 @@ impl From<Language> for ExtractOptions {
     }
 }
 
-/// Reads a bundle in this process, whose stack and memory a hostile bundle may take: for trusted bundles and tests.
-/// [`ConfinedExtractor`](crate::ConfinedExtractor) is for all others. Nothing of the bundle is run. All problems are in
-/// the result, errors too.
+/// Reads a bundle in this process. A hostile bundle can exhaust its stack and memory, so this is
+/// for trusted bundles and tests; [`ConfinedExtractor`](crate::ConfinedExtractor) is for all
+/// others. No code of the bundle is run. All problems are in the result, errors included.
 ///
 /// # Errors
-/// When the operating system gives no thread for it.
+/// If no thread can be created, or the extraction panics.
 pub fn extract(source: &str, options: impl Into<ExtractOptions>) -> std::io::Result<Extraction> {
     extract_with_map(source, None, options)
 }
 
-/// The same with the source map of the bundle, which goes before one that the bundle has in its last comment.
+/// Reads a bundle with a source map, which takes precedence over one in the bundle's last comment.
 ///
 /// # Errors
-/// When the operating system gives no thread for it.
+/// As [`extract`].
 pub fn extract_with_map(
     source: &str,
     map: Option<&[u8]>,
@@ -87,8 +88,8 @@ pub fn extract_with_map(
     on_large_stack(|| extract_bytes(source, map, options))
 }
 
-/// Does it in a thread that has [`STACK_BYTES`]: the parser and walks over its tree recurse, and `nesting` keeps them below
-/// that.
+/// Runs `work` in a thread with [`STACK_BYTES`] of stack. The parser and the walks over its tree
+/// recurse; `nesting` keeps their depth within that stack.
 fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     std::thread::scope(|scope| {
         let handle = std::thread::Builder::new()
@@ -101,7 +102,7 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T
     })
 }
 
-/// Reads a bundle on the stack of the caller, which has [`STACK_BYTES`].
+/// Reads a bundle on the caller's stack, which must have [`STACK_BYTES`].
 pub(crate) fn extract_bytes(
     bytes: &[u8],
     map: Option<&[u8]>,
@@ -126,10 +127,11 @@ pub(crate) fn extract_bytes(
     }
 }
 
-/// Makes a bundle in JavaScript a module that can be run for what it declares, in this process as [`extract`].
+/// Converts a JavaScript bundle to a module that can be run for its declaration, in this process as
+/// [`extract`].
 ///
 /// # Errors
-/// The problems for which it cannot be made one.
+/// The problems of the bundle.
 pub fn wrap(source: &str) -> Result<WrappedBundle, Vec<Problem>> {
     let (source, _) = source_map::split(source.as_bytes());
     on_large_stack(|| wrap_bytes(source)).unwrap_or_else(|_| {
@@ -138,11 +140,11 @@ pub fn wrap(source: &str) -> Result<WrappedBundle, Vec<Problem>> {
     })
 }
 
-/// The same on the stack of the caller, which has [`STACK_BYTES`].
+/// Converts a bundle on the caller's stack, which must have [`STACK_BYTES`].
 pub(crate) fn wrap_bytes(bytes: &[u8]) -> Result<WrappedBundle, Vec<Problem>> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) if text.len() <= MAX_SOURCE_BYTES => text,
-        // They say what is wrong with it.
+        // These functions return the problem.
         Ok(text) => return Err(too_large(text.len()).problems),
         Err(_) => return Err(extract_bytes(bytes, None, Language::JavaScript.into()).problems),
     };
@@ -154,12 +156,12 @@ pub(crate) fn wrap_bytes(bytes: &[u8]) -> Result<WrappedBundle, Vec<Problem>> {
     }
 }
 
-/// What there is to say about a source of that many bytes, which nobody read.
+/// Returns the extraction of a source that is too large and was not read.
 pub(crate) fn too_large(bytes: usize) -> Extraction {
     refused("", |report| refuse_size(report, bytes))
 }
 
-/// The result for a source that was not read.
+/// Returns the extraction of a source that was not read.
 fn refused(text: &str, say: impl FnOnce(&mut Report<'_>)) -> Extraction {
     let source = Source::new(text);
     let mut report = Report::new(&source);
@@ -184,6 +186,7 @@ fn extract_here(text: &str, map: Option<&[u8]>, options: ExtractOptions) -> Extr
     let mut bundle = Bundle::empty();
     let source = Source::new(text);
     let mut report = Report::new(&source);
+    // Size first, then nesting, then the parser, whose recursion the nesting bounds.
     if text.len() > MAX_SOURCE_BYTES {
         refuse_size(&mut report, text.len());
     } else if !refuse_nesting(text, &mut report) {
@@ -258,7 +261,7 @@ fn read(evaluator: &Evaluator<'_>, bundle: &mut Bundle, report: &mut Report<'_>)
         [] => {
             let missing = exports::missing(evaluator);
             if let Some(refusal) = exports.refusals.pop() {
-                // Why the export is not known says more than that there is none.
+                // The reason for an unknown export is more specific than the missing configuration.
                 reader.report.add("", &refusal);
             }
             reader.report.add("", &missing);
@@ -278,7 +281,7 @@ fn read(evaluator: &Evaluator<'_>, bundle: &mut Bundle, report: &mut Report<'_>)
     }
 }
 
-/// Makes an error of a schema that JSON Schema cannot say in full.
+/// Turns the warning about a schema that JSON Schema cannot express in full into an error.
 fn refuse_lossy(problem: &mut Problem) {
     if problem.code == ProblemCode::SchemaLossy {
         problem.code = ProblemCode::SchemaUnsupported;
@@ -287,7 +290,7 @@ fn refuse_lossy(problem: &mut Problem) {
     }
 }
 
-/// Clears a bundle whose content is beyond the bounds of what is handed on.
+/// Clears a bundle whose content exceeds the limits of the output, and reports the problem.
 fn bound_output(bundle: &mut Bundle, report: &mut Report<'_>) {
     let (weight, code, depth) = (
         weigh::text(bundle),

@@ -1,4 +1,4 @@
-//! JSON whose objects keep the order of their keys, as JSON Schemas of tools need it: models read them in that order.
+//! JSON that keeps the order of keys in objects. Models read the schemas of tools in that order.
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -13,21 +13,21 @@ pub enum Json {
     Boolean(bool),
     /// A finite number.
     Number(f64),
-    /// A text.
+    /// A string.
     String(String),
-    /// A list.
+    /// An array.
     Array(Vec<Json>),
-    /// An object, its keys in the order of the source.
+    /// An object, with its keys in the order of the source.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// An empty object.
+    /// Returns an empty object.
     pub const fn object() -> Self {
         Self::Object(Vec::new())
     }
 
-    /// The value of a key of an object.
+    /// Returns the value of a key of an object; `None` for anything else.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(entries) = self else {
             return None;
@@ -38,7 +38,7 @@ impl Json {
             .map(|(_, value)| value)
     }
 
-    /// Sets a key of an object, where it stands or at the end. Anything but an object is left as it is.
+    /// Sets a key of an object in place, or appends it. Does nothing to anything but an object.
     pub fn set(&mut self, key: &str, value: Self) {
         if let Self::Object(entries) = self {
             match entries.iter_mut().find(|(name, _)| name == key) {
@@ -48,7 +48,7 @@ impl Json {
         }
     }
 
-    /// Takes a key out of an object.
+    /// Removes a key of an object and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Self> {
         let Self::Object(entries) = self else {
             return None;
@@ -57,7 +57,7 @@ impl Json {
         Some(entries.remove(index).1)
     }
 
-    /// Levels of lists and objects in it; 0 for anything else.
+    /// Returns the nesting of arrays and objects; 0 for anything else.
     pub(crate) fn depth(&self) -> usize {
         match self {
             Self::Array(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
@@ -69,7 +69,7 @@ impl Json {
         }
     }
 
-    /// Roughly how many bytes it takes as text.
+    /// Returns the approximate size as text, in bytes.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Self::Null | Self::Boolean(_) | Self::Number(_) => 8,
@@ -95,7 +95,7 @@ impl From<f64> for Json {
     }
 }
 
-/// Largest whole number that JavaScript counts exactly.
+/// Largest integer that JavaScript represents exactly.
 pub(crate) const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
 
 impl Serialize for Json {
@@ -103,7 +103,7 @@ impl Serialize for Json {
         match self {
             Self::Null => serializer.serialize_unit(),
             Self::Boolean(value) => serializer.serialize_bool(*value),
-            // Whole numbers have no fraction in JSON, as in `JSON.stringify`.
+            // An integer is written without a fraction, as in `JSON.stringify`.
             Self::Number(value) if value.fract() == 0.0 && value.abs() <= MAX_SAFE => {
                 serializer.serialize_i64(*value as i64)
             }

@@ -1,23 +1,24 @@
-//! Bundles: JavaScript or TypeScript files in which users of a platform declare agents and their tools. This crate reads
-//! what a bundle declares from its syntax tree. Nothing of a bundle is ever run here.
+//! Bundles: JavaScript or TypeScript files in which users of a platform declare agents and their
+//! tools. This crate reads the declarations of a bundle from its syntax tree. It never runs code of
+//! a bundle.
 //!
 //! ```text
-//! extract      bounds, parser, the whole                        text -> Extraction
-//!   nesting    how deep the syntax is, before it is parsed
-//!   exports    which value is the configuration
+//! extract      limits, parser, and the steps below             text -> Extraction
+//!   nesting    depth of the syntax, estimated before parsing
+//!   exports    search for the configuration
 //!   evaluate   values of expressions, without running them
 //!   config     agents;  tool  tools;  schema  zod and others -> JSON Schema
-//!   unread     agents of other libraries, which are named and left out
-//!   slice      the code that one tool would run;  erase  its types, when it is TypeScript
-//! execution    the explicit other way: a bundle as a module that is run elsewhere, and asked
-//! manifest     bundles that a compiler has made one for each agent
-//! source_map   from places in the bundle to places in the files that it was made from
-//! confined     the same in a process of its own that can do nothing else
-//! problem      errors and warnings: code, place, source, reason, what to write instead
+//!   unread     agents of other libraries, which are reported and left out
+//!   slice      code of one tool;  erase  removal of its types, if it is TypeScript
+//! execution    alternative on request: the bundle as a module that is run elsewhere
+//! manifest     compiled bundles, one for each agent
+//! source_map   from places in the bundle to places in its source files
+//! confined     extraction in a child process that can do nothing else
+//! problem      errors and warnings: code, place, source, reason, hint
 //! ```
 //!
-//! Everything in a bundle is untrusted. Size, nesting, steps, depth and output are bounded (`limits`); what comes out is
-//! data, and names in it were checked once, here.
+//! Everything in a bundle is untrusted. Size, nesting, steps, depth and output are bounded
+//! (`limits`). The result is data, and the names in it were checked once, here.
 
 mod config;
 mod confined;

@@ -1,15 +1,16 @@
-//! The manifest that lightfast's compiler writes beside its bundles: which file is the bundle of which agent, with what
-//! digest and size.
+//! Manifest that lightfast's compiler writes beside its bundles: the file, digest and size of each
+//! agent's bundle.
 //!
 //! ```json
 //! {"version": "1.0.0", "compiledAt": "...", "compilerVersion": "0.1.0",
-//!  "bundles": [{"id": "support", "hash": "1a2b3c4d", "file": "bundles/support.1a2b3c4d.js", "size": 1234,
-//!               "tools": ["search"], "models": ["openai/gpt-4o"]}]}
+//!  "bundles": [{"id": "support", "hash": "1a2b3c4d", "file": "bundles/support.1a2b3c4d.js",
+//!               "size": 1234, "tools": ["search"], "models": ["openai/gpt-4o"]}]}
 //! ```
 //!
-//! In: its text, then each bundle's bytes and what was read from them. Out: problems with their places in the manifest.
-//! A manifest is untrusted, as a bundle is. A file that is not the one it names is an error. What it says of tools and
-//! models is only compared: what counts is the bundle.
+//! In: the manifest's text, then the bytes of each bundle and its extraction. Out: problems with
+//! places in the manifest. A manifest is untrusted, as a bundle is. A file that differs from its
+//! entry is an error. The tools and models of an entry are only compared: the bundle takes
+//! precedence.
 
 use crate::limits::{MAX_MANIFEST_BUNDLES, MAX_MANIFEST_BYTES, MAX_NAME_CHARS};
 use crate::model::{Agent, Bundle};
@@ -21,44 +22,44 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-/// The agent of a bundle that holds all agents of a configuration.
+/// Id of the entry whose bundle contains all agents.
 const ALL_AGENTS: &str = "main";
-/// Digits of a digest that a manifest has at least.
+/// Minimum number of digits of a digest.
 const MIN_HASH_DIGITS: usize = 8;
 
-/// A manifest.
+/// Parsed manifest.
 #[derive(Debug)]
 pub struct Manifest<'t> {
     source: Source<'t>,
-    /// Version of its form.
+    /// Version of the format.
     pub version: String,
-    /// When it was written, as it says.
+    /// Time of compilation, unverified.
     pub compiled_at: String,
-    /// What wrote it, as it says.
+    /// Version of the compiler, unverified.
     pub compiler_version: String,
-    /// Its bundles, in its order.
+    /// Entries of the bundles, in order.
     pub bundles: Vec<ManifestBundle>,
 }
 
-/// One bundle of a manifest.
+/// Entry of one bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestBundle {
-    /// The agent, by its key; `main` is a bundle with all of them.
+    /// Key of the agent, or `main` for a bundle of all agents.
     pub id: String,
-    /// The first digits of the SHA-256 of the bundle, or of the code inside of its wrapper.
+    /// First digits of the SHA-256 of the bundle, or of the code inside its wrapper.
     pub hash: String,
-    /// Where the bundle is, beside or below the manifest: parts with `/` between them, none of them `..`.
+    /// Path of the bundle relative to the manifest, with `/` between its parts. No part is `..`.
     pub file: String,
-    /// Bytes of the bundle.
+    /// Size of the bundle, in bytes.
     pub size: u64,
-    /// Its tools, as the compiler understood them.
+    /// Names of its tools, as the compiler understood them.
     pub tools: Vec<String>,
-    /// Its models, as the compiler understood them.
+    /// Names of its models, as the compiler understood them.
     pub models: Vec<String>,
     places: EntryPlaces,
 }
 
-/// Where the fields of an entry stand.
+/// Places of the fields of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct EntryPlaces {
     index: usize,
@@ -97,10 +98,10 @@ struct RawEntry<'a> {
 }
 
 impl<'t> Manifest<'t> {
-    /// Reads a manifest.
+    /// Parses a manifest.
     ///
     /// # Errors
-    /// Everything that is wrong with it, with places in it.
+    /// All problems of the manifest, with places in it.
     pub fn parse(bytes: &'t [u8]) -> Result<Self, Vec<Problem>> {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) if text.len() <= MAX_MANIFEST_BYTES => text,
@@ -170,7 +171,8 @@ impl<'t> Manifest<'t> {
         })
     }
 
-    /// The bundle that an agent is in: its own, or the one that holds all agents. Without an agent, the only bundle.
+    /// Returns the bundle with an agent: its own, or the one of all agents. Without an agent,
+    /// returns the only bundle. `None` if there is none, or several and no agent is given.
     pub fn bundle_of(&self, agent: Option<&str>) -> Option<&ManifestBundle> {
         match (agent, self.bundles.as_slice()) {
             (None, [only]) => Some(only),
@@ -182,7 +184,7 @@ impl<'t> Manifest<'t> {
         }
     }
 
-    /// What is wrong with the file of an entry: that it cannot be read, for a reason.
+    /// Returns the problem of an entry whose file cannot be read.
     pub fn missing(&self, entry: &ManifestBundle, reason: &str) -> Problem {
         let mut report = Report::new(&self.source);
         let reason = format!("`{}` cannot be read: {reason}", quoted(&entry.file));
@@ -195,7 +197,7 @@ impl<'t> Manifest<'t> {
         report.finish().swap_remove(0)
     }
 
-    /// What of a bundle's file is not what the manifest says of it.
+    /// Compares a bundle's file with its entry, and returns the differences.
     pub fn check(&self, entry: &ManifestBundle, bytes: &[u8], bundle: &Bundle) -> Vec<Problem> {
         let mut report = Report::new(&self.source);
         let places = &entry.places;
@@ -224,14 +226,14 @@ impl<'t> Manifest<'t> {
     }
 }
 
-/// How it is put right.
+/// Hint of every problem.
 const HINT: &str = "Compile the bundles again, with their manifest.";
 
 fn refuse(report: &mut Report<'_>, path: &str, span: Span, reason: impl Into<String>) {
     report.refuse(ProblemCode::Manifest, path, span, reason, HINT);
 }
 
-/// What is wrong with a text, without the place, which is told otherwise.
+/// Returns the message of an error without its place, which the report shows itself.
 fn words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {
@@ -247,12 +249,12 @@ impl EntryPlaces {
 }
 
 impl ManifestBundle {
-    /// Whether it is for all agents of a configuration, as far as its name says: an agent may have that name too.
+    /// True if the entry is for all agents, judging by its id. An agent may have that id too.
     pub fn is_of_all(&self) -> bool {
         self.id == ALL_AGENTS
     }
 
-    /// The agents of its bundle that are meant.
+    /// Returns the agents of the bundle that the entry is for.
     pub fn agents<'b>(&self, bundle: &'b Bundle) -> Vec<&'b Agent> {
         let agents = bundle.agents.iter();
         if self.is_of_all() && !agents.clone().any(|agent| agent.key == self.id) {
@@ -329,7 +331,7 @@ fn read_entry(
     (report.count() == before).then_some(bundle)
 }
 
-/// Reads fields of one entry.
+/// Reader of the fields of one entry.
 struct Field<'r, 's> {
     report: &'r mut Report<'s>,
     places: EntryPlaces,
@@ -352,19 +354,19 @@ impl Field<'_, '_> {
     }
 }
 
-/// Where a part of a text stands in it.
+/// Returns the place of a part in the text that it borrows from.
 fn span_in(text: &str, part: &RawValue) -> Span {
     let start = (part.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     Span::new(start as u32, (start + part.get().len()) as u32)
 }
 
-/// Whether a path leads to a file beside or below where it is taken from.
+/// True if a relative path stays in its directory.
 fn is_below(path: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
     !path.contains(['\\', '\0']) && path.split('/').all(is_part)
 }
 
-/// Whether a digest is that of a bundle, or of the code that the compiler has put a wrapper around.
+/// True if the digits begin the digest of the bundle, or of the code inside the compiler's wrapper.
 fn has_digest(bytes: &[u8], digits: &str) -> bool {
     let begins = |content: &[u8]| {
         let digest = Sha256::digest(content);
@@ -381,7 +383,8 @@ fn has_digest(bytes: &[u8], digits: &str) -> bool {
             .is_some_and(|code| begins(code.as_bytes()))
 }
 
-/// The code inside of a wrapper: in a function, each line set in by two spaces, or between two marks.
+/// Returns the code inside a wrapper: a function with lines indented by two spaces, or text between
+/// two marks. `None` without a wrapper.
 fn unwrapped(text: &str) -> Option<String> {
     let between = |start: &str, end: &str| {
         let (_, rest) = text.split_once(start)?;
@@ -401,8 +404,8 @@ fn unwrapped(text: &str) -> Option<String> {
     Some(code.to_owned())
 }
 
-/// Tells where a manifest says something else of tools and models than the bundle. The compiler has read them from names
-/// in its source, and left lists empty that it could not make.
+/// Warns if the tools or models of an entry differ from the bundle. The compiler reads them from
+/// names in its source, and leaves a list empty if it cannot.
 fn compare(report: &mut Report<'_>, entry: &ManifestBundle, agents: &[&Agent]) {
     let sorted = |mut names: Vec<String>| {
         names.sort_unstable();

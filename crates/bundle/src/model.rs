@@ -1,30 +1,30 @@
-//! What was read from a bundle: agents, their tools, schemas, and the code that a tool would run.
+//! Content of a bundle: agents, their tools, schemas, and the code of tools.
 
 use crate::Json;
 use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
 
-/// Version of the extractor, part of the key under which its results may be kept.
+/// Version of the extractor, for the keys of caches that store its results.
 pub const EXTRACTOR_VERSION: u32 = 3;
 
-/// Result of an extraction: what was read, and what is wrong with it.
+/// Result of an extraction: the content of the bundle, and its problems.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Extraction {
-    /// What was read. Complete only if `problems` has no error.
+    /// Content. Complete only if `problems` has no error.
     pub bundle: Bundle,
-    /// Errors and warnings in the order of the source.
+    /// Errors and warnings, in the order of the source.
     pub problems: Vec<Problem>,
 }
 
 impl Extraction {
-    /// The problems for which the bundle is refused.
+    /// Returns the problems for which the bundle is refused.
     pub fn errors(&self) -> impl Iterator<Item = &Problem> {
         self.problems
             .iter()
             .filter(|problem| problem.code.is_error())
     }
 
-    /// The problems that are only worth knowing.
+    /// Returns the problems for which it is not refused.
     pub fn warnings(&self) -> impl Iterator<Item = &Problem> {
         self.problems
             .iter()
@@ -32,7 +32,7 @@ impl Extraction {
     }
 }
 
-/// In which form a bundle declares its agents or tools.
+/// Form in which a bundle declares its agents or tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BundleFormat {
     /// `createLightfast({agents: {...}})`.
@@ -43,37 +43,38 @@ pub enum BundleFormat {
     AiSdk,
 }
 
-/// How it was found out what a bundle declares.
+/// Method of an extraction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExtractedBy {
-    /// Read from its syntax; nothing of it ran.
+    /// The syntax was read. No code of the bundle ran.
     #[default]
     Syntax,
-    /// It was run and asked, because somebody said so. Its tools run all of it.
+    /// The bundle was run on request of the user, and reported its declaration. Its tools run all
+    /// of it.
     Execution,
 }
 
-/// The content of a bundle.
+/// Content of a bundle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bundle {
-    /// The form of its declarations; none when they were not found.
+    /// Form of the declarations; `None` if they were not found.
     pub format: Option<BundleFormat>,
-    /// Version of the extractor.
+    /// [`EXTRACTOR_VERSION`] of the extraction.
     pub extractor: u32,
-    /// How it was found out.
+    /// Method of the extraction.
     #[serde(default)]
     pub extracted_by: ExtractedBy,
     /// `metadata` of the configuration: name, version, description.
     pub metadata: Option<Json>,
-    /// Its agents, in the order of the source.
+    /// Agents, in the order of the source.
     pub agents: Vec<Agent>,
     /// Exported tools that belong to no agent.
     pub tools: Vec<Tool>,
 }
 
 impl Bundle {
-    /// One of which nothing was read.
+    /// Returns a bundle without content.
     pub const fn empty() -> Self {
         Self {
             format: None,
@@ -86,49 +87,49 @@ impl Bundle {
     }
 }
 
-/// An agent.
+/// Agent that a bundle declares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
-    /// Its key in `agents`, by which it is asked for.
+    /// Key in `agents`, by which a caller selects the agent.
     pub key: String,
-    /// Its own name.
+    /// Declared name.
     pub name: String,
-    /// The system prompt.
+    /// System prompt.
     pub system: String,
-    /// The model.
+    /// Model.
     pub model: Model,
-    /// Its tools, in the order of the source.
+    /// Tools, in the order of the source.
     pub tools: Vec<Tool>,
-    /// Further options that are plain data, such as `temperature`.
+    /// Other options that are plain data, such as `temperature`.
     pub options: Vec<(String, Json)>,
-    /// Further options that are code, which is not run.
+    /// Keys of other options that are code. The code is not run.
     pub ignored: Vec<String>,
-    /// Where it is declared.
+    /// Place of the declaration.
     pub place: SourcePlace,
 }
 
-/// A model, as a bundle names it.
+/// Model, as a bundle names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Model {
-    /// `gateway`, `openai`...; none when the model is given as text.
+    /// `gateway`, `openai`...; `None` if the model is given as a string.
     pub provider: Option<String>,
-    /// Its name.
+    /// Name of the model.
     pub name: String,
 }
 
-/// Who runs a tool.
+/// Executor of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolKind {
-    /// Its code in the bundle.
+    /// Code in the bundle.
     Function,
-    /// Whoever called the agent: the bundle has no code for it.
+    /// The caller of the agent: the bundle has no code for the tool.
     Client,
     /// The provider of the model.
     Provider,
 }
 
-/// With which arguments the code of a tool is called.
+/// Arguments with which the code of a tool is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToolSignature {
     /// `(input, runtimeContext)`.
@@ -137,65 +138,67 @@ pub enum ToolSignature {
     /// `(input, {toolCallId, messages, abortSignal})`.
     #[serde(rename = "ai-sdk")]
     AiSdk,
-    /// `(input)`: a function without a declaration.
+    /// `(input)`: a plain function in place of a declaration.
     #[serde(rename = "function")]
     Function,
 }
 
-/// A tool.
+/// Tool that a bundle declares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
-    /// Its key among the tools, by which models call it.
+    /// Key among the tools, by which models call it.
     pub name: String,
-    /// Who runs it.
+    /// Executor of the tool.
     pub kind: ToolKind,
-    /// How its code is called.
+    /// Arguments of its code.
     pub signature: ToolSignature,
-    /// What models are told about it.
+    /// Description for models.
     pub description: Option<String>,
-    /// JSON Schema 2020-12 of its input.
+    /// JSON Schema 2020-12 of the input.
     pub input_schema: Json,
-    /// Whether fields that objects of its input do not name are dropped before its code sees them: so zod does, unless
-    /// `additionalProperties` says something else.
+    /// True if input fields that the schema does not name are dropped before the code runs. This is
+    /// zod's default; `additionalProperties` in the schema takes precedence.
     #[serde(default)]
     pub drops_unknown_fields: bool,
-    /// JSON Schema of its output, where the bundle declares one.
+    /// JSON Schema of the output; `None` if the bundle declares none.
     pub output_schema: Option<Json>,
-    /// Whether there is code that can be run.
+    /// True if the bundle has code of the tool that can be run.
     pub executable: bool,
-    /// Further options that are plain data, such as `strict`.
+    /// Other options that are plain data, such as `strict`.
     pub options: Vec<(String, Json)>,
-    /// Further options that are code, which is not run.
+    /// Keys of other options that are code. The code is not run.
     pub ignored: Vec<String>,
-    /// Where it is declared.
+    /// Place of the declaration.
     pub place: SourcePlace,
-    /// The code that runs when it is called.
+    /// Code of the tool; `None` if it is not executable.
     pub slice: Option<Slice>,
 }
 
-/// The code of one tool: its function and all declarations that the function needs, nothing else of the bundle.
+/// Code of one tool: its function and the declarations that the function needs, but nothing else of
+/// the bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
-    /// An ECMAScript module whose default export is the function. The text of the bundle, in its order,
-    /// without the types of TypeScript.
+    /// ECMAScript module whose default export is the function. Text of the bundle in its order,
+    /// without TypeScript's types.
     pub code: String,
-    /// Modules that it imports.
+    /// Modules that the code imports.
     pub modules: Vec<String>,
-    /// Names that it expects to find without declaring them, such as `fetch`.
+    /// Global names that the code uses without declaring them, such as `fetch`.
     pub globals: Vec<String>,
-    /// Declarations that it changes while it runs. Nothing of that is kept between calls.
+    /// Names of declarations that the code changes while it runs. The changes are lost after each
+    /// call.
     pub state: Vec<String>,
 }
 
-/// A part of the file.
+/// Part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourcePlace {
     /// Line, from 1.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// First byte.
+    /// Offset of the first byte.
     pub start: u32,
-    /// Byte after the last one.
+    /// Offset after the last byte.
     pub end: u32,
 }

@@ -1,24 +1,25 @@
-//! An estimate of how deep the syntax tree of a source will be, made before it is parsed: the parser recurses, and a
-//! stack that overflows takes the process along.
+//! Estimate of the depth of a source's syntax tree, made before parsing. The parser recurses, and a
+//! stack overflow would kill the process.
 //!
-//! The estimate counts, for every open bracket, the tokens since the last place where an expression or statement must
-//! have ended. Every form of nesting needs tokens (brackets, prefix operators, arrows, `if (x) if (y)`, `else if`,
-//! `a.b.c`), so the tree is hardly ever deeper than the estimate; the estimate of ordinary code stays far below the
-//! bound. Regular expressions are told from divisions by the token before, which can be wrong. The process that
-//! extracts bundles of others has limits for that case.
+//! The estimate counts, for every open bracket, the tokens since the last place where an expression
+//! or statement must have ended. Every form of nesting needs tokens (brackets, prefix operators,
+//! arrows, `if (x) if (y)`, `else if`, `a.b.c`), so the tree is hardly ever deeper than the
+//! estimate. For ordinary code, the estimate stays far below the limit. The previous token
+//! distinguishes a regular expression from a division, which can fail. The child process that
+//! extracts untrusted bundles has limits for that case.
 
 use crate::limits::MAX_NESTING;
 
-/// Where the syntax is deeper than the bound.
+/// Place where the syntax exceeds the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooDeep {
     pub offset: u32,
 }
 
-/// Walks over the tokens of `source`.
+/// Scans the tokens of `source`.
 ///
 /// # Errors
-/// The first place where the estimate exceeds the bound.
+/// The first place where the estimate exceeds the limit.
 pub(crate) fn check(source: &str) -> Result<(), TooDeep> {
     let mut scan = Scan::new(source.as_bytes());
     while let Some(offset) = scan.step() {
@@ -31,7 +32,7 @@ pub(crate) fn check(source: &str) -> Result<(), TooDeep> {
     Ok(())
 }
 
-/// Words after which an operand follows, so that `/` begins a regular expression.
+/// Words before an operand, after which `/` begins a regular expression.
 const PREFIX_WORDS: [&[u8]; 17] = [
     b"await",
     b"case",
@@ -62,12 +63,12 @@ const INFIX_WORDS: [&[u8]; 8] = [
     b"of",
     b"satisfies",
 ];
-/// Words whose parentheses are followed by a statement.
+/// Words whose parentheses precede a statement.
 const CONTROL_WORDS: [&[u8]; 4] = [b"if", b"while", b"for", b"with"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Previous {
-    /// Nothing, an operator, an opening bracket, or a word that wants an operand.
+    /// Nothing, an operator, an opening bracket, or a word before an operand.
     Operator,
     /// The end of an operand.
     Operand,
@@ -75,7 +76,7 @@ enum Previous {
     Brace,
     /// The end of `if (...)`.
     Control,
-    /// A dot: the next word is a name, whatever it is.
+    /// A dot: the next word is the name of a property, even if it is a keyword.
     Dot,
 }
 
@@ -115,7 +116,7 @@ impl<'a> Scan<'a> {
         self.bytes.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// Reads one token; its offset.
+    /// Reads one token and returns its offset; `None` at the end.
     fn step(&mut self) -> Option<usize> {
         self.skip_blanks();
         let start = self.at;
@@ -166,7 +167,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// An expression or a statement ends here; `is_statement` when it was a statement.
+    /// Ends an expression, or a statement if `is_statement`.
     fn end(&mut self, is_statement: bool) {
         if let Some(level) = self.levels.last_mut() {
             self.total -= level.chain;
@@ -184,7 +185,8 @@ impl<'a> Scan<'a> {
         self.previous = Previous::Operand;
     }
 
-    /// Whether a statement ended before a token that cannot continue it.
+    /// Ends the statement before the current token, if the token begins a line and cannot continue
+    /// it.
     fn begin_line(&mut self, continues: bool) {
         let ended = match self.previous {
             Previous::Operand => self.is_line_start,
@@ -215,7 +217,7 @@ impl<'a> Scan<'a> {
         self.at = self.bytes.len();
     }
 
-    /// The text of a template, up to its end or to the next `${`.
+    /// Skips the text of a template, to its end or to the next `${`.
     fn template(&mut self) {
         while self.at < self.bytes.len() {
             match (self.peek(0), self.peek(1)) {
@@ -312,7 +314,7 @@ impl<'a> Scan<'a> {
             return;
         }
         if word == b"else" {
-            // What is nested in `else` is as deep as there are `else` before it, whatever ends in between.
+            // Each `else` before it adds a level to the tree, even if blocks end in between.
             self.total += 1;
             if let Some(level) = self.levels.last_mut() {
                 level.elses += 1;
@@ -349,7 +351,7 @@ impl<'a> Scan<'a> {
         }
         self.previous = match (byte, self.previous) {
             (b'.', _) => Previous::Dot,
-            // `x++` and `x--` end an operand, and so do two characters of `!==` not.
+            // `x++` and `x--` end an operand; operators such as `!==` do not.
             (b'+' | b'-', Previous::Operand) if self.peek(0) == byte => {
                 self.at += 1;
                 Previous::Operand
@@ -359,7 +361,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Bytes of names and numbers; every character beyond ASCII counts.
+/// True for bytes of names and numbers, and for all beyond ASCII.
 const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'#' | b'\\' | 0x80..)
 }

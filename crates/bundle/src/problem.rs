@@ -1,5 +1,5 @@
-//! What is wrong with a bundle, or worth knowing about it: a stable code, the place, the source there, the reason, and
-//! what to write instead.
+//! Problems of a bundle: a stable code, the place, the source at that place, the reason, and a
+//! hint.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
@@ -11,15 +11,15 @@ macro_rules! codes {
         pub enum ProblemCode { $($(#[doc = $doc])+ #[serde(rename = $text)] $name,)+ }
 
         impl ProblemCode {
-            /// Every code, in the order of the enum.
+            /// All codes, in the order of the enum.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The code as it is printed.
+            /// Returns the code as it is printed.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
 
-            /// One sentence on when it is used.
+            /// Returns a sentence that describes the code.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc),+),)+ }
             }
@@ -93,7 +93,7 @@ codes! {
 }
 
 impl ProblemCode {
-    /// Whether the bundle is refused for it.
+    /// True if a bundle with this problem is refused.
     pub fn is_error(self) -> bool {
         self.as_str().starts_with('E')
     }
@@ -105,70 +105,71 @@ impl fmt::Display for ProblemCode {
     }
 }
 
-/// One problem of a bundle.
+/// Problem of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// What kind of problem.
+    /// Code.
     pub code: ProblemCode,
-    /// The agent it is about.
+    /// Key of the affected agent; `None` if the problem concerns no agent.
     pub agent: Option<String>,
-    /// The field it is about, `agents.x.tools.hash.inputSchema`; empty when it is about the whole file.
+    /// Path of the field, such as `agents.x.tools.hash.inputSchema`; empty for the whole file.
     pub path: String,
     /// Line in the file, from 1.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// The source at that place, one line, cut where it is long.
+    /// Line of the source at that place, shortened if it is long.
     pub snippet: String,
-    /// Where in `snippet` it begins, in characters.
+    /// Start of the place in `snippet`, in characters.
     pub snippet_start: u32,
-    /// How many characters of `snippet` it is.
+    /// Length of the place in `snippet`, in characters.
     pub snippet_length: u32,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// What to write instead.
+    /// Hint about a fix.
     pub hint: String,
-    /// Other places that belong to it.
+    /// Other places that contribute to the problem.
     pub also: Vec<RelatedPlace>,
-    /// Where it is in the file that the bundle was made from, when a source map says so.
+    /// Place in the original file, if a source map contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<OriginalPlace>,
 }
 
-/// Another place that belongs to a problem.
+/// Other place that contributes to a problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelatedPlace {
     /// Line in the file, from 1.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// What is there.
+    /// Description of the place.
     pub reason: String,
-    /// Where it is in the file that the bundle was made from, when a source map says so.
+    /// Place in the original file, if a source map contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<OriginalPlace>,
 }
 
-/// A place in a file that a bundle was made from.
+/// Place in a file from which a bundle was built.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginalPlace {
-    /// The file, as the source map names it. It is shown and never opened.
+    /// Name of the file in the source map. It is displayed, and never opened.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// The line there, cut where it is long; empty when the map does not carry the file along.
+    /// Line at that place, shortened if it is long; empty if the map does not contain the file.
     pub snippet: String,
-    /// Where in `snippet` it begins, in characters.
+    /// Start of the place in `snippet`, in characters.
     pub snippet_start: u32,
-    /// How many characters of `snippet` it is.
+    /// Length of the place in `snippet`, in characters.
     pub snippet_length: u32,
 }
 
 impl Problem {
-    /// The problem as text with the source around it; `file` is how the user knows the bundle. Control characters are
-    /// in none of its texts but line ends.
+    /// Renders the problem as text with the line of the source. `file` is the user's name for the
+    /// bundle. The parts of the problem contain no control characters, so the text has none but
+    /// line ends.
     pub fn render(&self, file: &str) -> String {
         let mut text = self.code.to_string();
         if !self.path.is_empty() {
@@ -207,7 +208,7 @@ impl Problem {
     }
 }
 
-/// `bundle.js:1:2033`, and what a source map says of it before that.
+/// Returns `bundle.js:1:2033`, after the original place if there is one.
 fn place_text(file: &str, line: u32, column: u32, original: Option<&OriginalPlace>) -> String {
     let place = format!("{file}:{line}:{column}");
     match original {

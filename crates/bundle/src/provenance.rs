@@ -1,12 +1,13 @@
-//! Which package a name comes from, and what its functions are for. A function is known by the package it was imported
-//! from, never by its name alone.
+//! Packages that names come from, and the roles of their functions. A function is recognized by the
+//! package it is imported from; by its name alone only where a bundle declares it itself or leaves
+//! it undeclared.
 
 use crate::problem::ProblemCode;
 use crate::source::quoted;
 use crate::value::{ImportPath, Refusal, Value};
 use oxc_span::Span;
 
-/// A function of a package that means something here.
+/// Role of a package's function that the extraction interprets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Factory {
     /// `createLightfast({...})`, `new Lightfast({...})`.
@@ -23,7 +24,8 @@ pub(crate) enum Factory {
     WrappedModel,
 }
 
-/// Names that stand for factories where a bundle declares or expects them itself.
+/// Names that stand for functions of packages if a bundle declares them itself or leaves them
+/// undeclared.
 const FACTORY_NAMES: [(&str, &str); 9] = [
     ("createLightfast", "lightfast"),
     ("Lightfast", "lightfast"),
@@ -36,10 +38,10 @@ const FACTORY_NAMES: [(&str, &str); 9] = [
     ("wrapLanguageModel", "ai"),
 ];
 
-/// Packages whose tag of a template takes the indentation away.
+/// Packages whose template tag removes indentation.
 const DEDENT: [&str; 3] = ["dedent", "ts-dedent", "outdent"];
 
-/// The factory at a path of a package.
+/// Returns the role of a package's function; `None` if it has none.
 pub(crate) fn factory(path: &ImportPath) -> Option<Factory> {
     let name = &**path.path.last()?;
     if path.path.len() > 1 {
@@ -59,13 +61,13 @@ pub(crate) fn factory(path: &ImportPath) -> Option<Factory> {
     })
 }
 
-/// The path that a local function of this name stands for.
+/// Returns the package's function that a local function of this name stands for.
 pub(crate) fn by_name(name: &str) -> Option<ImportPath> {
     let (name, package) = FACTORY_NAMES.iter().find(|(known, _)| *known == name)?;
     Some(ImportPath::new(package).member(name))
 }
 
-/// Whether calls of a package's functions make values that are looked into.
+/// True if the extraction interprets the calls of a package's functions.
 pub(crate) fn is_known(package: &str) -> bool {
     is_lightfast(package)
         || is_zod(package)
@@ -74,7 +76,7 @@ pub(crate) fn is_known(package: &str) -> bool {
         || DEDENT.contains(&package)
 }
 
-/// Why a value is not known that comes from a package or a file outside the bundle and is used as it is.
+/// Returns the refusal of a value from another file or an unknown package, if it is one.
 pub(crate) fn imported(value: &Value<'_>, span: Span) -> Option<Refusal> {
     let Value::Import(path) = value else {
         return None;
@@ -112,7 +114,7 @@ pub(crate) fn is_zod(package: &str) -> bool {
     package == "zod" || package.starts_with("zod/")
 }
 
-/// Providers of models: `openai("gpt-4o")` of `@ai-sdk/openai` and the like.
+/// True for packages of model providers: `openai("gpt-4o")` of `@ai-sdk/openai` and similar.
 pub(crate) fn is_model_provider(package: &str) -> bool {
     package.starts_with("@ai-sdk/")
         || package.starts_with("@openrouter/")
@@ -124,13 +126,14 @@ pub(crate) fn is_dedent(path: &ImportPath) -> bool {
     DEDENT.contains(&&*path.package)
 }
 
-/// Whether a path is a function of TypeScript's helpers that makes a module of one kind look like one of the other.
+/// True for the functions of tslib that convert between module formats.
 pub(crate) fn is_interop(path: &ImportPath) -> bool {
     &*path.package == "tslib"
         && matches!(path.path.as_slice(), [name] if matches!(&**name, "__importDefault" | "__importStar"))
 }
 
-/// The name of zod's function at a path: `object` for `zod.object`, `zod.z.object`, `iso.datetime` for `zod.iso.datetime`.
+/// Returns the name of a zod function: `object` for `zod.object` and `zod.z.object`, `iso.datetime`
+/// for `zod.iso.datetime`.
 pub(crate) fn zod_function(path: &ImportPath) -> Option<String> {
     if !is_zod(&path.package) {
         return None;
@@ -144,8 +147,8 @@ pub(crate) fn zod_function(path: &ImportPath) -> Option<String> {
     (!names.is_empty()).then(|| names.join("."))
 }
 
-/// The path that a declaration in a package's own file stands for, in a bundle that carries the package along:
-/// `node_modules/zod/...` and `string2` give `zod.string`.
+/// Returns the package's function that a declaration stands for, in a bundle that contains the
+/// package: `node_modules/zod/...` and `string2` give `zod.string`.
 pub(crate) fn bundled(file: &str, declared: &str) -> Option<ImportPath> {
     let inner = file.rsplit("node_modules/").next()?;
     let mut parts = inner.split('/');
@@ -159,9 +162,9 @@ pub(crate) fn bundled(file: &str, declared: &str) -> Option<ImportPath> {
         return None;
     }
     let path = ImportPath::new(&package);
-    // Bundlers number names that several files declare.
+    // Bundlers append a number to names that several files declare.
     let plain = declared.trim_end_matches(|c: char| c.is_ascii_digit());
-    // `_default` is zod/mini's own function; `external_default` is what a file exports by default.
+    // `_default` is a function of zod/mini; `external_default` is the default export of a file.
     if plain.ends_with("_exports")
         || (plain.ends_with("_default") && plain != "_default")
         || plain == "z"
@@ -169,7 +172,7 @@ pub(crate) fn bundled(file: &str, declared: &str) -> Option<ImportPath> {
         return Some(path);
     }
     let name = match plain {
-        // `int32` and the like end in digits of their own.
+        // These names end in digits of their own.
         _ if [
             "int32", "uint32", "int64", "uint64", "float32", "float64", "ipv4", "ipv6", "cidrv4",
             "cidrv6", "base64", "cuid2", "e164",

@@ -1,4 +1,4 @@
-//! Collects problems: every error of a bundle at once, each place once, up to a bound.
+//! Collection of all problems of a bundle, without duplicates, up to a limit.
 
 use crate::limits::MAX_PROBLEMS;
 use crate::problem::{Problem, ProblemCode, RelatedPlace};
@@ -7,7 +7,7 @@ use crate::source::{Source, shown};
 use crate::value::{Refusal, Value};
 use oxc_span::Span;
 
-/// The problems of one bundle.
+/// Problems of one bundle.
 pub(crate) struct Report<'a> {
     source: &'a Source<'a>,
     problems: Vec<(u32, Problem)>,
@@ -21,7 +21,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Adds a problem about `path`, `agents.x.model` for instance.
+    /// Adds a problem about the field `path`, such as `agents.x.model`. Duplicates are ignored, and
+    /// so are problems above [`MAX_PROBLEMS`].
     pub(crate) fn add(&mut self, path: &str, refusal: &Refusal) {
         if self.problems.len() >= MAX_PROBLEMS {
             return;
@@ -65,7 +66,7 @@ impl<'a> Report<'a> {
         self.problems.push((span.start, problem));
     }
 
-    /// Adds a problem with its parts.
+    /// Adds a problem from its parts.
     pub(crate) fn refuse(
         &mut self,
         code: ProblemCode,
@@ -77,7 +78,8 @@ impl<'a> Report<'a> {
         self.add(path, &Refusal::new(code, span, reason, hint));
     }
 
-    /// Adds that a value is not what belongs there; where it comes from outside the bundle, that says more.
+    /// Adds a problem about an unexpected value. If the value comes from outside the bundle, the
+    /// problem says so instead.
     pub(crate) fn refuse_value(
         &mut self,
         value: &Value<'_>,
@@ -103,12 +105,12 @@ impl<'a> Report<'a> {
         self.refuse(code, path, span, reason, "");
     }
 
-    /// How many there are so far.
+    /// Returns the number of problems so far.
     pub(crate) const fn count(&self) -> usize {
         self.problems.len()
     }
 
-    /// The problems in the order of the source.
+    /// Returns the problems in the order of the source.
     pub(crate) fn finish(mut self) -> Vec<Problem> {
         self.problems.sort_by_key(|(offset, _)| *offset);
         self.problems
@@ -118,7 +120,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A problem of what was not read, so that it has no place.
+/// Returns a problem without a place, about a source that was not read.
 pub(crate) fn alone(code: ProblemCode, reason: impl Into<String>, hint: &str) -> Problem {
     let source = Source::new("");
     let mut report = Report::new(&source);
@@ -126,7 +128,7 @@ pub(crate) fn alone(code: ProblemCode, reason: impl Into<String>, hint: &str) ->
     report.finish().swap_remove(0)
 }
 
-/// The agent in `agents.NAME.field`.
+/// Returns the agent in `agents.NAME.field`.
 fn agent_of(path: &str) -> Option<&str> {
     path.strip_prefix("agents.")?.split('.').next()
 }

@@ -1,6 +1,7 @@
-//! The code of one tool: its function, the declarations it uses, what those use, and the statements that finish them
-//! (`Table.x = ...`, enums). Everything is the text of the bundle in its order; the rest of the bundle is left behind,
-//! so what it does at its top level never happens when a tool is called.
+//! Slicing: extracts the code of one tool, which is its function, the declarations it uses directly
+//! or indirectly, and the statements that complete them (`Table.x = ...`, enums). All of it is text
+//! of the bundle, in its order. The rest is left out, so a call of the tool does not run the
+//! bundle's top-level code.
 
 use crate::Json;
 use crate::data;
@@ -17,10 +18,10 @@ use oxc_syntax::node::NodeId;
 use oxc_syntax::symbol::SymbolId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Modules that tools have.
+/// Modules that are available to tools.
 const MODULES: [&str; 4] = ["crypto", "node:crypto", "node:util", "util"];
 
-/// Names that every JavaScript engine has.
+/// Names that every JavaScript engine defines.
 const LANGUAGE: [&str; 56] = [
     "AggregateError",
     "Array",
@@ -80,10 +81,10 @@ const LANGUAGE: [&str; 56] = [
     "undefined",
 ];
 
-/// Cuts the code of a function out of the bundle.
+/// Extracts the code of a function from the bundle.
 ///
 /// # Errors
-/// Everything that cannot be carried along, all at once.
+/// All parts that cannot be extracted.
 pub(crate) fn cut<'a>(
     evaluator: &Evaluator<'a>,
     closure: &Closure<'a>,
@@ -132,10 +133,10 @@ pub(crate) fn cut<'a>(
 struct Cutter<'e, 'a> {
     evaluator: &'e Evaluator<'a>,
     closure: &'e Closure<'a>,
-    /// Text of what is carried along, by where it begins.
+    /// Text of the extracted parts, by offset.
     parts: BTreeMap<u32, String>,
     names: HashMap<String, SymbolId>,
-    /// Parts whose names are still to be looked up, with how they were reached.
+    /// Parts whose names are not resolved yet, with the path of names that leads to them.
     queue: Vec<(Span, String)>,
     modules: BTreeSet<String>,
     globals: BTreeSet<String>,
@@ -144,7 +145,7 @@ struct Cutter<'e, 'a> {
 }
 
 impl<'a> Cutter<'_, 'a> {
-    /// The function itself, as the default export.
+    /// Returns the function as the default export.
     fn root(&mut self) -> String {
         let span = self.closure.node.span();
         if let FunctionNode::Function(node) = self.closure.node
@@ -165,7 +166,8 @@ impl<'a> Cutter<'_, 'a> {
         format!("export default ({});", self.expression(span))
     }
 
-    /// The JavaScript of a part of the bundle.
+    /// Returns the JavaScript of a part of the bundle. Reports TypeScript syntax that cannot be
+    /// erased.
     fn code(&mut self, span: Span) -> String {
         let Some(erasure) = &self.evaluator.erasure else {
             return self.evaluator.source.slice(span).to_owned();
@@ -184,7 +186,7 @@ impl<'a> Cutter<'_, 'a> {
         erasure.slice(span).to_owned()
     }
 
-    /// The JavaScript of an expression or a member, without what keeps statements apart where types were.
+    /// Returns the JavaScript of an expression or a member, without the semicolons of erased types.
     fn expression(&mut self, span: Span) -> String {
         let code = self.code(span);
         let is_apart = |c: char| c == ';' || c.is_whitespace();
@@ -201,7 +203,7 @@ impl<'a> Cutter<'_, 'a> {
         }
     }
 
-    /// Looks up every name in a part.
+    /// Resolves every name in a part.
     fn uses(&mut self, span: Span, way: &str) {
         let scoping = self.evaluator.scoping();
         for used in self.evaluator.names_in(span) {
@@ -282,7 +284,7 @@ impl<'a> Cutter<'_, 'a> {
         false
     }
 
-    /// Carries the declaration of a name along.
+    /// Adds the declaration of a name.
     fn need(&mut self, symbol: SymbolId, way: &str) {
         let scoping = self.evaluator.scoping();
         let name = scoping.symbol_name(symbol).to_owned();
@@ -304,7 +306,7 @@ impl<'a> Cutter<'_, 'a> {
         let way = format!("{way} -> {name}");
         let first = scoping.symbol_declaration(symbol);
         self.declaration(first, symbol, &name, &way);
-        // Overloads of a function come before its body, and an interface may stand beside a class.
+        // A function may have overloads, and a class an interface of the same name.
         for other in scoping.symbol_redeclarations(symbol) {
             if other.declaration != first {
                 self.declaration(other.declaration, symbol, &name, &way);
@@ -382,7 +384,7 @@ impl<'a> Cutter<'_, 'a> {
         self.parts.insert(nodes.kind(node).span().start, text);
     }
 
-    /// An enum of TypeScript, as the object that it is.
+    /// Adds an enum of TypeScript, as an object.
     fn enumeration(&mut self, symbol: SymbolId, span: Span, name: &str) {
         if !self
             .evaluator
@@ -410,7 +412,7 @@ impl<'a> Cutter<'_, 'a> {
         }
     }
 
-    /// A name that was given a value by a call: an argument of the function around the tool.
+    /// Adds a constant for a parameter of a function around the tool, with its value in the call.
     fn closure_value(&mut self, symbol: SymbolId, name: &str, way: &str) {
         let scoping = self.evaluator.scoping();
         let span = scoping.symbol_span(symbol);
@@ -430,7 +432,7 @@ impl<'a> Cutter<'_, 'a> {
                             .insert(span.start, format!("const {name} = undefined;"));
                         return;
                     }
-                    // What a universal bundle required before it called its factory.
+                    // A universal bundle requires packages before it calls its factory.
                     Value::Import(path) if path.path.len() <= 1 => {
                         if self.module(&path.package, span, way) {
                             let what = match path.path.first() {
@@ -465,7 +467,8 @@ impl<'a> Cutter<'_, 'a> {
         ));
     }
 
-    /// Statements that finish a declaration, and whether functions change it later.
+    /// Adds the statements that complete a declaration, and records the name if functions change it
+    /// later.
     fn writes(&mut self, symbol: SymbolId, name: &str, way: &str) {
         let scoping = self.evaluator.scoping();
         let declared_in = self
@@ -485,7 +488,7 @@ impl<'a> Cutter<'_, 'a> {
         }
     }
 
-    /// Whether a use of a name sets something of the object behind it.
+    /// True if a use of a name writes to the object behind it.
     fn writes_through(&self, reference: NodeId) -> bool {
         let nodes = self.evaluator.semantic.nodes();
         let mut node = reference;
@@ -514,7 +517,8 @@ impl<'a> Cutter<'_, 'a> {
         }
     }
 
-    /// `(function (E) {...})(E || (E = {}))`, `Object.defineProperty(X, ...)`, `__export(x, {...})`.
+    /// True for `(function (E) {...})(E || (E = {}))`, `Object.defineProperty(X, ...)`,
+    /// `__export(x, {...})`.
     fn is_finishing(&self, call: &'a CallExpression<'a>, argument: Span) -> bool {
         let Some(index) = call
             .arguments
@@ -539,7 +543,7 @@ impl<'a> Cutter<'_, 'a> {
         }
     }
 
-    /// Carries the statement around a write along, if it is one of the level of declarations.
+    /// Adds the statement around a write, if it is on the level of declarations.
     fn statement(&mut self, node: NodeId, way: &str) {
         let nodes = self.evaluator.semantic.nodes();
         let mut inner = node;
@@ -578,7 +582,7 @@ impl<'a> Cutter<'_, 'a> {
     }
 }
 
-/// A name in a part of the source.
+/// Name in a part of the source.
 pub(crate) enum UsedName {
     Symbol(SymbolId),
     Global(String, NodeId),
@@ -587,7 +591,7 @@ pub(crate) enum UsedName {
 }
 
 impl Evaluator<'_> {
-    /// The names that are read or written in a part of the source.
+    /// Returns the names that a part of the source reads or writes.
     fn names_in(&self, span: Span) -> Vec<UsedName> {
         let nodes = self.semantic.nodes();
         let scoping = self.scoping();
@@ -615,10 +619,10 @@ impl Evaluator<'_> {
     }
 }
 
-/// A constant of the slice.
+/// Returns the declaration of a constant.
 fn constant(name: &str, json: &Json) -> String {
     let text = serde_json::to_string(json).unwrap_or_default();
-    // As a text that is parsed, `__proto__` is a key like any other.
+    // In a parsed string, `__proto__` is an ordinary key.
     match json {
         Json::Object(_) | Json::Array(_) => {
             let quoted = serde_json::to_string(&text).unwrap_or_default();

@@ -1,20 +1,20 @@
-//! Places in the source of a bundle: from byte offsets to lines, columns and the text there.
+//! Places in the source of a bundle: conversion of byte offsets to lines, columns and snippets.
 
 use oxc_span::Span;
 
-/// Longest piece of a line in a snippet. Minified bundles are one line of many thousands of characters.
+/// Maximum length of a snippet. Minified bundles have lines of many thousands of characters.
 const SNIPPET_CHARS: usize = 120;
-/// How much of a long line stands before the place.
+/// Number of characters of a long line before the place.
 const SNIPPET_BEFORE: usize = 40;
 
-/// The text of a bundle, with its line starts.
+/// Text of a bundle, with the offsets of its lines.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     text: &'a str,
     line_starts: Vec<u32>,
 }
 
-/// One line of the source around a place.
+/// Line of the source around a place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Snippet {
     pub text: String,
@@ -39,14 +39,14 @@ impl<'a> Source<'a> {
         self.text
     }
 
-    /// The text of a span; empty for a span that is none of this source.
+    /// Returns the text of a span; empty if the span is outside of this source.
     pub(crate) fn slice(&self, span: Span) -> &'a str {
         self.text
             .get(span.start as usize..span.end as usize)
             .unwrap_or_default()
     }
 
-    /// Line and column, from 1, the column in characters.
+    /// Returns the line and the column in characters, from 1.
     pub(crate) fn position(&self, offset: u32) -> (u32, u32) {
         let line = self.line_starts.partition_point(|&start| start <= offset);
         let start = self.line_starts.get(line - 1).copied().unwrap_or_default();
@@ -57,7 +57,8 @@ impl<'a> Source<'a> {
         (line as u32, column as u32 + 1)
     }
 
-    /// The byte at a line and a column in bytes, from 1, or at the end.
+    /// Returns the offset of a line and a column in bytes, from 1; the end of the text if there is
+    /// none.
     pub(crate) fn offset(&self, line: usize, column: usize) -> u32 {
         let start = self.line_starts.get(line.saturating_sub(1));
         let start = start.map_or(self.text.len(), |start| *start as usize);
@@ -68,14 +69,14 @@ impl<'a> Source<'a> {
         offset as u32
     }
 
-    /// A column in characters, from 1, as one in UTF-16 units, from 0.
+    /// Converts a column in characters, from 1, to UTF-16 units, from 0.
     pub(crate) fn utf16_column(&self, line: u32, column: u32) -> u32 {
         let before = self.line(line).chars().take(column as usize - 1);
         before.map(|c| c.len_utf16() as u32).sum()
     }
 
-    /// The word at a line, from 0, and a column in UTF-16 units, from 0, or one character where there is no word; none
-    /// where there is no such place.
+    /// Returns the word at a line and a column in UTF-16 units, both from 0, or a single character
+    /// if there is no word. `None` if there is no such place.
     pub(crate) fn word_at(&self, line: u32, column: u32) -> Option<Span> {
         let first = *self.line_starts.get(line as usize)?;
         let text = self.line(line + 1);
@@ -89,7 +90,7 @@ impl<'a> Source<'a> {
         let start = start.unwrap_or(text.len());
         let rest = text.get(start..)?;
         let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
-        // A text counts with its quotes.
+        // A string includes its quotes.
         let quote = rest
             .chars()
             .next()
@@ -102,7 +103,7 @@ impl<'a> Source<'a> {
         Some(Span::new(start, start + length as u32))
     }
 
-    /// A line, from 1, without its end.
+    /// Returns a line, counted from 1, without its end.
     fn line(&self, line: u32) -> &'a str {
         let start = self.line_starts.get(line as usize - 1).copied();
         let end = self.line_starts.get(line as usize).copied();
@@ -113,7 +114,8 @@ impl<'a> Source<'a> {
         text.unwrap_or_default().trim_end_matches(['\n', '\r'])
     }
 
-    /// The line of a span, cut to a window around it, without characters that could act on a terminal.
+    /// Returns the line of a span, cut to a window around it, without characters that act on a
+    /// terminal.
     pub(crate) fn snippet(&self, span: Span) -> Snippet {
         let (line, column) = self.position(span.start);
         let whole = self.line(line);
@@ -141,11 +143,11 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A character as it may be shown anywhere.
+/// Replaces a character that is unsafe to display.
 pub(crate) fn shown(character: char) -> char {
     match character {
         '\t' => ' ',
-        // Controls, and marks that change the direction of text or are invisible.
+        // Controls, invisible characters, and marks that change the direction of text.
         c if c.is_control() => '\u{fffd}',
         '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
@@ -155,7 +157,8 @@ pub(crate) fn shown(character: char) -> char {
     }
 }
 
-/// Text of a bundle as part of a message: one line, no controls, cut when it is long.
+/// Prepares text of a bundle for a message: one line, no control characters, shortened if it is
+/// long.
 pub(crate) fn quoted(text: &str) -> String {
     const MAX_CHARS: usize = 80;
     let mut short: String = text

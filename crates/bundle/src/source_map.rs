@@ -1,9 +1,10 @@
-//! The source map of a bundle: where the places of its problems are in the files that it was made from.
+//! Source maps: the places of problems in the files from which a bundle was built.
 //!
-//! In: a map as bundlers write it (version 3, JSON), given with the bundle or as a `data:` address in its last comment.
-//! Out: an [`OriginalPlace`] beside the place in the bundle, with the line there when the map carries the file along.
-//! A map is as untrusted as its bundle. Its size is bounded, nothing is read or fetched for it, the names in it are shown
-//! and never opened, and it is only looked into when there is a problem to place.
+//! In: a map as bundlers write it (version 3, JSON), given with the bundle or as a `data:` address
+//! in its last comment. Out: an [`OriginalPlace`] beside the place in the bundle, with the line
+//! there if the map contains the file. A map is as untrusted as its bundle. Its size is bounded, no
+//! file or address in it is opened, its names are only displayed, and it is parsed only if there is
+//! a problem.
 
 use crate::limits::MAX_MAP_BYTES;
 use crate::problem::{OriginalPlace, Problem, ProblemCode};
@@ -17,13 +18,14 @@ use oxc_span::Span;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What begins the comment that names a map.
+/// Start of the comment that names a map.
 const MARK: &[u8] = b"# sourceMappingURL=";
 const DATA: &[u8] = b"data:";
-/// Longest name of a file that is shown.
+/// Maximum length of a displayed file name.
 const MAX_FILE_CHARS: usize = 200;
 
-/// Cuts the comment with the map off the end of a bundle: the bundle without it, and its address.
+/// Splits the comment with a map off the end of a bundle. Returns the bundle and the `data:`
+/// address.
 pub(crate) fn split(source: &[u8]) -> (&[u8], Option<&[u8]>) {
     let (comment, address) = match last_comment(source) {
         Some(found) if found.1.starts_with(DATA) => found,
@@ -32,8 +34,8 @@ pub(crate) fn split(source: &[u8]) -> (&[u8], Option<&[u8]>) {
     (source.get(..comment).unwrap_or(source), Some(address))
 }
 
-/// The file that the last comment of a bundle names as its source map; none for a map that is in the comment itself.
-/// The name is the bundle's word: whether such a file may be opened is for the caller to decide.
+/// Returns the file that the last comment of a bundle names as its source map; `None` for a map
+/// inside the comment. The name is untrusted: the caller decides whether that file may be opened.
 pub fn source_map_name(source: &[u8]) -> Option<&str> {
     let (_, address) = last_comment(source)?;
     if address.starts_with(DATA) {
@@ -42,10 +44,10 @@ pub fn source_map_name(source: &[u8]) -> Option<&str> {
     std::str::from_utf8(address).ok()
 }
 
-/// Where the last comment of a source begins, when it names a map, and the address in it.
+/// Returns the offset of the last comment and the address in it, if the comment names a map.
 fn last_comment(source: &[u8]) -> Option<(usize, &[u8])> {
     let source = source.trim_ascii_end();
-    // Line and block comments; the end of the second is no part of an address.
+    // Line and block comments. The end of a block comment is not part of the address.
     let inner = source.strip_suffix(b"*/").unwrap_or(source);
     let inner = inner.trim_ascii_end();
     let is_address = |byte: &u8| byte.is_ascii_graphic() && !b"\"'`\\<>{}".contains(byte);
@@ -63,7 +65,7 @@ fn last_comment(source: &[u8]) -> Option<(usize, &[u8])> {
     is_comment.then_some((opening, address))
 }
 
-/// Says where problems are in the files that a bundle was made from.
+/// Adds the original places to the problems. A map that cannot be used becomes a warning.
 pub(crate) fn apply(map: &[u8], source: &Source<'_>, problems: &mut Vec<Problem>) {
     if problems.is_empty() {
         return;
@@ -88,7 +90,7 @@ pub(crate) fn apply(map: &[u8], source: &Source<'_>, problems: &mut Vec<Problem>
     problems.extend(report.finish());
 }
 
-/// The JSON of a map that was given as it is or as a `data:` address.
+/// Returns the JSON of a map that was given as JSON or as a `data:` address.
 fn text_of(map: &[u8]) -> Result<Cow<'_, str>, String> {
     if map.len() > MAX_MAP_BYTES {
         return Err(format!("it has more than {MAX_MAP_BYTES} bytes"));
@@ -117,12 +119,12 @@ fn text_of(map: &[u8]) -> Result<Cow<'_, str>, String> {
         .map_err(|_| "it is no UTF-8".to_owned())
 }
 
-/// One place in the bundle, and the part of the map that it falls into.
+/// Place in the bundle, and the token of the map that contains it.
 struct Lookup {
-    /// The problem, and which of its further places; none for its own.
+    /// Index of the problem, and of its related place; `None` for the place of the problem itself.
     problem: usize,
     related: Option<usize>,
-    /// Column in UTF-16 units, as maps count.
+    /// Column in UTF-16 units, as in maps.
     column: u32,
     token: Option<Token>,
 }
@@ -144,8 +146,8 @@ fn place(map: &oxc_sourcemap::SourceMap<'_>, source: &Source<'_>, problems: &mut
             });
         }
     }
-    // The lines of a map are in order, its columns need not be. One pass serves every place, and needs no table whose
-    // size the map decides.
+    // The lines of a map are in order, its columns may not be. A single pass finds all places, and
+    // needs no table whose size the map controls.
     for token in map.get_tokens() {
         for lookup in lines.get_mut(&token.get_dst_line()).into_iter().flatten() {
             let is_nearer = lookup

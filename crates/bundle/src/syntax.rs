@@ -1,5 +1,4 @@
-//! What is refused before anything is made of a source: text that nests too deeply for the parser, and text that is no
-//! program.
+//! First checks of a source: nesting that is too deep for the parser, and syntax errors.
 
 use crate::nesting;
 use crate::problem::ProblemCode;
@@ -7,7 +6,7 @@ use crate::report::Report;
 use oxc_parser::ParserReturn;
 use oxc_span::Span;
 
-/// Whether a source nests too deeply for the parser, which is then said.
+/// True if a source nests too deeply for the parser. Reports the problem.
 pub(crate) fn refuse_nesting(text: &str, report: &mut Report<'_>) -> bool {
     let Err(deep) = nesting::check(text) else {
         return false;
@@ -22,7 +21,7 @@ pub(crate) fn refuse_nesting(text: &str, report: &mut Report<'_>) -> bool {
     true
 }
 
-/// Whether the parser found errors, which are then said.
+/// True if the parser found errors. Reports them.
 pub(crate) fn refuse_syntax(
     parsed: &ParserReturn<'_>,
     hint: &str,

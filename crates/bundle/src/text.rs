@@ -1,9 +1,9 @@
-//! Text as JavaScript makes it: numbers written out, and templates without their indentation.
+//! Strings as JavaScript makes them: formatted numbers, and templates without indentation.
 
 use crate::value::Value;
 use oxc_syntax::number::ToJsString;
 
-/// What a value is as part of a text; none for objects, functions and unknown values.
+/// Converts a value to a string; `None` for objects, functions and unknown values.
 pub(crate) fn of_value(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::Undefined => "undefined".to_owned(),
@@ -15,12 +15,12 @@ pub(crate) fn of_value(value: &Value<'_>) -> Option<String> {
     })
 }
 
-/// The key of a property.
+/// Converts a value to the key of a property.
 pub(crate) fn of_key(value: &Value<'_>) -> Option<String> {
     of_value(value)
 }
 
-/// A text as the tag `dedent` makes it: without the indentation that all lines share, and without blank ends.
+/// Applies the tag `dedent`: removes the indentation that all lines share, and blank ends.
 pub(crate) fn dedent(text: &str) -> String {
     let indent = text
         .lines()

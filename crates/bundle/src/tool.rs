@@ -1,4 +1,4 @@
-//! One tool: its description, its schemas and its code.
+//! Reads a tool: its description, its schemas and its code.
 
 use crate::evaluate::Evaluator;
 use crate::model::{SourcePlace, Tool, ToolKind, ToolSignature};
@@ -13,7 +13,7 @@ use crate::{Json, data};
 use oxc_span::Span;
 use std::rc::Rc;
 
-/// Fields of a tool that have a place of their own.
+/// Fields of a tool that [`Tool`] has fields for.
 const TOOL_FIELDS: [&str; 6] = [
     "description",
     "inputSchema",
@@ -23,7 +23,7 @@ const TOOL_FIELDS: [&str; 6] = [
     "type",
 ];
 
-/// Reads tools.
+/// Reader of tools.
 pub(crate) struct ToolReader<'e, 's, 'a> {
     pub evaluator: &'e Evaluator<'a>,
     pub report: &'e mut Report<'s>,
@@ -71,7 +71,8 @@ impl<'a> ToolReader<'_, '_, 'a> {
         }
     }
 
-    /// `(context) => tool({...})`: what it returns, when that is a tool.
+    /// Returns the tool that `(context) => tool({...})` returns; `None` if it returns something
+    /// else.
     fn factory(&self, closure: &Closure<'a>, entry: &Entry<'a>) -> Option<Value<'a>> {
         let context = Placed {
             value: Refusal::new(
@@ -98,7 +99,7 @@ impl<'a> ToolReader<'_, '_, 'a> {
             Some(Factory::LightfastTool) => ToolSignature::Lightfast,
             Some(Factory::AiTool) => ToolSignature::AiSdk,
             _ if is_provider_tool(made) => return Some(self.provider_tool(entry, made)),
-            // `createTool({...})(context)` is the tool it makes.
+            // `createTool({...})(context)` is the tool that `createTool` makes.
             _ => {
                 if let Callee::Method(inner, name) = &made.callee
                     && &**name == "()"
@@ -179,7 +180,7 @@ impl<'a> ToolReader<'_, '_, 'a> {
         }
     }
 
-    /// A function that stands where a tool should be: it is the code, and nothing is declared about it.
+    /// Reads a plain function in place of a tool: it is the code, without description and schema.
     fn bare_function(&mut self, entry: &Entry<'a>, closure: &Rc<Closure<'a>>, path: &str) -> Tool {
         self.report.warn(
             ProblemCode::SchemaLossy,
@@ -333,7 +334,7 @@ impl<'a> ToolReader<'_, '_, 'a> {
     }
 }
 
-/// Whether a call makes a tool.
+/// True if a call makes a tool.
 pub(crate) fn is_tool(made: &Made<'_>) -> bool {
     match &made.callee {
         Callee::Import(path) => matches!(
@@ -344,7 +345,7 @@ pub(crate) fn is_tool(made: &Made<'_>) -> bool {
     }
 }
 
-/// `openai.tools.webSearch()`: what the provider runs itself.
+/// True for `openai.tools.webSearch()` and similar, which the provider runs itself.
 fn is_provider_tool(made: &Made<'_>) -> bool {
     let origin = made.origin();
     provenance::is_model_provider(&origin.package)

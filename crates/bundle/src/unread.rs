@@ -1,4 +1,5 @@
-//! Agents of other libraries (`new ToolLoopAgent({...})`), which are not read: each is named, so that none vanishes.
+//! Detection of agents of other libraries (`new ToolLoopAgent({...})`). They are not read, but each
+//! is reported.
 
 use crate::evaluate::Evaluator;
 use crate::problem::ProblemCode;
@@ -12,14 +13,15 @@ use oxc_span::{GetSpan, Span};
 use oxc_syntax::node::NodeId;
 use std::rc::Rc;
 
-/// Properties of an agent; an object with one of them is taken for the declaration of one.
+/// Properties of an agent. An object with one of them is taken for a declaration.
 const AGENT_PROPERTIES: [&str; 4] = ["model", "instructions", "system", "tools"];
 
 const HINT: &str = "Declare it with `createAgent({name, system, model, tools})` of lightfast, in an exported \
     `createLightfast({agents: {...}})`.";
 
-/// Warns of every agent at the level of the module that a constructor of another library makes, and of those that an
-/// exported function returns. What other functions make while they run is no part of the declaration.
+/// Warns of every agent that a constructor of another library makes, at the level of the module or
+/// as the return value of an exported function. Agents that other functions make at run time are
+/// not declarations.
 pub(crate) fn warn_of_unread_agents(evaluator: &Evaluator<'_>, report: &mut Report<'_>) {
     for node in evaluator.semantic.nodes().iter() {
         let (callee, arguments, span, is_new) = match node.kind() {
@@ -27,7 +29,7 @@ pub(crate) fn warn_of_unread_agents(evaluator: &Evaluator<'_>, report: &mut Repo
             AstKind::CallExpression(call) => (&call.callee, &call.arguments, call.span, false),
             _ => continue,
         };
-        // The cheap questions come first: most calls of a bundle are none of these.
+        // The cheap tests come first: they exclude most calls of a bundle.
         if !is_name(callee)
             || !arguments
                 .iter()
@@ -65,8 +67,8 @@ fn is_name(callee: &Expression<'_>) -> bool {
     )
 }
 
-/// True for functions whose calls are read or refused in their own place, or that make no agent: tools and schemas of
-/// known packages, models, and the functions of `ai` that ask a model.
+/// True for functions whose calls are read or refused elsewhere, or that make no agent: tools and
+/// schemas of known packages, models, and the functions of `ai` that ask a model.
 fn is_read_elsewhere(path: &Rc<ImportPath>, is_new: bool) -> bool {
     let package = &*path.package;
     let name = path.path.last().map_or("", |name| &**name);
@@ -77,7 +79,7 @@ fn is_read_elsewhere(path: &Rc<ImportPath>, is_new: bool) -> bool {
         || (package == "ai" && !is_new && !name.to_ascii_lowercase().contains("agent"))
 }
 
-/// True for an object with a property of an agent, written there or known by its name.
+/// True for an object with a property of an agent, in place or through a name.
 fn describes_agent<'a>(evaluator: &Evaluator<'a>, argument: &'a Argument<'a>) -> bool {
     let Some(expression) = argument.as_expression() else {
         return false;
@@ -108,8 +110,8 @@ fn describes_agent<'a>(evaluator: &Evaluator<'a>, argument: &'a Argument<'a>) ->
     }
 }
 
-/// True at the level of the module, inside of the functions that bundlers put around one, and for what a function of the
-/// module's level returns.
+/// True at the level of the module, inside the functions that bundlers wrap around one, and for the
+/// return value of a function at the level of the module.
 fn is_declared(evaluator: &Evaluator<'_>, node: NodeId) -> bool {
     let nodes = evaluator.semantic.nodes();
     let mut inside = node;
@@ -122,13 +124,14 @@ fn is_declared(evaluator: &Evaluator<'_>, node: NodeId) -> bool {
         }
         inside = function;
     }
-    // Fields of classes and what blocks run later are not asked for: a class is made by whoever uses it.
+    // Members of classes are excluded: their code runs only when the class is used.
     !nodes
         .ancestor_kinds(node)
         .any(|kind| matches!(kind, AstKind::Class(_)))
 }
 
-/// True for a function that is called, or given to a call, where it stands: `(() => {...})()`, UMD, `__commonJS({...})`.
+/// True for a function that is called, or passed to a call, in place: `(() => {...})()`, UMD,
+/// `__commonJS({...})`.
 fn is_wrapper(evaluator: &Evaluator<'_>, function: NodeId) -> bool {
     let nodes = evaluator.semantic.nodes();
     let span = nodes.kind(function).span();
@@ -146,7 +149,7 @@ fn is_wrapper(evaluator: &Evaluator<'_>, function: NodeId) -> bool {
     }
 }
 
-/// True when a function that has a name of its own (and is no field, as `execute` is) returns the value of this node.
+/// True if a named function, which is no field such as `execute`, returns the value of this node.
 fn returns(evaluator: &Evaluator<'_>, function: NodeId, node: NodeId) -> bool {
     let nodes = evaluator.semantic.nodes();
     if matches!(
@@ -157,7 +160,7 @@ fn returns(evaluator: &Evaluator<'_>, function: NodeId, node: NodeId) -> bool {
     }
     match nodes.parent_kind(node) {
         AstKind::ReturnStatement(_) | AstKind::ArrowFunctionExpression(_) => true,
-        // The value of `() => new Agent({...})` is a statement of its own.
+        // The body of `() => new Agent({...})` is an expression statement.
         AstKind::ExpressionStatement(_) => {
             matches!(nodes.kind(function), AstKind::ArrowFunctionExpression(arrow)
                 if arrow.get_expression().is_some())
@@ -166,7 +169,7 @@ fn returns(evaluator: &Evaluator<'_>, function: NodeId, node: NodeId) -> bool {
     }
 }
 
-/// The variable, field or function that holds an agent, with its place.
+/// Returns the name of the variable, field or function that holds an agent, and its place.
 fn declared_name(evaluator: &Evaluator<'_>, node: NodeId) -> Option<(String, Option<Span>)> {
     for kind in evaluator.semantic.nodes().ancestor_kinds(node) {
         match kind {

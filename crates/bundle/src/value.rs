@@ -1,5 +1,5 @@
-//! Values as the evaluator knows them: data, functions that may be looked into, what a known package was asked to make,
-//! and values that are not known, each with the reason.
+//! Values of the evaluator: data, functions that can be evaluated, calls of known packages'
+//! functions, and unknown values with the reason.
 
 use crate::problem::ProblemCode;
 use oxc_ast::ast::{ArrowFunctionExpression, Class, FormalParameters, Function};
@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// A value.
+/// Value of an expression.
 #[derive(Clone)]
 pub(crate) enum Value<'a> {
     Undefined,
@@ -24,46 +24,46 @@ pub(crate) enum Value<'a> {
     Object(Rc<Object<'a>>),
     Function(Rc<Closure<'a>>),
     Class(&'a Class<'a>, Rc<Frame<'a>>),
-    /// A getter of an object, called when a schema is read from it.
+    /// Getter of an object, called when a schema is read from the object.
     Getter(Rc<Closure<'a>>),
-    /// A package, or something in it.
+    /// A package, or a member of one.
     Import(Rc<ImportPath>),
-    /// What a function of a package returned.
+    /// Call of a package's function, kept symbolically.
     Made(Rc<Made<'a>>),
-    /// A property of what a function of a package returned.
+    /// Property of the result of a package's function.
     Member(Rc<Made<'a>>, Rc<str>),
-    /// Only known when the bundle runs.
+    /// Value that is known only when the bundle runs.
     Unknown(Rc<Refusal>),
 }
 
-/// A value and where it stands.
+/// Value and its place.
 #[derive(Clone)]
 pub(crate) struct Placed<'a> {
     pub value: Value<'a>,
     pub span: Span,
 }
 
-/// A regular expression.
+/// Regular expression.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Regex {
     pub pattern: String,
     pub flags: String,
 }
 
-/// An object, its keys in order.
+/// Object, with its keys in order.
 #[derive(Clone, Default)]
 pub(crate) struct Object<'a> {
     pub entries: Vec<Entry<'a>>,
 }
 
-/// A key of an object and its value.
+/// Key of an object and its value.
 #[derive(Clone)]
 pub(crate) struct Entry<'a> {
     pub key: Rc<str>,
     pub key_span: Span,
     pub value: Value<'a>,
     pub span: Span,
-    /// Where the same key stood before; the last one counts.
+    /// Place of an earlier entry of the same key. The last one counts.
     pub earlier: Option<Span>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Object<'a> {
         self.entries.iter().find(|entry| &*entry.key == key)
     }
 
-    /// Sets a key, where it stands or at the end, as an assignment does.
+    /// Sets a key in place, or appends it, as an assignment does.
     pub(crate) fn set(&mut self, mut entry: Entry<'a>) {
         if let Some(old) = self.entries.iter_mut().find(|old| old.key == entry.key) {
             entry.earlier = Some(old.key_span);
@@ -83,15 +83,15 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A function and what its free names mean.
+/// Function, and the frame of its free names.
 pub(crate) struct Closure<'a> {
     pub node: FunctionNode<'a>,
     pub frame: Rc<Frame<'a>>,
-    /// The whole `name() {...}` of a method, whose text is no expression.
+    /// Place of the whole `name() {...}` of a method, whose text is no expression.
     pub method: Option<Span>,
 }
 
-/// A function in the syntax tree.
+/// Function in the syntax tree.
 #[derive(Clone, Copy)]
 pub(crate) enum FunctionNode<'a> {
     Arrow(&'a ArrowFunctionExpression<'a>),
@@ -128,21 +128,21 @@ impl<'a> FunctionNode<'a> {
     }
 }
 
-/// The meaning of names in one call of a function; the outermost one is the module.
+/// Values of names in one call of a function. The outermost frame is the module.
 pub(crate) struct Frame<'a> {
     pub parent: Option<Rc<Frame<'a>>>,
-    /// The scope of the function; none for the module.
+    /// Scope of the function; `None` for the module.
     pub scope: Option<ScopeId>,
     pub parameters: Vec<(SymbolId, Value<'a>)>,
-    /// Values of the names that are declared in it. None while a value is being worked out.
+    /// Values of the names declared in the scope; `None` while a value is being evaluated.
     pub known: RefCell<HashMap<SymbolId, Option<Value<'a>>>>,
 }
 
-/// A package and a path of properties in it.
+/// Package and a path of properties in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImportPath {
     pub package: Rc<str>,
-    /// Without `default`, which bundlers add and remove.
+    /// Path without `default`, which bundlers add and remove.
     pub path: Vec<Rc<str>>,
 }
 
@@ -165,7 +165,7 @@ impl ImportPath {
         }
     }
 
-    /// `zod` or `zod.object`, for messages.
+    /// Returns `zod` or `zod.object`, for messages.
     pub(crate) fn shown(&self) -> String {
         let mut text = self.package.to_string();
         for name in &self.path {
@@ -176,21 +176,21 @@ impl ImportPath {
     }
 }
 
-/// What a call made.
+/// Call of a package's function, or of a method of its result.
 pub(crate) struct Made<'a> {
     pub callee: Callee<'a>,
     pub arguments: Vec<Placed<'a>>,
     pub span: Span,
 }
 
-/// What was called.
+/// Callee of such a call.
 pub(crate) enum Callee<'a> {
     Import(Rc<ImportPath>),
     Method(Rc<Made<'a>>, Rc<str>),
 }
 
 impl<'a> Made<'a> {
-    /// The package whose function began the chain of calls.
+    /// Returns the package's function that began the chain of calls.
     pub(crate) fn origin(&self) -> &ImportPath {
         let mut made = self;
         loop {
@@ -206,7 +206,7 @@ impl<'a> Made<'a> {
     }
 }
 
-/// Why a value is not known.
+/// Reason for an unknown value, as a problem without its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub code: ProblemCode,
@@ -247,7 +247,7 @@ impl Value<'_> {
         Self::Text(text.into())
     }
 
-    /// The value as a condition; none when it is not known.
+    /// Returns the value as a condition; `None` if it is unknown.
     pub(crate) fn truth(&self) -> Option<bool> {
         Some(match self {
             Self::Undefined | Self::Null => false,
@@ -260,7 +260,7 @@ impl Value<'_> {
         })
     }
 
-    /// What it is, for messages.
+    /// Returns the kind of value, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "undefined",

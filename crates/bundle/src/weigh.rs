@@ -1,9 +1,9 @@
-//! How much was read from a bundle, for the bounds of what is handed on.
+//! Size of the content of a bundle, for the limits of the output.
 
 use crate::Json;
 use crate::model::{Agent, Bundle, Tool};
 
-/// Roughly how many bytes everything but code takes as text.
+/// Returns the approximate size of all content except code, as text in bytes.
 pub(crate) fn text(bundle: &Bundle) -> usize {
     let options = |options: &[(String, Json)]| -> usize {
         let weight = |(key, value): &(String, Json)| key.len() + value.weight();
@@ -30,7 +30,7 @@ pub(crate) fn text(bundle: &Bundle) -> usize {
         + tools(bundle).map(tool).sum::<usize>()
 }
 
-/// Bytes of the code of all tools.
+/// Returns the size of the code of all tools, in bytes.
 pub(crate) fn code(bundle: &Bundle) -> usize {
     tools(bundle)
         .filter_map(|tool| tool.slice.as_ref())
@@ -38,7 +38,7 @@ pub(crate) fn code(bundle: &Bundle) -> usize {
         .sum()
 }
 
-/// The deepest nesting of all JSON.
+/// Returns the maximum nesting of all JSON.
 pub(crate) fn depth(bundle: &Bundle) -> usize {
     let agents = bundle.agents.iter().flat_map(|agent| &agent.options);
     let options = tools(bundle).flat_map(|tool| &tool.options).chain(agents);

@@ -1,4 +1,4 @@
-//! Problems: a bundle for every code, what is said about it, and what authors meet first.
+//! Problems: an example of every code, and messages about frequent mistakes.
 
 use glovebox_bundle::{
     ExtractOptions, Extraction, Language, MAX_SOURCE_BYTES, ProblemCode, extract,
@@ -10,21 +10,21 @@ import { tool, jsonSchema } from 'ai';
 import { z } from 'zod';
 ";
 
-/// An agent with these fields.
+/// Returns a bundle whose agent has these fields.
 fn agent(fields: &str) -> String {
     format!(
         "{IMPORTS}export default createLightfast({{ agents: {{ a: createAgent({{ {fields} }}) }} }});"
     )
 }
 
-/// An agent with one tool.
+/// Returns a bundle whose agent has one tool.
 fn with_tool(declared: &str) -> String {
     agent(&format!(
         "name: 'a', system: 's', model: 'm', tools: {{ t: {declared} }}"
     ))
 }
 
-/// A bundle that has a problem of this code.
+/// Returns a bundle that has a problem of this code.
 fn example(code: ProblemCode) -> String {
     let run = |body: &str| {
         with_tool(&format!(
@@ -66,7 +66,7 @@ fn example(code: ProblemCode) -> String {
         ProblemCode::ReservedKey => format!(
             "{IMPORTS}export default createLightfast({{ agents: {{ constructor: createAgent({{ name: 'a', system: 's', model: 'm' }}) }} }});"
         ),
-        // A problem that the map would place, and a map that is none.
+        // A problem to locate, and an invalid map.
         ProblemCode::SourceMap => format!(
             "{}\n//# sourceMappingURL=data:application/json;base64,e30=",
             agent("name: 'a', system: 's', model: 'm', temperature: 1")
@@ -88,7 +88,7 @@ fn example(code: ProblemCode) -> String {
 
 #[test]
 fn every_code_has_a_place_a_reason_and_what_to_write_instead() {
-    // Those of manifests and of bundles that are run are in tests of their own.
+    // Manifests and bundles that are run have tests of their own.
     let elsewhere = [ProblemCode::Manifest, ProblemCode::Run];
     let codes = ProblemCode::ALL.iter();
     for &code in codes.filter(|code| !elsewhere.contains(code)) {
@@ -118,7 +118,7 @@ fn every_code_has_a_place_a_reason_and_what_to_write_instead() {
         if code.is_error() {
             assert!(!problem.hint.is_empty(), "{problem:?}");
         }
-        // A source that is too large was not read.
+        // A source that is too large is not read, so it has no snippet.
         if code != ProblemCode::TooLarge {
             let frame = problem.render("x.js");
             assert!(frame.contains('^'), "{frame}");

@@ -1,4 +1,5 @@
-//! Manifests of lightfast's compiler: which files are taken for the bundles that they name, and what is said otherwise.
+//! Manifests of lightfast's compiler: bundles that match their entries, and messages about those
+//! that do not.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,7 +15,7 @@ const CODE: &str = "import { createLightfast } from 'lightfast/client';
 import { createAgent } from 'lightfast/agent';
 export default createLightfast({ agents: { a: createAgent({ name: 'a', system: 's', model: 'gpt' }) } });";
 
-/// The same as the compiler wraps code for a function.
+/// The code of a function body that the compiler wraps.
 const INNER: &str = "const { createLightfast, createAgent } = require('lightfast');
 const agents = { a: createAgent({ name: 'a', system: 's', model: 'gpt' }) };
 
@@ -48,7 +49,7 @@ fn manifest(entries: &Value) -> String {
     serde_json::to_string_pretty(&whole).unwrap()
 }
 
-/// What is said about a bundle and an entry of a manifest for it.
+/// Returns the problems of a bundle and its entry in a manifest.
 fn check(entry: &Value, bundle: &str) -> Vec<Problem> {
     let text = manifest(&json!([entry]));
     let manifest = match Manifest::parse(text.as_bytes()) {
@@ -60,7 +61,7 @@ fn check(entry: &Value, bundle: &str) -> Vec<Problem> {
     manifest.check(&manifest.bundles[0], bundle.as_bytes(), &extraction.bundle)
 }
 
-/// Codes and paths.
+/// Returns the codes and paths of problems.
 fn told(problems: &[Problem]) -> Vec<(&str, &str)> {
     let told = problems
         .iter()
@@ -71,7 +72,7 @@ fn told(problems: &[Problem]) -> Vec<(&str, &str)> {
 #[test]
 fn a_bundle_that_is_what_its_manifest_says_is_taken() {
     assert_eq!(check(&entry(CODE), CODE), []);
-    // The whole digest, and one of the code before it was wrapped.
+    // The whole digest, and a digest of the code before it was wrapped.
     let mut whole = entry(CODE);
     whole["hash"] = digits(CODE, 64).to_uppercase().into();
     assert_eq!(check(&whole, CODE), []);
@@ -86,7 +87,7 @@ fn a_bundle_that_is_what_its_manifest_says_is_taken() {
     let mut inner = entry(&apart);
     inner["hash"] = digits(CODE, 8).into();
     assert_eq!(check(&inner, &apart), []);
-    // All agents in one.
+    // All agents in one bundle.
     let mut all = entry(CODE);
     all["id"] = "main".into();
     assert_eq!(check(&all, CODE), []);
@@ -116,7 +117,7 @@ fn what_is_not_as_the_manifest_says_is_told() {
         told(&check(&changed, CODE)),
         [("E_MANIFEST", "bundles.0.id")]
     );
-    // What it says of tools and models counts for nothing, and is told.
+    // The tools and models of an entry are ignored, with a warning.
     let mut changed = entry(CODE);
     changed["tools"] = json!(["search"]);
     changed["models"] = json!(["other"]);

@@ -1,4 +1,5 @@
-//! TypeScript: configurations are read over its types, tools run without them, and what is more than types is refused.
+//! TypeScript: types in a configuration are ignored, tools run without them, and other syntax is
+//! refused.
 
 #![expect(
     clippy::unwrap_used,
@@ -7,7 +8,7 @@
 
 use glovebox_bundle::{Extraction, Language, extract};
 
-/// A file whose only agent has the tool `t`.
+/// Extracts a file whose only agent has the tool `t`.
 fn with_tool(before: &str, execute: &str) -> Extraction {
     let source = format!(
         "import {{ createLightfast, createAgent }} from 'lightfast';
@@ -24,7 +25,7 @@ fn complaints(extraction: &Extraction) -> String {
     errors.collect()
 }
 
-/// The code that runs, its white space as one space each.
+/// Returns the code of the tool, with white space reduced to single spaces.
 fn code(before: &str, execute: &str) -> String {
     let extraction = with_tool(before, execute);
     assert_eq!(complaints(&extraction), "", "{before} {execute}");
@@ -54,7 +55,7 @@ fn types_are_taken_out_of_functions() {
         ),
         ("(i?: string, ...r: number[]) => r", "(i , ...r ) => r"),
         ("async <T,>(i: T) => i", "async (i ) => i"),
-        // A line end after `async` or before the arrow would be an error.
+        // A line end after `async` or before the arrow would be a syntax error.
         (
             "async <\n  T\n>(i: T): Promise<\n  T\n> => i",
             "async (i ) => i",
@@ -84,7 +85,7 @@ fn types_are_taken_out_of_functions() {
             "(i) => { for (const x of i as any[]) { if (x) return x as number } }",
             "(i) => { for (const x of i ) { if (x) return x ; } }",
         ),
-        // Without its type, each of these statements would go on in the next line.
+        // Without its type, each of these statements would continue in the next line.
         (
             "(i) => { let a = i as any\n;[a]\nconst b: any = a!\nlet c: number\n[1]\nreturn c }",
             "(i) => { let a = i ;[a] const b = a; let c ; [1] return c }",
@@ -186,7 +187,7 @@ fn what_is_more_than_types_is_refused_where_a_tool_needs_it() {
                 && said.contains("hint: "),
             "{before} {execute}: {said}"
         );
-        // Beside the tool it may stand.
+        // Syntax that the tool does not use is accepted.
         assert_eq!(complaints(&with_tool(before, "() => 1")), "", "{before}");
     }
 }

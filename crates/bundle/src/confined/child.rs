@@ -1,4 +1,4 @@
-//! The child: confined before it reads the first byte.
+//! Child process: confines itself before it reads the first byte.
 
 use super::request::{Answer, Header, Work};
 use crate::extract;
@@ -8,13 +8,13 @@ use crate::limits::{
 use glovebox_jail::compute::{ComputeLimits, confine};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 
-/// The hidden subcommand of a program that reads bundles: its body is [`serve_extraction`].
+/// Hidden subcommand of a program that reads bundles. Its body is [`serve_extraction`].
 pub const EXTRACT_COMMAND: &str = "__extract";
 
-/// The body of [`EXTRACT_COMMAND`]: confines the process, reads one request from standard input and writes
-/// the answer to standard output. Returns the exit code.
+/// Implements [`EXTRACT_COMMAND`]: confines the process, reads one request from standard input and
+/// writes the answer to standard output. Returns the exit code.
 pub fn serve_extraction() -> u8 {
-    // The stack is made before the walls: threads cannot be made behind them.
+    // The thread with the large stack is created first: a confined process cannot create threads.
     let thread = std::thread::Builder::new()
         .name("bundle".to_owned())
         .stack_size(STACK_BYTES)
@@ -34,6 +34,7 @@ fn answer() -> io::Result<()> {
         memory_bytes: CHILD_MEMORY_BYTES,
         cpu_s: CHILD_CPU_S,
     };
+    // Confined before the first byte is read: parsing the request is part of the attack surface.
     let answer = match confine(limits) {
         Err(error) => Answer::NotConfined(error.to_string()),
         Ok(()) => match read_request(io::stdin().lock()) {

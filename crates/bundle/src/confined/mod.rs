@@ -1,13 +1,14 @@
-//! Extraction in a process of its own, which can do nothing but read its input, compute, and write its answer.
+//! Extraction in a child process that can only read its input, compute, and write its answer.
 //!
 //! ```text
-//! request   what the child is told, and what it answers
+//! request   messages between parent and child
 //! child     confines itself, reads, extracts, answers
-//! parent    starts the child, feeds it, ends it at the deadline, says how it ended
+//! parent    starts the child, feeds it, terminates it at the deadline, reports its exit
 //! ```
 //!
-//! The parser is thousands of lines that untrusted text flows through. Whatever it does with a hostile bundle, overflow
-//! the stack, take all memory, never end, or worse, happens in the child and reaches the parent as an [`ExtractError`].
+//! Untrusted text flows through thousands of lines of parser code. A hostile bundle may overflow
+//! the stack, exhaust the memory, never end, or do worse. All of this happens in the child, and
+//! reaches the parent as an [`ExtractError`].
 
 mod child;
 mod parent;

@@ -1,4 +1,5 @@
-//! The parent: starts a child per bundle, feeds it, bounds its answer and its time, and says how it ended.
+//! Parent process: starts a child per bundle, feeds it, limits its answer and time, and reports its
+//! exit.
 
 use super::request::{Answer, Header, Work};
 use crate::limits::{MAX_ANSWER_BYTES, MAX_MAP_BYTES, MAX_SOURCE_BYTES};
@@ -13,11 +14,11 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long an extraction may take.
+/// Limits of an extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtractLimits {
-    /// From the start of the child to its answer. The child's own limit on processor time is
-    /// ten seconds.
+    /// Maximum time from the start of the child to its answer. The child also limits its processor
+    /// time, to ten seconds.
     pub wall: Duration,
 }
 
@@ -29,17 +30,18 @@ impl Default for ExtractLimits {
     }
 }
 
-/// Why there is no extraction. What is wrong with the bundle itself is no error but a problem in the [`Extraction`].
+/// Reason for a missing extraction. A fault of the bundle itself is not an error but a problem in
+/// the [`Extraction`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractError {
-    /// The child could not be started or talked to.
+    /// The child could not be started, or a pipe to it failed.
     #[error("the process that reads bundles could not be started: {0}")]
     Start(#[source] io::Error),
-    /// The machine does not give a wall that the child needs. The bundle was not read.
+    /// The machine lacks a mechanism that confines the child. The bundle was not read.
     #[error("the process that reads bundles cannot be confined, so the bundle was not read: {0}")]
     NotConfined(String),
-    /// The child did not answer in time and was ended.
+    /// The child did not answer in time and was killed.
     #[error("reading the bundle took longer than {} ms and was ended", .0.as_millis())]
     TimedOut(Duration),
     /// The child used up its processor time.
@@ -51,28 +53,28 @@ pub enum ExtractError {
     /// The child's stack overflowed.
     #[error("the bundle nests so deeply that reading it overflowed the stack")]
     StackOverflow,
-    /// The child asked the kernel for something that reading a bundle does not need.
+    /// The child made a system call that reading a bundle does not need.
     #[error(
         "the process that read the bundle asked the kernel for what it may not have and was ended"
     )]
     ForbiddenCall,
-    /// The child ended in another way.
+    /// The child exited in another way.
     #[error("the process that read the bundle ended without an answer ({status}){}{message}", if .message.is_empty() { "" } else { ": " })]
     Crashed {
-        /// How.
+        /// Exit status of the child.
         status: ExitStatus,
-        /// The first line of what it said, without control characters.
+        /// First line of its standard error, without control characters.
         message: String,
     },
-    /// The answer is larger than a bundle's content can be.
+    /// The answer is larger than any bundle's content.
     #[error("the process that read the bundle answered more than {0} bytes")]
     AnswerTooLarge(usize),
-    /// The answer is none.
+    /// The answer could not be parsed.
     #[error("the process that read the bundle gave an answer that is none: {0}")]
     AnswerMalformed(String),
 }
 
-/// Reads bundles, each in a process of its own.
+/// Extractor that reads each bundle in a child process.
 #[derive(Debug, Clone)]
 pub struct ConfinedExtractor {
     command: Vec<OsString>,
@@ -80,7 +82,8 @@ pub struct ConfinedExtractor {
 }
 
 impl ConfinedExtractor {
-    /// `command` is the program and its arguments with which [`serve_extraction`](super::serve_extraction) is reached.
+    /// Creates an extractor. `command` is the program and the arguments that run
+    /// [`serve_extraction`](super::serve_extraction).
     pub fn new(
         command: impl IntoIterator<Item = impl Into<OsString>>,
         limits: ExtractLimits,
@@ -89,10 +92,11 @@ impl ConfinedExtractor {
         Self { command, limits }
     }
 
-    /// Reads a bundle. All that is wrong with the bundle is in the result.
+    /// Reads a bundle. Blocks until the child exits or the limit of time is reached. Faults of the
+    /// bundle are problems in the result.
     ///
     /// # Errors
-    /// When the child did not answer.
+    /// If the child did not answer.
     pub fn extract(
         &self,
         source: &[u8],
@@ -101,10 +105,11 @@ impl ConfinedExtractor {
         self.extract_with_map(source, None, options)
     }
 
-    /// The same with the source map of the bundle, which goes before one that the bundle has in its last comment.
+    /// Reads a bundle with a source map, which takes precedence over one in the bundle's last
+    /// comment.
     ///
     /// # Errors
-    /// When the child did not answer.
+    /// If the child did not answer.
     pub fn extract_with_map(
         &self,
         source: &[u8],
@@ -112,7 +117,8 @@ impl ConfinedExtractor {
         options: ExtractOptions,
     ) -> Result<Extraction, ExtractError> {
         let (source, inside) = source_map::split(source);
-        // One that is too large is told of by the child, which needs no more of it to see that.
+        // A map that is too large is cut one byte above the limit, which suffices for the child to
+        // report it.
         let most = MAX_MAP_BYTES + 1;
         let map = map.or(inside).map(|map| &map[..map.len().min(most)]);
         if source.len() > MAX_SOURCE_BYTES {
@@ -130,10 +136,11 @@ impl ConfinedExtractor {
         }
     }
 
-    /// Makes a bundle in JavaScript a module that can be run for what it declares, or says why not.
+    /// Converts a JavaScript bundle to a module that can be run for its declaration. The inner
+    /// error holds the problems of the bundle.
     ///
     /// # Errors
-    /// When the child did not answer.
+    /// If the child did not answer.
     pub fn wrap(&self, source: &[u8]) -> Result<Result<WrappedBundle, Vec<Problem>>, ExtractError> {
         let (source, _) = source_map::split(source);
         if source.len() > MAX_SOURCE_BYTES {
@@ -169,7 +176,8 @@ impl ConfinedExtractor {
         let child = Command::new(program)
             .args(arguments)
             .env_clear()
-            // With an arena for each thread glibc reads a file of /proc when it gives memory back, which ends the child.
+            // With one arena per thread, glibc reads a file in /proc when it returns memory. The
+            // filter of the child kills it for that.
             .env("MALLOC_ARENA_MAX", "1")
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -180,14 +188,15 @@ impl ConfinedExtractor {
         let mut child = Running(child);
         let talked = talk(&mut child.0, request, deadline);
         if !matches!(talked, Ok(Talk::Ended { .. })) {
-            // It is ended by `Running`, whatever it does.
+            // `Running` kills the child on return.
             return Err(match talked {
                 Ok(Talk::TooLarge) => ExtractError::AnswerTooLarge(MAX_ANSWER_BYTES),
                 Err(error) => ExtractError::Start(error),
                 _ => ExtractError::TimedOut(self.limits.wall),
             });
         }
-        // It closed its outputs, so it has ended or is about to; one that only closed them is ended here.
+        // The child has closed its outputs: it has exited or is about to. If it stays, it is killed
+        // at the deadline.
         let status = child.end_within(deadline).map_err(ExtractError::Start)?;
         match (talked, status) {
             (Ok(Talk::Ended { answer, complaint }), Some(status)) => Ok(ChildExit {
@@ -204,11 +213,11 @@ fn another_answer() -> ExtractError {
     ExtractError::AnswerMalformed("it is the answer to something else".to_owned())
 }
 
-/// A child that does not outlive the conversation.
+/// Child that is killed on drop.
 struct Running(Child);
 
 impl Running {
-    /// How it ended, or none at the deadline.
+    /// Waits for the child to exit; `None` at the deadline.
     fn end_within(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
             if let Some(status) = self.0.try_wait()? {
@@ -224,7 +233,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both do nothing for one that has been waited for.
+        // Neither has an effect if the child was already waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -236,7 +245,8 @@ enum Talk {
     TimedOut,
 }
 
-/// Writes the request and reads the answer, whichever the child is ready for, until it has closed both outputs.
+/// Writes the request and reads the outputs as the child allows, until it has closed both outputs.
+/// Doing one after the other could block both sides on a full pipe.
 fn talk(child: &mut Child, request: &[u8], deadline: Instant) -> io::Result<Talk> {
     let missing = || io::Error::other("a pipe of the child is missing");
     let mut input: Option<ChildStdin> = Some(child.stdin.take().ok_or_else(missing)?);
@@ -263,7 +273,7 @@ fn talk(child: &mut Child, request: &[u8], deadline: Instant) -> io::Result<Talk
             match pipe.write(rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // It ended without reading everything: how, is seen from its status.
+                // The child exited or closed its input early. Its exit status tells more.
                 Err(_) => rest = &[],
             }
             if rest.is_empty() {
@@ -279,13 +289,14 @@ fn talk(child: &mut Child, request: &[u8], deadline: Instant) -> io::Result<Talk
         if answer.len() > MAX_ANSWER_BYTES {
             return Ok(Talk::TooLarge);
         }
+        // The rest of standard error is read and dropped: a full pipe would block the child.
         const MAX_COMPLAINT_BYTES: usize = 4096;
         complaint.truncate(MAX_COMPLAINT_BYTES);
     }
     Ok(Talk::Ended { answer, complaint })
 }
 
-/// Waits until one of the pipes can be used; false at the deadline.
+/// Waits until a pipe is ready; false at the deadline.
 fn wait_for_any(
     input: Option<&ChildStdin>,
     output: Option<&ChildStdout>,
@@ -308,7 +319,7 @@ fn wait_for_any(
     }
 }
 
-/// Reads what is there. True when the pipe has ended.
+/// Reads the bytes that are available. Returns true at the end of the pipe.
 fn read_some(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<bool> {
     const CHUNK_BYTES: usize = 16 * 1024;
     let Some(pipe) = pipe else { return Ok(true) };
@@ -331,7 +342,7 @@ fn read_some(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<boo
     }
 }
 
-/// A child that has ended.
+/// Exit of the child.
 struct ChildExit {
     status: ExitStatus,
     answer: Vec<u8>,
@@ -343,8 +354,9 @@ impl ChildExit {
         if !self.status.success() {
             return Err(self.into_error());
         }
-        // TRUST: the bytes come from a process that untrusted text went through; their number is bounded, and they
-        // are decoded once, here, into data that is nowhere used as a path, a command or a length.
+        // TRUST: untrusted text went through the process that sent these bytes. Their number is
+        // bounded. They are decoded once, here, into data that is never used as a path, a command
+        // or a length.
         match serde_json::from_slice(&self.answer) {
             Ok(Answer::NotConfined(reason)) => Err(ExtractError::NotConfined(clean(&reason))),
             Ok(Answer::NoInput(reason)) => Err(ExtractError::AnswerMalformed(clean(&reason))),
@@ -353,8 +365,8 @@ impl ChildExit {
         }
     }
 
-    /// The status says that it was ended; which of the runtime's reasons for ending itself it was, the runtime says on
-    /// standard error. Behind the walls it cannot even send itself the signal of an abort.
+    /// Derives the error from the exit status and standard error. The Rust runtime names its reason
+    /// for an abort on standard error only: a confined process cannot even send itself SIGABRT.
     fn into_error(self) -> ExtractError {
         const SIGXCPU: i32 = 24;
         const SIGSYS: i32 = 31;

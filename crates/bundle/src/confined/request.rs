@@ -1,12 +1,12 @@
-//! What parent and child say to each other.
+//! Messages between parent and child.
 //!
-//! To the child: one line of JSON, a [`Header`], then the bytes it announces: the source, then its map. From the child:
-//! one JSON [`Answer`].
+//! To the child: one line of JSON, a [`Header`], then the bytes it announces: the source, then the
+//! source map. From the child: one [`Answer`] as JSON.
 
 use crate::{ExtractOptions, Extraction, Problem, WrappedBundle};
 use serde::{Deserialize, Serialize};
 
-/// What comes after it, and what to do with it.
+/// Announcement of the bytes that follow, and the work to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Header {
     pub work: Work,
@@ -15,22 +15,22 @@ pub(super) struct Header {
     pub map_bytes: Option<usize>,
 }
 
-/// What is wanted of a bundle.
+/// Work to do with a bundle.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) enum Work {
-    /// What it declares, read from its syntax.
+    /// Read the declarations from the syntax.
     Extract,
-    /// The bundle as a module that can be run.
+    /// Convert the bundle to a module that can be run.
     Wrap,
 }
 
-/// What the child says.
+/// Answer of the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Extraction(Extraction),
     Wrapped(Result<WrappedBundle, Vec<Problem>>),
-    /// A wall could not be had. Nothing was read.
+    /// The process could not be confined. Nothing was read.
     NotConfined(String),
-    /// The input ended early or is none.
+    /// The input ended early or is malformed.
     NoInput(String),
 }

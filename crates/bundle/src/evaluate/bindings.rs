@@ -1,4 +1,4 @@
-//! Names: what a name refers to, and what the declaration of it gives.
+//! Names: resolution to declarations, and the values of declarations.
 
 use super::Evaluator;
 use crate::problem::ProblemCode;
@@ -12,7 +12,7 @@ use oxc_syntax::symbol::SymbolId;
 use std::rc::Rc;
 
 impl<'a> Evaluator<'a> {
-    /// The declaration that a name refers to; none for a global.
+    /// Returns the declaration that a name refers to; `None` for a global.
     pub(crate) fn symbol_of(&self, node: &IdentifierReference<'a>) -> Option<SymbolId> {
         let reference = node.reference_id.get()?;
         self.scoping().get_reference(reference).symbol_id()
@@ -76,7 +76,7 @@ impl<'a> Evaluator<'a> {
         ))
     }
 
-    /// Whether a name is read in the function that declares it, above the declaration.
+    /// True if a name is read above its declaration, in the same function.
     fn is_before_declaration(&self, node: &IdentifierReference<'a>, symbol: SymbolId) -> bool {
         let nodes = self.semantic.nodes();
         let declaration = self.scoping().symbol_declaration(symbol);
@@ -88,7 +88,8 @@ impl<'a> Evaluator<'a> {
             && self.function_of(node.node_id.get()) == self.function_of(declaration)
     }
 
-    /// Whether `this` at a node is that of the module: undefined, or the empty object of its exports.
+    /// True if `this` at a node is that of the module: undefined, or the empty object of its
+    /// exports.
     pub(super) fn is_of_module(&self, node: NodeId) -> bool {
         let nodes = self.semantic.nodes();
         !nodes
@@ -96,7 +97,7 @@ impl<'a> Evaluator<'a> {
             .any(|kind| matches!(kind, AstKind::Function(_) | AstKind::Class(_)))
     }
 
-    /// Whether a place lies in the body of a `with`.
+    /// True if a place lies in the body of a `with`.
     fn is_in_with(&self, span: Span) -> bool {
         let bodies = self.with_bodies.get_or_init(|| {
             if !self.source.text().contains("with") {
@@ -114,7 +115,7 @@ impl<'a> Evaluator<'a> {
             .any(|body| body.start <= span.start && span.end <= body.end)
     }
 
-    /// Tells of code in texts that runs where the bundle is loaded and may change what is read.
+    /// Warns of `eval` that runs when the bundle is loaded and may change values that were read.
     pub(crate) fn warn_of_eval(&self) {
         let unresolved = self.scoping().root_unresolved_references();
         let nodes = self.semantic.nodes();
@@ -131,7 +132,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The function around a node; none for the module.
+    /// Returns the function around a node; `None` at the level of the module.
     pub(crate) fn function_of(&self, node: NodeId) -> Option<NodeId> {
         let nodes = self.semantic.nodes();
         nodes.ancestor_ids(node).find(|&id| {
@@ -142,7 +143,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// The value of a declaration, worked out once per frame.
+    /// Returns the value of a declaration, evaluated once per frame.
     pub(crate) fn symbol(&self, symbol: SymbolId, used: Span, frame: &Rc<Frame<'a>>) -> Value<'a> {
         let home = self.home(symbol, frame);
         if let Some((_, value)) = home.parameters.iter().find(|(id, _)| *id == symbol) {
@@ -162,6 +163,8 @@ impl<'a> Evaluator<'a> {
                 .value()
             });
         }
+        // Marks the evaluation as running: a value that refers to itself is refused instead of
+        // recursing without end.
         home.known.borrow_mut().insert(symbol, None);
         let value = self.declared(symbol, &home).unwrap_or_else(Refusal::value);
         let value = self.refuse_mutated(symbol, value);
@@ -169,7 +172,7 @@ impl<'a> Evaluator<'a> {
         value
     }
 
-    /// The frame in which a declaration has its value.
+    /// Returns the frame that holds the value of a declaration.
     fn home(&self, symbol: SymbolId, frame: &Rc<Frame<'a>>) -> Rc<Frame<'a>> {
         let scoping = self.scoping();
         let declared_in = scoping.symbol_scope_id(symbol);
@@ -235,7 +238,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The package whose file a place belongs to, in a bundle that carries packages along.
+    /// Returns the package whose file a place belongs to, if the bundle contains packages.
     fn bundled_package(&self, offset: u32, name: &str) -> Option<ImportPath> {
         let index = self.files.partition_point(|(start, _)| *start <= offset);
         let (_, file) = self.files.get(index.checked_sub(1)?)?;
@@ -245,7 +248,8 @@ impl<'a> Evaluator<'a> {
         provenance::bundled(file, name)
     }
 
-    /// A function of the bundle that stands for one of a package: it has the name, and is called by it.
+    /// Returns the package's function that a function of the bundle stands for: it has the same
+    /// name, takes parameters and is called.
     fn local_stub(&self, symbol: SymbolId, parameters: usize, span: Span) -> Option<ImportPath> {
         let name = self.scoping().symbol_name(symbol);
         let path = provenance::by_name(name)?;
@@ -350,7 +354,8 @@ impl<'a> Evaluator<'a> {
         self.assigned_once(symbol, declarator, frame)
     }
 
-    /// `var x_exports = {}; __export(x_exports, {name: () => value})`, as esbuild writes modules.
+    /// Evaluates the exports in `var x_exports = {}; __export(x_exports, {name: () => value})`,
+    /// which esbuild generates for modules.
     fn export_object(&self, symbol: SymbolId, frame: &Rc<Frame<'a>>) -> Option<Value<'a>> {
         let nodes = self.semantic.nodes();
         let table =
@@ -372,7 +377,7 @@ impl<'a> Evaluator<'a> {
         Some(Value::Object(Rc::new(exports)))
     }
 
-    /// `let x; x = value;`, and what TypeScript and bundlers make of enums.
+    /// Evaluates `let x; x = value;`, and enums as TypeScript and bundlers compile them.
     fn assigned_once(
         &self,
         symbol: SymbolId,
@@ -440,7 +445,7 @@ impl<'a> Evaluator<'a> {
         .also(declared, "declared here")
     }
 
-    /// Gives the names of a pattern their parts of a value.
+    /// Binds the names of a pattern to the parts of a value.
     pub(super) fn bind(
         &self,
         pattern: &'a BindingPattern<'a>,

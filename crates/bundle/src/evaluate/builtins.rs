@@ -1,5 +1,5 @@
-//! The functions of the language that are worked out. The list is closed: all are pure, and their results follow from
-//! known values.
+//! Built-in functions that are evaluated. The list is closed: all are pure, and their results
+//! depend on known values only.
 
 use super::Evaluator;
 use crate::text;
@@ -9,13 +9,13 @@ use oxc_span::Span;
 use std::rc::Rc;
 
 impl<'a> Evaluator<'a> {
-    /// Whether an expression is a global of this name.
+    /// True if an expression is the global of this name.
     pub(crate) fn is_global(&self, expression: &Expression<'a>, name: &str) -> bool {
         matches!(expression, Expression::Identifier(node)
             if node.name == name && self.symbol_of(node).is_none())
     }
 
-    /// Whether an expression is `OBJECT.NAME` of a global object.
+    /// True if an expression is `OBJECT.NAME` of a global object.
     pub(super) fn is_global_member(
         &self,
         expression: &Expression<'a>,
@@ -26,7 +26,7 @@ impl<'a> Evaluator<'a> {
             if member.property.name == name && self.is_global(&member.object, object))
     }
 
-    /// The result of a function of the language; none when it is not on the list.
+    /// Evaluates a call of a built-in function; `None` if it is not on the list.
     pub(super) fn builtin(
         &self,
         node: &'a CallExpression<'a>,
@@ -99,7 +99,8 @@ impl<'a> Evaluator<'a> {
         let placed = |value| Placed { value, span };
         match (name, first) {
             ("freeze" | "seal" | "preventExtensions", value) => Ok(value.clone()),
-            // `Object.defineProperty(x, "__esModule", ...)` marks a module and changes nothing that is read.
+            // `Object.defineProperty(x, "__esModule", ...)` marks a module, and changes nothing
+            // that is read.
             ("defineProperty", value)
                 if matches!(arguments.get(1), Some(Placed { value: Value::Text(key), .. })
                     if matches!(&**key, "__esModule" | "name")) =>
@@ -294,7 +295,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Methods of texts and lists that are worked out.
+/// Methods of strings and arrays that are evaluated.
 const METHODS: [&str; 8] = [
     "trim",
     "trimStart",

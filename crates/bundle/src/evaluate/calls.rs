@@ -1,5 +1,5 @@
-//! Calls: of functions of packages, which are kept as what they were asked for; of local functions that only return
-//! something; of the helpers that bundlers put around modules.
+//! Calls: of functions of packages, which are kept with their arguments; of local functions that
+//! only return a value; of helpers that bundlers generate around modules.
 
 use super::Evaluator;
 use crate::limits::MAX_DEPTH;
@@ -16,15 +16,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Longest helper of a bundler.
+/// Maximum length of a helper of a bundler.
 const MAX_HELPER_BYTES: usize = 1_200;
 
-/// What a helper of a bundler does.
+/// Purpose of a helper that a bundler generates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Helper {
-    /// Makes a module of one kind look like one of the other: `__toESM`, `__toCommonJS`, `_interopRequireDefault`.
+    /// Converts between module formats: `__toESM`, `__toCommonJS`, `_interopRequireDefault`.
     Interop,
-    /// Puts getters for the exports on an object: `__export`.
+    /// Defines getters for the exports on an object: `__export`.
     Export,
 }
 
@@ -87,7 +87,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The module that a helper of a bundler is given; `default` in it counts as the module itself anyway.
+    /// Evaluates the module that an interop helper is given. A `default` in it is the module itself
+    /// anyway.
     fn interop(
         &self,
         node: &'a CallExpression<'a>,
@@ -102,19 +103,19 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The value of a call at the level of the module.
+    /// Evaluates a call at the level of the module.
     pub(crate) fn call_value(&self, node: &'a CallExpression<'a>) -> Value<'a> {
         self.call_expression(node, &self.root())
             .unwrap_or_else(Refusal::value)
     }
 
-    /// The value of `new X(...)` at the level of the module.
+    /// Evaluates `new X(...)` at the level of the module.
     pub(crate) fn new_value(&self, node: &'a NewExpression<'a>) -> Value<'a> {
         self.new_expression(node, &self.root())
             .unwrap_or_else(Refusal::value)
     }
 
-    /// Whether a name can be one of a package at all, so that it is worth to be worked out.
+    /// True if a callee may come from a package. A cheap test before its evaluation.
     pub(crate) fn may_be_factory(&self, callee: &'a Expression<'a>) -> bool {
         let mut expression = callee;
         loop {
@@ -176,7 +177,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// A function of a package that is not known may return anything.
+    /// Refuses a function of an unknown package: it may return anything.
     fn known_package(path: &ImportPath, span: Span) -> Result<(), Refusal> {
         if provenance::is_known(&path.package) {
             return Ok(());
@@ -193,7 +194,7 @@ impl<'a> Evaluator<'a> {
         ))
     }
 
-    /// The function that esbuild writes for `require` where there may be none.
+    /// True if the callee is the function that esbuild generates in place of a missing `require`.
     fn is_require_shim(&self, callee: &Expression<'a>) -> bool {
         let Expression::Identifier(node) = callee else {
             return false;
@@ -264,7 +265,8 @@ impl<'a> Evaluator<'a> {
         Ok(arguments)
     }
 
-    /// What a function returns for arguments. Its body may declare names and must end in its only `return`.
+    /// Calls a function and returns its value. The body may declare names, and must end in its only
+    /// `return`.
     pub(crate) fn call(
         &self,
         closure: &Closure<'a>,
@@ -289,7 +291,7 @@ impl<'a> Evaluator<'a> {
         value
     }
 
-    /// The names inside a function that is called with these arguments.
+    /// Returns the frame of a call with these arguments.
     pub(crate) fn enter(&self, closure: &Closure<'a>, arguments: Vec<Placed<'a>>) -> Rc<Frame<'a>> {
         let params = closure.node.params();
         let mut parameters = Vec::new();
@@ -365,7 +367,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Recognises the helpers of bundlers by what they are made of, for their names are often gone.
+    /// Recognizes a helper of a bundler by its body: minifiers remove its name.
     fn helper(&self, node: FunctionNode<'a>) -> Option<Helper> {
         let text = self.source.slice(node.span());
         if text.len() > MAX_HELPER_BYTES {
@@ -381,12 +383,13 @@ impl<'a> Evaluator<'a> {
         (is_export && text.contains("for")).then_some(Helper::Export)
     }
 
-    /// Whether a function is a helper of a bundler, which changes nothing of what it is given.
+    /// True if a function is a helper of a bundler, which does not change the values of its
+    /// arguments.
     pub(super) fn is_helper(&self, node: FunctionNode<'a>) -> bool {
         self.helper(node).is_some()
     }
 
-    /// The object of getters in `__export(target, {name: () => value})` of an object that is exported.
+    /// Returns the object of getters in `__export(target, {name: () => value})`.
     pub(crate) fn export_table(
         &self,
         node: &'a CallExpression<'a>,
@@ -406,7 +409,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Counts the `return` statements of one function.
+/// Counter of the `return` statements of one function.
 struct ReturnCount(usize);
 
 impl<'a> Visit<'a> for ReturnCount {

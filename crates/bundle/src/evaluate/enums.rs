@@ -1,4 +1,4 @@
-//! Enums: those of TypeScript, and what compilers and minifiers make of them.
+//! Enums: those of TypeScript, and the code that compilers and minifiers generate for them.
 
 use super::Evaluator;
 use crate::text;
@@ -11,7 +11,7 @@ use oxc_syntax::symbol::SymbolId;
 use std::rc::Rc;
 
 impl<'a> Evaluator<'a> {
-    /// `enum Mode { A = "a" }`.
+    /// Evaluates `enum Mode { A = "a" }`.
     pub(super) fn ts_enum(
         &self,
         node: &'a TSEnumDeclaration<'a>,
@@ -33,7 +33,8 @@ impl<'a> Evaluator<'a> {
         Ok(Value::Object(Rc::new(object)))
     }
 
-    /// `var Mode = ((Mode2) => {...; return Mode2})(Mode || {})`, long or minified.
+    /// Evaluates `var Mode = ((Mode2) => {...; return Mode2})(Mode || {})`, also minified. `None`
+    /// if the call has another form.
     pub(super) fn enum_call(
         &self,
         call: &'a CallExpression<'a>,
@@ -102,7 +103,8 @@ impl<'a> Evaluator<'a> {
         Ok(Some(Value::Object(Rc::new(object))))
     }
 
-    /// `var Mode; (function (Mode) {...})(Mode || (Mode = {}))`: `write` is the name in the inner assignment.
+    /// Evaluates `var Mode; (function (Mode) {...})(Mode || (Mode = {}))`. `write` is the name in
+    /// the inner assignment.
     pub(super) fn enum_argument(
         &self,
         write: NodeId,
@@ -118,7 +120,8 @@ impl<'a> Evaluator<'a> {
         Ok(None)
     }
 
-    /// One step of the function: `E["A"] = "a"`, `E[E["A"] = 0] = "A"`, a sequence of those, or `E` itself.
+    /// Evaluates one step of the function: `E["A"] = "a"`, `E[E["A"] = 0] = "A"`, a sequence of
+    /// those, or `E`.
     fn enum_step(
         &self,
         expression: &'a Expression<'a>,
@@ -145,7 +148,7 @@ impl<'a> Evaluator<'a> {
                         if self.is_symbol(&member.object, parameter) =>
                     {
                         if let Expression::AssignmentExpression(_) = &member.expression {
-                            // The inner assignment sets both directions.
+                            // `set_member` of the inner assignment sets both directions.
                             return self.enum_step(&member.expression, parameter, object, frame);
                         }
                         let key = self.known(&member.expression, frame)?;
@@ -161,7 +164,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The value of a member, which may name members before it.
+    /// Evaluates the value of a member, which may refer to earlier members.
     fn enum_value(
         &self,
         expression: &'a Expression<'a>,
@@ -195,7 +198,7 @@ fn parameter(params: &FormalParameters<'_>) -> Option<SymbolId> {
     parameter.pattern.get_binding_identifier()?.symbol_id.get()
 }
 
-/// Numbers get a way back to their name, as in TypeScript.
+/// Sets a member. A number also gets an entry back to its name, as in TypeScript.
 fn set_member<'a>(object: &mut Object<'a>, name: &str, value: Value<'a>, span: Span) {
     let entry = |key: &str, value| Entry {
         key: key.into(),

@@ -41,7 +41,8 @@ impl<'a> Evaluator<'a> {
         self.member(&object, &key, node.span())
     }
 
-    /// The refusal for a property of something unknown: of a global, it names the whole path (`process.env.MODEL`).
+    /// Returns the refusal for a property of an unknown value. For a global, it names the whole
+    /// path (`process.env.MODEL`).
     fn whole_path(&self, node: &'a MemberExpression<'a>, inner: &Refusal) -> Refusal {
         let is_global = node.object().span() == inner.span
             && inner.code == ProblemCode::DynamicValue
@@ -75,7 +76,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// A property of a value.
+    /// Returns the property `key` of a value.
     pub(crate) fn member(
         &self,
         object: &Value<'a>,
@@ -121,7 +122,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// A property of what a package made: the parts of schemas are looked into, everything else is kept as it is.
+    /// Returns a property of a package's value. Parts of schemas are evaluated, all others stay
+    /// symbolic.
     fn made_member(
         &self,
         made: &Rc<Made<'a>>,
@@ -199,7 +201,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// The names of `z.enum([...])`.
+/// Returns the names of `z.enum([...])`.
 fn enum_names<'a>(made: &Made<'a>) -> Option<Rc<Vec<Placed<'a>>>> {
     let Callee::Import(path) = &made.callee else {
         return None;

@@ -1,10 +1,11 @@
-//! The evaluator: works out values from the syntax tree without running anything.
+//! Evaluator: computes values from the syntax tree without running any code.
 //!
-//! It knows a closed list of forms (literals, templates, objects, lists, spreads, member access, conditions that are
-//! constant, calls of plain local functions, a few pure functions of the language) and what the functions of known
-//! packages are asked to make. Everything else is [`Value::Unknown`] with the reason, which is an error only where the
-//! value is needed. Names are looked up when they are needed, so that statements beside them never matter, unless they
-//! write what is read (`mutation`). Steps, depth and texts are bounded.
+//! It knows a closed list of forms (literals, templates, objects, lists, spreads, member access,
+//! constant conditions, calls of plain local functions, a few pure built-in functions), and records
+//! the calls of known packages' functions. Everything else is [`Value::Unknown`] with the reason,
+//! which is an error only if the value is needed. Names are evaluated on demand: other statements
+//! have no influence, unless they write to a value that is read (`mutation`). Steps, depth and
+//! texts are bounded.
 
 mod bindings;
 mod builtins;
@@ -33,25 +34,26 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Deepest nesting of expressions. Each level takes stack.
+/// Maximum nesting of expressions. Each level takes stack.
 const MAX_EXPRESSION_DEPTH: u32 = 2_000;
 
-/// Works out values of one bundle.
+/// Evaluator of one bundle.
 pub(crate) struct Evaluator<'a> {
     pub semantic: &'a Semantic<'a>,
     pub source: &'a Source<'a>,
-    /// The source without its types, when it is TypeScript.
+    /// Source with its types erased; `None` for JavaScript.
     pub erasure: Option<Erasure>,
     root: Rc<Frame<'a>>,
     fuel: Cell<u32>,
     depth: Cell<u32>,
     calls: Cell<u32>,
-    /// All frames, so that their values, which may refer to the frame, can be let go.
+    /// All frames. Their values may refer back to the frame; `drop` breaks these cycles, or they
+    /// would leak.
     frames: RefCell<Vec<Rc<Frame<'a>>>>,
-    /// Files that a bundler has put together, by where they begin.
+    /// Offsets and names of the files that a bundler has joined, from its comments.
     files: Vec<(u32, &'a str)>,
     warnings: RefCell<Vec<(ProblemCode, Span, String)>>,
-    /// Names and `import(...)` by where they stand.
+    /// Offsets of names and `import(...)`, in order.
     places: OnceCell<Vec<(u32, NodeId)>>,
     with_bodies: OnceCell<Vec<Span>>,
 }
@@ -105,7 +107,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The names and `import(...)` in a part of the source.
+    /// Returns the names and `import(...)` in a part of the source.
     pub(crate) fn places_in(&self, span: Span) -> &[(u32, NodeId)] {
         let places = self.places.get_or_init(|| {
             let mut places: Vec<(u32, NodeId)> = self
@@ -132,12 +134,12 @@ impl<'a> Evaluator<'a> {
         self.semantic.scoping()
     }
 
-    /// The frame of the module.
+    /// Returns the frame of the module.
     pub(crate) fn root(&self) -> Rc<Frame<'a>> {
         self.root.clone()
     }
 
-    /// What was noticed while values were worked out.
+    /// Returns the warnings so far, and clears them.
     pub(crate) fn take_warnings(&self) -> Vec<(ProblemCode, Span, String)> {
         self.warnings.take()
     }
@@ -155,7 +157,7 @@ impl<'a> Evaluator<'a> {
     /// Takes steps from the fuel.
     ///
     /// # Errors
-    /// When it is used up.
+    /// `E_TOO_DEEP` if the fuel is used up.
     pub(crate) fn spend(&self, steps: usize, span: Span) -> Result<(), Refusal> {
         let left = self.fuel.get();
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
@@ -171,7 +173,7 @@ impl<'a> Evaluator<'a> {
         ))
     }
 
-    /// The value of an expression.
+    /// Evaluates an expression. Never fails: a refusal becomes an unknown value.
     pub(crate) fn eval(&self, expression: &'a Expression<'a>, frame: &Rc<Frame<'a>>) -> Value<'a> {
         let span = expression.span();
         if let Err(refusal) = self.spend(1, span) {
@@ -195,7 +197,7 @@ impl<'a> Evaluator<'a> {
         value
     }
 
-    /// The value of an expression that must be known.
+    /// Evaluates an expression whose value must be known.
     fn known(
         &self,
         expression: &'a Expression<'a>,
@@ -291,7 +293,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// The refusal of a form that is not on the list.
+    /// Returns the refusal of a form that is not on the list.
     fn dynamic(&self, span: Span) -> Refusal {
         Refusal::new(
             ProblemCode::DynamicValue,

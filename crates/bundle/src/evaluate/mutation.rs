@@ -1,6 +1,7 @@
-//! Writes to objects after their definition. A value that is read for the configuration must be what its declaration
-//! says, so every use of the declared name is looked at: assignments to properties, methods that change lists,
-//! `Object.assign`, functions that do such things with what they are given, and other names for the same object.
+//! Detection of writes to objects after their declaration. A value in the configuration must be the
+//! one that its declaration shows. Therefore every use of the declared name is checked: assignments
+//! to properties, methods that change lists, `Object.assign`, functions that write to their
+//! arguments, and aliases.
 
 use super::Evaluator;
 use crate::problem::ProblemCode;
@@ -12,7 +13,7 @@ use oxc_syntax::node::NodeId;
 use oxc_syntax::symbol::SymbolId;
 use std::rc::Rc;
 
-/// Methods that change the list they belong to.
+/// Methods that change their list.
 const MUTATORS: [&str; 9] = [
     "push",
     "pop",
@@ -35,7 +36,7 @@ const WRITERS: [&str; 6] = [
 ];
 
 impl<'a> Evaluator<'a> {
-    /// The value of a declaration, or the refusal when something writes to it.
+    /// Returns the value of a declaration, or a refusal if the bundle writes to it.
     pub(super) fn refuse_mutated(&self, symbol: SymbolId, value: Value<'a>) -> Value<'a> {
         let is_object = match &value {
             Value::Object(_) | Value::Array(_) => true,
@@ -65,7 +66,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Where the object behind a name is written to.
+    /// Returns the place of a write to the object behind a name, if there is one.
     fn write_to(&self, symbol: SymbolId, seen: &mut Vec<SymbolId>) -> Option<Span> {
         const MAX_NAMES: usize = 64;
         if seen.contains(&symbol) || seen.len() >= MAX_NAMES {
@@ -82,13 +83,14 @@ impl<'a> Evaluator<'a> {
             .find_map(|reference| self.write_through(reference, seen))
     }
 
-    /// Whether one use of a name writes to the object or makes another name for it.
+    /// Returns the place of a write through one use of a name, or through an alias that the use
+    /// creates.
     fn write_through(&self, reference: NodeId, seen: &mut Vec<SymbolId>) -> Option<Span> {
         let nodes = self.semantic.nodes();
         let mut node = reference;
         let mut last_name: Option<&str> = None;
         let mut depth = 0;
-        // Up the path of properties: `a`, `a.b`, `a.b.c`.
+        // Walks up the path of properties: `a`, `a.b`, `a.b.c`.
         loop {
             let span = nodes.kind(node).span();
             let parent = nodes.parent_id(node);
@@ -116,7 +118,7 @@ impl<'a> Evaluator<'a> {
         match nodes.kind(parent) {
             AstKind::AssignmentExpression(assignment) => {
                 if assignment.left.span() == span {
-                    // An assignment to the name itself is not one to the object.
+                    // An assignment to the name itself does not change the object.
                     return (depth > 0).then_some(whole);
                 }
                 let target = match &assignment.left {
@@ -154,7 +156,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Whether a function writes to what it is given.
+    /// Returns the place where a called function writes to the argument, if it does.
     fn write_by_call(
         &self,
         call: &'a CallExpression<'a>,
@@ -201,7 +203,7 @@ impl<'a> Evaluator<'a> {
             .find_map(|symbol| self.write_to(symbol, seen))
     }
 
-    /// The function that a name was declared with.
+    /// Returns the function that a name was declared with.
     fn declared_function(&self, symbol: SymbolId) -> Option<FunctionNode<'a>> {
         let declaration = self.scoping().symbol_declaration(symbol);
         match self.semantic.nodes().kind(declaration) {
@@ -215,7 +217,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// A function of a package that is not known may write to anything.
+    /// Returns the place of a call of an unknown package's function, which may write to its
+    /// arguments.
     fn write_by_import(&self, symbol: SymbolId, call: &'a CallExpression<'a>) -> Option<Span> {
         let declaration = self.scoping().symbol_declaration(symbol);
         let nodes = self.semantic.nodes();

@@ -1,4 +1,4 @@
-//! Lists and objects as they are written out: elements, properties, keys, spreads.
+//! List and object literals: elements, properties, keys, spreads.
 
 use super::Evaluator;
 use crate::problem::ProblemCode;
@@ -96,7 +96,8 @@ impl<'a> Evaluator<'a> {
                         None => return Err(Self::spread_refusal(&value, spread.span)),
                     }
                 }
-                // rollup's namespaces: an object without a prototype, which is no field.
+                // Namespaces of rollup: `__proto__: null` creates an object without a prototype,
+                // and is no field.
                 ObjectPropertyKind::ObjectProperty(property)
                     if property.key.is_specific_static_name("__proto__")
                         && !property.computed
@@ -105,13 +106,13 @@ impl<'a> Evaluator<'a> {
                     object.set(self.property(property, frame)?);
                 }
             }
-            // Setting a key looks at all before it.
+            // `set` searches all earlier keys.
             self.spend(object.entries.len() / 64, node.span)?;
         }
         Ok(Value::Object(Rc::new(object)))
     }
 
-    /// What spreading a value into an object adds; none when that is not known.
+    /// Returns the entries that spreading a value adds to an object; `None` if they are not known.
     pub(super) fn spread(value: &Value<'a>, span: Span) -> Result<Option<Rc<Object<'a>>>, Refusal> {
         Ok(match value {
             Value::Object(object) => {
@@ -169,7 +170,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// The name of a property.
+    /// Evaluates the name of a property.
     pub(super) fn property_key(
         &self,
         key: &'a PropertyKey<'a>,
@@ -198,7 +199,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// The refusal of a getter, a setter or `__proto__`.
+/// Returns the refusal of a getter, a setter or `__proto__`.
 pub(crate) fn getter(span: Span) -> Refusal {
     Refusal::new(
         ProblemCode::Getter,

@@ -1,4 +1,4 @@
-//! Operators and conditions. A condition decides only when it is known.
+//! Operators and conditions. A condition must be known.
 
 use super::Evaluator;
 use crate::limits::MAX_TEXT_BYTES;
@@ -12,7 +12,10 @@ use oxc_syntax::operator::{BinaryOperator, LogicalOperator, UnaryOperator};
 use std::rc::Rc;
 
 impl<'a> Evaluator<'a> {
-    /// Decides a condition.
+    /// Evaluates a condition to true or false.
+    ///
+    /// # Errors
+    /// If the condition is not known.
     pub(super) fn condition(
         &self,
         test: &Value<'a>,
@@ -66,7 +69,8 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// A chain of operators. It leans to the left and may be long, so it is walked and not called down.
+    /// Evaluates a chain of binary operators. A chain nests to the left and may be long: a loop
+    /// avoids deep recursion.
     pub(super) fn binary(
         &self,
         expression: &'a Expression<'a>,
@@ -79,7 +83,7 @@ impl<'a> Evaluator<'a> {
             first = &node.left;
         }
         let mut value = self.known(first, frame)?;
-        // A text grows in place, or a long chain would copy it each time.
+        // The text grows in place. Otherwise a long chain would copy it at each operator.
         let mut grown: Option<String> = None;
         for node in chain.into_iter().rev() {
             self.spend(1, node.span)?;

@@ -1,4 +1,4 @@
-//! The fields of zod's objects, with what `extend`, `pick`, `partial` and the like make of them.
+//! Fields of zod's objects, with the effects of `extend`, `pick`, `partial` and similar methods.
 
 use super::Evaluator;
 use crate::problem::ProblemCode;
@@ -8,7 +8,7 @@ use oxc_span::Span;
 use std::rc::Rc;
 
 impl<'a> Evaluator<'a> {
-    /// The fields of a schema that is an object.
+    /// Returns the fields of an object schema.
     pub(crate) fn shape(&self, made: &Rc<Made<'a>>, span: Span) -> Result<Object<'a>, Refusal> {
         self.spend(1, span)?;
         match &made.callee {
@@ -27,7 +27,7 @@ impl<'a> Evaluator<'a> {
                         None => Ok(Object::default()),
                         Some(other) => Err(no_shape(other.span)),
                     },
-                    // zod/mini has functions where zod has methods.
+                    // zod/mini has functions in place of zod's methods.
                     "extend" | "safeExtend" | "merge" | "pick" | "omit" | "partial"
                     | "required" | "catchall" => match made.arguments.split_first() {
                         Some((
@@ -110,7 +110,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// The names in `{a: true, b: true}`; none without a mask.
+/// Returns the names in `{a: true, b: true}`; `None` without an argument.
 fn mask(argument: Option<&Placed<'_>>, span: Span) -> Result<Option<Vec<Rc<str>>>, Refusal> {
     match argument.map(|argument| &argument.value) {
         None | Some(Value::Undefined) => Ok(None),

@@ -1,4 +1,4 @@
-//! Texts: templates, their tags, and the bound on what is put together.
+//! Template literals and their tags, and the limit on the length of texts.
 
 use super::Evaluator;
 use crate::limits::MAX_TEXT_BYTES;
@@ -10,7 +10,7 @@ use oxc_span::{GetSpan, Span};
 use std::rc::Rc;
 
 impl<'a> Evaluator<'a> {
-    /// Bounds the length of a text that is made.
+    /// Checks the length of an evaluated text.
     pub(super) fn made_text(&self, text: String, span: Span) -> Result<String, Refusal> {
         self.spend(text.len() / 256, span)?;
         if text.len() > MAX_TEXT_BYTES {

@@ -1,13 +1,15 @@
-//! The explicit other way to read a bundle: it is run, and asked what it declares.
+//! Alternative to reading the syntax, on explicit request: the bundle is run, and reports its
+//! declaration.
 //!
 //! ```text
-//! wrap        the bundle as a module: a function around it, and stand-ins for the packages that it leaves outside
-//! stand_ins   what it finds when it is run (JavaScript)
+//! wrap        bundle as a module: a function around it, and stand-ins for the packages outside
+//! stand_ins   environment of the bundle when it is run (JavaScript)
 //! ```
 //!
-//! Nothing is run here. A caller runs [`WrappedBundle::declaration`] where it can do no harm, and has what comes back,
-//! the text of a plain bundle that declares the same, read by [`extract`](crate::extract) with all of its checks. What
-//! ran is a stranger's code, so its answer is believed as little as the bundle itself.
+//! This module runs nothing. The caller must run [`WrappedBundle::declaration`] in a sandbox. The
+//! result is the text of a plain bundle with the same declaration, and the caller reads it with
+//! [`extract`](crate::extract) and all of its checks. Untrusted code produced the result, so it is
+//! trusted no further than the bundle itself.
 
 mod wrap;
 
@@ -19,13 +21,13 @@ use crate::problem::{Problem, ProblemCode};
 use crate::report::alone;
 use serde::{Deserialize, Serialize};
 
-/// What bundles find around them.
+/// Environment of a bundle that is run.
 const STAND_INS: &str = include_str!("stand_ins.js");
 
-/// A bundle as a module that can be run for its declaration or for one of its tools.
+/// Bundle as a module that can be run for its declaration or for one of its tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrappedBundle {
-    /// The bundle as a constant of that module.
+    /// The bundle as a constant of the module.
     code: String,
 }
 
@@ -34,14 +36,14 @@ impl WrappedBundle {
         Self { code }
     }
 
-    /// An ECMAScript module whose default export is a function without arguments. It returns the text of a bundle that
-    /// declares the same, in plain words.
+    /// Returns an ECMAScript module whose default export is a function without arguments. It
+    /// returns the text of a plain bundle with the same declaration.
     pub fn declaration(&self) -> String {
         self.module("glovebox.declare(bundle)")
     }
 
-    /// What was read from the text that [`declaration`](Self::declaration) has returned, made into what is known of
-    /// this bundle: its tools run the whole bundle, and nothing else.
+    /// Completes the extraction of the text that [`declaration`](Self::declaration) returned: each
+    /// tool runs the whole bundle.
     pub fn complete(&self, mut declared: Extraction) -> Extraction {
         declared.bundle.extracted_by = ExtractedBy::Execution;
         let agents = declared.bundle.agents.iter_mut();
@@ -58,7 +60,8 @@ impl WrappedBundle {
             let slice = self.slice(agent, tool);
             bytes += slice.code.len();
             largest = largest.max(slice.code.len());
-            // Each is a copy of the whole bundle: no more of them than are handed on.
+            // Each tool holds a copy of the whole bundle. The loop stops at the limit, before more
+            // are made.
             is_too_large = largest > MAX_SLICE_BYTES || bytes > MAX_CODE_BYTES;
             if is_too_large {
                 break;
@@ -99,12 +102,12 @@ impl WrappedBundle {
     }
 }
 
-/// What there is to say about a bundle that was run and did not come to say what it declares.
+/// Returns the extraction of a bundle that was run but did not report its declaration.
 pub fn not_declared(reason: &str, hint: &str) -> Extraction {
     not_wrapped(vec![alone(ProblemCode::Run, reason, hint)])
 }
 
-/// What there is to say about a bundle that could not be made a module to run.
+/// Returns the extraction of a bundle that could not be converted to a module.
 pub fn not_wrapped(problems: Vec<Problem>) -> Extraction {
     Extraction {
         bundle: crate::Bundle {

@@ -1,5 +1,6 @@
-//! A function around a bundle. A module's imports become look-ups among the stand-ins and its exports getters; all other
-//! text stays where it was, so that lines of errors are those of the bundle.
+//! Wraps a bundle in a function. Imports of a module become look-ups among the stand-ins, and
+//! exports become getters. All other text keeps its line, so that errors name the lines of the
+//! bundle.
 
 use crate::report::Report;
 use crate::source::Source;
@@ -13,14 +14,15 @@ use oxc_span::{GetSpan, SourceType, Span};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Names of the wrapper, which no bundle has.
+/// Names of the wrapper, which no bundle uses.
 const IMPORT: &str = "__glovebox_import";
 const EXPORT: &str = "__glovebox_export";
 const DYNAMIC: &str = "__glovebox_dynamic";
 const META: &str = "__glovebox_meta";
 const DEFAULT: &str = "__glovebox_default";
 
-/// The bundle as a constant of a module; none with what is wrong in the report.
+/// Returns the bundle as a constant of a module; `None` if it cannot be parsed, with the problems
+/// in `report`.
 pub(crate) fn wrap(source: &Source<'_>, report: &mut Report<'_>) -> Option<String> {
     if refuse_nesting(source.text(), report) {
         return None;
@@ -42,7 +44,7 @@ pub(crate) fn wrap(source: &Source<'_>, report: &mut Report<'_>) -> Option<Strin
         if let Some(line) = &program.hashbang {
             text = text.replacen(source.slice(line.span), "", 1);
         }
-        // What a bundle for a page gives the page: `var bundle = (() => {...})()`.
+        // Value that a bundle for a web page defines: `var bundle = (() => {...})()`.
         let mut given = Vec::new();
         for statement in &program.body {
             if let Statement::VariableDeclaration(declared) = statement {
@@ -82,10 +84,10 @@ pub(crate) fn wrap(source: &Source<'_>, report: &mut Report<'_>) -> Option<Strin
     Some(module.write(source.text()))
 }
 
-/// A module on its way to become the body of a function.
+/// Edits that turn a module into the body of a function.
 #[derive(Default)]
 struct ModuleText {
-    /// What stands before all else, since imports and exports of functions hold from the start.
+    /// Text before the body: imports, and exports of functions, are valid from the start.
     head: String,
     edits: Vec<(Span, String)>,
 }
@@ -126,7 +128,7 @@ impl ModuleText {
             }
             Statement::ExportAllDeclaration(node) => {
                 let from = json!(node.source.value.as_str());
-                // What a package exports itself is no declaration of the bundle's.
+                // `export *` re-exports a package, and declares nothing of the bundle.
                 if let Some(name) = &node.exported {
                     self.export(&name.name(), &format!("{IMPORT}({from})"));
                 }
@@ -200,7 +202,7 @@ impl ModuleText {
             }
             body.push_str(text.get(end..start).unwrap_or_default());
             body.push_str(new);
-            // Lines stay where they are.
+            // The line ends stay, so that the following lines keep their numbers.
             let old = text.get(start..stop).unwrap_or_default();
             body.extend(old.chars().filter(|c| matches!(c, '\n')));
             end = stop;

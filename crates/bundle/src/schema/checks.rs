@@ -1,4 +1,4 @@
-//! Bounds and formats of zod's texts, numbers and lists.
+//! Bounds and formats of zod's strings, numbers and arrays.
 
 use super::Converter;
 use super::zod_schema::ZodSchema;
@@ -7,7 +7,7 @@ use crate::provenance;
 use crate::value::*;
 use oxc_span::Span;
 
-/// Formats of texts: zod's name and the one in JSON Schema.
+/// Formats of strings: name in zod, and name in JSON Schema (empty if there is none).
 const FORMATS: [(&str, &str); 36] = [
     ("email", "email"),
     ("url", "uri"),
@@ -47,11 +47,11 @@ const FORMATS: [(&str, &str); 36] = [
     ("cidr", ""),
 ];
 
-/// A time of the day as zod takes it, seconds and their fraction may be missing.
+/// Pattern of zod's times of day, in which seconds and their fraction are optional.
 const TIME: &str = r"^(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?$";
 
 impl<'a> Converter<'_, 'a> {
-    /// `z.email()` and the like, which are texts of their own in zod 4.
+    /// Converts `z.email()` and similar functions of zod 4, which make a string with a format.
     pub(super) fn text_format(&mut self, name: &str, made: &Made<'a>) -> Option<ZodSchema<'a>> {
         let (_, format) = FORMATS.iter().find(|(known, _)| *known == name)?;
         let mut json = Json::object();
@@ -69,7 +69,7 @@ impl<'a> Converter<'_, 'a> {
         span: Span,
     ) {
         if format == "time" {
-            // zod's times have no offset, which the format of JSON Schema wants.
+            // A time in zod has no offset, which the format of JSON Schema requires.
             match arguments.first().map(|argument| &argument.value) {
                 None | Some(Value::Text(_)) => schema.patterns.push(TIME.to_owned()),
                 Some(_) => self.lossy(span, "the precision of a time is not said in JSON Schema"),
@@ -95,7 +95,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// `.check(z.minLength(1), ...)` of zod/mini.
+    /// Applies `.check(z.minLength(1), ...)` of zod/mini.
     pub(super) fn mini_check(&mut self, schema: &mut ZodSchema<'a>, check: &Placed<'a>) {
         match &check.value {
             Value::Made(made) if provenance::is_zod(&made.origin().package) => {
@@ -126,7 +126,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// A bound or a format.
+    /// Applies a bound or a format.
     pub(super) fn check(
         &mut self,
         schema: &mut ZodSchema<'a>,
@@ -280,7 +280,8 @@ impl<'a> Converter<'_, 'a> {
     }
 }
 
-/// Sets a bound unless a narrower one is there, and keeps one of the two kinds for each end, as zod does.
+/// Sets a bound unless a narrower one exists. Keeps either the inclusive or the exclusive bound of
+/// each end, as zod does.
 fn tighten(json: &mut Json, word: &str, bound: f64) {
     let number = |json: &Json, word: &str| match json.get(word) {
         Some(Json::Number(number)) => Some(*number),
@@ -305,7 +306,7 @@ fn tighten(json: &mut Json, word: &str, bound: f64) {
     }
 }
 
-/// Text as part of a pattern.
+/// Escapes text for a pattern.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

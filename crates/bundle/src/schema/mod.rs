@@ -1,7 +1,9 @@
-//! Schemas of tools as JSON Schema 2020-12: those of zod, `jsonSchema(...)` of the AI SDK, and plain JSON Schema.
+//! Conversion of tools' schemas to JSON Schema 2020-12: schemas of zod, `jsonSchema(...)` of the AI
+//! SDK, and plain JSON Schema.
 //!
-//! What zod's own `toJSONSchema` gives is the measure. What JSON Schema cannot say (`refine`, `transform`) is left out
-//! with a warning, so that the result accepts more than the schema in the bundle; never less.
+//! The reference is zod's own `toJSONSchema`. Parts that JSON Schema cannot express (`refine`,
+//! `transform`) are left out with a warning: the result may accept more than the schema in the
+//! bundle, never less.
 
 mod checks;
 mod unknown_keys;
@@ -17,14 +19,14 @@ use crate::{Json, data};
 use oxc_span::Span;
 use std::rc::Rc;
 
-/// Which side of a schema is meant: what goes into a tool, or what comes out.
+/// Side of a schema: the input of a tool, or its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Input,
     Output,
 }
 
-/// Words of JSON Schema, one of which a plain one must have.
+/// Keywords of JSON Schema. A plain schema must have at least one.
 const KEYWORDS: [&str; 12] = [
     "type",
     "properties",
@@ -43,13 +45,14 @@ const KEYWORDS: [&str; 12] = [
 const UNRECOGNISED_HINT: &str = "Use zod, `jsonSchema({...})` or a plain JSON Schema, and keep zod out of minified \
     bundles (`external: [\"zod\"]`).";
 
-/// Turns schemas into JSON Schema, and keeps what is wrong with them.
+/// Converter from schemas to JSON Schema, with their problems.
 pub(crate) struct Converter<'e, 'a> {
     evaluator: &'e Evaluator<'a>,
     side: Side,
     /// Errors and warnings.
     pub(crate) notes: Vec<Refusal>,
-    /// Schemas that are being converted, for those that contain themselves; with the name of the definition they need.
+    /// Schemas in conversion, outermost first, to detect those that contain themselves; with the
+    /// name of the definition if a reference needs one.
     active: Vec<(*const Made<'a>, Option<String>)>,
     definitions: Vec<(String, Json)>,
     depth: u32,
@@ -67,7 +70,7 @@ impl<'e, 'a> Converter<'e, 'a> {
         }
     }
 
-    /// The JSON Schema of a tool's input or output.
+    /// Returns the JSON Schema of a tool's input or output.
     pub(crate) fn convert(&mut self, schema: &Placed<'a>) -> Json {
         let mut json = self.any(schema);
         if !self.definitions.is_empty() {
@@ -135,8 +138,8 @@ impl<'e, 'a> Converter<'e, 'a> {
         }
     }
 
-    /// A schema whose value is not known. When the reason lies in a function that makes it, that is most likely zod
-    /// itself, carried along and minified.
+    /// Reports a schema whose value is unknown. If the reason lies in a function that makes the
+    /// schema, that function is most likely zod itself, bundled and minified.
     fn unknown(&mut self, schema: &Placed<'a>, refusal: &Refusal) {
         let is_inside =
             schema.span.start <= refusal.span.start && refusal.span.end <= schema.span.end;
@@ -189,7 +192,7 @@ impl<'e, 'a> Converter<'e, 'a> {
         Json::object()
     }
 
-    /// Warns of a step of a schema that changes values, where it would change those that a tool is given.
+    /// Warns of a step that changes values, if it would change the input of a tool.
     fn not_applied(&mut self, span: Span, name: &str) {
         if self.side == Side::Input {
             self.lossy(
@@ -204,7 +207,7 @@ impl<'e, 'a> Converter<'e, 'a> {
             .push(Refusal::new(ProblemCode::SchemaLossy, span, reason, ""));
     }
 
-    /// A value in a schema: a default, a literal, a member of an enum.
+    /// Converts a value in a schema: a default, a literal, or a member of an enum.
     fn value(&mut self, placed: &Placed<'a>) -> Option<Json> {
         match data::to_json(self.evaluator, placed) {
             Ok(json) => Some(json),

@@ -1,27 +1,29 @@
-//! What objects of zod do with fields that they do not name: drop them, refuse them, keep them, or check them.
+//! Treatment of fields that an object schema of zod does not name: dropped, refused, kept, or
+//! checked.
 //!
-//! Every object begins by dropping them. `strict`, `passthrough`, `loose`, `strip` and `catchall` say otherwise, and what
-//! is made of an object goes on as the object did; `merge` goes on as its argument does. In zod 3 a `catchall` is beside
-//! the others and outlives them until there is another one, in zod 4 and its mini the last word counts.
+//! By default they are dropped. `strict`, `passthrough`, `loose`, `strip` and `catchall` change
+//! that. Schemas derived from an object inherit its treatment; `merge` inherits from its argument.
+//! In zod 3, a `catchall` takes precedence over the others until the next `catchall`; in zod 4 and
+//! its mini, the last call counts.
 
 use crate::provenance;
 use crate::value::*;
 use std::rc::Rc;
 
-/// What becomes of fields that an object does not name.
+/// Treatment of fields that an object does not name.
 #[derive(Clone)]
 pub(super) enum UnknownKeys<'a> {
-    /// They are taken out.
+    /// They are dropped.
     Stripped,
     /// They are an error.
     Refused,
-    /// They stay as they are.
+    /// They are kept.
     Kept,
-    /// They must fit a schema, and stay.
+    /// They must match a schema, and are kept.
     Checked(Placed<'a>),
 }
 
-/// Whether a method of an object, or a function of zod/mini, makes another object of it.
+/// True if a method of an object, or a function of zod/mini, derives another object.
 pub(super) fn makes_object(name: &str) -> bool {
     matches!(
         name,
@@ -42,11 +44,11 @@ pub(super) fn makes_object(name: &str) -> bool {
     )
 }
 
-/// What an object does with them. The chain of calls that made it is walked from its end.
+/// Returns the treatment of an object. Walks the chain of calls that made the object from its end.
 pub(super) fn of<'a>(made: &Rc<Made<'a>>) -> UnknownKeys<'a> {
     let is_version_3 = made.origin().package.starts_with("zod/v3");
     let mut made = made.clone();
-    // What the steps after this one have said, where a `catchall` before them would still count.
+    // Treatment by the later steps, which an earlier `catchall` would override.
     let mut said: Option<UnknownKeys<'a>> = None;
     let mut is_catchall_undone = false;
     loop {
@@ -59,7 +61,7 @@ pub(super) fn of<'a>(made: &Rc<Made<'a>>) -> UnknownKeys<'a> {
                     "looseObject" => return said.unwrap_or(UnknownKeys::Kept),
                     _ => {}
                 }
-                // zod/mini has functions where zod has methods.
+                // zod/mini has functions in place of zod's methods.
                 let receiver = match made.argument(0).map(|argument| &argument.value) {
                     Some(Value::Made(receiver)) if makes_object(&name) => Some(receiver.clone()),
                     _ => None,

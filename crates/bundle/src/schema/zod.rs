@@ -1,4 +1,4 @@
-//! Schemas of zod, versions 3 and 4 and its `mini`.
+//! Conversion of zod's schemas, of versions 3 and 4 and of `mini`.
 
 use super::unknown_keys::{self, UnknownKeys};
 use super::zod_schema::*;
@@ -24,6 +24,8 @@ impl<'a> Converter<'_, 'a> {
             return ZodSchema::new(Json::object());
         }
         self.depth += 1;
+        // Before the conversion: an occurrence of the schema inside itself then becomes a
+        // reference.
         self.active.push((Rc::as_ptr(made), None));
         let mut schema = self.chain(made);
         self.finish(&mut schema);
@@ -35,7 +37,7 @@ impl<'a> Converter<'_, 'a> {
         schema
     }
 
-    /// A schema inside itself, as a reference.
+    /// Returns a reference if a schema occurs inside itself.
     fn active_reference(&mut self, made: &Rc<Made<'a>>) -> Option<ZodSchema<'a>> {
         let count = self.definitions.len()
             + self
@@ -85,7 +87,7 @@ impl<'a> Converter<'_, 'a> {
         schema
     }
 
-    /// Writes out what was collected: fields of an object, patterns of a text.
+    /// Writes the collected parts of a schema: fields of an object, patterns of a string.
     fn finish(&mut self, schema: &mut ZodSchema<'a>) {
         if let Some(made) = schema.fields.take() {
             schema.json = self.fields(&made);
@@ -120,7 +122,7 @@ impl<'a> Converter<'_, 'a> {
         let mut required = Vec::new();
         for entry in &fields.entries {
             let value = match &entry.value {
-                // A getter is zod's way to write a schema that contains itself.
+                // zod uses a getter for a field that refers to its own schema.
                 Value::Getter(closure) => self.evaluator.call(closure, Vec::new(), entry.span),
                 value => value.clone(),
             };
@@ -155,11 +157,11 @@ impl<'a> Converter<'_, 'a> {
         json
     }
 
-    /// A schema inside another one.
+    /// Converts a schema inside another one.
     pub(super) fn inner(&mut self, placed: &Placed<'a>) -> ZodSchema<'a> {
         match &placed.value {
             Value::Made(made) if provenance::is_zod(&made.origin().package) => self.zod(made),
-            // `Base.shape.name` and `List.element` end here.
+            // Chains such as `List.element` end here.
             Value::Member(made, name) if matches!(&**name, "element") => {
                 let mut schema = self.zod(made);
                 let items = schema.json.remove("items").unwrap_or_else(Json::object);
@@ -194,7 +196,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// `z.NAME(...)`.
+    /// Converts a call of `z.NAME(...)`.
     fn function(&mut self, name: &str, made: &Rc<Made<'a>>) -> ZodSchema<'a> {
         let name = match name.strip_prefix("coerce.") {
             Some(name) => {
@@ -299,7 +301,7 @@ impl<'a> Converter<'_, 'a> {
                 self.lossy(made.span, "`transform` is not applied");
                 ZodSchema::new(Json::object())
             }
-            // zod/mini has functions where zod has methods.
+            // zod/mini has functions in place of zod's methods.
             "optional" | "nullable" | "nullish" | "_default" | "default" | "prefault" | "catch"
             | "readonly" | "nonoptional" | "pipe" | "brand" | "exactOptional" => {
                 let mut schema = self.inner_argument(made, 0);
@@ -357,7 +359,7 @@ impl<'a> Converter<'_, 'a> {
             }
             Some((Value::Object(object), _)) => {
                 let is_back = |entry: &Entry<'a>| {
-                    // Numeric enums of TypeScript have keys that lead from the number to the name.
+                    // Numeric enums of TypeScript also have entries from the number to the name.
                     matches!(&entry.value, Value::Text(name)
                         if object.get(name).is_some_and(|other| matches!(&other.value, Value::Number(number)
                             if number.to_string() == *entry.key)))
@@ -387,7 +389,7 @@ impl<'a> Converter<'_, 'a> {
 
     fn tuple(&mut self, made: &Rc<Made<'a>>) -> ZodSchema<'a> {
         let items = self.inner_list(made.argument(0).cloned().as_ref());
-        // Only the last ones may be left out.
+        // Only the last items may be missing.
         let is_optional = |item: &ZodSchema<'a>| match self.side {
             Side::Input => item.is_optional_in,
             Side::Output => item.is_optional_out,
@@ -424,7 +426,7 @@ impl<'a> Converter<'_, 'a> {
         };
         if let Some(key) = key {
             let key = self.inner(&key).json;
-            // Every key of an enum must be there.
+            // Every key of the enum is required.
             if let (Some(Json::Array(names)), "record") = (key.get("enum"), name) {
                 let names = names.iter().filter(|name| matches!(name, Json::String(_)));
                 schema
@@ -450,7 +452,8 @@ impl<'a> Converter<'_, 'a> {
     ) -> ZodSchema<'a> {
         let is_object = schema.fields.is_some() || schema.has_type("object");
         if is_object {
-            // Whether fields inside may be left out is not followed down, and less than in the bundle would be accepted.
+            // Fields inside would have to become optional too. Without that, less than in the
+            // bundle would be accepted.
             if name == "deepPartial" {
                 let json = self.unsupported(made.span, name);
                 return ZodSchema::new(json);
@@ -467,7 +470,7 @@ impl<'a> Converter<'_, 'a> {
         self.apply(schema, name, &made.arguments, made)
     }
 
-    /// What a method makes of a schema.
+    /// Applies a method to a schema.
     fn apply(
         &mut self,
         mut schema: ZodSchema<'a>,

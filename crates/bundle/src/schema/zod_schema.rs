@@ -1,17 +1,17 @@
-//! One schema of zod on its way to JSON Schema, and what is put together from several.
+//! Schema of zod in conversion, and combinations of several.
 
 use crate::Json;
 use crate::value::*;
 use std::rc::Rc;
 
-/// What zod makes of one schema.
+/// Schema of zod in conversion to JSON Schema.
 pub(super) struct ZodSchema<'a> {
     pub json: Json,
-    /// Whether an object may be given without it, and whether it may come out without it.
+    /// True if an object may omit the field, in the input and in the output.
     pub is_optional_in: bool,
     pub is_optional_out: bool,
     pub patterns: Vec<String>,
-    /// The object whose fields are still to be written.
+    /// Object whose fields are not written yet.
     pub fields: Option<Rc<Made<'a>>>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn both<'a>(left: ZodSchema<'a>, right: ZodSchema<'a>) -> ZodSchema<'
     let mut all = Vec::new();
     for side in [left, right] {
         match side.json {
-            // An intersection of intersections is one list.
+            // An intersection of intersections becomes one list.
             Json::Object(mut entries) if entries.len() == 1 && entries[0].0 == "allOf" => {
                 if let Json::Array(more) = entries.remove(0).1 {
                     all.extend(more);
@@ -88,8 +88,9 @@ pub(super) fn both<'a>(left: ZodSchema<'a>, right: ZodSchema<'a>) -> ZodSchema<'
     schema
 }
 
-/// One object with the fields of both. Two that refuse what they do not name would refuse each other's fields; zod refuses
-/// only what neither names.
+/// Merges two objects into one with the fields of both; `None` if they have other keywords. In an
+/// `allOf`, two objects that refuse unknown fields would refuse each other's fields; zod refuses
+/// only fields that neither names.
 fn merge_objects(left: &Json, right: &Json) -> Option<Json> {
     let mut merged = Json::object();
     merged.set("type", "object".into());
@@ -142,7 +143,7 @@ fn merge_objects(left: &Json, right: &Json) -> Option<Json> {
     Some(merged)
 }
 
-/// The type that all values have.
+/// Returns the type that all values share.
 pub(super) fn shared_type(values: &[Json]) -> Option<&'static str> {
     let of = |value: &Json| match value {
         Json::Null => Some("null"),

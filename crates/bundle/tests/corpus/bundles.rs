@@ -1,8 +1,9 @@
-//! Bundles as builders make them: what is read from each is what it declares when Node runs it.
+//! Bundles of real bundlers: the extraction equals the declaration that Node sees when it runs the
+//! bundle.
 //!
-//! `sources` are built by esbuild, tsup, rollup and terser, as modules, CommonJS and scripts, plain and minified, with zod
-//! inside and outside. Each is also run to be asked what it declares, by Node in place of a sandbox, and then every one of
-//! them says what Node sees.
+//! esbuild, tsup, rollup and terser build `sources` as modules, CommonJS and scripts, plain and
+//! minified, with zod inside and outside. Each bundle is also wrapped and run by Node in place of a
+//! sandbox; all of them then report what Node sees.
 
 use crate::comparable::comparable;
 use crate::{node, packages};
@@ -40,7 +41,8 @@ fn what_is_read_is_what_node_sees() {
     );
 }
 
-/// What is wrong with what bundles say when they are run, and with what their tools do.
+/// Returns the differences in the declarations of bundles that are run, and in the results of their
+/// tools.
 fn asked(bundles: &[Value], out: &Path, packages: &Path) -> Vec<String> {
     let directory = out.join("asked");
     fs::create_dir(&directory).unwrap();
@@ -91,7 +93,7 @@ fn asked(bundles: &[Value], out: &Path, packages: &Path) -> Vec<String> {
 fn compare(bundle: &Value, extraction: &Extraction) -> Result<(), String> {
     let errors: Vec<_> = extraction.errors().collect();
     if is_beyond_recognition(bundle) {
-        // Refused, and for this reason only; the hint says what to do.
+        // Refused for this reason only, with a hint.
         let is_told = !errors.is_empty()
             && errors.iter().all(|problem| {
                 problem.code == ProblemCode::SchemaUnrecognised && problem.hint.contains("external")
@@ -130,8 +132,9 @@ fn compare_declared(bundle: &Value, extraction: &Extraction) -> Result<(), Strin
     Err(format!("\n  declared {declared}\n  read     {read}"))
 }
 
-/// Zod that lies inside of a bundle is known by the comments with which esbuild names files. Where names were shortened
-/// or comments left out, nothing says that it is zod.
+/// True if zod is inside the bundle but not recognizable. It is recognized by the comments with
+/// which esbuild names files; names that were shortened or comments that were removed leave no sign
+/// of it.
 fn is_beyond_recognition(bundle: &Value) -> bool {
     bundle["zod"] == "inside"
         && (bundle["minified"] == true
@@ -139,9 +142,9 @@ fn is_beyond_recognition(bundle: &Value) -> bool {
             || bundle["builder"] == "terser")
 }
 
-/// terser writes esbuild's `__toESM` and `__toCommonJS` out where they are called once: `(mod = require("zod"), target = ...)`,
-/// with names that are set in several places. Whether such a name changes in between is not followed, so the schema, or
-/// the export, is refused.
+/// True if terser has inlined esbuild's `__toESM` and `__toCommonJS`: `(mod = require("zod"),
+/// target = ...)`. It assigns such names in several places. The evaluator does not follow that, and
+/// refuses the schema or the export.
 fn is_taken_apart(bundle: &Value) -> bool {
     let imports_all = ["agents_with_sdk_tools", "mini", "sdk"];
     bundle["builder"] == "terser"
@@ -170,7 +173,7 @@ fn tool(tool: &Tool) -> Value {
     })
 }
 
-/// Exports have no order of their own.
+/// Returns the tools in the order of their names: exports have no order.
 fn sorted(tools: &[Tool]) -> Value {
     let mut tools: Vec<&Tool> = tools.iter().collect();
     tools.sort_by(|one, other| one.name.cmp(&other.name));

@@ -1,8 +1,8 @@
-//! JSON Schemas in one form where several mean the same: the differences from zod that are meant.
+//! Normal form of JSON Schemas, which removes the intended differences from zod.
 
 use serde_json::{Map, Value, json};
 
-/// A schema in the one form of several that mean the same. zod's versions differ in these themselves.
+/// Returns the normal form of a schema. zod's versions themselves differ in these points.
 pub(crate) fn comparable(value: &Value) -> Value {
     let Value::Object(fields) = value else {
         return match value {
@@ -14,18 +14,19 @@ pub(crate) fn comparable(value: &Value) -> Value {
         .iter()
         .map(|(key, value)| (key.clone(), comparable(value)))
         .collect();
-    // These are names of checks inside of zod, not formats of JSON Schema.
+    // Names of zod's internal checks, not formats of JSON Schema.
     if matches!(
         fields.get("format").and_then(Value::as_str),
         Some("starts_with" | "ends_with" | "includes" | "regex" | "lowercase" | "uppercase")
     ) {
         fields.remove("format");
     }
-    // zod repeats a format as a pattern of its own.
+    // zod also writes a format as a pattern.
     if fields.contains_key("format") && fields.get("pattern").is_some_and(Value::is_string) {
         fields.remove("pattern");
     }
-    // `{"anyOf": [{"type": "boolean"}, {"type": "null"}]}` is `{"type": ["boolean", "null"]}`, in any order.
+    // `{"anyOf": [{"type": "boolean"}, {"type": "null"}]}` equals `{"type": ["boolean", "null"]}`,
+    // in any order.
     let types = match (fields.get("anyOf"), fields.get("type")) {
         (Some(Value::Array(options)), None) => options.iter().map(bare_types).collect(),
         (None, Some(Value::Array(types))) => Some(vec![types.clone()]),
@@ -46,7 +47,7 @@ pub(crate) fn comparable(value: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// The types of a schema that says nothing else.
+/// Returns the types of a schema that has no other keyword.
 fn bare_types(schema: &Value) -> Option<Vec<Value>> {
     let fields = schema.as_object()?;
     match fields.get("type")? {
@@ -56,12 +57,12 @@ fn bare_types(schema: &Value) -> Option<Vec<Value>> {
     }
 }
 
-/// The same for zod 3, whose converter writes an older JSON Schema.
+/// Returns the normal form of a schema of zod 3, whose converter writes an older JSON Schema.
 pub(crate) fn comparable_3(value: &Value) -> Value {
     comparable(&modern(value))
 }
 
-/// An older JSON Schema, and what of ours says more than zod 3 does.
+/// Converts an older JSON Schema, and removes keywords that we write and zod 3 does not.
 fn modern(value: &Value) -> Value {
     let Value::Object(fields) = value else {
         return match value {
@@ -73,7 +74,7 @@ fn modern(value: &Value) -> Value {
         .iter()
         .map(|(key, value)| (key.clone(), modern(value)))
         .collect();
-    // Lists of schemas were `items`, and what follows them `additionalItems`.
+    // The older form has the list in `items`, and the schema of further items in `additionalItems`.
     if fields.get("items").is_some_and(Value::is_array)
         && let Some(items) = fields.remove("items")
     {
@@ -81,32 +82,32 @@ fn modern(value: &Value) -> Value {
         let rest = fields.remove("additionalItems");
         fields.insert("items".to_owned(), rest.unwrap_or(json!(false)));
     }
-    // An empty schema says nothing.
+    // An empty schema accepts everything.
     for word in ["additionalProperties", "items"] {
         if matches!(fields.get(word), Some(value) if *value == json!({}) || *value == json!(true)) {
             fields.remove(word);
         }
     }
-    // Keys are texts anyway.
+    // Keys are always strings.
     if fields.get("propertyNames") == Some(&json!({"type": "string"})) {
         fields.remove("propertyNames");
     }
-    // zod 3 lets every whole number be an integer, zod 4 those that JavaScript counts exactly.
+    // zod 3 accepts every integer, zod 4 those that JavaScript represents exactly.
     for word in ["minimum", "maximum"] {
         if fields.get(word).and_then(Value::as_i64).map(i64::abs) == Some(9_007_199_254_740_991) {
             fields.remove(word);
         }
     }
-    // Descriptions move from a schema to those around it in zod 3; those of zod 4 are compared.
+    // In zod 3, descriptions move to the enclosing schema. Those of zod 4 are compared.
     if fields.get("description").is_some_and(Value::is_string) {
         fields.remove("description");
     }
-    // `.*` at an end says nothing.
+    // `.*` at an end has no effect.
     if let Some(Value::String(pattern)) = fields.get_mut("pattern") {
         let bare = pattern.strip_prefix(".*").unwrap_or(pattern);
         *pattern = bare.strip_suffix(".*").unwrap_or(bare).to_owned();
     }
-    // A union of literals is an `enum` there.
+    // The older form writes a union of literals as `enum`.
     if let Some(Value::Array(options)) = fields.get("anyOf")
         && let Some(values) = options
             .iter()
@@ -123,7 +124,7 @@ fn modern(value: &Value) -> Value {
         fields.insert("enum".to_owned(), values.into());
         fields.insert("type".to_owned(), types.into());
     }
-    // A list of alternatives of one kind is `anyOf` there.
+    // The older form writes `oneOf` as `anyOf`.
     if let Some(options) = fields.remove("oneOf") {
         fields.insert("anyOf".to_owned(), options);
     }

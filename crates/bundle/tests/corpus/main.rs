@@ -1,7 +1,7 @@
-//! What is read from a bundle, beside what Node and zod say themselves.
+//! Comparison of extractions with Node and zod.
 //!
-//! `bundles` has bundles as builders make them, `schemas` schemas at random; `build.mjs` and `schemas.mjs` make both and
-//! write down what Node saw. The packages come from `cargo xtask test`.
+//! `bundles` tests bundles of real bundlers, `schemas` tests random schemas; `build.mjs` and
+//! `schemas.mjs` make both and record what Node saw. `cargo xtask test` installs the packages.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,13 +16,13 @@ mod schemas;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory of npm packages that `cargo xtask test` installs.
+/// Returns the directory of npm packages that `cargo xtask test` installs.
 fn packages() -> Option<PathBuf> {
     let mark = testkit::installed("bundlers/node_modules/esbuild/package.json")?;
     Some(mark.ancestors().nth(3)?.to_owned())
 }
 
-/// Runs a script of the corpus under Node.
+/// Runs a script of the corpus with Node.
 fn node(script: &str, packages: &Path, out: &Path) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/corpus")

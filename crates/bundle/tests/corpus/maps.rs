@@ -1,4 +1,5 @@
-//! Source maps as esbuild, rollup and terser write them: what is refused in a bundle is found where its author wrote it.
+//! Source maps of esbuild, rollup and terser: problems in a bundle are located in its original
+//! files.
 
 use crate::{node, packages};
 use glovebox_bundle::{Language, Problem, extract_with_map};
@@ -7,7 +8,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// What is refused: code, file, and the text of its author that it begins with.
+/// Expected problems: code, file, and the beginning of the original text.
 const REFUSED: [(&str, &str, &str); 3] = [
     ("E_DYNAMIC_VALUE", "broken.ts", "Date.now()"),
     ("E_CONDITIONAL", "broken.ts", "process.env.PRODUCTION ?"),
@@ -50,7 +51,7 @@ fn problems_are_placed_in_the_files_of_their_author() {
                 );
             }
         }
-        // Without the map, the place is that in the bundle and nothing else.
+        // Without the map, a problem has only its place in the bundle.
         if map.is_some() {
             let extraction = extract_with_map(&source, None, Language::JavaScript).unwrap();
             assert!(
@@ -64,7 +65,8 @@ fn problems_are_placed_in_the_files_of_their_author() {
     assert_eq!(wrong, "");
 }
 
-/// Whether a problem is where the text stands, or where the name that the text begins with is first used.
+/// True if a problem is located at the text, or at the first use of the name with which the text
+/// begins.
 fn is_placed(problem: &Problem, out: &Path, file: &str, text: &str) -> bool {
     let Some(place) = &problem.original else {
         return false;
@@ -75,7 +77,7 @@ fn is_placed(problem: &Problem, out: &Path, file: &str, text: &str) -> bool {
         .nth(place.line as usize - 1)
         .unwrap_or_default();
     let there: String = line.chars().skip(place.column as usize - 1).collect();
-    // An import is placed at its statement, or at the name of its package.
+    // An import is located at its statement, or at the name of its package.
     let is_there = there.starts_with(text)
         || (line.contains(text) && (there.starts_with("import") || there.starts_with('"')));
     let carets = place.snippet.chars().skip(place.snippet_start as usize);
@@ -83,7 +85,7 @@ fn is_placed(problem: &Problem, out: &Path, file: &str, text: &str) -> bool {
     is_there && place.file.ends_with(file) && !marked.is_empty() && there.starts_with(&marked)
 }
 
-/// rollup writes imports of its own, which its maps say nothing of.
+/// True if rollup generated the import: its maps do not contain that.
 fn is_written_anew(bundle: &str, code: &str) -> bool {
     code == "E_IMPORT_NOT_ALLOWED" && !bundle.contains("esbuild")
 }

@@ -1,4 +1,4 @@
-//! Schemas at random: what is made of each is what zod makes of it, version 4 and its mini themselves, version 3 with
+//! Random schemas: the conversion equals that of zod 4 and its mini, and for zod 3 that of
 //! `zod-to-json-schema`.
 
 use crate::comparable::{comparable, comparable_3};
@@ -65,7 +65,7 @@ fn difference(
     };
     let output = tool.output_schema.as_ref();
     for (side, read) in [("input", Some(&tool.input_schema)), ("output", output)] {
-        // The converter for zod 3 knows one side.
+        // The converter for zod 3 has no sides.
         if version == "3" && side == "output" {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Bounds, and names that repeat.
+//! Limits, and repeated names.
 
 use crate::{IMPORTS, complaints, read, with_agent};
 use std::fmt::Write as _;

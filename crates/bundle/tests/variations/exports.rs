@@ -1,4 +1,4 @@
-//! Where a bundle may have its configuration, and what models its agents may name.
+//! Places of the configuration in a bundle, and models of agents.
 
 use crate::{complaints, read, with_agent};
 use glovebox_bundle::{ProblemCode, ToolSignature};
@@ -7,7 +7,7 @@ use glovebox_bundle::{ProblemCode, ToolSignature};
 fn the_example_of_the_requirements_is_read() {
     for imports in [
         "const { createLightfast, createAgent } = require('lightfast');\nconst { gateway } = require('@ai-sdk/gateway');",
-        // A host that gives the functions as globals.
+        // A host that provides the functions as globals.
         "",
     ] {
         let extraction = read(&format!(
@@ -202,7 +202,7 @@ fn umd_with_a_default_export_is_read() {
   (global = typeof globalThis !== 'undefined' ? globalThis : global || self, global.x = factory(global.client, global.agent));
 }})(this, (function (client, agent) {{ 'use strict'; {make} return lf; }}));"
         ),
-        // The same after a minifier.
+        // The same, minified.
         format!(
             "!function(e,t){{\"object\"==typeof exports&&\"undefined\"!=typeof module?module.exports=t(require(\"lightfast/client\"),require(\"lightfast/agent\")):(e=e||self).x=t(e.client,e.agent)}}(this,function(client,agent){{{make}return lf}});"
         ),
@@ -221,7 +221,7 @@ fn umd_with_a_default_export_is_read() {
     }
 }
 
-/// What `W_AGENT_NOT_READ` names in a bundle, with a tool that is read beside it.
+/// Returns the agents in `W_AGENT_NOT_READ` of a bundle that also has a tool.
 fn unread(source: &str) -> Vec<String> {
     let source = format!(
         "import {{ tool, generateText, ToolLoopAgent, Experimental_Agent as Agent }} from 'ai';\n\

@@ -1,6 +1,6 @@
-//! What a bundle may be written like, and what is refused with which code and where.
+//! Variations in the form of bundles, and refusals with their codes and places.
 //!
-//! `rows` has one test for each variation; the other files go through what a kind of them has in common.
+//! `rows` has a test for each variation; the other files test what several have in common.
 
 #![expect(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ fn complaints(extraction: &Extraction) -> String {
         })
 }
 
-/// A bundle around one agent; `before` stands above it, `fields` in it.
+/// Returns a bundle with one agent; `before` precedes it, `fields` are its fields.
 fn with_agent(before: &str, fields: &str) -> String {
     format!(
         "{IMPORTS}{before}\nconst agent = createAgent({{ {fields} }});\n\
@@ -47,7 +47,7 @@ fn with_agent(before: &str, fields: &str) -> String {
     )
 }
 
-/// The system prompt that an expression gives.
+/// Returns the system prompt that an expression evaluates to, or the complaints.
 fn system(before: &str, expression: &str) -> Result<String, String> {
     let source = with_agent(
         before,
@@ -60,7 +60,7 @@ fn system(before: &str, expression: &str) -> Result<String, String> {
     }
 }
 
-/// Agents' tools from an expression.
+/// Extracts an agent whose tools are an expression.
 fn tools(before: &str, expression: &str) -> Extraction {
     read(&with_agent(
         before,

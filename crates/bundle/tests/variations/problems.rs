@@ -1,4 +1,4 @@
-//! What is said about what is wrong, and that all of it is said at once.
+//! Messages about problems, all of which are reported at once.
 
 use crate::{complaints, read, with_agent};
 

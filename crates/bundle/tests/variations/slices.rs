@@ -1,4 +1,4 @@
-//! The code that one tool runs: what it needs of the bundle, and nothing else.
+//! Slices: the code of a tool contains what it needs of the bundle, and nothing else.
 
 use crate::{complaints, tools};
 
@@ -62,7 +62,7 @@ fn arguments_of_the_function_around_a_tool_are_carried_as_data() {
 
 #[test]
 fn a_name_is_that_of_its_scope() {
-    // Two functions of one name; the old extractor took the wrong one.
+    // Two functions of the same name, in different scopes.
     let extraction = tools(
         "function pick() { return 'outer'; }
 const made = (() => { function pick() { return 'inner'; } return tool({ inputSchema: z.object({}), execute: () => pick() }); })();",

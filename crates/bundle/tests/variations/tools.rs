@@ -1,4 +1,4 @@
-//! Tools in every form, and those that cannot be read.
+//! Tools in every form, and tools that cannot be read.
 
 use crate::{complaints, tools};
 use glovebox_bundle::{Json, ToolKind};

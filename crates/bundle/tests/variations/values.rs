@@ -1,4 +1,4 @@
-//! What values may be written like, and what of them is only known when the bundle runs.
+//! Forms of values, and values that are known only at run time.
 
 use crate::system;
 

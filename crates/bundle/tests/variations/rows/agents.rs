@@ -1,4 +1,4 @@
-//! Agents, their models and names, and what stands beside them in the file.
+//! Agents, their models and names, and other code in the file.
 
 use super::{accepted, refused, warned};
 use crate::{IMPORTS, complaints, read, tools, with_agent};
@@ -134,7 +134,7 @@ fn v44_a_source_map_inside() {
             "{bundle}//# sourceMappingURL=data:application/json;base64,{map}\n"
         ))
     };
-    // It is no part of the source, and nobody looks at it while there is nothing to place.
+    // The map is not part of the source, and is not parsed without a problem to locate.
     assert_eq!(inside(10 << 20).problems, []);
     assert_eq!(inside(glovebox_bundle::MAX_MAP_BYTES).problems, []);
     let wrong = with_agent("", "name: 'a', system: 7, model: 'm'");
@@ -203,7 +203,7 @@ export default createLightfast({ agents: { a: createAgent({ name: 'a', system, m
         "name: 'a', system: 's', model: 'm'",
     );
     refused(&jsx, "E_PARSE", "", "<div>");
-    // Types in a file that says it is JavaScript: the hint names the way out.
+    // Types in a JavaScript file: the hint names the extension.
     let extraction = read(typed);
     assert!(
         complaints(&extraction).contains("`.ts`"),

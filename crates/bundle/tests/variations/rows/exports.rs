@@ -1,4 +1,4 @@
-//! Where the configuration is, and what bundlers put around it.
+//! Places of the configuration, and wrappers of bundlers.
 
 use super::{AGENTS, REQUIRES, accepted, warned};
 use crate::{IMPORTS, complaints, read};
@@ -81,7 +81,7 @@ fn v06_interop_of_esbuild_babel_and_typescript() {
     return (mod && mod.__esModule) ? mod : { \"default\": mod };
 };";
     with(default, "__importDefault(require('zod'))", "zod_1.default");
-    // What TypeScript 5.9 writes for `import * as zod_1`.
+    // Code that TypeScript 5.9 generates for `import * as zod_1`.
     let star = "var __createBinding = (this && this.__createBinding) || (Object.create ? (function(o, m, k, k2) {
     if (k2 === undefined) k2 = k;
     var desc = Object.getOwnPropertyDescriptor(m, k);
@@ -150,7 +150,7 @@ fn v08_names_that_a_minifier_gives() {
 #[test]
 fn v28_wrappers_of_bundlers() {
     let config = format!("createLightfast({AGENTS})");
-    // An IIFE around all, the one of rollup, UMD.
+    // An IIFE around everything, rollup's IIFE, and UMD.
     accepted(&format!(
         "(() => {{ {REQUIRES} module.exports = {config}; }})();"
     ));

@@ -1,5 +1,5 @@
-//! The variations of how bundles are written, one test each, by number: those that are read, with what is read, and
-//! those that are refused, with code and place. Numbers that are missing were never given.
+//! Numbered variations in the form of bundles, with a test each: accepted ones with their content,
+//! and refused ones with code and place. Missing numbers were never assigned.
 
 mod agents;
 mod exports;
@@ -10,7 +10,7 @@ mod values;
 use crate::{complaints, read};
 use glovebox_bundle::Extraction;
 
-/// One agent `a` whose prompt is `s`, as the argument of `createLightfast`.
+/// Argument of `createLightfast` with one agent `a` whose prompt is `s`.
 const AGENTS: &str =
     "{ agents: { a: createAgent({ name: 'a', system: 's', model: gateway('m') }) } }";
 
@@ -23,7 +23,7 @@ const { tool, jsonSchema } = require('ai');
 const { z } = require('zod');
 ";
 
-/// The bundle is read without an error, and has this agent.
+/// Checks that the bundle is read without an error and has this agent.
 #[track_caller]
 fn accepted(source: &str) -> Extraction {
     let extraction = read(source);
@@ -39,7 +39,7 @@ fn accepted(source: &str) -> Extraction {
     extraction
 }
 
-/// The bundle is refused with this code first, at this line and column, and the complaint says what to write.
+/// Checks that an error has this code, path and source text, and that it comes with a hint.
 #[track_caller]
 fn refused(source: &str, code: &str, path: &str, text: &str) {
     let extraction = read(source);
@@ -59,7 +59,7 @@ fn refused(source: &str, code: &str, path: &str, text: &str) {
     );
 }
 
-/// A warning has these words.
+/// Checks that a warning contains these words.
 #[track_caller]
 fn warned(extraction: &Extraction, words: &str) {
     let mut reasons = extraction.warnings().map(|problem| &problem.reason);
@@ -70,7 +70,7 @@ fn warned(extraction: &Extraction, words: &str) {
     );
 }
 
-/// The only tool of the only agent.
+/// Returns the only tool of the only agent.
 #[track_caller]
 fn tool(before: &str, declared: &str) -> glovebox_bundle::Tool {
     let extraction = crate::tools(before, &format!("{{ t: {declared} }}"));
@@ -78,7 +78,7 @@ fn tool(before: &str, declared: &str) -> glovebox_bundle::Tool {
     extraction.bundle.agents[0].tools[0].clone()
 }
 
-/// The schema that a zod expression gives.
+/// Returns the JSON Schema of a zod expression.
 #[track_caller]
 fn schema(before: &str, expression: &str) -> serde_json::Value {
     let declared = format!("tool({{ inputSchema: {expression}, execute: () => 1 }})");

@@ -66,7 +66,7 @@ fn v35_zod_by_any_name() {
             "{before}"
         );
     }
-    // A name alone is no zod.
+    // The name alone does not make it zod.
     refused(
         &with_agent(
             "const external_exports = { object: (x) => x };",

@@ -1,4 +1,4 @@
-//! Values: names, keys, texts, conditions, changes.
+//! Values: names, keys, strings, conditions, mutations.
 
 use super::{AGENTS, REQUIRES, accepted, refused, schema, warned};
 use crate::{IMPORTS, complaints, read, system, tools, with_agent};
@@ -21,7 +21,7 @@ export default createLightfast({{ agents }});"
 
 #[test]
 fn v10_use_before_definition() {
-    // A function is there from the start, a variable is not.
+    // A function is defined from the start of its scope, a variable is not.
     assert_eq!(
         system(
             "const text = late();\nfunction late() { return 's'; }",
@@ -271,7 +271,7 @@ fn v49_chains_fields_and_patterns() {
     );
 }
 
-/// A value inside of `with` may be a property of anything.
+/// A name inside `with` may be a property of the object.
 #[test]
 fn names_inside_of_with_are_not_known() {
     refused(
@@ -284,7 +284,8 @@ fn names_inside_of_with_are_not_known() {
     );
 }
 
-/// Code that is a text is never looked into: what it makes is not known, and that it may change values is told.
+/// Code in a string is not evaluated: its result is unknown, and a warning says that it may change
+/// values.
 #[test]
 fn code_in_texts_is_not_known() {
     refused(
