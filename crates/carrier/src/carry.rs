@@ -1,4 +1,4 @@
-//! A link to a guest, as callers have it: a socket, and a handle that tells how the link fares.
+//! Link to a guest for callers: a socket, and a handle that reports the state of the link.
 
 use crate::connect::{Attempt, Connect, ConnectFailure, Pipe};
 use crate::fault::system_fault;
@@ -16,17 +16,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A guest that can be reached.
+/// Guest that can be reached.
 #[derive(Debug)]
 pub struct LinkedGuest {
-    /// Frames to and from the guest, as if it were a child with this socket as its standard streams. It ends when the
-    /// guest has ended or is lost.
+    /// Frames to and from the guest, as if it were a child with this socket as its standard
+    /// streams. The stream ends when the guest has ended or is lost.
     pub stream: OwnedFd,
-    /// The link behind it.
+    /// Handle of the link.
     pub link: CarriedLink,
 }
 
-/// A link to a guest over pipes that may break. Dropping it closes it.
+/// Link to a guest over pipes that may break. Dropping it closes the link.
 #[derive(Debug)]
 pub struct CarriedLink {
     shared: Arc<LinkShared>,
@@ -34,12 +34,12 @@ pub struct CarriedLink {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Opens the first pipe to a guest and carries frames over it and those after it.
-///
-/// It returns before the guest has answered, so that its handshake travels with the first bytes. `deadline` holds for
-/// that answer too.
+/// Opens the first pipe to a guest, and carries frames over it and its successors. Blocks until the
+/// first pipe is open, but not until the guest has answered, so that the handshake travels with the
+/// first bytes. `deadline` applies to the pipe and to the answer.
 ///
 /// # Errors
+/// The fault of the last attempt to open the pipe; `io` if no socket or thread can be created.
 /// The fault of the last attempt to open the pipe; a failure to make sockets or a thread.
 pub fn carry(
     connect: Box<dyn Connect>,
@@ -79,7 +79,7 @@ pub fn carry(
     Ok(LinkedGuest { stream, link })
 }
 
-/// Opens the first pipe, again and again where the service asks to wait.
+/// Opens the first pipe. Retries while the service asks to wait.
 fn open_first(connect: &dyn Connect, times: Times, deadline: Instant) -> Result<Pipe, Fault> {
     let mut failures = 0;
     loop {
@@ -99,25 +99,25 @@ fn open_first(connect: &dyn Connect, times: Times, deadline: Instant) -> Result<
 }
 
 impl CarriedLink {
-    /// Returns why the guest is lost, if it is: the window passed, the guest refused or broke the protocol, or the
-    /// service said that it is gone. `None` also after an end in order.
+    /// Returns the fault if the guest is lost: the window passed, the guest refused or broke the
+    /// protocol, or the service reported it gone. `None` also after an orderly end.
     pub fn lost(&self) -> Option<Fault> {
         self.shared.status().lost.clone()
     }
 
-    /// Returns how often a broken pipe was replaced.
+    /// Returns the number of times that a broken pipe was replaced.
     pub fn reconnects(&self) -> u64 {
         self.shared.reconnects.load(Ordering::Relaxed)
     }
 
-    /// Returns the outage that the link waits out, once it has lasted long enough to be worth a notice.
+    /// Returns the current outage, once it has lasted for the time of [`Times::notice`].
     pub fn waiting_since(&self) -> Option<Outage> {
         let outage = self.shared.status().outage?;
         (outage.since.elapsed() >= self.notice).then_some(outage)
     }
 
-    /// Tells the guest to end its jobs and itself, waits a short time for that, and ends the link. Bytes that the
-    /// caller has written before still reach the guest.
+    /// Tells the guest to end its jobs and itself, and closes the link. Blocks for a few seconds at
+    /// most. Bytes that the caller wrote before still reach the guest.
     pub fn close(&self) {
         self.shared.is_closing.store(true, Ordering::Release);
         self.shared.wake();

@@ -1,44 +1,45 @@
-//! A pipe to a guest, and who opens it.
+//! Pipe to a guest, and the trait that opens it.
 
 use glovebox_proto::{Class, Fault};
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Opens pipes to the guest of one machine.
+/// Opener of pipes to the guest of one machine.
 pub trait Connect: Debug + Send + Sync {
-    /// Opens a pipe. Blocks at most until `deadline`.
+    /// Opens a pipe. Blocks until `deadline` at most.
     ///
     /// # Errors
-    /// What failed, and whether another attempt has a chance.
+    /// The fault, and whether another attempt may succeed.
     fn connect(&self, attempt: Attempt, deadline: Instant) -> Result<Pipe, ConnectFailure>;
 }
 
-/// Place of a pipe in a guest's life.
+/// Position of an attempt in the life of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// The first: the guest is brought up behind it.
+    /// First attempt: the guest is started behind the pipe.
     First,
-    /// A later one: it leads to the guest that runs.
+    /// Later attempt: the pipe leads to the running guest.
     Again,
 }
 
-/// A connection, as bytes in both directions. Dropping it closes the connection.
+/// Connection, as bytes in both directions. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Pipe {
     /// Bytes from the other side; a socket or a pipe of this process.
     pub reader: OwnedFd,
     /// Bytes to the other side. May be another handle on the reader's socket.
     pub writer: OwnedFd,
-    /// Bytes that were read already and belong in front of the reader's.
+    /// Bytes that were read already. They precede those of `reader`.
     pub early: Vec<u8>,
-    /// The connection behind it.
+    /// Connection behind the pipe.
     pub end: Box<dyn PipeEnd>,
 }
 
-/// The connection behind a [`Pipe`].
+/// Connection behind a [`Pipe`].
 pub trait PipeEnd: Debug + Send {
-    /// Reason of its end, in one sentence, once it has ended and the reason is known.
+    /// Returns the reason for its end, as a sentence; `None` if it is open or the reason is
+    /// unknown.
     fn reason(&self) -> Option<String> {
         None
     }
@@ -47,20 +48,20 @@ pub trait PipeEnd: Debug + Send {
 /// Failure to open a pipe.
 #[derive(Debug)]
 pub enum ConnectFailure {
-    /// The service cannot be reached now, or asks to wait; nothing is said about the guest.
+    /// The service cannot be reached now, or asks to wait. The state of the guest is unknown.
     Retry {
         /// The failure.
         fault: Fault,
-        /// Time for which the service wants to be left alone.
+        /// Pause that the service asks for.
         after: Option<Duration>,
     },
-    /// The guest, the machine or the permission is gone: no later attempt succeeds.
+    /// The guest, the machine or the permission is gone. No later attempt can succeed.
     Final(Fault),
 }
 
 impl ConnectFailure {
-    /// Makes the failure of an attempt that did not lead to the guest. Where no later one has a chance, a connection
-    /// that was there before is lost.
+    /// Returns the failure of an attempt that did not lead to the guest. Without `has_chance`, a
+    /// later attempt means that an established connection is lost.
     pub fn of_attempt(attempt: Attempt, mut fault: Fault, has_chance: bool) -> Self {
         if has_chance {
             return Self::Retry {

@@ -3,7 +3,7 @@
 use glovebox_proto::{Code, Fault};
 use rustix::io::Errno;
 
-/// The fault for a system call that failed.
+/// Returns the fault for a system call that failed.
 pub(crate) fn system_fault(step: &str, errno: Errno) -> Fault {
     Fault::failed(Code::Io, format!("cannot {step}: {errno}"))
 }

@@ -1,4 +1,4 @@
-//! Names that must be nobody else's: of a state directory towards services, and of a guest's directory there.
+//! Unique names: of a state directory at services, and of a guest's directory on another machine.
 
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{Name, SandboxSpec, random_hex};
@@ -8,25 +8,27 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// File of the state directory with its name towards services.
+/// File in the state directory that holds its name.
 const OWNER_ID: &str = "owner-id";
 
-/// Directory of a new guest on another machine: short, for a socket's path has 108 bytes.
+/// Returns the directory of a new guest on another machine. It is short, because the path of a
+/// socket has 108 bytes at most (unix(7)).
 pub fn new_run_dir() -> String {
     format!("/tmp/gb-{}", random_hex())
 }
 
-/// Directory in which a sandbox's commands start on another machine: the spec's, else one of its own in the home of
-/// the login.
+/// Returns the directory in which a sandbox's commands start on another machine: the one of the
+/// spec, or else a directory of the sandbox in the home of the login.
 pub fn start_dir(spec: &SandboxSpec, name: &Name) -> PathBuf {
     let own = || PathBuf::from(name.directory_elsewhere());
     spec.cwd.clone().unwrap_or_else(own)
 }
 
-/// Name of a state directory towards services, by which its machines are told from those of others. Made once.
+/// Returns the name of a state directory at services, which distinguishes its machines from those
+/// of others. Creates it on the first call.
 ///
 /// # Errors
-/// `io` if it can be neither read nor made.
+/// `io` if it cannot be read or created.
 pub fn owner_id(state_dir: &Path) -> Result<String, Fault> {
     let path = state_dir.join(OWNER_ID);
     let failed = |what: &str, error: &std::io::Error| {
@@ -59,7 +61,7 @@ pub fn owner_id(state_dir: &Path) -> Result<String, Fault> {
             .open(&new)
             .and_then(|mut file| file.write_all(id.as_bytes()).and_then(|()| file.sync_all()));
         written.map_err(|error| failed("write", &error))?;
-        // A link does not replace what somebody else made meanwhile.
+        // link(2) does not replace the file of a process that was faster.
         let linked = rustix::fs::link(&new, &path);
         let _ = fs::remove_file(&new);
         match linked {

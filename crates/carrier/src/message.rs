@@ -1,15 +1,16 @@
-//! Texts of services in messages of ours.
+//! Texts of services in our messages.
 
 use glovebox_proto::visible;
 
-/// Most characters of a text.
+/// Maximum length of a text, in characters.
 const MAX_MESSAGE_CHARS: usize = 200;
 
-/// Makes a text of a service fit for a sentence: one line, control characters as visible signs, at most 200 of them.
-// TRUST: the service chose it, or whatever stands in its place.
+/// Prepares a text of a service for a message: one line of at most 200 characters, control
+/// characters escaped.
+// TRUST: the service, or an impostor in its place, chose the text.
 pub fn show_message(bytes: &[u8]) -> String {
     let bytes = bytes.trim_ascii();
-    // A character takes at most four bytes; one more than fits shows that there is more.
+    // A character has four bytes at most. One more character shows that the text was longer.
     let most = bytes.len().min(4 * (MAX_MESSAGE_CHARS + 1));
     let shown = visible::line(&bytes[..most]);
     if shown.chars().count() <= MAX_MESSAGE_CHARS {

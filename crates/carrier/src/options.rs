@@ -1,4 +1,4 @@
-//! Options that backends on other machines share, and what they hold.
+//! Options that the backends on other machines share, and their values.
 
 use crate::times::Times;
 use glovebox_sandbox::{BASE_URL_OPTION, BackendOption, SandboxSpec};
@@ -16,7 +16,7 @@ pub const BASE_URL: BackendOption = BackendOption {
     check: check_url,
 };
 
-/// Time for which a broken connection is opened again.
+/// Time for which the link tries to replace a broken connection.
 pub const RECONNECT: BackendOption = BackendOption {
     name: "reconnect",
     flag: "reconnect",
@@ -29,12 +29,12 @@ pub const RECONNECT: BackendOption = BackendOption {
     check: check_window,
 };
 
-/// Shortest and longest window.
+/// Minimum and maximum of that time.
 const WINDOW: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(24));
 
 fn check_url(text: &str) -> Result<(), String> {
     let has_scheme = |url: &str| url.starts_with("https://") || url.starts_with("http://");
-    // A server may have several.
+    // A server may have several addresses.
     let mut urls = text.split(' ').peekable();
     if urls.peek().is_some()
         && urls.all(|url| has_scheme(url) && !url.contains(char::is_whitespace))
@@ -50,7 +50,7 @@ fn check_window(text: &str) -> Result<(), String> {
         .ok_or_else(|| "write a time between 1s and 24h, such as 90s or 5m".to_owned())
 }
 
-/// Reads a number of seconds, minutes or hours.
+/// Parses a number of seconds, minutes or hours.
 fn read_window(text: &str) -> Option<Duration> {
     let units = [("s", 1), ("m", 60), ("h", 3600)];
     let (number, factor) = units
@@ -61,7 +61,7 @@ fn read_window(text: &str) -> Option<Duration> {
     (WINDOW.0..=WINDOW.1).contains(&window).then_some(window)
 }
 
-/// Times of a link, with the window that a spec asks for.
+/// Returns the times of a link, with the window of the spec.
 pub fn times(spec: &SandboxSpec) -> Times {
     let usual = Times::default();
     let given = spec.option(RECONNECT.name).first();

@@ -1,4 +1,4 @@
-//! The owner of a sandbox whose guest is behind a [`CarriedLink`].
+//! Owner of a sandbox whose guest is behind a [`CarriedLink`].
 
 use crate::carry::{CarriedLink, LinkedGuest};
 use glovebox_proto::{Code, Fault};
@@ -8,18 +8,18 @@ use glovebox_spec::LimitState;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// Removes from a service what it holds for a sandbox, after its guest was told to end. Called until it succeeds once;
-/// after a halt it keeps everything.
+/// Removes the resources of a sandbox from a service, after its guest was told to end. The owner
+/// calls it until it succeeds once. After a halt it keeps the resources.
 pub type Release = Box<dyn Fn(GuestEnd) -> Result<(), Fault> + Send + Sync>;
 
-/// End of the link to a guest.
+/// Kind of end of the link to a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestEnd {
-    /// In order: everything that was wanted of it was fetched before.
+    /// Orderly end. The caller fetched everything before.
     Closed,
-    /// In order, and what the service holds is for another life of the sandbox.
+    /// Orderly end of a sandbox that continues later. The service keeps its resources.
     Halted,
-    /// Loss: work that nobody fetched may still be there.
+    /// Loss. The machine may still hold work that was not fetched.
     Lost,
 }
 
@@ -43,8 +43,8 @@ impl RemoteOwner {
 }
 
 impl LinkedGuest {
-    /// Hands the guest out as that of a sandbox. `report` tells what is known of its walls, without what is the same for
-    /// every guest elsewhere.
+    /// Converts the guest into the stream of a sandbox. `report` holds the isolation that the
+    /// backend knows; entries that apply to every remote guest are added.
     ///
     /// # Errors
     /// `io` if a descriptor cannot be copied.
@@ -73,7 +73,7 @@ impl Owner for RemoteOwner {
     }
 
     fn halt(&self) -> Result<(), Fault> {
-        // The guest ends its jobs and itself; what the service holds stays.
+        // The guest ends its jobs and itself. The service keeps its resources.
         self.link.close();
         (self.release)(GuestEnd::Halted)
     }
@@ -98,8 +98,8 @@ impl Owner for RemoteOwner {
 
 impl Drop for RemoteOwner {
     fn drop(&mut self) {
-        // It was not asked to end: what the service holds may be all there is of the work. The command that prunes finds
-        // what stays.
+        // A drop is not a request to remove: the machine may hold the only copy of the work. The
+        // command that prunes finds the resources that remain.
         self.link.close();
     }
 }

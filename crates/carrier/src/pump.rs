@@ -1,6 +1,8 @@
-//! The host's pump: one thread with poll(2) between the local socket and whichever pipe leads to the guest.
+//! Pump on the host: a thread with poll(2) between the local socket and the current pipe to the
+//! guest.
 //!
-//! Pipes are opened by threads of their own, because that blocks: meanwhile the pump takes local bytes up to its bound.
+//! Opening a pipe blocks, so separate threads do that. Meanwhile the pump accepts local bytes up to
+//! its limit.
 
 use crate::connect::{Attempt, Connect, ConnectFailure, Pipe, PipeEnd};
 use crate::fault::system_fault;
@@ -18,64 +20,64 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes of records that are made at once, so that an ACK or a PING does not wait behind many.
+/// Bytes of records that are made at once. A larger number would delay an ACK or a PING.
 const WIRE_BYTES: usize = 128 << 10;
 /// Time that a guest has to end its jobs and itself after the end of its input.
 const CLOSE_WAIT: Duration = Duration::from_secs(3);
 
-/// Time for which a pipe that takes no more bytes is read for its last ones.
+/// Time for which a pipe that accepts no bytes is still read: its last bytes may tell why.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Context of a pump.
+/// Parameters of a pump.
 pub(crate) struct PumpCx {
     pub(crate) connect: Arc<dyn Connect>,
     pub(crate) times: Times,
     pub(crate) sizes: Sizes,
-    /// When the guest must have answered for the first time.
+    /// Time by which the guest must have answered for the first time.
     pub(crate) deadline: Instant,
     pub(crate) identity: Identity,
-    /// The other end of the caller's socket.
+    /// Other end of the caller's socket.
     pub(crate) local: OwnedFd,
     pub(crate) shared: Arc<LinkShared>,
 }
 
-/// A pipe with what is on its way into it.
+/// Open pipe, with the bytes that are on their way into it.
 struct OpenPipe {
     reader: OwnedFd,
     writer: OwnedFd,
     end: Box<dyn PipeEnd>,
     wire: Vec<u8>,
-    /// Bytes of `wire` that have left.
+    /// Number of bytes of `wire` that were written.
     sent: usize,
-    /// When it was found to take no more bytes. What it still gives may say why.
+    /// Time at which a write failed; `None` while the pipe accepts bytes.
     writer_closed_at: Option<Instant>,
-    /// Bytes that came over it.
+    /// Number of bytes received over it.
     received: u64,
     opened_at: Instant,
     heard_at: Instant,
     pinged_at: Instant,
 }
 
-/// Work to get a pipe.
+/// State of opening a pipe.
 #[derive(Debug, Clone, Copy)]
 enum Connecting {
     Idle,
-    /// A thread opens one.
+    /// A thread is opening a pipe.
     Running,
     /// The next attempt begins at this time.
     Pausing(Instant),
 }
 
-/// Why the pump has stopped.
+/// Reason for the end of the pump.
 enum PumpEnd {
-    /// Guest and caller are done with each other, or the caller does not wait any more.
+    /// Guest and caller have finished, or the caller stopped waiting.
     Closed,
     Lost(Fault),
 }
 
-/// Everything between the caller and the guest.
+/// Bytes and state between the caller and the guest.
 pub(crate) struct Pump {
     connect: Arc<dyn Connect>,
     times: Times,
@@ -89,15 +91,15 @@ pub(crate) struct Pump {
     opened: Receiver<Result<Pipe, ConnectFailure>>,
     opener: Sender<Result<Pipe, ConnectFailure>>,
     outage: Option<Outage>,
-    /// Attempts and pipes that failed in this outage.
+    /// Number of attempts and pipes that failed in this outage.
     failures: u32,
-    /// Why the last pipe broke or could not be opened.
+    /// Reason of the last failure of a pipe or an attempt.
     reason: Option<String>,
     buffer: Vec<u8>,
     ack_at: Option<Instant>,
-    /// When to stop waiting for the guest's end.
+    /// Time at which the pump stops waiting for the guest's end.
     leave_at: Option<Instant>,
-    /// The caller takes no more bytes.
+    /// True if the caller has closed its end for reading.
     is_local_closed: bool,
 }
 
@@ -145,7 +147,7 @@ impl Pump {
         let mut status = self.shared.status();
         status.outage = None;
         if let PumpEnd::Lost(fault) = end {
-            // Before the local socket closes: its end makes the caller look for the reason.
+            // Before the local socket closes: its end makes the caller read the reason.
             status.lost = Some(fault);
         }
     }
@@ -174,7 +176,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Ends the link where nothing is left to do or to wait for.
+    /// Ends the pump if nothing is left to do or to wait for.
     fn check_end(&self) -> Result<(), PumpEnd> {
         let now = Instant::now();
         let is_all_sent = (self.pipe.as_ref()).is_some_and(|pipe| pipe.sent == pipe.wire.len());
@@ -194,7 +196,7 @@ impl Pump {
         }))
     }
 
-    /// When the link is given up if nothing changes.
+    /// Returns the time at which the link is given up if nothing changes.
     fn give_up_at(&self) -> Instant {
         match self.outage {
             _ if !self.session.has_met() => self.deadline,
@@ -220,9 +222,9 @@ impl Pump {
         )
     }
 
-    // Getting a pipe.
+    // Opening pipes.
 
-    /// Starts to open a pipe where there is none, or where the one there is has carried enough.
+    /// Starts to open a pipe if there is none, or if the current one has carried its maximum.
     fn open_pipe_if_needed(&mut self) {
         let is_needed = match &self.pipe {
             None => true,
@@ -247,7 +249,7 @@ impl Pump {
         let (opener, shared) = (self.opener.clone(), Arc::clone(&self.shared));
         let thread = std::thread::Builder::new().name("carrier connect".to_owned());
         let result = thread.spawn(move || {
-            // When the link is over meanwhile, the pipe is closed here.
+            // If the link has ended meanwhile, the send fails and drops the pipe, which closes it.
             let _ = opener.send(connect.connect(Attempt::Again, deadline));
             shared.wake();
         });
@@ -284,7 +286,7 @@ impl Pump {
         self.connecting = Connecting::Pausing(Instant::now() + pause);
     }
 
-    /// Begins to use a pipe; one before it is closed.
+    /// Begins to use a pipe, and closes the previous one.
     fn use_pipe(&mut self, pipe: Pipe) -> Result<(), ResumeError> {
         let Pipe {
             reader,
@@ -315,7 +317,7 @@ impl Pump {
         self.receive(&early, 0)
     }
 
-    /// Takes bytes, of which the first `count` of the buffer came from the pipe just now.
+    /// Processes received bytes: `early`, then the first `count` bytes of the buffer.
     fn receive(&mut self, early: &[u8], count: usize) -> Result<(), ResumeError> {
         let was_open = self.session.is_open();
         self.session.receive(early)?;
@@ -330,7 +332,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Closes a pipe that is of no further use, and waits a moment before the next.
+    /// Closes the current pipe, and pauses before the next attempt.
     fn break_pipe(&mut self, why: String) {
         let pipe = self.pipe.take();
         let reason = pipe.and_then(|pipe| pipe.end.reason()).unwrap_or(why);
@@ -351,7 +353,7 @@ impl Pump {
         }
     }
 
-    /// Closes a pipe over which nothing has come for too long.
+    /// Closes a pipe that was silent for too long.
     fn check_pipe(&mut self) {
         let Some(pipe) = &self.pipe else {
             return;
@@ -375,14 +377,14 @@ impl Pump {
         } else if self.session.is_open() {
             pipe.heard_at + self.times.silent
         } else if !self.session.has_met() {
-            // The guest may be about to start behind it, and another pipe would not find it.
+            // The guest may just be starting behind this pipe. Another pipe would not lead to it.
             self.deadline
         } else {
             pipe.opened_at + self.times.open
         }
     }
 
-    /// The end of the link for a reason in the records themselves.
+    /// Returns the end of the pump for an error in the records.
     fn over(&self, error: &ResumeError) -> PumpEnd {
         PumpEnd::Lost(if self.session.has_met() {
             session_fault(error)
@@ -469,14 +471,14 @@ impl Pump {
             }
         }
         if self.session.is_incoming_ended() {
-            // A guest that has ended takes nothing; the answer lets it go.
+            // A guest that has ended reads nothing. The end of the output lets it exit.
             self.end_outgoing();
         }
     }
 
     fn close_if_asked(&mut self) {
         if self.shared.is_closing.load(Ordering::Acquire) && self.leave_at.is_none() {
-            // What the caller has written before can still be read; then comes the end.
+            // Bytes that the caller wrote before can still be read. The end follows them.
             let _ = shutdown(&self.local, Shutdown::Read);
             self.leave_at = Some(Instant::now() + CLOSE_WAIT);
         }
@@ -516,7 +518,7 @@ impl Pump {
                 fds.push(PollFd::new(&pipe.writer, PollFlags::OUT));
             }
         }
-        // Without a wish it is left out: its end would be reported again and again.
+        // A socket without events is left out: poll(2) would report its hangup again and again.
         if !local.is_empty() {
             fds.push(PollFd::new(&self.local, local));
         }
@@ -544,7 +546,7 @@ impl Pump {
         })
     }
 
-    /// When something is due although nothing arrives.
+    /// Returns the time at which something is due even if nothing arrives.
     fn next_timer(&self) -> Instant {
         let mut next = self.give_up_at();
         let mut sooner = |at: Instant| next = next.min(at);
@@ -565,7 +567,7 @@ impl Pump {
     }
 }
 
-/// What can go on.
+/// Descriptors that are ready.
 struct Ready {
     wake: bool,
     pipe: bool,
@@ -576,7 +578,7 @@ fn ping_at(pipe: &OpenPipe, times: Times) -> Instant {
     pipe.heard_at.max(pipe.pinged_at) + times.ping
 }
 
-/// The fault for a session that its records have ended.
+/// Returns the fault for an error in the records.
 fn session_fault(error: &ResumeError) -> Fault {
     match error {
         ResumeError::Refused(_) | ResumeError::AnotherPeer => Fault::lost(

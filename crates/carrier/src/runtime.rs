@@ -1,4 +1,4 @@
-//! The one thread of this process that waits for services; callers block on its results.
+//! The only thread of this process that waits for services. Callers block on its results.
 
 use glovebox_proto::{Code, Fault};
 use std::future::{Future, pending};
@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 
-/// Returns the handle of the thread, which starts with the first call and lives as long as the process.
+/// Returns the handle of the thread. The first call starts it, and it lives as long as the process.
 ///
 /// # Errors
 /// `io` if it cannot be started.
@@ -37,16 +37,17 @@ fn spawn<T: Send + 'static>(
 ) -> Result<(JoinHandle<()>, Receiver<T>), Fault> {
     let (sender, receiver) = sync_channel(1);
     let task = handle()?.spawn(async move {
-        // Nobody receives it after a deadline.
+        // After a deadline, the receiver is gone.
         let _ = sender.send(future.await);
     });
     Ok((task, receiver))
 }
 
-/// Runs a future on that thread and blocks until it has finished. The future keeps its own deadline.
+/// Runs a future on that thread and blocks until it has finished. The future must have a deadline
+/// of its own.
 ///
 /// # Errors
-/// `io` without the thread, `internal` if the future panicked.
+/// `io` if the thread cannot be started, `internal` if the future panicked.
 pub fn run<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Fault> {
@@ -56,10 +57,11 @@ pub fn run<T: Send + 'static>(
         .map_err(|_| Fault::failed(Code::Internal, "a request to the service was abandoned"))
 }
 
-/// Runs a future on that thread and blocks until it has finished, at most until `deadline`. `None`: it was given up.
+/// Runs a future on that thread and blocks until it has finished, at most until `deadline`. Returns
+/// `None` if the future was aborted at the deadline.
 ///
 /// # Errors
-/// `io` without the thread.
+/// `io` if the thread cannot be started.
 pub fn run_until<T: Send + 'static>(
     deadline: Instant,
     future: impl Future<Output = T> + Send + 'static,

@@ -1,4 +1,4 @@
-//! State of a link that its handle and the pump's thread share.
+//! State of a link that its handle and the thread of the pump share.
 
 use glovebox_proto::Fault;
 use std::os::fd::OwnedFd;
@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// An outage that the link waits out.
+/// Outage that the link is trying to survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outage {
-    /// When the pipe broke.
+    /// Time at which the pipe broke.
     pub since: Instant,
-    /// When the link is given up.
+    /// Time at which the link is given up.
     pub until: Instant,
 }
 
-/// What the pump's thread tells the handle, and the other way.
+/// State that the handle and the thread of the pump share.
 #[derive(Debug)]
 pub(crate) struct LinkShared {
-    /// Readable when the pump is to look at `is_closing` or at a connection that was opened.
+    /// Event descriptor: readable if the pump has to check `is_closing` or an opened connection.
     pub(crate) wake: OwnedFd,
     pub(crate) is_closing: AtomicBool,
     pub(crate) reconnects: AtomicU64,
@@ -41,13 +41,15 @@ impl LinkShared {
         }
     }
 
-    /// The status. A thread that panicked while it held the lock left it whole at every step.
+    /// Locks and returns the status. A poisoned lock is accepted: every single write leaves the
+    /// status valid.
     pub(crate) fn status(&self) -> MutexGuard<'_, LinkStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn wake(&self) {
-        // It can only fail when it was woken very often already.
+        // The write fails only if the counter is at its maximum, and the descriptor readable
+        // anyway.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Times and sizes of a link that outlives its connections. Tests pass small ones.
+//! Times and sizes of a link that survives its connections. Tests pass small ones.
 
 use glovebox_proto::resume::{MAX_RECORD_BYTES, MAX_UNACKNOWLEDGED_BYTES};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -7,27 +7,27 @@ use std::time::Duration;
 /// Times of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// Silence of the guest after which it is asked for a sign of life.
+    /// Silence of the guest after which the host sends a ping.
     pub ping: Duration,
     /// Silence after which a pipe is closed and replaced.
     pub silent: Duration,
-    /// Time from the first failure in which a new pipe must lead to the guest.
+    /// Time from the first failure within which a new pipe must reach the guest.
     pub window: Duration,
-    /// Time beyond the window that the guest waits before it ends its jobs and itself.
+    /// Time beyond the window for which the guest waits before it ends its jobs and itself.
     pub keep: Duration,
-    /// Time in which a pipe after the first must be opened, and again in which the guest must answer over it.
+    /// Maximum time to open a later pipe, and again for the guest to answer over it.
     pub open: Duration,
     /// Pauses between attempts to open a pipe.
     pub backoff: Backoff,
     /// Delay of an acknowledgement.
     pub ack: Duration,
-    /// Time from the first failure after which [`CarriedLink::waiting_since`] says so.
+    /// Time from the first failure after which [`CarriedLink::waiting_since`] reports the outage.
     ///
     /// [`CarriedLink::waiting_since`]: crate::CarriedLink::waiting_since
     pub notice: Duration,
 }
 
-/// Pauses between attempts: each is twice the one before, and up to half of it is left out at random.
+/// Pauses between attempts: each is twice the previous one, minus a random part of up to a half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// The first pause.
@@ -57,15 +57,15 @@ impl Default for Times {
 /// Sizes of a link, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// Most bytes towards the guest that are kept until it acknowledges them; 4 MiB at most, and at least 512 KiB
-    /// for a steady flow.
+    /// Maximum number of bytes to the guest that are kept until it acknowledges them: 4 MiB at
+    /// most, and at least 512 KiB for a steady flow.
     pub buffer: usize,
-    /// Most bytes of one record; 32 KiB at most.
+    /// Maximum size of a record; 32 KiB at most.
     pub record: usize,
-    /// Bytes from the guest after which a pipe is replaced, for services that keep what a pipe has carried.
-    /// `None` where none does.
+    /// Number of bytes from the guest after which a pipe is replaced, for services that store all
+    /// that a pipe carried. `None` if the service does not.
     pub rotate: Option<u64>,
-    /// Most bytes that one request to a service carries, for services where a pipe is made of requests.
+    /// Maximum size of a request to a service, for services whose pipe consists of requests.
     pub batch: usize,
 }
 
@@ -81,15 +81,15 @@ impl Default for Sizes {
 }
 
 impl Backoff {
-    /// Returns the pause after a number of failures.
+    /// Returns the pause after `failures` failures.
     pub(crate) fn pause(self, failures: u32) -> Duration {
-        // Without a random byte all wait equally long, which is no harm.
+        // Without a random byte, all clients wait equally long, which is acceptable.
         let mut byte = [0];
         let _ = getrandom(&mut byte, GetRandomFlags::empty());
         self.shortened_pause(failures, byte[0])
     }
 
-    /// Leaves out nothing at a chance of 0, half at 255.
+    /// Shortens the pause by nothing at a chance of 0, and by a half at 255.
     fn shortened_pause(self, failures: u32, chance: u8) -> Duration {
         let doubled = self.first.saturating_mul(1 << failures.min(16));
         let pause = doubled.min(self.longest);

@@ -1,4 +1,4 @@
-//! The few frames that the tests need, over a stream of `carry`.
+//! Client with the few frames that the tests need, over a stream of `carry`.
 
 use glovebox_proto::{
     Background, Capability, Decoder, Exec, Fault, FrameKind, Header, Hello, LogCaps, Reply,
@@ -17,7 +17,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Greets the guest.
+    /// Creates a client, and greets the guest.
     pub(crate) fn new(stream: OwnedFd) -> Self {
         let stream = UnixStream::from(stream);
         stream
@@ -52,7 +52,8 @@ impl Client {
             match self.stream.read(self.decoder.space()) {
                 Ok(0) => return None,
                 Ok(count) => self.decoder.filled(count),
-                // With a timeout the kernel does not go on by itself.
+                // With a receive timeout, the kernel does not restart an interrupted read
+                // (signal(7)).
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}"),
             }
         }
@@ -69,7 +70,7 @@ impl Client {
         }
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request, and waits for its answer.
     pub(crate) fn call(&mut self, request: &Request) -> Reply {
         let id = self.next;
         self.next += 1;
@@ -98,7 +99,7 @@ impl Client {
         String::from_utf8(bytes.collect()).unwrap()
     }
 
-    /// Starts a shell script that goes on by itself.
+    /// Starts a shell script in the background.
     pub(crate) fn start(&mut self, script: &str) {
         let reply = self.call(&exec(script, true));
         assert!(matches!(reply, Reply::Started(_)), "{reply:?}");
@@ -112,7 +113,7 @@ impl Client {
     }
 }
 
-/// A request with what follows it on its input channel.
+/// Encodes a request with the bytes of its input channel.
 pub(crate) fn request_frames(id: u32, request: &Request, input: Option<&[u8]>) -> Vec<u8> {
     let id = RequestId(id);
     let payload = encode(request).unwrap();

@@ -1,5 +1,5 @@
-//! A machine with a guest, whose exec sessions are processes here: each pipe passes a proxy that cuts, freezes and
-//! encodes.
+//! Machine with a guest, whose exec sessions are local processes. Each pipe passes through a proxy
+//! that cuts, freezes and encodes.
 
 use glovebox_carrier::{
     Attempt, Connect, ConnectFailure, LinesDecoder, Pipe, PipeEnd, encode_lines,
@@ -18,20 +18,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A later attempt that is answered without a guest.
+/// Scripted answer to a later attempt.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Failure(ConnectFailure),
-    /// A pipe that says this and ends.
+    /// A pipe with these bytes and nothing after them.
     Bytes(Vec<u8>),
 }
 
-/// One connection through a proxy.
+/// Connection through a proxy.
 #[derive(Debug)]
 struct Connection {
     host: UnixStream,
     guest: UnixStream,
-    /// Bytes to the guest are lost, and bytes from it.
+    /// True if bytes to the guest are lost, and bytes from it.
     is_frozen: [Arc<AtomicBool>; 2],
 }
 
@@ -39,15 +39,15 @@ struct Connection {
 pub(crate) struct Machine {
     dir: TempDir,
     is_lines: bool,
-    /// Bytes after which a connection is cut, at most; 0 for never.
+    /// Maximum number of bytes after which a connection is cut; 0 for none.
     max_bytes: u64,
     random: AtomicU64,
     sessions: Mutex<Vec<Child>>,
     connections: Mutex<Vec<Connection>>,
-    /// Given to later attempts, last first; the guest is asked when there are none.
+    /// Answers to later attempts, the last one first. If there is none, the guest is asked.
     pub(crate) answers: Mutex<Vec<Answer>>,
     pub(crate) is_unreachable: AtomicBool,
-    /// When later attempts were made.
+    /// Times of the later attempts.
     pub(crate) attempts: Mutex<Vec<Instant>>,
 }
 
@@ -90,7 +90,7 @@ impl Machine {
         self.path("run")
     }
 
-    /// Ends the latest pipe as a network does.
+    /// Closes the latest pipe in both directions, as a network failure does.
     pub(crate) fn cut(&self) {
         let connections = self.connections.lock().unwrap();
         let last = connections.last().unwrap();
@@ -98,7 +98,7 @@ impl Machine {
         let _ = last.guest.shutdown(Shutdown::Both);
     }
 
-    /// Loses all bytes of the latest pipe from now on, without an end.
+    /// Discards all further bytes of the latest pipe, without closing it.
     pub(crate) fn freeze(&self) {
         let connections = self.connections.lock().unwrap();
         for is_frozen in &connections.last().unwrap().is_frozen {
@@ -106,32 +106,32 @@ impl Machine {
         }
     }
 
-    /// Loses the bytes from the guest only.
+    /// Discards the further bytes from the guest only.
     pub(crate) fn mute(&self) {
         let connections = self.connections.lock().unwrap();
         connections.last().unwrap().is_frozen[1].store(true, Ordering::Relaxed);
     }
 
-    /// Closes the latest pipe for bytes to the guest, and loses those from it.
+    /// Closes the latest pipe for bytes to the guest, and discards those from it.
     pub(crate) fn half_close(&self) {
         self.freeze();
         let connections = self.connections.lock().unwrap();
         let _ = connections.last().unwrap().host.shutdown(Shutdown::Read);
     }
 
-    /// Exec sessions, the first one first.
+    /// Returns the exec sessions, in order.
     pub(crate) fn sessions(&self) -> MutexGuard<'_, Vec<Child>> {
         self.sessions.lock().unwrap()
     }
 
-    /// Ends a session with everything in its process group.
+    /// Kills a session with its process group.
     pub(crate) fn kill_session(&self, number: usize) {
         let group = self.sessions()[number].id();
         let group = rustix::process::Pid::from_raw(group.cast_signed()).unwrap();
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
     }
 
-    /// A number from 1 to `max` (xorshift).
+    /// Returns a pseudo-random number from 1 to `max` (xorshift).
     fn random(&self, max: u64) -> u64 {
         let mut x = self.random.load(Ordering::Relaxed);
         x ^= x << 13;
@@ -141,7 +141,7 @@ impl Machine {
         x % max + 1
     }
 
-    /// Starts an exec session, and a proxy before it.
+    /// Starts an exec session behind a proxy.
     fn exec(&self, attempt: Attempt) -> Pipe {
         let (guest, theirs) = UnixStream::pair().unwrap();
         let (host, ours) = UnixStream::pair().unwrap();
@@ -202,7 +202,7 @@ impl Drop for Machine {
     }
 }
 
-/// Opens pipes to the guest of a machine.
+/// Opener of pipes to the guest of a machine.
 #[derive(Debug)]
 pub(crate) struct Exec(pub(crate) Arc<Machine>);
 
@@ -228,7 +228,7 @@ impl Connect for Exec {
     }
 }
 
-/// Takes pipes to a guest that somebody else started.
+/// Opener of pipes to a guest that another link started.
 #[derive(Debug)]
 pub(crate) struct LinkOnly(pub(crate) Arc<Machine>);
 
@@ -277,7 +277,7 @@ impl Proxy {
             match (is_lines, is_to_guest) {
                 (false, _) => coded.extend_from_slice(&buffer[..count]),
                 (true, true) => {
-                    // What a shell says before the guest speaks.
+                    // Output of a shell before the guest starts.
                     coded.extend_from_slice(b"bash: no job control in this shell\n");
                     encode_lines(&buffer[..count], &mut coded);
                 }
@@ -299,7 +299,7 @@ impl Proxy {
     }
 }
 
-/// Waits for something that takes a moment.
+/// Waits until a condition holds; fails after 30 s.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !is_so() {
@@ -310,7 +310,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state stands behind the name; a zombie is dead.
+    // The state follows the name (proc_pid_stat(5)). A zombie counts as dead.
     !stat.is_empty() && !stat.contains(") Z ")
 }
 

@@ -1,4 +1,4 @@
-//! A guest as a detached process of this machine, reached over pipes that break.
+//! Tests with a guest as a detached local process, reached over pipes that break.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use testkit::{has_program, skip};
 
-/// Short times, but a long window: a busy machine loses no guest.
+/// Short times, but a long window: a busy machine must not lose the guest.
 const TIMES: Times = Times {
     ping: Duration::from_millis(300),
     silent: Duration::from_millis(900),
@@ -43,7 +43,7 @@ const TIMES: Times = Times {
     notice: Duration::from_millis(50),
 };
 
-/// The same where the guest is to be lost soon.
+/// Times with which a guest is lost soon.
 const SHORT: Times = Times {
     window: Duration::from_millis(700),
     keep: Duration::from_millis(800),
@@ -60,13 +60,13 @@ fn carry_to(machine: &Arc<Machine>, times: Times) -> (Client, CarriedLink) {
     (Client::new(stream), link)
 }
 
-/// Reads until the guest is lost, and returns why.
+/// Reads until the guest is lost, and returns the fault.
 fn read_to_loss(client: &mut Client, link: &CarriedLink) -> Fault {
     assert_eq!(client.read_answer(), None);
     link.lost().expect("the stream ended, and nothing was lost")
 }
 
-/// Starts a job that does not end by itself, and returns its process id.
+/// Starts a job that runs for ever, and returns its process id.
 fn start_job(client: &mut Client, machine: &Machine) -> i32 {
     client.start("echo $$ > pid; exec sleep 1000");
     let file = machine.path("pid");
@@ -74,13 +74,14 @@ fn start_job(client: &mut Client, machine: &Machine) -> i32 {
     lines(&file)[0].parse().unwrap()
 }
 
-/// Bytes that differ from request to request.
+/// Returns bytes that differ from request to request.
 fn payload(number: u32) -> Vec<u8> {
     let len = number * 7919 % 20_000;
     (0..len).map(|at| (at * 31 + number) as u8).collect()
 }
 
-/// Sends many requests at once over pipes that break, and checks that each was done and answered once.
+/// Sends many requests at once over pipes that break, and checks that each is executed and answered
+/// once.
 fn send_many_over_cuts(machine: &Arc<Machine>, sizes: Sizes) -> CarriedLink {
     const COUNT: u32 = 300;
     let connect = Box::new(Exec(Arc::clone(machine)));
@@ -204,7 +205,7 @@ fn a_guest_that_ends_in_order_is_not_lost_although_its_last_pipe_breaks() {
     let machine = Machine::new();
     let (mut client, link) = carry_to(&machine, TIMES);
     let guest = client.guest_pid();
-    // What the guest says last is lost with the pipe, and fetched over another one.
+    // The guest's last bytes are lost with the pipe, and delivered over another one.
     machine.mute();
     let frames = request_frames(100, &Request::Shutdown, None);
     client.stream.write_all(&frames).unwrap();
@@ -288,7 +289,7 @@ fn a_process_in_the_guests_place_is_not_taken_for_it() {
         let (mut stream, _) = listener.accept().unwrap();
         let mut greeting = [0; 66];
         stream.read_exact(&mut greeting).unwrap();
-        // The answer of a guest that was greeted by another host.
+        // The answer of a guest to another host.
         greeting[14..62].fill(7);
         let _ = stream.write_all(&greeting);
         let _ = stream.read(&mut greeting);
@@ -317,7 +318,7 @@ print unpack('H*', $answer) || 'closed';";
     }
     let machine = Machine::new();
     let (mut client, link) = carry_to(&machine, TIMES);
-    // The modes alone would keep another user out.
+    // The modes alone would exclude another user, so they are opened for the test.
     let socket = machine.run_dir().join("socket");
     for (path, mode) in [
         (machine.path("."), 0o755),
@@ -345,7 +346,7 @@ print unpack('H*', $answer) || 'closed';";
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
-    // A refusal, and no word.
+    // Root gets a refusal; the other user gets no answer.
     assert!(answer_to("--reuid=0").starts_with("06"));
     assert_eq!(answer_to("--reuid=65534"), "closed");
     client.call(&Request::JobList);
@@ -436,7 +437,7 @@ fn an_idle_link_is_kept_by_signs_of_life() {
         ..SHORT
     };
     let (mut client, link) = carry_to(&machine, times);
-    // Longer than the guest waits without a word.
+    // Longer than the guest waits in silence.
     std::thread::sleep(2 * (times.window + times.keep));
     client.call(&Request::JobList);
     assert_eq!(link.reconnects(), 0);
@@ -470,7 +471,7 @@ fn local_bytes_are_taken_up_to_a_bound_while_there_is_no_pipe() {
     assert!(taken >= sizes.buffer, "{taken}");
     assert!(taken < bytes.len(), "everything was taken");
     machine.is_unreachable.store(false, Ordering::Relaxed);
-    // Answers must be read meanwhile, or the guest stops reading.
+    // The answers must be read meanwhile: otherwise the guest stops reading.
     let writing = std::thread::spawn(move || {
         stream.set_write_timeout(None).unwrap();
         stream.write_all(&bytes[taken..]).unwrap();
@@ -485,7 +486,7 @@ fn local_bytes_are_taken_up_to_a_bound_while_there_is_no_pipe() {
     assert_eq!(link.lost(), None);
 }
 
-/// A greeting with a key that no guest has.
+/// Returns a greeting with a key that no guest has.
 fn stranger() -> Vec<u8> {
     let identity = Identity {
         session: [0; 16],
@@ -503,7 +504,7 @@ fn stranger() -> Vec<u8> {
     wire
 }
 
-/// Greets a guest directly, and returns the record that it answers, or `None` where it closes the connection.
+/// Greets a guest directly. Returns its refusal; `None` if it closes the connection without one.
 fn greet_directly(machine: &Machine, wire: &[u8]) -> Option<Refusal> {
     let mut socket = UnixStream::connect(machine.run_dir().join("socket")).unwrap();
     socket.write_all(wire).unwrap();
