@@ -147,7 +147,8 @@ pub(super) const KEYS: &[Key] = &[
     .for_phases(),
 ];
 
-/// Returns the limits that have a setting of their own with their rows, in the order of [`keys`].
+/// Returns the limits that have a setting of their own with their rows, in the order of
+/// [`super::keys`].
 pub fn limit_keys() -> impl Iterator<Item = (LimitKind, &'static Key)> {
     super::keys().filter_map(|key| Some((key.limit?, key)))
 }
