@@ -169,10 +169,10 @@ impl AgentLoop<'_> {
         Ok((results, is_waiting))
     }
 
-    /// Asks for approval of a call. Returns the refusal; `None` if the call may run. Arguments that
-    /// are not an object are not asked about: [`call_one`] rejects such a call, unless they are null.
+    /// Asks for approval of a call. Returns the refusal; `None` if the call may run. Nothing is
+    /// asked about arguments that [`call_one`] rejects.
     fn refusal(&self, call: &ToolCall) -> Option<Fault> {
-        if !call.arguments.is_object() {
+        if !can_be_called_with(&call.arguments) {
             return None;
         }
         self.approve.approve(call).permit().err()
@@ -290,13 +290,18 @@ fn cut_fault() -> Fault {
     .remedy("Write in smaller pieces.")
 }
 
+/// Returns true for an object, and for null, which stands for no arguments at all.
+fn can_be_called_with(arguments: &Value) -> bool {
+    arguments.is_object() || arguments.is_null()
+}
+
 fn call_one(tools: &dyn Tools, call: &ToolCall, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
-    match &call.arguments {
-        Value::Object(_) | Value::Null => tools.call(&call.name, call.arguments.clone(), cancel),
-        _ => Err(Fault::failed(
+    if !can_be_called_with(&call.arguments) {
+        return Err(Fault::failed(
             Code::InvalidArgument,
             format!("the arguments of {} are not a JSON object", call.name),
         )
-        .remedy("make the call again, with all of its arguments as one JSON object")),
+        .remedy("make the call again, with all of its arguments as one JSON object"));
     }
+    tools.call(&call.name, call.arguments.clone(), cancel)
 }

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Response, Url};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -289,6 +290,16 @@ fn request_headers(access: &ProviderAccess, format: WireFormat) -> Result<Header
     Ok(headers)
 }
 
+/// Returns true if the host of a URL is `localhost` or a loopback address.
+fn is_loopback(url: &str) -> bool {
+    let url = Url::parse(url).ok();
+    let host = url.as_ref().and_then(Url::host_str);
+    host.is_some_and(|host| {
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    })
+}
+
 /// Returns a client for the server at this address. It follows no redirects, and uses no proxy for
 /// a loopback address.
 ///
@@ -297,17 +308,38 @@ fn request_headers(access: &ProviderAccess, format: WireFormat) -> Result<Header
 pub fn http_client(base_url: &str) -> Result<reqwest::Client, ModelError> {
     // Fails if a provider is installed already, which is always this one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let host = base_url.split("//").nth(1).unwrap_or_default();
-    let is_here = ["localhost", "127.", "[::1]"]
-        .iter()
-        .any(|name| host.starts_with(name));
     let builder = reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         // A redirect would send the key to another server.
         .redirect(reqwest::redirect::Policy::none())
         .pool_max_idle_per_host(1);
-    let builder = if is_here { builder.no_proxy() } else { builder };
+    let builder = if is_loopback(base_url) {
+        builder.no_proxy()
+    } else {
+        builder
+    };
     builder.build().map_err(|error| {
         ModelError::lasting(format!("connections to servers cannot be made: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxy_is_left_out_for_loopback_addresses_only() {
+        for (url, expected) in [
+            ("http://localhost:11434/v1/", true),
+            ("http://127.0.0.2/v1/", true),
+            ("http://[::1]:8000/", true),
+            ("https://localhost.example/v1/", false),
+            ("https://127.0.0.1.example/", false),
+            ("https://me@localhost/", true),
+            ("https://localhost@example.org/", false),
+            ("no address", false),
+        ] {
+            assert_eq!(is_loopback(url), expected, "{url}");
+        }
+    }
 }
