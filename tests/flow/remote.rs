@@ -312,6 +312,103 @@ fn commits_made_elsewhere_come_back() {
 }
 
 #[test]
+fn a_copy_has_the_commit_of_head_and_more_only_when_asked() {
+    RemoteService::each(|service, person| {
+        let host = |script: &str| on_the_host(person, &person.project(), script);
+        // Two branches with two commits each, a tag, a remote branch, a stash, a staged file, a
+        // submodule.
+        let make = "mkdir ../lib && (cd ../lib && git init -q -b main && git config user.name T && git config \
+                    user.email t@example.org && echo l1 >l && git add l && git commit -qm l1 && echo l2 >l && \
+                    git commit -qam l2) && \
+                    git init -q -b main && git config user.name T && git config user.email t@example.org && \
+                    echo 1 >a && git add a && git commit -qm one && git branch side && \
+                    git -c protocol.file.allow=always submodule --quiet add ../lib sub && git commit -qm sub && \
+                    git config remote.origin.url https://user:hush@host.example/x && \
+                    echo 2 >a && git commit -qam two && git tag v1 HEAD~1 && \
+                    git update-ref refs/remotes/origin/main HEAD~1 && \
+                    echo s >>a && git stash -q && echo staged >b && git add b && \
+                    echo old >gone && git add gone && git commit -qm gone && git rm -q gone && git commit -qm rm";
+        host(make);
+        host("echo more >c && git add c");
+        // Only the history has the content of the file that was deleted.
+        let gone = host("git rev-parse HEAD~1:gone");
+        let asked = "git status --porcelain; git log --format=%s; git for-each-ref --format='%(refname)'; \
+                     git -C sub status --porcelain; git -C sub log --format=%s; git config remote.origin.url; \
+                     git fsck --full 2>&1 | grep -v dangling; \
+                     git cat-file -e $1 2>&- && echo has gone; git commit -qm inside && git show -s --format=%s";
+        let run = |args: &str, script: &str| {
+            let line = service.line(person, "run", &format!("{args} -- sh -c"));
+            line.args([script, "sh", gone.trim()]).run().expect_code(0)
+        };
+        let head = run("", asked);
+        let expected = "A  c\nrm\nrefs/heads/main\nl2\n";
+        assert!(head.out().starts_with(expected), "{head}");
+        assert!(!head.out().contains("hush"), "{head}");
+        assert!(head.out().ends_with("inside\n"), "{head}");
+        for word in ["missing", "error", "has gone"] {
+            assert!(!head.out().contains(word), "{word}: {head}");
+        }
+        assert!(head.err().contains("1 commit"), "{head}");
+
+        let full = run("--git full", asked);
+        let expected = "A  c\nrm\ngone\ntwo\nsub\none\nrefs/heads/main\nrefs/heads/side\nrefs/tags/v1\nl2\nl1\n";
+        assert!(full.out().starts_with(expected), "{full}");
+        assert!(full.out().contains("has gone"), "{full}");
+
+        let here = person.line("run --git full -- true").run().expect_code(125);
+        assert!(here.err().contains("--git has no meaning"), "{here}");
+
+        // What is committed there comes back on top of the commit that was sent.
+        let commit = "echo 9 >d && git add d && git commit -qm inside && git stash list";
+        let ran = run("--apply auto", commit);
+        assert_eq!(ran.out(), "");
+        assert!(
+            ran.err().contains("commits on the new branch")
+                || ran.err().contains("commit on the new branch"),
+            "{ran}"
+        );
+        let on_top = host(
+            "git log --format=%s -2 $(git for-each-ref --format='%(refname)' 'refs/heads/sandbox/*')",
+        );
+        assert_eq!(on_top, "inside\nrm\n");
+
+        // A later push leaves the repository there as it is.
+        let _ = service.line(person, "start", "far").run().expect_code(0);
+        let line = |line: &str| person.line(line).env(service.variable, SERVICE_TOKEN);
+        let exec = |script: &str| {
+            line("exec far -- sh -c")
+                .args([script])
+                .run()
+                .expect_code(0)
+        };
+        let _ = exec("git branch mine");
+        host("git commit -qm later && echo pushed >e");
+        let _ = line("push far").run().expect_code(0);
+        assert_eq!(
+            exec("git branch --list mine; cat e").out(),
+            "  mine\npushed\n"
+        );
+        let diff = line("diff far --stat").run().expect_code(0);
+        assert!(!diff.err().contains("commit"), "{diff}");
+        assert!(!diff.out().contains(".git"), "{diff}");
+        let _ = line("kill far").run().expect_code(0);
+        for parked in parked_names(person) {
+            let _ = line(&format!("kill {parked}")).run().expect_code(0);
+        }
+        person.assert_nothing_left();
+    });
+}
+
+/// Names of the sandboxes that are there.
+fn parked_names(person: &Person) -> Vec<String> {
+    let list = person.line("list --json").run().expect_code(0);
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    let all = list["data"]["sandboxes"].as_array().unwrap().iter();
+    all.map(|one| one["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
 fn changes_that_were_fetched_before_a_loss_are_kept() {
     let person = Person::myself();
     let mut service = RemoteService::sprites();

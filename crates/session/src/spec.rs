@@ -548,6 +548,11 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
     if foreign.is_some() {
         return foreign;
     }
+    if !backend.is_elsewhere()
+        && let Some(name) = flag(&settings.git.origin)
+    {
+        return Some(name);
+    }
     if backend.has_layers() {
         return None;
     }

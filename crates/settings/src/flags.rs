@@ -7,6 +7,7 @@ use glovebox_agent::Price;
 use glovebox_egress::Secret;
 use glovebox_sandbox::{Backend, BackendOption, WorkspaceMode};
 use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_workspace::GitHistory;
 use std::path::PathBuf;
 
 /// Flags about a sandbox. An absent value leaves the setting to the other sources.
@@ -38,6 +39,8 @@ pub struct SandboxFlags {
     pub cache: bool,
     /// Access of the sandbox to the project.
     pub workspace: Option<WorkspaceMode>,
+    /// Part of the repository's history that a copy on another machine gets.
+    pub git: Option<GitHistory>,
     /// Patterns of files that are not sent to the sandbox.
     pub exclude: Vec<String>,
     /// Patterns of files that are sent although they are hidden by default.

@@ -56,7 +56,7 @@ pub use sources::SourceDir;
 pub use surroundings::Surroundings;
 pub use sync::{Sync, texts};
 pub use values::{
-    Carrier, EnvArg, GrantArg, ids_word, layers_word, net_word, one_of, parse_backend,
+    Carrier, EnvArg, GrantArg, ids_word, layers_word, net_word, one_of, parse_backend, parse_git,
     parse_guest_dir, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
     parse_reach, parse_rootfs, parse_start_timeout, parse_workspace, proc_word, split_words,
 };
@@ -66,6 +66,7 @@ use crate::units::{Count, Span};
 use glovebox_egress::Secret;
 use glovebox_sandbox::{Backend, DEFAULT_START_MS, WorkspaceMode};
 use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_workspace::GitHistory;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -157,6 +158,8 @@ pub struct Settings {
     pub env: Vec<SourcedValue<EnvArg>>,
     /// Access of the sandbox to the project; `None` for the default of the backend.
     pub workspace: SourcedValue<Option<WorkspaceMode>>,
+    /// Part of the repository's history that a copy on another machine gets.
+    pub git: SourcedValue<GitHistory>,
     /// Files to send to the sandbox and to bring back.
     pub sync: Sync,
     /// Settings of the agent.
@@ -214,6 +217,7 @@ impl Default for Settings {
             cache: SourcedValue::default(false),
             env: Vec::new(),
             workspace: SourcedValue::default(None),
+            git: SourcedValue::default(GitHistory::Head),
             sync: Sync::default(),
             agent: Agent::default(),
             limits: LimitSettings::default(),
@@ -318,6 +322,7 @@ impl Settings {
             flags.workspace.map(Some).as_ref(),
             "workspace",
         );
+        lay(&mut self.git, flags.git.as_ref(), "git");
         add(&mut self.sync.push_exclude, &flags.exclude, "exclude");
         add(&mut self.sync.push_include, &flags.include, "include");
     }

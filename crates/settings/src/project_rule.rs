@@ -10,6 +10,7 @@ use crate::limits::in_force_without;
 use glovebox_sandbox::{ProjectChoice, WorkspaceMode};
 use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_tools::policy::{Toolset, USUAL_TOOLSET};
+use glovebox_workspace::GitHistory;
 use std::fmt::Display;
 
 /// Comparison function; see the module.
@@ -82,6 +83,14 @@ pub(super) fn no_toolchains(new: &Settings, user: &Settings) -> Option<String> {
     when(
         new.toolchains.value && !user.toolchains.value,
         "shows toolchains from your home",
+    )
+}
+
+pub(super) fn no_further_history(new: &Settings, user: &Settings) -> Option<String> {
+    let sends_all = |settings: &Settings| settings.git.value == GitHistory::Full;
+    when(
+        sends_all(new) && !sends_all(user),
+        "sends all branches of the repository to another machine",
     )
 }
 

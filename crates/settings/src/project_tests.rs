@@ -39,6 +39,7 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
         &["'none'", "'read-only'", "'overlay'"],
         &["'live'"],
     ),
+    ("git", &["'head'"], &["'full'"]),
     ("sync.enabled", &["false", "true"], &[]),
     (
         "sync.push.exclude",

@@ -4,7 +4,7 @@ use crate::units::Span;
 use glovebox_egress::Policy;
 use glovebox_sandbox::{Backend, WorkspaceMode};
 use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
-use glovebox_workspace::Filter;
+use glovebox_workspace::{Filter, GitHistory};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -254,6 +254,15 @@ pub fn parse_workspace(text: &str) -> Result<WorkspaceMode, String> {
         text,
         "a way to give the project",
         &[Overlay, ReadOnly, Copy, Live, None].map(|mode| (mode.as_str(), mode)),
+    )
+}
+
+/// Parses how much of a repository's history is sent.
+pub fn parse_git(text: &str) -> Result<GitHistory, String> {
+    word(
+        text,
+        "a part of a repository",
+        &[GitHistory::Head, GitHistory::Full].map(|history| (history.as_str(), history)),
     )
 }
 

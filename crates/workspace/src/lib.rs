@@ -41,9 +41,9 @@ pub use error::{Direction, Stage, SyncError};
 pub use filter::Filter;
 pub use git::ignored::{IgnoreRules, IgnoredChanges};
 pub use git::{
-    FoundRepositories, OutsideRepository, RepositoryFacts, RepositoryRecord, SEED_MAKER,
-    SeedRecord, SeedReferences, ShownGitDir, WorkingTree, build_seed, complete_held, find_outside,
-    find_repositories, find_working_tree, read_seed_record, repository_facts,
+    FoundRepositories, GitHistory, OutsideRepository, RepositoryFacts, RepositoryRecord,
+    SEED_MAKER, SeedRecord, SeedReferences, ShownGitDir, WorkingTree, build_seed, complete_held,
+    find_outside, find_repositories, find_working_tree, read_seed_record, repository_facts,
 };
 pub use hide::content::has_token;
 pub use hide::{HiddenPaths, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden};

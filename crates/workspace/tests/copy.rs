@@ -152,7 +152,10 @@ fn the_sandboxs_own_work_is_never_overwritten() {
         ]
     );
 
-    let pushed = copy.push_with(PushOptions { overwrite: true });
+    let pushed = copy.push_with(PushOptions {
+        overwrite: true,
+        ..PushOptions::default()
+    });
     assert_eq!(pushed.files, 2, "{pushed:?}");
     assert_eq!(
         ["both", "gone-there", "theirs"].map(read),

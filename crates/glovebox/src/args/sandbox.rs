@@ -8,11 +8,12 @@ use glovebox_egress::Secret;
 use glovebox_sandbox::{Backend, WorkspaceMode};
 use glovebox_settings::units::Span;
 use glovebox_settings::{
-    Carrier, EnvArg, GrantArg, SandboxFlags, parse_backend, parse_guest_dir, parse_ids,
+    Carrier, EnvArg, GrantArg, SandboxFlags, parse_backend, parse_git, parse_guest_dir, parse_ids,
     parse_layers, parse_limit, parse_net, parse_pattern, parse_proc, parse_reach, parse_rootfs,
     parse_start_timeout, parse_workspace,
 };
 use glovebox_spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_workspace::GitHistory;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -78,6 +79,10 @@ pub(crate) struct SandboxArgs {
     /// changes are yours at once) or none [default: overlay; none with `--backend command`]
     #[arg(long, value_name = "MODE", value_parser = parse_workspace, help_heading = "Workspace")]
     pub workspace: Option<WorkspaceMode>,
+    /// Of the repository, in a copy on another machine: head (the commit that is checked out,
+    /// without history) or full (all local branches and tags) [default: head]
+    #[arg(long, value_name = "HISTORY", value_parser = parse_git, help_heading = "Workspace")]
+    pub git: Option<GitHistory>,
     /// Hide files of the project from the sandbox; a pattern as in .gitignore
     #[arg(long, value_name = "PATTERN", value_parser = parse_pattern, help_heading = "Workspace")]
     pub exclude: Vec<String>,
@@ -129,6 +134,7 @@ impl SandboxArgs {
             no_toolchains,
             cache,
             workspace,
+            git,
             exclude,
             include,
             env,
@@ -155,6 +161,7 @@ impl SandboxArgs {
             no_toolchains,
             cache,
             workspace,
+            git,
             exclude,
             include,
             env,

@@ -292,7 +292,10 @@ fn copy_in(
         &project,
         &|_, _| false,
         &recorded,
-        PushOptions { overwrite: true },
+        PushOptions {
+            overwrite: true,
+            ..PushOptions::default()
+        },
         &mut |progress| meter.tick(progress),
     )?;
     Ok(CopyTotals {

@@ -10,6 +10,7 @@ use glovebox_proto::{Code, Fault};
 use glovebox_settings::{Origin, SourcedValue};
 use glovebox_workspace::copy::PushTotals;
 use serde_json::{Value, json};
+use std::os::unix::ffi::OsStrExt as _;
 
 /// Sends what differs.
 pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
@@ -104,6 +105,10 @@ fn merge(data: &mut Value, pushed: &PushTotals) {
         .collect::<Vec<_>>()
         .into();
     data["skipped"] = render::refused_json(&pushed.skipped);
+    let unsent = pushed.unsent_git.iter();
+    data["unsent_git"] = unsent
+        .map(|(path, why)| json!({ "path": path.to_string_lossy(), "reason": why }))
+        .collect();
 }
 
 fn sentence(pushed: &PushTotals) -> String {
@@ -131,6 +136,13 @@ pub(crate) fn tell(cx: &Cx, pushed: &PushTotals) {
             "{}: not sent, {}",
             render::escape(&refusal.path),
             refusal.reason
+        ));
+    }
+    for (git_dir, why) in pushed.unsent_git.iter().take(10) {
+        cx.talk.warning(format_args!(
+            "{}: not sent, so git does not work there: {}",
+            render::escape(git_dir.as_os_str().as_bytes()),
+            render::escape_text(why)
         ));
     }
     for path in pushed.conflicts.iter().take(10) {

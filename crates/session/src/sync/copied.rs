@@ -12,24 +12,28 @@ use glovebox_settings::{Settings, Surroundings};
 use glovebox_spec::{WORKSPACE, json_path};
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
-use glovebox_workspace::branch::HostRepository;
+use glovebox_workspace::branch::{HostRepository, SentRepositories, build_sent};
 use glovebox_workspace::collect::{LayerPaths, from_layers};
 use glovebox_workspace::copy::{
     self, CopyInputs, Packing, PushOptions, PushRecords, PushTotals, SandboxRoot,
 };
 use glovebox_workspace::{
-    CollectedChanges, Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden, write_layer,
+    CollectedChanges, Filter, HiddenPaths, Quota, RelPath, Stage, SyncError, Watch, find_hidden,
+    write_layer,
 };
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// File of the note, in a sandbox's directory.
 const NOTE: &str = "copied.json";
+/// Directory, there too, for git directories until they are sent.
+const MADE_GIT_DIRS: &str = "git.new";
 
 /// Where a copy came from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,6 +43,9 @@ pub struct CopyOrigin {
     pub project: PathBuf,
     #[serde(with = "json_path::list")]
     hidden: Vec<PathBuf>,
+    /// The `.git` of repositories that were sent apart from the project, when the copy was made.
+    #[serde(with = "json_path::list")]
+    git_dirs: Vec<PathBuf>,
     pushed_unix_ns: u128,
     /// Commits that the references and stashes of the project's repository led to.
     pub(super) git: Vec<String>,
@@ -114,16 +121,28 @@ pub fn push(
 ) -> Result<PushTotals, Error> {
     let failed = |fault| Error::from(SyncError::push(Stage::Collect, fault));
     let dir = sandbox.dir();
-    let hidden = find_hidden(project, &hide_rules(settings)).map_err(failed)?;
+    let mut hidden = find_hidden(project, &hide_rules(settings)).map_err(failed)?;
+    let made = MadeDir::new(dir.join(MADE_GIT_DIRS));
+    let earlier = CopyOrigin::read(dir);
+    let repositories = if sandbox.info().backend.is_elsewhere() {
+        make_git_dirs(project, settings, &hidden, earlier.as_ref(), &made).map_err(failed)?
+    } else {
+        SentRepositories::default()
+    };
+    hidden.paths.retain(|(path, _)| !repositories.covers(path));
+    hidden
+        .replaced
+        .retain(|(path, _)| !repositories.covers(path));
     let replaced = hidden.replaced.iter().map(|(path, _)| path);
     let paths = hidden.paths.iter().map(|(path, _)| path);
     let origin = CopyOrigin {
         project: project.to_owned(),
         hidden: paths.chain(replaced).cloned().collect(),
+        git_dirs: repositories.git_dirs.clone(),
         pushed_unix_ns: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |time| time.as_nanos()),
-        git: known_commits(project),
+        git: known_commits(project, earlier.as_ref()),
     };
     let names: HashSet<RelPath> = origin
         .hidden
@@ -144,14 +163,23 @@ pub fn push(
         index: &dir.join("base"),
         spool_dir: dir,
     };
-    let pushed = copy::push(
-        &place,
-        project,
-        &|path, _| names.contains(path),
-        &recorded,
-        PushOptions::default(),
-        watch,
-    )?;
+    let is_hidden = |path: &RelPath, _| {
+        let as_sent = Path::new(OsStr::from_bytes(path.as_bytes()));
+        names.contains(path) || repositories.covers(as_sent)
+    };
+    let options = PushOptions::default();
+    let mut pushed = copy::push(&place, project, &is_hidden, &recorded, options, watch)?;
+    if earlier.is_none() {
+        push_git_dirs(&place, &repositories, &made, &mut pushed, watch)?;
+    }
+    // Git directories are no files that the rules hide.
+    pushed.hidden_paths.retain(|path| {
+        let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+        let is_git_dir = repositories.covers(path);
+        pushed.hidden -= u64::from(is_git_dir);
+        !is_git_dir
+    });
+    pushed.unsent_git = repositories.left_out;
     for (path, content) in &hidden.replaced {
         let path = Path::new(OsStr::from_bytes(&root)).join(path);
         sandbox
@@ -165,13 +193,110 @@ pub fn push(
     Ok(pushed)
 }
 
-/// Returns the commits that references and stashes of a project's repository lead to; none without one.
-fn known_commits(project: &Path) -> Vec<String> {
-    let Ok(host) = HostRepository::open(project, Path::new(super::GIT)) else {
-        return Vec::new();
+/// Makes the git directories that a copy on another machine gets. A copy that is there already
+/// keeps the ones it has, so that nothing which was done in them is lost.
+fn make_git_dirs(
+    project: &Path,
+    settings: &Settings,
+    hidden: &HiddenPaths,
+    earlier: Option<&CopyOrigin>,
+    made: &MadeDir,
+) -> Result<SentRepositories, Fault> {
+    if let Some(earlier) = earlier {
+        return Ok(SentRepositories {
+            git_dirs: earlier.git_dirs.clone(),
+            left_out: Vec::new(),
+        });
+    }
+    made.make()?;
+    let paths: Vec<PathBuf> = hidden.paths.iter().map(|(path, _)| path.clone()).collect();
+    build_sent(
+        project,
+        &hidden.repositories,
+        &paths,
+        settings.git.value,
+        Path::new(super::GIT),
+        &made.path,
+    )
+}
+
+/// Sends the git directories of a new copy.
+fn push_git_dirs(
+    place: &SandboxRoot<'_>,
+    repositories: &SentRepositories,
+    made: &MadeDir,
+    pushed: &mut PushTotals,
+    watch: &mut Watch<'_>,
+) -> Result<(), Error> {
+    let (manifest, index) = (made.path.join("manifest"), made.path.join("index"));
+    let recorded = PushRecords {
+        manifest: &manifest,
+        index: &index,
+        spool_dir: &made.path,
     };
-    let tips = host.known_tips().unwrap_or_default();
-    tips.into_iter().chain(host.stashes()).collect()
+    for git_dir in &repositories.git_dirs {
+        let root = Path::new(OsStr::from_bytes(place.root)).join(git_dir);
+        let place = SandboxRoot {
+            root: root.as_os_str().as_bytes(),
+            ..*place
+        };
+        let options = PushOptions {
+            is_new: true,
+            ..PushOptions::default()
+        };
+        // Each is new there, so there is nothing to compare with.
+        let _ = std::fs::remove_file(&manifest);
+        let from = made.path.join(git_dir);
+        let sent = copy::push(&place, &from, &|_, _| false, &recorded, options, watch)?;
+        pushed.files += sent.files;
+        pushed.bytes += sent.bytes;
+        pushed.made += sent.made;
+    }
+    Ok(())
+}
+
+/// A directory of a sandbox's own for what is made in order to be sent. It goes with this value.
+struct MadeDir {
+    path: PathBuf,
+}
+
+impl MadeDir {
+    fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    fn make(&self) -> Result<(), Fault> {
+        // One that a crash left.
+        let _ = std::fs::remove_dir_all(&self.path);
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&self.path)
+            .map_err(|error| {
+                Fault::failed(
+                    Code::Io,
+                    format!("cannot make {}: {error}", self.path.display()),
+                )
+            })
+    }
+}
+
+impl Drop for MadeDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Returns the commits that references and stashes of a project's repository lead to, and those
+/// that an earlier push noted: the repository in the copy is of that time.
+fn known_commits(project: &Path, earlier: Option<&CopyOrigin>) -> Vec<String> {
+    let mut known = earlier.map_or_else(Vec::new, |earlier| earlier.git.clone());
+    if let Ok(host) = HostRepository::open(project, Path::new(super::GIT)) {
+        known.extend(host.known_tips().unwrap_or_default());
+        known.extend(host.stashes());
+    }
+    known.sort_unstable();
+    known.dedup();
+    known
 }
 
 fn make_root(sandbox: &Sandbox, root: &[u8]) -> Result<(), Fault> {
@@ -350,6 +475,7 @@ pub fn collect(
         manifest: Some(&dir.join("copied")),
         project: Some(&origin.project),
         hidden: &origin.hidden,
+        git_dirs: &origin.git_dirs,
         spool_dir: dir,
     };
     let collected = copy::collect(&place, &source, filter, &Quota::default(), watch)?;

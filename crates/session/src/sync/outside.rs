@@ -54,6 +54,7 @@ pub fn collect<E: From<Error>>(
     let source = CopyInputs {
         manifest: None,
         project: None,
+        git_dirs: &[],
         hidden: &[],
         spool_dir: sandbox.dir(),
     };

@@ -5,8 +5,8 @@ use super::{DefaultValue, Key};
 use crate::Origin;
 use crate::project_rule::ProjectRule::{Harmless, NativeOnly, NeedsTrust, TightensOnly};
 use crate::project_rule::{
-    less_start_time, no_kept_caches, no_network, no_new_env_from_host, no_other_rootfs,
-    no_toolchains, same_or_free_backend, same_or_narrower_workspace,
+    less_start_time, no_further_history, no_kept_caches, no_network, no_new_env_from_host,
+    no_other_rootfs, no_toolchains, same_or_free_backend, same_or_narrower_workspace,
 };
 use crate::raw::{PathContext, RawValue, switch};
 use crate::values::{self, EnvArg, GrantArg};
@@ -240,6 +240,16 @@ pub(super) const KEYS: &[Key] = &[
     .flags(&["workspace"])
     .default(DefaultValue::Words("`\"overlay\"`; none with `command`"))
     .for_phases(),
+    Key::new(
+        "git",
+        "of the repository, in a copy on another machine: `head` (the commit that is checked out, without history) or \
+         `full` (all local branches and tags)",
+        TightensOnly(no_further_history),
+        one!(git, values::parse_git, |git| git.as_str().to_owned()),
+    )
+    .variable("GLOVEBOX_GIT")
+    .flags(&["git"])
+    .default(DefaultValue::Text("head")),
 ];
 
 fn secret(text: &str, place: PathContext<'_>) -> Result<Secret, String> {

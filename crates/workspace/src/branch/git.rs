@@ -78,7 +78,7 @@ pub(super) struct Git<'a> {
 }
 
 impl Git<'_> {
-    fn command(&self, args: &[&str]) -> Command {
+    pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(self.program);
         for setting in QUIET {
             command.args(["-c", setting]);
@@ -109,7 +109,7 @@ impl Git<'_> {
         })
     }
 
-    fn run(&self, command: &mut Command, input: &[u8]) -> Result<Output, Fault> {
+    pub(super) fn run(&self, command: &mut Command, input: &[u8]) -> Result<Output, Fault> {
         // A group of its own, so that what git starts ends with it.
         let mut child = self.spawn(command.stdin(Stdio::piped()).process_group(0))?;
         let group = rustix::process::Pid::from_child(&child);
@@ -188,7 +188,7 @@ fn late(command: &Command) -> Fault {
 }
 
 /// Without the user's configuration and the machine's.
-fn without_configuration(command: &mut Command) -> &mut Command {
+pub(super) fn without_configuration(command: &mut Command) -> &mut Command {
     command
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_NOSYSTEM", "1")
@@ -257,7 +257,7 @@ impl<'a> OwnGitDir<'a> {
             self.dir.join("HEAD"),
             [&repository.head[..], b"\n"].concat(),
         )?;
-        fs::write(self.dir.join("config"), configuration(repository))?;
+        fs::write(self.dir.join("config"), repository.format.configuration())?;
         for name in [
             "objects",
             "refs",
@@ -381,22 +381,4 @@ fn first_line(output: Output, or: impl FnOnce(&[u8]) -> Fault) -> Result<Vec<u8>
         text.pop();
     }
     Ok(text)
-}
-
-/// The whole configuration of our own git directory.
-fn configuration(repository: &Repository) -> String {
-    let format = &repository.format;
-    let version = u8::from(format.objects.is_some() || format.references.is_some());
-    let setting = |name: &str, value: &Option<String>| {
-        let line = |value: &String| format!("\t{name} = {value}\n");
-        value.as_ref().map(line).unwrap_or_default()
-    };
-    [
-        format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n"),
-        setting("sharedRepository", &format.sharing),
-        "[extensions]\n".to_owned(),
-        setting("objectFormat", &format.objects),
-        setting("refStorage", &format.references),
-    ]
-    .concat()
 }

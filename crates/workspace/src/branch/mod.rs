@@ -17,6 +17,7 @@ mod large_files;
 mod layout;
 mod objects;
 mod repository;
+mod sent;
 mod tree;
 
 pub use builder::{CommitBuilder, CommitDraft};
@@ -25,6 +26,7 @@ pub use commits::{HostRepository, OfferedCommit, TakenCommits, is_object_name};
 pub use held::CommitOrigin;
 pub use large_files::NewLargeFile;
 pub(crate) use objects::Blobs;
+pub use sent::{SentRepositories, build_sent};
 
 use crate::base::BaseFile;
 use crate::contents::{changed, unreadable};

@@ -111,8 +111,25 @@ impl Repository {
 }
 
 impl Format {
+    /// Returns the whole configuration of a git directory of ours that stores things so.
+    pub(super) fn configuration(&self) -> String {
+        let version = u8::from(self.objects.is_some() || self.references.is_some());
+        let setting = |name: &str, value: &Option<String>| {
+            let line = |value: &String| format!("\t{name} = {value}\n");
+            value.as_ref().map(line).unwrap_or_default()
+        };
+        [
+            format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n"),
+            setting("sharedRepository", &self.sharing),
+            "[extensions]\n".to_owned(),
+            setting("objectFormat", &self.objects),
+            setting("refStorage", &self.references),
+        ]
+        .concat()
+    }
+
     // TRUST: a value is used only when it is one of a closed list, or letters and digits.
-    fn read(config: &Config) -> Result<Self, Fault> {
+    pub(super) fn read(config: &Config) -> Result<Self, Fault> {
         let mut format = Self::default();
         for (key, value) in config {
             let value = value.to_ascii_lowercase();

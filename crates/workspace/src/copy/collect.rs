@@ -40,6 +40,9 @@ pub struct CopyInputs<'a> {
     pub project: Option<&'a Path>,
     /// Relative paths that the sandbox was not shown.
     pub hidden: &'a [PathBuf],
+    /// Relative paths of git directories that were sent apart from the project. They never come
+    /// back as files.
+    pub git_dirs: &'a [PathBuf],
     /// A private directory for what is fetched.
     pub spool_dir: &'a Path,
 }
@@ -245,6 +248,7 @@ struct Comparison<'a> {
     filter: &'a Filter,
     quota: &'a Quota,
     hidden: HashSet<&'a [u8]>,
+    git_dirs: HashSet<&'a [u8]>,
     has_project: bool,
     apart: Option<SkippedTree>,
     /// The topmost directory that a pattern excludes, and whether that has been said.
@@ -273,10 +277,12 @@ fn compare(
         .hidden
         .iter()
         .filter_map(|path| RelPath::new(path.as_os_str().as_bytes()).ok());
+    let git_dirs = source.git_dirs.iter();
     let mut comparison = Comparison {
         filter,
         quota,
         hidden: hidden.collect(),
+        git_dirs: git_dirs.map(|path| path.as_os_str().as_bytes()).collect(),
         has_project: source.project.is_some(),
         apart: None,
         excluded: None,
@@ -314,6 +320,11 @@ impl Comparison<'_> {
             return Ok(());
         }
         self.apart = None;
+        if self.git_dirs.contains(path.as_bytes()) {
+            self.found.stays.insert(path.clone());
+            self.apart = Some(SkippedTree { path, reason: None });
+            return Ok(());
+        }
         if let Some(reason) = self.reason_apart(&path, inside.as_ref()) {
             let is_hidden = self.hidden.contains(path.as_bytes());
             // Of what was never pushed, anything that is there is the sandbox's.

@@ -24,7 +24,7 @@ use glovebox_proto::{Code, Fault, Request};
 use serde::Serialize;
 use serde_bytes::ByteBuf;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -58,6 +58,8 @@ pub struct PushRecords<'a> {
 pub struct PushOptions {
     /// The project's version replaces the sandbox's.
     pub overwrite: bool,
+    /// The caller knows that nothing is there yet.
+    pub is_new: bool,
 }
 
 /// What a push has done.
@@ -81,6 +83,8 @@ pub struct PushTotals {
     pub skipped: Vec<RefusedPath>,
     /// What both sides changed: the sandbox's version stays.
     pub conflicts: Vec<RelPath>,
+    /// Paths of the `.git` of repositories that are not sent, and why.
+    pub unsent_git: Vec<(PathBuf, String)>,
 }
 
 /// Brings a project into a sandbox's directory.
@@ -207,6 +211,9 @@ impl Job<'_> {
             .map_err(|error| io("look at", manifest, error))?
         {
             return Ok(false);
+        }
+        if self.options.is_new {
+            return Ok(true);
         }
         let mut each = |paths| report(watch, Progress::Collecting { paths, bytes: 0 });
         let mut nothing = Spool::unnamed(self.recorded.spool_dir)?;

@@ -30,6 +30,26 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+/// Part of a repository's history that a copy on another machine gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GitHistory {
+    /// The commit of `HEAD` alone.
+    #[default]
+    Head,
+    /// All local branches and tags.
+    Full,
+}
+
+impl GitHistory {
+    /// Word of flags and configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// Longest `HEAD`, `commondir` or `.git` file, in bytes.
 const MAX_POINTER_BYTES: u64 = 8 << 10;
 

@@ -299,6 +299,7 @@ impl Copy {
         let source = CopyInputs {
             manifest: Some(&self.manifest()),
             project: Some(&self.project_dir()),
+            git_dirs: &[],
             hidden: &self.hidden,
             spool_dir: &self.spool_dir(),
         };

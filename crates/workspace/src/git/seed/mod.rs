@@ -8,6 +8,7 @@
 mod held;
 mod parts;
 mod refs;
+pub(crate) mod sent;
 mod settings;
 mod skipped;
 mod source;
@@ -195,16 +196,6 @@ impl SeedBuild<'_> {
         Ok(())
     }
 
-    /// The hidden paths of the working tree whose git directory is `inside`, relative to its top.
-    fn hidden_below(&self, inside: &Path) -> BTreeSet<PathBuf> {
-        let top = inside.parent().filter(|_| inside.ends_with(".git"));
-        let hidden = self.hidden.iter();
-        hidden
-            .filter_map(|path| path.strip_prefix(top?).ok())
-            .map(Path::to_owned)
-            .collect()
-    }
-
     /// Copies one git directory, or notes why there is none.
     fn add_git_dir(
         &mut self,
@@ -217,7 +208,7 @@ impl SeedBuild<'_> {
         let place = self.to.join(GIT_DIR).join(&inside);
         let cx = Inside {
             grants: self.grants,
-            hidden: self.hidden_below(&inside),
+            hidden: hidden_below(self.hidden, &inside),
             held: number,
             is_live: is_own,
             is_module,
@@ -262,6 +253,16 @@ impl SeedBuild<'_> {
         }
         Ok(())
     }
+}
+
+/// The hidden paths of the working tree whose git directory is `inside`, relative to its top.
+fn hidden_below(hidden: &[PathBuf], inside: &Path) -> BTreeSet<PathBuf> {
+    let top = inside.parent().filter(|_| inside.ends_with(".git"));
+    hidden
+        .iter()
+        .filter_map(|path| path.strip_prefix(top?).ok())
+        .map(Path::to_owned)
+        .collect()
 }
 
 /// Says why a repository cannot be taken, as far as can be seen without reading it.

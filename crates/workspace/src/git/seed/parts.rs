@@ -8,7 +8,7 @@ use super::source::{
 };
 use super::target::{Target, times_of};
 use crate::beneath::Anchor;
-use crate::git::index;
+use crate::git::{GitHistory, index};
 use glovebox_spec::Grant;
 use glovebox_spec::seed::{HELD_INSIDE, LIVE_OBJECTS_INSIDE};
 use rustix::fs::{FileType, Stat};
@@ -95,13 +95,16 @@ pub(super) struct Head {
 }
 
 /// A file of the seed.
-struct PartFile {
+pub(super) struct PartFile {
     name: Vec<u8>,
     content: Vec<u8>,
     mode: u32,
     /// Where the time of the last change is kept.
     stat: Option<Stat>,
 }
+
+/// Files of a git directory, with the state of its `HEAD`.
+pub(super) type ReadParts = (Vec<PartFile>, Head);
 
 /// What changes with each commit, looked at before and after reading.
 type Moment = Vec<Option<(u64, i64, i64, u64, i64, u64)>>;
@@ -114,11 +117,24 @@ pub(super) fn copy(
     inside: &Path,
     cx: &Inside<'_>,
 ) -> io::Result<Result<Head, Problem>> {
+    let read = |head, branch: Option<&[u8]>| read_all(source, cx, head, branch);
+    match read_at_one_moment(source, read) {
+        Ok((files, head)) => {
+            write(files, target, top, inside)?;
+            Ok(Ok(head))
+        }
+        Err(problem) => Ok(Err(problem)),
+    }
+}
+
+/// Writes files as the git directory at the path `inside` below `top`.
+pub(super) fn write(
+    files: Vec<PartFile>,
+    target: &Target,
+    top: &Path,
+    inside: &Path,
+) -> io::Result<()> {
     let place = &top.join(inside);
-    let (files, head) = match read_at_one_moment(source, cx) {
-        Ok(found) => found,
-        Err(problem) => return Ok(Err(problem)),
-    };
     for dir in DIRS {
         target.make_parents(top, &place.join(dir).join("x"))?;
     }
@@ -131,16 +147,21 @@ pub(super) fn copy(
             rustix::fs::futimens(&written, &times_of(stat))?;
         }
     }
-    Ok(Ok(head))
+    Ok(())
 }
 
-fn read_at_one_moment(source: &Source, cx: &Inside<'_>) -> Result<(Vec<PartFile>, Head), Problem> {
+/// Calls `read_once` with the content of `HEAD` and the branch in it until nothing of the
+/// repository changed meanwhile, a few times at most.
+pub(super) fn read_at_one_moment(
+    source: &Source,
+    read_once: impl Fn(Vec<u8>, Option<&[u8]>) -> Result<ReadParts, Problem>,
+) -> Result<ReadParts, Problem> {
     for turn in 1.. {
         let (head_text, _) = read(&source.git_dir, b"HEAD", MAX_FILE_BYTES)?
             .ok_or_else(|| Problem::new(b"HEAD", "is missing"))?;
         let branch = branch_of(&head_text);
         let before = moment(source, branch.as_deref());
-        let found = read_all(source, cx, head_text, branch.as_deref())?;
+        let found = read_once(head_text, branch.as_deref())?;
         if turn >= TURNS || moment(source, branch.as_deref()) == before {
             return Ok(found);
         }
@@ -182,24 +203,12 @@ fn read_all(
     cx: &Inside<'_>,
     head_text: Vec<u8>,
     branch: Option<&[u8]>,
-) -> Result<(Vec<PartFile>, Head), Problem> {
+) -> Result<ReadParts, Problem> {
     let (git_dir, common) = (&source.git_dir, &source.common);
     let mut files = Vec::new();
     let references = References::read(source)?;
     let settings = read(common, b"config", MAX_FILE_BYTES)?.map_or(Vec::new(), |(text, _)| text);
-    let own_settings = read_part(git_dir, b"config.worktree", MAX_FILE_BYTES)?;
-    let parsed = Settings::parse(&settings);
-    let mut head = Head {
-        commit: match branch {
-            Some(name) => references.direct.get(name).cloned(),
-            None => Some(head_text.trim_ascii().to_vec()).filter(|id| is_object_name(id)),
-        }
-        .and_then(|id| String::from_utf8(id).ok()),
-        branch: branch
-            .and_then(|name| name.strip_prefix(b"refs/heads/"))
-            .map(|name| String::from_utf8_lossy(name).into_owned()),
-        last_log_line: None,
-    };
+    let mut head = head_of(&references, &head_text, branch);
     push(&mut files, b"HEAD", head_text);
     push(&mut files, b"packed-refs", references.packed());
     for (name, text) in references.loose {
@@ -230,33 +239,114 @@ fn read_all(
         add_tree(common, tree, 0, &mut room, &mut files)?;
     }
     add_hooks(common, &mut files)?;
+    let parsed = Settings::parse(&settings);
     add_logs(source, &parsed, branch, &mut files, &mut head);
-    let text = settings::for_seed(
-        &settings,
-        own_settings.as_ref().map(|(text, _)| text.as_slice()),
-        &settings::SeedSettings {
-            keeps_worktree: cx.is_module,
-            is_linked: source.is_linked,
-        },
-    );
-    push(&mut files, b"config", text);
+    add_settings(source, &settings, cx.is_module, &mut files)?;
     push(
         &mut files,
         b"objects/info/alternates",
         alternates(common, cx)?,
     );
+    add_index(git_dir, &cx.hidden, &mut files)?;
+    Ok((files, head))
+}
+
+/// The state of a `HEAD` with this content.
+fn head_of(references: &References, head_text: &[u8], branch: Option<&[u8]>) -> Head {
+    Head {
+        commit: match branch {
+            Some(name) => references.direct.get(name).cloned(),
+            None => Some(head_text.trim_ascii().to_vec()).filter(|id| is_object_name(id)),
+        }
+        .and_then(|id| String::from_utf8(id).ok()),
+        branch: branch
+            .and_then(|name| name.strip_prefix(b"refs/heads/"))
+            .map(|name| String::from_utf8_lossy(name).into_owned()),
+        last_log_line: None,
+    }
+}
+
+/// Reads what a copy on another machine gets of a repository, its objects excepted.
+pub(super) fn read_sent(
+    source: &Source,
+    cx: &Inside<'_>,
+    history: GitHistory,
+    head_text: Vec<u8>,
+    branch: Option<&[u8]>,
+) -> Result<ReadParts, Problem> {
+    let (git_dir, common) = (&source.git_dir, &source.common);
+    if read_part(common, b"reftable/tables.list", MAX_FILE_BYTES)?.is_some() {
+        return Err(Problem::new(
+            b"reftable",
+            "is a store of references that cannot be sent",
+        ));
+    }
+    let mut files = Vec::new();
+    let mut references = References::read(source)?;
+    let head = head_of(&references, &head_text, branch);
+    // What they lead to is not sent.
+    references.direct.retain(|name, _| match history {
+        GitHistory::Head => Some(name.as_slice()) == branch,
+        GitHistory::Full => name.starts_with(b"refs/heads/") || name.starts_with(b"refs/tags/"),
+    });
+    let settings = read(common, b"config", MAX_FILE_BYTES)?.map_or(Vec::new(), |(text, _)| text);
+    push(&mut files, b"HEAD", head_text);
+    push(&mut files, b"packed-refs", references.packed());
+    match (history, &head.commit) {
+        (GitHistory::Head, Some(commit)) => {
+            push(&mut files, b"shallow", format!("{commit}\n").into_bytes());
+        }
+        (GitHistory::Head, None) => {}
+        (GitHistory::Full, _) => add(common, b"shallow", &mut files)?,
+    }
+    for name in [&b"description"[..], b"info/exclude", b"info/attributes"] {
+        add(common, name, &mut files)?;
+    }
+    add(git_dir, b"info/sparse-checkout", &mut files)?;
+    add_hooks(common, &mut files)?;
+    add_settings(source, &settings, cx.is_module, &mut files)?;
+    add_index(git_dir, &cx.hidden, &mut files)?;
+    Ok((files, head))
+}
+
+/// Adds the configuration, with that of the working tree.
+fn add_settings(
+    source: &Source,
+    settings: &[u8],
+    keeps_worktree: bool,
+    files: &mut Vec<PartFile>,
+) -> Result<(), Problem> {
+    let own = read_part(&source.git_dir, b"config.worktree", MAX_FILE_BYTES)?;
+    let text = settings::for_seed(
+        settings,
+        own.as_ref().map(|(text, _)| text.as_slice()),
+        &settings::SeedSettings {
+            keeps_worktree,
+            is_linked: source.is_linked,
+        },
+    );
+    push(files, b"config", text);
+    Ok(())
+}
+
+/// Adds the index, last of all.
+fn add_index(
+    git_dir: &Anchor,
+    hidden: &BTreeSet<PathBuf>,
+    files: &mut Vec<PartFile>,
+) -> Result<(), Problem> {
     for name in entries(git_dir, b".") {
         if name.0.starts_with(b"sharedindex.") && name.1 == FileType::RegularFile {
-            add_with_time(git_dir, &name.0, &mut files)?;
+            add_with_time(git_dir, &name.0, files)?;
         }
     }
-    add_with_time(git_dir, b"index", &mut files)?;
+    add_with_time(git_dir, b"index", files)?;
     if let Some(index) = files.last_mut().filter(|file| file.name == b"index")
-        && let Some(skipping) = skipped::skip_hidden(&index.content, &cx.hidden)
+        && let Some(skipping) = skipped::skip_hidden(&index.content, hidden)
     {
         index.content = skipping;
     }
-    Ok((files, head))
+    Ok(())
 }
 
 fn push(files: &mut Vec<PartFile>, name: &[u8], content: Vec<u8>) {
