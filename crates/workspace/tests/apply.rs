@@ -490,3 +490,47 @@ fn what_a_file_of_the_host_has_beside_its_content_stays() {
     }
     assert_eq!(get("user.other"), None);
 }
+
+/// A package manager links one file to many names.
+#[test]
+fn changes_of_several_hard_links_of_one_file_arrive() {
+    let fixture = Fixture::new(1);
+    for (of, names) in [("a", &["b", "c", "d", "left"][..]), ("e", &["f"])] {
+        fixture.host(of, "same");
+        for name in names {
+            fs::hard_link(fixture.project().join(of), fixture.project().join(name)).unwrap();
+        }
+    }
+    fixture.push();
+    for name in ["a", "b"] {
+        fixture.whiteout(0, name);
+    }
+    fixture.layer(0, "c", "other c");
+    fixture.layer(0, "d", "other d");
+    for name in ["e", "f"] {
+        fixture.layer(0, name, "same");
+        fixture.make_executable(0, name);
+    }
+    let outcome = fixture.pull(Options::default()).unwrap();
+    assert!(outcome.conflicts.is_empty(), "{outcome:?}");
+    assert_eq!(
+        fixture.tree().lines(),
+        [
+            "c - other c",
+            "d - other d",
+            "e x same",
+            "f x same",
+            "left - same"
+        ]
+    );
+
+    // The link that stays was not changed by the host, although its times say so.
+    fixture.layer(0, "left", "other");
+    let outcome = fixture.pull(Options::default()).unwrap();
+    assert!(outcome.conflicts.is_empty(), "{outcome:?}");
+    assert!(
+        fixture.tree().lines().contains(&"left - other".to_owned()),
+        "{:?}",
+        fixture.tree().lines()
+    );
+}

@@ -58,10 +58,7 @@ fn run(path: &Path) -> Result<Vec<RelPath>, Fault> {
         staging.remove(anchor.as_fd(), Some(lock));
         return Err(fault);
     }
-    let place = OperationDirs {
-        anchor: &anchor,
-        staging: &staging,
-    };
+    let place = OperationDirs::new(&anchor, &staging);
     for (number, operation) in journal.operations.iter().enumerate() {
         if let Err(fault) = place.perform(operation) {
             undo(&place, &journal, number)?;

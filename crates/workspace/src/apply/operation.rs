@@ -12,6 +12,8 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 /// One operation of a commit. Slots are names in the staging directory.
 #[derive(Debug, Serialize, Deserialize)]
@@ -59,11 +61,30 @@ const MAX_NAMES: u32 = 100;
 
 /// Where operations take place.
 pub(super) struct OperationDirs<'a> {
-    pub(super) anchor: &'a Anchor,
-    pub(super) staging: &'a Staging,
+    anchor: &'a Anchor,
+    staging: &'a Staging,
+    /// Files that operations of this commit have changed, by inode number: a rename changes the
+    /// time of the file, which its other hard links show as well.
+    own_changes: RefCell<BTreeMap<u64, OwnChange>>,
 }
 
-impl OperationDirs<'_> {
+/// What operations of this commit have made of the attributes of a file.
+struct OwnChange {
+    /// Attributes that the plan saw.
+    planned: Signature,
+    /// Attributes after the last of the operations.
+    now: Signature,
+}
+
+impl<'a> OperationDirs<'a> {
+    pub(super) fn new(anchor: &'a Anchor, staging: &'a Staging) -> Self {
+        Self {
+            anchor,
+            staging,
+            own_changes: RefCell::default(),
+        }
+    }
+
     /// Does one operation. When it fails, it was not done.
     pub(super) fn perform(&self, operation: &Operation) -> Result<(), Fault> {
         match operation {
@@ -72,7 +93,9 @@ impl OperationDirs<'_> {
                 let (to_dir, to_name) = self.parent(to)?;
                 self.expect(&from_dir, from, path, expected)?;
                 rename_new(&from_dir, from, &to_dir, to_name)
-                    .map_err(|errno| self.cannot("rename", path, errno))
+                    .map_err(|errno| self.cannot("rename", path, errno))?;
+                self.note_own_change(&to_dir, to_name, expected);
+                Ok(())
             }
             Operation::TakeOut {
                 path,
@@ -122,14 +145,43 @@ impl OperationDirs<'_> {
                 let (dir, name) = self.parent(path)?;
                 self.expect(&dir, name, path, expected)?;
                 set_mode(&dir, name, expected, *mode)
-                    .map_err(|errno| self.cannot("change the permissions of", path, errno))
+                    .map_err(|errno| self.cannot("change the permissions of", path, errno))?;
+                self.note_own_change(&dir, name, expected);
+                Ok(())
             }
+        }
+    }
+
+    /// Remembers what an operation has made of a file that the plan saw as `planned`; it is `name`
+    /// in `dir` now.
+    fn note_own_change(&self, dir: &OwnedFd, name: &[u8], planned: &Signature) {
+        let (Signature::Present { ino, .. }, Ok(stat)) = (planned, stat_at(dir.as_fd(), name))
+        else {
+            return;
+        };
+        let change = OwnChange {
+            planned: *planned,
+            now: Signature::from(&stat),
+        };
+        self.own_changes.borrow_mut().insert(*ino, change);
+    }
+
+    /// Returns the attributes that a file has if nobody but this commit has changed it since the
+    /// plan saw it as `planned`.
+    fn current(&self, planned: &Signature) -> Signature {
+        let Signature::Present { ino, .. } = planned else {
+            return *planned;
+        };
+        match self.own_changes.borrow().get(ino) {
+            Some(change) if change.planned == *planned => change.now,
+            _ => *planned,
         }
     }
 
     fn take_out(&self, path: &RelPath, slot: u32, expected: &Signature) -> Result<(), Fault> {
         let (dir, name) = self.parent(path)?;
         self.expect(&dir, name, path, expected)?;
+        let current = self.current(expected);
         let slot = slot.to_string();
         let old = &self.staging.old;
         match rename_new(&dir, name, old, slot.as_bytes()) {
@@ -141,9 +193,10 @@ impl OperationDirs<'_> {
             renamed => renamed.map_err(|errno| self.cannot("remove", path, errno))?,
         }
         // What was taken may be another one than was looked at, or a directory that got content.
-        let is_right = is_untouched(old, slot.as_bytes(), expected)
+        let is_right = is_untouched(old, slot.as_bytes(), &current)
             && (!is_dir(expected) || is_empty_dir(old, slot.as_bytes()));
         if is_right {
+            self.note_own_change(old, slot.as_bytes(), expected);
             return Ok(());
         }
         rename_new(old, slot.as_bytes(), &dir, name)
@@ -154,6 +207,7 @@ impl OperationDirs<'_> {
     fn exchange(&self, path: &RelPath, slot: u32, expected: &Signature) -> Result<(), Fault> {
         let (dir, name) = self.parent(path)?;
         self.expect(&dir, name, path, expected)?;
+        let current = self.current(expected);
         let slot = slot.to_string();
         let new = &self.staging.new;
         let swap = || {
@@ -161,7 +215,8 @@ impl OperationDirs<'_> {
             rustix::fs::renameat_with(new, slot.as_bytes(), &dir, name, flags)
         };
         swap().map_err(|errno| self.cannot("replace", path, errno))?;
-        if is_untouched(new, slot.as_bytes(), expected) {
+        if is_untouched(new, slot.as_bytes(), &current) {
+            self.note_own_change(new, slot.as_bytes(), expected);
             return Ok(());
         }
         swap().map_err(|errno| self.cannot("put back", path, errno))?;
@@ -322,7 +377,7 @@ impl OperationDirs<'_> {
             .map_err(|errno| self.cannot("open the directory of", path, errno))
     }
 
-    /// Compares what is there with what the plan saw.
+    /// Compares what is there with what the plan saw, and with what this commit has made of it.
     fn expect(
         &self,
         dir: &OwnedFd,
@@ -335,7 +390,7 @@ impl OperationDirs<'_> {
             Err(Errno::NOENT) => Signature::Absent,
             Err(errno) => return Err(self.cannot("inspect", path, errno)),
         };
-        if now.is_same(expected) {
+        if now.is_same(&self.current(expected)) {
             Ok(())
         } else {
             Err(self.changed(path))

@@ -68,7 +68,7 @@ fn one(anchor: &Anchor, staging: &Staging) -> Result<bool, Fault> {
     let is_begun = staging.has(COMMITTING);
     if is_begun {
         undo(
-            &OperationDirs { anchor, staging },
+            &OperationDirs::new(anchor, staging),
             &journal,
             journal.operations.len(),
         )?;
