@@ -35,6 +35,7 @@
 
 mod accounting;
 mod apart;
+mod applies;
 mod archives;
 mod audit;
 mod bundles;

@@ -145,6 +145,16 @@ impl Server {
         Self::spawn(command, false)
     }
 
+    /// Serves with the program at another path.
+    pub(crate) fn start_program(person: &Person, program: &std::path::Path, args: &str) -> Self {
+        let mut command = person.program(program);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--no-toolchains"])
+            .args(args.split_whitespace())
+            .env("GLOVEBOX_SERVER_TOKEN", TOKEN);
+        Self::spawn(command, false)
+    }
+
     fn spawn(mut command: Command, is_json: bool) -> Self {
         command
             .stdin(Stdio::null())

@@ -344,7 +344,7 @@ fn a_host_that_changes_in_between_stops_everything() {
     let (staged, lock) = fixture.stage(Options::default()).unwrap();
     fixture.host("m", "host");
     let before = fixture.tree().without_staging();
-    let error = commit(&staged.hand_over()).unwrap_err();
+    let error = commit(&staged.hand_over(), &mut |_| {}).unwrap_err();
     assert_eq!(
         (error.stage, error.fault.code),
         (Stage::Apply, Code::Busy),
@@ -356,7 +356,7 @@ fn a_host_that_changes_in_between_stops_everything() {
     let (staged, _lock) = fixture.stage(Options::default()).unwrap();
     fixture.host("b", "host");
     let before = fixture.tree().without_staging();
-    commit(&staged.hand_over()).unwrap_err();
+    commit(&staged.hand_over(), &mut |_| {}).unwrap_err();
     assert_eq!(fixture.tree(), before);
 }
 
@@ -430,7 +430,7 @@ fn a_staging_directory_from_elsewhere_is_not_believed() {
     fs::write(forged.join("committing"), "").unwrap();
     drop(staged);
     drop(lock);
-    commit(&forged).unwrap_err();
+    commit(&forged, &mut |_| {}).unwrap_err();
     drop(Destination::open(&fixture.project(), None).unwrap());
     assert!(forged.join("journal").exists());
     assert!(!fixture.project().join("new").exists());

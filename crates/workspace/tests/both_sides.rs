@@ -194,7 +194,7 @@ fn pull(fixture: &Fixture, options: Options) -> Outcome {
     let staged = destination
         .stage(&plan, &collected, &mut |_| ControlFlow::Continue(()))
         .unwrap();
-    commit(&staged.hand_over()).unwrap();
+    commit(&staged.hand_over(), &mut |_| {}).unwrap();
     plan.outcome
 }
 

@@ -10,15 +10,15 @@ use glovebox_workspace::{RelPath, apply};
 pub(crate) fn run(args: &CommitArgs) -> u8 {
     // Fails only for a process that leads a session already.
     let _ = rustix::process::setsid();
-    match apply::commit(&args.dir) {
-        Ok(paths) => {
-            if let (Some(state), Some(to)) = (&args.state, args.dir.parent()) {
-                let paths = paths.iter().map(RelPath::as_path);
-                // The changes are applied; a sandbox that does not hear of it sees old names a while longer.
-                let _ = note_applied(state, to, args.by.as_deref(), paths);
-            }
-            0
+    let mut tell = |paths: &[RelPath]| {
+        if let (Some(state), Some(to)) = (&args.state, args.dir.parent()) {
+            let paths = paths.iter().map(RelPath::as_path);
+            // The changes are applied; a sandbox that does not hear of it sees old names a while longer.
+            let _ = note_applied(state, to, args.by.as_deref(), paths);
         }
+    };
+    match apply::commit(&args.dir, &mut tell) {
+        Ok(()) => 0,
         Err(error) => {
             // Nobody may be left to read it.
             let _ = render::print(serde_json::to_string(&error.fault).unwrap_or_default());

@@ -359,6 +359,7 @@ fn fetch_directory(
         include: &[],
         named: &[],
         takes_ignored: true,
+        recovers_project: false,
     };
     let taken = sync::collect_outside(cx, &asked, from, &mut |progress| meter.tick(progress))?;
     meter.clear();

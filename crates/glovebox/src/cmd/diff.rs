@@ -31,6 +31,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
         include: &[],
         named: &paths,
         takes_ignored: args.ignored,
+        recovers_project: false,
     };
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let mut taken = sync::collect(cx, &asked, &mut |progress| meter.tick(progress))?;

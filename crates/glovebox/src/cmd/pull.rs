@@ -70,6 +70,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         include: &args.include,
         named,
         takes_ignored: args.ignored,
+        recovers_project: args.to.is_none() && !args.dry_run,
     };
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let mut watch = |progress| meter.tick(progress);

@@ -60,6 +60,8 @@ pub(crate) struct ChangesRequest<'a> {
     pub named: &'a [RelPath],
     /// Whether all is taken that the project ignores.
     pub takes_ignored: bool,
+    /// True if the changes go to the project: what an interrupted pull has left there is finished or undone first.
+    pub recovers_project: bool,
 }
 
 /// Says that a sandbox went on working while its changes were collected.
@@ -87,6 +89,9 @@ pub(crate) fn collect(
         woken => woken?,
     };
     let collected = collect_named(&registry, &name, watch, |project| {
+        if let Some(project) = project.filter(|_| asked.recovers_project) {
+            glovebox_session::sync::apply::recover_project(project, registry.state_dir());
+        }
         filter(cx, project, asked)
     });
     if let Some(work) = woken {

@@ -103,6 +103,15 @@ pub(crate) struct ApplyWish {
 
 impl App {
     fn collect(&self, id: &str) -> Result<SandboxChanges, Error> {
+        self.collect_after(id, |_| {})
+    }
+
+    /// Collects the changes. Calls `prepare` with the project first, if there is one.
+    fn collect_after(
+        &self,
+        id: &str,
+        prepare: impl FnOnce(&Path),
+    ) -> Result<SandboxChanges, Error> {
         let name = self.session_sandbox(id)?;
         let rules = &self.config.settings.sync;
         let host = &self.config.host;
@@ -111,7 +120,10 @@ impl App {
             let (exclude, include) = (texts(&rules.pull_exclude), texts(&rules.pull_include));
             let filter = Filter::new(&exclude, &include)?;
             Ok(match project {
-                Some(project) => filter.without_ignored(ignore_rules(host, project, &[])?),
+                Some(project) => {
+                    prepare(project);
+                    filter.without_ignored(ignore_rules(host, project, &[])?)
+                }
                 None => filter,
             })
         })
@@ -211,7 +223,9 @@ impl App {
         let choices = by_path.into_iter().flatten();
         let choices = choices.map(|(path, choice)| Ok((parse_path(path)?, (*choice).into())));
         let choices: BTreeMap<RelPath, Resolution> = choices.collect::<Result<_, Fault>>()?;
-        let mut collected = self.collect(id)?;
+        let state_dir = self.config.registry.state_dir();
+        let mut collected =
+            self.collect_after(id, |project| apply::recover_project(project, state_dir))?;
         let to = destination(&collected)?;
         let shown = match &wish.digest {
             Some(digest) => {
@@ -229,11 +243,11 @@ impl App {
             conflicts,
             choices: &choices,
             undo: Some(apply::UndoStore {
-                state_dir: self.config.registry.state_dir(),
+                state_dir,
                 is_required: false,
             }),
             told: Some(apply::ToldSandboxes {
-                state_dir: self.config.registry.state_dir(),
+                state_dir,
                 by: None,
             }),
         };

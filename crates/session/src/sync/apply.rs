@@ -173,6 +173,14 @@ impl<'a> ApplyTarget<'a> {
         }
     }
 
+    /// Tells other sandboxes that an apply to this directory was interrupted, and finished or undone since.
+    pub(super) fn tell_recovered(self) {
+        if let Some(told) = self.told {
+            // A sandbox that does not hear of it sees the files as they are a while later.
+            let _ = note_applied(told.state_dir, self.to, None, std::iter::empty());
+        }
+    }
+
     fn options(self) -> Options {
         Options {
             conflicts: self.conflicts,
@@ -218,6 +226,16 @@ pub fn preview(taken: &SandboxChanges, goal: ApplyTarget<'_>) -> Result<Outcome,
     Ok(destination.plan(&taken.collected, goal.options())?.outcome)
 }
 
+/// Finishes or undoes what an interrupted apply has left in a project, and tells the sandboxes of `state_dir` that see it.
+///
+/// Must come before the changes that go to the project are collected: what it has taken over already, such as a name that
+/// was removed, is no change of the half state, and would be missing in the whole one.
+pub fn recover_project(project: &Path, state_dir: &Path) {
+    let goal = ApplyTarget::new(project).telling(state_dir, None);
+    // What cannot be recovered now is met again, and told, when the changes are applied.
+    let _ = Destination::open_telling(project, None, &mut || goal.tell_recovered());
+}
+
 /// Does it, if `agree` says so to the plan. `supervisor` is the program that commits.
 ///
 /// # Errors
@@ -229,11 +247,9 @@ pub fn apply<E: From<Error>>(
     watch: &mut Watch<'_>,
     agree: &mut dyn FnMut(&Review<'_>) -> Result<ReviewAnswer, E>,
 ) -> Result<ApplyOutcome, E> {
-    let mut destination = Destination::open(goal.to, base(&taken, goal.to)).map_err(Error::from)?;
-    if let Some(told) = goal.told.filter(|_| destination.has_recovered()) {
-        // Best effort, as everywhere: the files are there, and who is not told sees them later.
-        let _ = note_applied(told.state_dir, goal.to, None, std::iter::empty());
-    }
+    let mut tell = || goal.tell_recovered();
+    let mut destination = Destination::open_telling(goal.to, base(&taken, goal.to), &mut tell)
+        .map_err(Error::from)?;
     let mut options = goal.options();
     let (mut plan, is_everything) = loop {
         let mut plan = destination
@@ -279,7 +295,7 @@ pub fn apply<E: From<Error>>(
     }
     // The sandbox is not needed any more.
     drop(taken);
-    commit::commit(supervisor, destination, staged, goal.told)?;
+    commit::commit(supervisor, &destination, staged, goal)?;
     Ok(if is_everything {
         ApplyOutcome::Done(plan.outcome)
     } else {

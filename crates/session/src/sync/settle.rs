@@ -265,10 +265,16 @@ fn collect(
         &texts(&patterns.pull_exclude),
         &texts(&patterns.pull_include),
     )?;
-    if !options.takes_ignored
-        && let Some(project) = project_of(sandbox)
-    {
-        filter = filter.without_ignored(ignore_rules(context.host, &project, &[])?);
+    if let Some(project) = project_of(sandbox) {
+        if matches!(
+            options.when,
+            ApplyWhen::Ask | ApplyWhen::Always | ApplyWhen::OnSuccess
+        ) {
+            apply::recover_project(&project, sandbox.state_dir());
+        }
+        if !options.takes_ignored {
+            filter = filter.without_ignored(ignore_rules(context.host, &project, &[])?);
+        }
     }
     collect_own(sandbox, &filter, options.is_still, watch)
 }

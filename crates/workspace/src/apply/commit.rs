@@ -18,16 +18,18 @@ use std::path::{Path, PathBuf};
 /// Longer files are not kept as the base of later changes.
 const MAX_NOTED_BYTES: u64 = 1 << 20;
 
-/// Applies what lies in a staging directory, and removes the directory. Returns the paths that were applied.
+/// Applies what lies in a staging directory, and removes the directory. Calls `on_applied` with the paths once all of
+/// them are in place, before anything is removed: what kills the commit later leaves a journal, by which the next pull
+/// tells of the same changes again.
 ///
 /// # Errors
 /// When an operation fails: then everything before it has been undone, and the destination is as it
 /// was. When undoing fails too, the message says so, and the next pull to this destination tries again.
-pub fn commit(staging: &Path) -> Result<Vec<RelPath>, SyncError> {
-    run(staging).map_err(|fault| SyncError::pull(Stage::Apply, fault))
+pub fn commit(staging: &Path, on_applied: &mut dyn FnMut(&[RelPath])) -> Result<(), SyncError> {
+    run(staging, on_applied).map_err(|fault| SyncError::pull(Stage::Apply, fault))
 }
 
-fn run(path: &Path) -> Result<Vec<RelPath>, Fault> {
+fn run(path: &Path, on_applied: &mut dyn FnMut(&[RelPath])) -> Result<(), Fault> {
     let gone = || {
         Fault::failed(
             Code::NotFound,
@@ -71,8 +73,9 @@ fn run(path: &Path) -> Result<Vec<RelPath>, Fault> {
         staging.remove(anchor.as_fd(), Some(lock));
         return Err(fault);
     }
+    on_applied(&journal.applied);
     finish(&anchor, &staging, &journal, lock);
-    Ok(journal.applied)
+    Ok(())
 }
 
 /// Undoes the first `count` operations, the last one first. Goes on after a failure, and reports the

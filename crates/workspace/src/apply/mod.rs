@@ -31,6 +31,7 @@ pub use crate::base::BaseFile;
 pub use commit::commit;
 pub use digests::DestinationDigests;
 pub use earlier::{PutBack, discard_earlier, keep_earlier, sweep_earlier};
+pub use recover::Recovery;
 pub use stage::StagedChanges;
 
 use crate::base::{Base, BaseContents, Signature, noted_theirs};
@@ -61,7 +62,6 @@ pub struct Destination {
     base: Option<BaseFile>,
     /// What the plan saw, by path.
     seen: HashMap<RelPath, Signature>,
-    has_recovered: bool,
 }
 
 /// What a destination has at a path: the content of a regular file, or the target of a link.
@@ -88,11 +88,32 @@ impl Destination {
     /// # Errors
     /// [`Code::Busy`] when somebody else applies to it; whatever opening or recovering fails with.
     pub fn open(path: &Path, base: Option<BaseFile>) -> Result<Self, SyncError> {
-        let failed = |fault| SyncError::pull(Stage::Apply, fault);
-        let mut destination = Self::look(path, base)?;
-        lock(&destination.anchor).map_err(failed)?;
-        destination.has_recovered = recover::recover(&destination.anchor).map_err(failed)?;
+        Self::open_telling(path, base, &mut || {})
+    }
+
+    /// As [`Self::open`]. Calls `on_recovered` for each interrupted pull that had changed files.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn open_telling(
+        path: &Path,
+        base: Option<BaseFile>,
+        on_recovered: &mut dyn FnMut(),
+    ) -> Result<Self, SyncError> {
+        let destination = Self::look(path, base)?;
+        lock(&destination.anchor).map_err(|fault| SyncError::pull(Stage::Apply, fault))?;
+        destination.recover(on_recovered)?;
         Ok(destination)
+    }
+
+    /// Finishes or undoes what an interrupted commit has left in a destination that was opened for applying. Calls
+    /// `on_recovered` for each commit that had changed files.
+    ///
+    /// # Errors
+    /// When something cannot be put back: the message says where it lies, and the next recovery tries again.
+    pub fn recover(&self, on_recovered: &mut dyn FnMut()) -> Result<Recovery, SyncError> {
+        recover::recover(&self.anchor, on_recovered)
+            .map_err(|fault| SyncError::pull(Stage::Apply, fault))
     }
 
     /// Opens a destination for planning only: nothing is locked, nothing is written.
@@ -106,13 +127,7 @@ impl Destination {
             anchor,
             base,
             seen: HashMap::new(),
-            has_recovered: false,
         })
-    }
-
-    /// Returns true if opening it finished or undid an apply that was interrupted.
-    pub const fn has_recovered(&self) -> bool {
-        self.has_recovered
     }
 
     /// Compares what was collected with what is here.

@@ -14,8 +14,20 @@ use std::time::{Duration, Instant};
 const WAIT: Duration = Duration::from_secs(20);
 const WAIT_STEP: Duration = Duration::from_millis(10);
 
-/// Recovers a destination, which is locked. Returns true if an interrupted commit was finished or undone.
-pub(super) fn recover(anchor: &Anchor) -> Result<bool, Fault> {
+/// Result of recovering a destination from commits that were interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recovery {
+    /// No commit had begun: the destination is as it was.
+    Nothing,
+    /// A commit that had begun was undone.
+    Undone,
+    /// A commit that had done all its operations was finished.
+    Finished,
+}
+
+/// Recovers a destination, which is locked. Calls `on_recovered` for each commit that was undone or finished, before
+/// its journal is removed: if this process dies in between, the next recovery calls it again.
+pub(super) fn recover(anchor: &Anchor, on_recovered: &mut dyn FnMut()) -> Result<Recovery, Fault> {
     let failed = |errno: Errno| io("read", anchor.path(), errno);
     let dir = anchor.dir(b"").map_err(failed)?;
     let mut names = Vec::new();
@@ -26,17 +38,21 @@ pub(super) fn recover(anchor: &Anchor) -> Result<bool, Fault> {
         Ok::<(), Errno>(())
     })
     .map_err(failed)?;
-    let mut has_recovered = false;
+    let mut recovery = Recovery::Nothing;
     for name in names {
         match Staging::open(anchor.as_fd(), anchor.path(), &name) {
-            Some(staging) => has_recovered |= one(anchor, &staging)?,
+            Some(staging) => recovery = recovery.max(one(anchor, &staging, on_recovered)?),
             None => discard_unfinished(anchor.as_fd(), &name),
         }
     }
-    Ok(has_recovered)
+    Ok(recovery)
 }
 
-fn one(anchor: &Anchor, staging: &Staging) -> Result<bool, Fault> {
+fn one(
+    anchor: &Anchor,
+    staging: &Staging,
+    on_recovered: &mut dyn FnMut(),
+) -> Result<Recovery, Fault> {
     let deadline = Instant::now() + WAIT;
     let found = loop {
         match staging.take_journal() {
@@ -58,11 +74,12 @@ fn one(anchor: &Anchor, staging: &Staging) -> Result<bool, Fault> {
     };
     let Some((journal, lock)) = found else {
         staging.remove(anchor.as_fd(), None);
-        return Ok(false);
+        return Ok(Recovery::Nothing);
     };
     if staging.has(DONE) {
+        on_recovered();
         finish(anchor, staging, &journal, lock);
-        return Ok(true);
+        return Ok(Recovery::Finished);
     }
     // Without the mark nothing was applied yet, or everything was and it is being removed.
     let is_begun = staging.has(COMMITTING);
@@ -72,7 +89,12 @@ fn one(anchor: &Anchor, staging: &Staging) -> Result<bool, Fault> {
             &journal,
             journal.operations.len(),
         )?;
+        on_recovered();
     }
     staging.remove(anchor.as_fd(), Some(lock));
-    Ok(is_begun)
+    Ok(if is_begun {
+        Recovery::Undone
+    } else {
+        Recovery::Nothing
+    })
 }
