@@ -239,8 +239,8 @@ fn a_database_that_another_process_holds_is_waited_for_and_then_named() {
     let mut holder = hold();
     let refused = admin
         .post("/api/tasks", &json!({ "task": "x" }))
-        .expect(429);
-    assert_eq!(refused.code(), "busy");
+        .expect(503);
+    assert_eq!(refused.code(), "unavailable");
     insta::assert_snapshot!(refused.words(), @"
     the server's database cannot be used: database is locked
     another process holds it: try again in a while

@@ -36,10 +36,10 @@ fn those_who_wait_know_their_place_and_too_many_are_sent_away() {
     );
     let full = admin
         .post("/api/tasks", &json!({ "task": "x" }))
-        .expect(429);
+        .expect(503);
     assert_eq!(
         (full.code().as_str(), full.header("retry-after")),
-        ("busy", Some("2"))
+        ("unavailable", Some("2"))
     );
     let events = admin.follow(&third, None, |event| event.kind == "queued");
     assert_eq!(events[0].data["position"], 2, "{events:?}");
@@ -52,7 +52,11 @@ fn those_who_wait_know_their_place_and_too_many_are_sent_away() {
         Value::Null
     );
     assert_eq!(place(&third), json!(1));
-    admin.delete(&format!("/api/sessions/{first}")).expect(409);
+    let at_work = format!("/api/sessions/{first}");
+    assert_eq!(admin.delete(&at_work).expect(409).code(), "conflict");
+    let restore = json!({ "checkpoint_id": "v1" });
+    let restored = admin.post(&format!("{at_work}/restore"), &restore);
+    assert_eq!(restored.expect(409).code(), "conflict");
     admin
         .post(&format!("/api/sessions/{first}/cancel"), &json!({}))
         .expect(202);
@@ -104,7 +108,7 @@ fn a_flood_of_one_user_is_answered_429_and_others_go_on() {
     let refused = answers.iter().find(|answer| answer.status == 429).unwrap();
     assert_eq!(
         (refused.code().as_str(), refused.header("retry-after")),
-        ("busy", Some("2"))
+        ("busy", Some("1"))
     );
     assert!(answers[..6].iter().all(|answer| answer.status == 200));
     server.admin().get("/api/tools").expect(200);

@@ -56,10 +56,10 @@ fn a_session_waits_for_its_users_memory_or_for_that_of_all_and_knows_it() {
     let what = session(&bob, &fourth)["waits_for"].clone();
     let what = what.as_str().unwrap_or_default();
     insta::assert_snapshot!(what, @"all sandboxes together use the memory that they may have (768MiB)");
-    let refused = bob.post("/api/sandboxes", &json!({})).expect(429);
+    let refused = bob.post("/api/sandboxes", &json!({})).expect(503);
     assert_eq!(
         (refused.code().as_str(), refused.header("retry-after")),
-        ("busy", Some("2"))
+        ("unavailable", Some("2"))
     );
     insta::assert_snapshot!(refused.words(), @"
     all sandboxes together use the memory that they may have (768MiB)

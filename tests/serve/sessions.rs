@@ -529,6 +529,31 @@ fn a_request_that_is_repeated_with_its_key_leads_to_one_session() {
 }
 
 #[test]
+fn session_that_another_process_works_on_is_a_conflict() {
+    let person = Person::myself();
+    let model = recording(&person, "none", &[]);
+    let server = Server::start(&person, &format!("--model {model}"));
+    let admin = server.admin();
+    let id = admin.submit(&json!({ "task": "x" }));
+    admin.follow_to_end(&id);
+    // As `glovebox agent` holds a session that it goes on with.
+    let lock = person.place().state().join("sessions/locks").join(&id);
+    let lock = std::fs::File::open(lock).unwrap();
+    lock.lock().unwrap();
+    let path = format!("/api/sessions/{id}");
+    let message = json!({ "text": "go on" });
+    let said = admin.post(&format!("{path}/messages"), &message);
+    assert_eq!(said.expect(409).code(), "conflict");
+    assert_eq!(admin.delete(&path).expect(409).code(), "conflict");
+    drop(lock);
+    admin
+        .post(&format!("{path}/messages"), &message)
+        .expect(202);
+    admin.follow_to_end(&id);
+    admin.delete(&path).expect(204);
+}
+
+#[test]
 fn the_list_of_sessions_comes_in_pages_and_by_state() {
     let person = Person::myself();
     let server = Server::start(&person, "--model demo");

@@ -493,7 +493,9 @@ fn io(what: &str, error: &std::io::Error) -> Fault {
 fn broken(error: &rusqlite::Error) -> Fault {
     let code = match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull) => Code::NoSpace,
-        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => Code::Busy,
+        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
+            Code::Unavailable
+        }
         _ => Code::Io,
     };
     Fault::failed(code, format!("the session log cannot be used: {error}"))

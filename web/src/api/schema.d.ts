@@ -2931,7 +2931,7 @@ export interface operations {
                 };
             };
             /** @description The session works: cancel it first */
-            429: {
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3245,7 +3245,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description Too many tools are being called */
+            /** @description Too many tools of this user are being called */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3254,7 +3254,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description No sandbox can be had now */
+            /** @description Too many tools of all users are being called, or no sandbox can be had now */
             503: {
                 headers: {
                     [name: string]: unknown;

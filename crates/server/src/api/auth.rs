@@ -29,7 +29,10 @@ use http::header::{AUTHORIZATION, HOST, ORIGIN, UPGRADE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Wait before a new connection is tried where all of a user's, or of all users, are open.
+const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// The shared state of all routes.
 #[derive(Debug, Clone)]
@@ -71,13 +74,12 @@ fn count_in(shared: &Shared, principal: &Principal, request: &Request) -> ApiRes
     let of_user = request.extensions().get::<Arc<ConnectionPlace>>();
     let places = &shared.app.connections;
     if of_user.is_some_and(|of_user| !places.keep(of_user, &principal.name, is_admin)) {
-        let fault = Fault::failed(Code::Busy, "too many of your connections are open").retryable();
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, fault));
+        return Err(no_connection("too many of your connections are open"));
     }
     let taken = shared.app.rate.take(&principal.name, Instant::now());
-    taken.map_err(|_| {
+    taken.map_err(|wait| {
         let fault = Fault::failed(Code::Busy, "too many requests in a short time");
-        ApiError::from(fault.remedy("send fewer in a second").retryable())
+        ApiError::from(fault.remedy("send fewer in a second").retryable()).retry_after(wait)
     })
 }
 
@@ -87,10 +89,12 @@ pub(super) fn keep_connection(request: &Request) -> ApiResult<()> {
     if connection.is_none_or(|connection| connection.authenticate()) {
         return Ok(());
     }
-    Err(ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        Fault::failed(Code::Busy, "too many connections are open").retryable(),
-    ))
+    Err(no_connection("too many connections are open"))
+}
+
+fn no_connection(message: &str) -> ApiError {
+    let fault = Fault::failed(Code::Unavailable, message).retryable();
+    ApiError::from(fault).retry_after(CONNECTION_WAIT)
 }
 
 /// Whose token this is, if it is one of this server's.

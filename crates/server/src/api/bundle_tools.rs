@@ -77,8 +77,8 @@ pub(crate) struct ToolAnswer {
         (status = 404, description = "There is no such tool, bundle or run", body = ErrorBody),
         (status = 413, description = "The request or the result is too large", body = ErrorBody),
         (status = 422, description = "The tool threw, or was ended by one of its limits: `details.thrown`, `details.refused_hosts`, `details.log`", body = ErrorBody),
-        (status = 429, description = "Too many tools are being called", body = ErrorBody),
-        (status = 503, description = "No sandbox can be had now", body = ErrorBody),
+        (status = 429, description = "Too many tools of this user are being called", body = ErrorBody),
+        (status = 503, description = "Too many tools of all users are being called, or no sandbox can be had now", body = ErrorBody),
         (status = 504, description = "It took too long", body = ErrorBody),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]
@@ -95,7 +95,7 @@ pub(super) async fn call(
     // Dropped when the caller has gone.
     let _presence = Presence(Arc::clone(&cancel));
     let app = Arc::clone(&shared.app);
-    let open = app.bundles.begin_call(&principal.name).ok_or_else(busy)?;
+    let open = app.bundles.begin_call(&principal.name)?;
     let called = blocking(move || -> ApiResult<ToolAnswer> {
         let _open = open;
         let (bundle, agent, usual) = find_tools(&app, &principal, &request)?;
@@ -122,14 +122,6 @@ pub(super) async fn call(
         })
     });
     Ok(Json(called.await??))
-}
-
-fn busy() -> ApiError {
-    let fault = Fault::failed(Code::Busy, "too many tools are being called");
-    fault
-        .remedy("try again when some have ended")
-        .retryable()
-        .into()
 }
 
 fn call_id(given: Option<&str>) -> ApiResult<String> {

@@ -6,6 +6,7 @@ use super::error::{ApiError, ApiResult, ErrorBody};
 use super::on_session;
 use super::principal::Principal;
 use crate::store::Scope;
+use crate::work::held_elsewhere;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use glovebox_proto::{Code, Fault};
@@ -111,7 +112,8 @@ pub(super) async fn make(
         Ok(app
             .config
             .registry
-            .checkpoint(&name, comment.as_deref(), live)?)
+            .checkpoint(&name, comment.as_deref(), live)
+            .map_err(held_elsewhere)?)
     });
     Ok((StatusCode::CREATED, Json(made.await?.into())))
 }
@@ -129,7 +131,7 @@ pub(crate) struct RestoreRequest {
     post, path = "/api/sessions/{id}/restore", tag = "checkpoints", operation_id = "checkpoints_restore", request_body = RestoreRequest,
     params(("id" = String, Path, description = "Its name")),
     responses((status = 200, description = "The files are as they were then", body = CheckpointView),
-        (status = 429, description = "The session works: cancel it first", body = ErrorBody),
+        (status = 409, description = "The session works: cancel it first", body = ErrorBody),
         (status = "4XX", description = "Refused, or not there", body = ErrorBody))
 )]
 pub(super) async fn restore(
@@ -140,14 +142,15 @@ pub(super) async fn restore(
 ) -> ApiResult<Json<CheckpointView>> {
     let restored = on_session(&shared, principal, id, Scope::Run, move |app, id| {
         if app.live(id).is_some() {
-            let fault = Fault::failed(Code::Busy, "the session works, or waits for its turn");
-            return Err(ApiError::from(fault.remedy("cancel it first").retryable()));
+            let fault = Fault::failed(Code::Conflict, "the session works, or waits for its turn");
+            return Err(ApiError::from(fault.remedy("cancel it first")));
         }
         let name = app.session_sandbox(id)?;
         // What earlier calls have seen is not there any more.
         app.sandboxes.close(&name);
         let checkpoint = &body.value.checkpoint_id;
-        Ok(app.config.registry.restore(&name, checkpoint)?)
+        let restored = app.config.registry.restore(&name, checkpoint);
+        Ok(restored.map_err(held_elsewhere)?)
     });
     Ok(Json(restored.await?.into()))
 }

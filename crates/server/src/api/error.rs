@@ -9,10 +9,11 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
+use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Seconds after which what is busy may be tried again.
-const RETRY_S: u16 = 2;
+/// Seconds after which what is busy may be tried again, where nothing says more precisely when.
+const RETRY_S: u64 = 2;
 
 /// What to do when nothing fits any more.
 const MAKE_ROOM: &str =
@@ -90,6 +91,8 @@ struct More {
     /// Its word for programs, where the fault's code is not the one.
     code: Option<&'static str>,
     details: Option<Value>,
+    /// Seconds after which it may be tried again.
+    retry_after_s: Option<u64>,
 }
 
 impl ApiError {
@@ -107,6 +110,13 @@ impl ApiError {
     /// With more about it for programs.
     pub(crate) fn with_details(mut self, details: Value) -> Self {
         self.more.get_or_insert_default().details = Some(details);
+        self
+    }
+
+    /// Names the wait after which the same request may succeed. It is told in whole seconds, rounded up.
+    pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        self.more.get_or_insert_default().retry_after_s = Some(seconds.max(1));
         self
     }
 
@@ -174,9 +184,11 @@ const fn status_of(fault: &Fault) -> StatusCode {
             | Code::SpecialFile,
         ) => StatusCode::CONFLICT,
         (_, Code::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+        // The places of all users are taken; those of one user are another failure, of class `failed`.
+        (Class::Refused, Code::TooManySandboxes)
+        | (_, Code::Unavailable | Code::BackendUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
         (_, Code::Busy | Code::TooManySandboxes) => StatusCode::TOO_MANY_REQUESTS,
         (_, Code::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
-        (_, Code::Unavailable | Code::BackendUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
         (_, Code::NoSpace) => StatusCode::INSUFFICIENT_STORAGE,
         (_, Code::Unsupported) => StatusCode::NOT_IMPLEMENTED,
         (Class::Refused, _) => StatusCode::FORBIDDEN,
@@ -199,7 +211,9 @@ impl IntoResponse for ApiError {
             message: self.fault.message.clone(),
         };
         let mut body = ErrorBody::from(self.fault);
+        let mut after_s = RETRY_S;
         if let Some(more) = self.more {
+            after_s = more.retry_after_s.unwrap_or(RETRY_S);
             if let Some(code) = more.code {
                 code.clone_into(&mut body.error.code);
             }
@@ -208,7 +222,7 @@ impl IntoResponse for ApiError {
         let mut response = (self.status, Json(body)).into_response();
         response.extensions_mut().insert(answered);
         if is_retryable {
-            let after = HeaderValue::from(RETRY_S);
+            let after = HeaderValue::from(after_s);
             response.headers_mut().insert(RETRY_AFTER, after);
         }
         response

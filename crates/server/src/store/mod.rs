@@ -127,7 +127,7 @@ fn broken(error: &rusqlite::Error) -> Fault {
             Fault::failed(Code::NoSpace, message).remedy("make room in the state directory")
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Fault::failed(Code::Busy, message)
+            Fault::failed(Code::Unavailable, message)
                 .remedy("another process holds it: try again in a while")
                 .retryable()
         }

@@ -172,8 +172,8 @@ impl App {
     /// A session that begins with the first `events` of this one: its name.
     pub(crate) fn fork_at(&self, user: &str, id: &str, events: u64) -> Result<String, Error> {
         if self.live(id).is_some() {
-            let fault = Fault::failed(Code::Busy, "the agent still answers an earlier message");
-            return Err(fault.remedy("stop it first").retryable().into());
+            let fault = Fault::failed(Code::Conflict, "the agent still answers an earlier message");
+            return Err(fault.remedy("stop it first").into());
         }
         let Some(info) = self.find(id)? else {
             return Err(

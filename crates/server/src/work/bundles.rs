@@ -3,6 +3,7 @@
 
 use super::accounting::{CallEnd, CallPlace};
 use super::bundle_health::EngineProbes;
+use super::places::NoPlace;
 use super::{App, bundle_url};
 use crate::config::ServerConfig;
 use crate::store::BundleRow;
@@ -208,15 +209,24 @@ impl Bundles {
         calls.contains_key(user)
     }
 
-    /// Leave to call a tool. Nobody waits: a caller that gets none is told to come back.
-    pub(crate) fn begin_call(self: &Arc<Self>, user: &str) -> Option<OpenCall> {
+    /// Takes a place for one call of a tool. Nobody waits: a caller that gets none is told to come back.
+    ///
+    /// # Errors
+    /// `busy` where the user has too many calls, `unavailable` where all users together have.
+    pub(crate) fn begin_call(self: &Arc<Self>, user: &str) -> Result<OpenCall, Fault> {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let own = calls.get(user).copied().unwrap_or_default();
-        if own >= MAX_CALLS_PER_USER || calls.values().sum::<usize>() >= MAX_CALLS {
-            return None;
+        let no_place = if own >= MAX_CALLS_PER_USER {
+            Some(NoPlace::OfKey)
+        } else {
+            (calls.values().sum::<usize>() >= MAX_CALLS).then_some(NoPlace::AtAll)
+        };
+        if let Some(no_place) = no_place {
+            let fault = Fault::failed(no_place.code(), "too many tools are being called");
+            return Err(fault.remedy("try again when some have ended").retryable());
         }
         calls.insert(user.to_owned(), own + 1);
-        Some(OpenCall {
+        Ok(OpenCall {
             bundles: Arc::clone(self),
             user: user.to_owned(),
         })

@@ -1,6 +1,7 @@
 //! Changes of a session, collected from its sandbox, shown, and applied to its project.
 
 use super::App;
+use super::request::held_elsewhere;
 use super::tools::Unheard;
 use glovebox_proto::{Code, Fault};
 use glovebox_session::host::now_unix_ms;
@@ -259,7 +260,8 @@ impl App {
             _ => Ok(ReviewAnswer::Yes),
         };
         let supervisor = &self.config.supervisor;
-        let applied = apply::apply(collected, target, supervisor, &mut *watch, &mut agree)?;
+        let applied = apply::apply(collected, target, supervisor, &mut *watch, &mut agree)
+            .map_err(held_elsewhere)?;
         let outcome = match applied {
             ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) => outcome,
             ApplyOutcome::Declined(_) => return Ok(Value::Null),

@@ -56,7 +56,7 @@ pub(crate) use live::LiveSession;
 pub(crate) use mcp_user::McpUser;
 pub(crate) use previews::{PreviewPlace, PreviewPlaces};
 pub(crate) use quota::Quotas;
-pub(crate) use request::{TaskLimits, TaskRequest};
+pub(crate) use request::{TaskLimits, TaskRequest, held_elsewhere};
 pub(crate) use status::{Board, ServerStatus};
 pub(crate) use terminals::OpenTerminal;
 pub(crate) use tools::OpenSandboxes;

@@ -1,5 +1,6 @@
 //! Places for what may be open at the same time: so many under one key, such as a user's name, and so many at all.
 
+use glovebox_proto::Code;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +19,16 @@ pub(super) enum NoPlace {
     OfKey,
     /// All places are taken, by whomever.
     AtAll,
+}
+
+impl NoPlace {
+    /// Code of the failure: `busy` where the user's own places are taken, `unavailable` where those of all users are.
+    pub(super) const fn code(self) -> Code {
+        match self {
+            Self::OfKey => Code::Busy,
+            Self::AtAll => Code::Unavailable,
+        }
+    }
 }
 
 /// One place, until it is dropped.

@@ -270,7 +270,7 @@ impl App {
         };
         self.refuse_when_full(&owned.user)?;
         let log = self.open_log()?;
-        let earlier = EarlierSession::open(&log, id)?;
+        let earlier = EarlierSession::open(&log, id).map_err(held_elsewhere)?;
         if earlier.declared().is_some() {
             return self.go_on_with_bundle(&owned.user, log, earlier, Some(text), limits);
         }
@@ -328,7 +328,7 @@ impl App {
             return Err(fault.remedy(remedy).retryable());
         }
         if self.queue.is_full() {
-            let fault = Fault::failed(Code::Busy, "too many sessions wait for their turn");
+            let fault = Fault::failed(Code::Unavailable, "too many sessions wait for their turn");
             return Err(fault.remedy("try again in a while").retryable());
         }
         let Some(detail) = self.status.problem_of(DISK) else {
@@ -407,7 +407,10 @@ impl App {
             now_unix_ms: now_unix_ms(),
         };
         self.create_session(&rows, || {
-            self.config.registry.fork(&from, &name, checkpoint)?;
+            let registry = &self.config.registry;
+            registry
+                .fork(&from, &name, checkpoint)
+                .map_err(held_elsewhere)?;
             let log = self.log();
             let copied = log.fork(&info, &new, None);
             let copied = copied.and_then(|()| log.set_sandbox(&new, Some(name.as_str())));
@@ -436,13 +439,7 @@ impl App {
             );
         }
         // Another process, such as `glovebox agent`, may work on it: its sandbox must not go under its hands.
-        drop(self.log().lock(id).map_err(|fault| match fault.code {
-            Code::Busy => Fault {
-                code: Code::Conflict,
-                ..fault
-            },
-            _ => fault,
-        })?);
+        drop(self.log().lock(id).map_err(held_elsewhere)?);
         // The sandbox goes before the rows: what is left after a failure is a session that can be deleted again.
         // Commands on this machine may have made the session: their sandboxes are not the server's to remove.
         if let Some(sandbox) = &info.sandbox
@@ -463,6 +460,17 @@ impl App {
             done => done,
         }
     }
+}
+
+/// Names what another process or request works on at this moment as a conflict: `busy` says that there are too many.
+pub(crate) fn held_elsewhere(error: impl Into<Error>) -> Error {
+    let error = error.into();
+    let fault = error.clone().into_fault();
+    if fault.code != Code::Busy {
+        return error;
+    }
+    let code = Code::Conflict;
+    Fault { code, ..fault }.into()
 }
 
 /// What holds for one session of a server.

@@ -147,9 +147,13 @@ impl Shortage {
 
     fn fault(&self) -> Fault {
         let remedy = "wait until a sandbox has stopped, end one, or delete a session; /api/quotas says what is used";
-        Fault::failed(Code::Busy, self.text())
-            .remedy(remedy)
-            .retryable()
+        // A user's own places are the user's to give back; those of all are not there at the moment.
+        let code = if self.is_of_user {
+            Code::Busy
+        } else {
+            Code::Unavailable
+        };
+        Fault::failed(code, self.text()).remedy(remedy).retryable()
     }
 }
 

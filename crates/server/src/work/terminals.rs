@@ -2,7 +2,7 @@
 
 use super::App;
 use super::places::{Place, Places};
-use glovebox_proto::{Code, Fault, WindowSize};
+use glovebox_proto::{Fault, WindowSize};
 use glovebox_sandbox::Name;
 use glovebox_session::Error;
 use glovebox_session::work::Terminal;
@@ -31,8 +31,8 @@ impl App {
         name: &Name,
         size: WindowSize,
     ) -> Result<OpenTerminal, Error> {
-        let place = self.terminals.take(user).map_err(|_| {
-            let fault = Fault::failed(Code::Busy, "too many terminals are open");
+        let place = self.terminals.take(user).map_err(|no_place| {
+            let fault = Fault::failed(no_place.code(), "too many terminals are open");
             fault.remedy("close one, and try again").retryable()
         })?;
         let opened = self.open_sandbox(name)?;

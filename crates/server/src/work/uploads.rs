@@ -174,7 +174,7 @@ impl App {
                 NoPlace::OfKey => "another workspace of this user is on its way",
                 NoPlace::AtAll => "too many workspaces are on their way",
             };
-            let fault = Fault::failed(Code::Busy, message);
+            let fault = Fault::failed(no_place.code(), message);
             fault.remedy("try again when it has ended").retryable()
         })?;
         Ok(TransferPlace { _place: place })
