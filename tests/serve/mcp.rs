@@ -1,11 +1,13 @@
 //! MCP clients at `/mcp`: the official SDK drives every tool, and users do not meet.
 
-use crate::server::{Answer, Client, Server, TOKEN, token};
+use crate::server::{Answer, Client, PATIENCE, Server, TOKEN, token};
 use serde_json::{Value, json};
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use testkit::{Person, installed, wait_until};
+use testkit::{Person, await_sleepers, installed, marker, wait_until};
 
 const ACCEPT: (&str, &str) = ("accept", "application/json, text/event-stream");
 
@@ -42,6 +44,69 @@ pub(crate) fn bash(client: &Client, session: &str, command: &str) -> String {
     let params = json!({ "name": "Bash", "arguments": { "command": command } });
     let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
     send(client, Some(session), &[], &call).expect(200).text()
+}
+
+/// Posts a call of a tool over a connection of its own, and does not wait for its end.
+fn post_call(
+    server: &Server,
+    token: &str,
+    session: &str,
+    id: usize,
+    arguments: &Value,
+) -> TcpStream {
+    let params = json!({ "name": "Bash", "arguments": arguments });
+    let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+    let body = call.to_string();
+    let mut stream = TcpStream::connect(&server.addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Accept: {}\r\nMcp-Session-Id: {session}\r\nContent-Length: {}\r\n\r\n",
+        server.addr,
+        ACCEPT.1,
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    stream
+}
+
+/// A call that waits holds its arguments: one client must not fill the memory of all with calls that it leaves.
+#[test]
+fn calls_of_a_client_that_wait_have_a_bound_and_end_with_their_connections() {
+    let person = Person::myself();
+    let server = Server::start(&person, "");
+    let secret = token(&person, "ann --scope run");
+    let ann = server.client(&secret);
+    let session = introduce(&ann);
+    let marker = marker();
+    let sleep = json!({ "command": format!("sleep {marker}"), "timeout_ms": 600_000 });
+    let at_work: Vec<_> = (0..32)
+        .map(|id| post_call(&server, &secret, &session, 100 + id, &sleep))
+        .collect();
+    await_sleepers(&marker, 32);
+    let quick = json!({ "command": "echo done" });
+    let call = |id: usize| post_call(&server, &secret, &session, id, &quick);
+    let waiting: Vec<_> = (0..64).map(|id| call(200 + id)).collect();
+    // One that is refused is answered; those before it are not, in whatever order they came in.
+    let answered = |streams: &[TcpStream]| {
+        streams.iter().any(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            let mut bytes = vec![0; 64 << 10];
+            let peeked = stream.peek(&mut bytes).unwrap_or_default();
+            stream.set_nonblocking(false).unwrap();
+            String::from_utf8_lossy(&bytes[..peeked]).contains("wait for their turn")
+        })
+    };
+    let more: Vec<_> = (0..8).map(|id| call(300 + id)).collect();
+    assert!(wait_until(PATIENCE, || answered(&more) || answered(&waiting)));
+    // Those whose connections end make room.
+    drop((waiting, more));
+    assert!(wait_until(PATIENCE, || {
+        let next = [call(400)];
+        std::thread::sleep(Duration::from_millis(300));
+        !answered(&next)
+    }));
+    drop(at_work);
 }
 
 fn sandboxes(client: &Client) -> Vec<Value> {

@@ -224,6 +224,8 @@ impl ToolSession {
                 cancel,
             })?;
         }
+        // The tool has a form of its own; a call may wait for its turn, and a command work, for long.
+        drop(arguments);
         let _turn = self.schedule.enter(ready.lane(), cancel)?;
         let call = Call::new(self, cancel).of_client(client);
         let mut outcome = ready.run(&call)?;

@@ -1,6 +1,7 @@
 //! Handles one client: requests of the protocol in, calls of the tools out.
 
 use super::ask::{Asker, put};
+use super::calls::CallPlaces;
 use super::cancel::Cancellations;
 use super::pool::{SessionLease, SessionPool};
 use super::{Session, resource};
@@ -23,11 +24,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Calls of one client at work at the same time; more wait.
-const MAX_CALLS: usize = 32;
 /// How often a client that wants to know hears that its call goes on.
 const PROGRESS: Duration = Duration::from_secs(1);
 /// Where a call asks for facts, and its result has them, in `_meta`.
@@ -44,12 +42,20 @@ const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 #[derive(Debug, Clone)]
 pub(super) struct ClientPresence(pub(super) CancellationToken);
 
+/// Returns the connection that a request came over; one that never ends where nobody watches it.
+fn presence(context: &RequestContext<RoleServer>) -> CancellationToken {
+    let parts = context.extensions.get::<http::request::Parts>();
+    parts
+        .and_then(|parts| parts.extensions.get::<ClientPresence>())
+        .map_or_else(CancellationToken::new, |presence| presence.0.clone())
+}
+
 /// Handles the requests of one client.
 #[derive(Debug)]
 pub(super) struct McpHandler {
     pool: Arc<SessionPool>,
     lease: SessionLease,
-    calls: Semaphore,
+    calls: CallPlaces,
     /// Whether the client was told what there is to know about its session.
     has_notice: AtomicBool,
     /// Cancelled when the client is gone for good.
@@ -62,7 +68,7 @@ impl McpHandler {
         Self {
             lease: SessionLease::new(Arc::clone(&pool)),
             pool,
-            calls: Semaphore::new(MAX_CALLS),
+            calls: CallPlaces::new(),
             has_notice: AtomicBool::new(false),
             gone,
             cancellations: Cancellations::default(),
@@ -75,11 +81,15 @@ impl McpHandler {
         context: &RequestContext<RoleServer>,
         session: &Arc<dyn Session>,
     ) -> Result<ToolOutcome, Fault> {
-        let _turn = self
-            .calls
-            .acquire()
-            .await
-            .map_err(|error| Fault::failed(Code::Internal, error.to_string()))?;
+        let presence = presence(context);
+        let gone = async {
+            tokio::select! {
+                () = context.ct.cancelled() => {}
+                () = presence.cancelled() => {}
+                () = self.gone.cancelled() => {}
+            }
+        };
+        let _place = self.calls.take(gone).await?;
         // However this future ends, the call ends too.
         let cancel = Cancel(Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&cancel.0);
@@ -102,11 +112,6 @@ impl McpHandler {
                 called
             }
         });
-        let presence = context
-            .extensions
-            .get::<http::request::Parts>()
-            .and_then(|parts| parts.extensions.get::<ClientPresence>())
-            .map_or_else(CancellationToken::new, |presence| presence.0.clone());
         let token = context.meta.get_progress_token();
         let begin = Instant::now();
         let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);

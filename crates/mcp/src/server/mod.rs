@@ -13,6 +13,7 @@
 
 mod accept;
 mod ask;
+mod calls;
 mod cancel;
 mod connections;
 mod endpoint;
