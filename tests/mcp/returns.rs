@@ -111,7 +111,8 @@ fn server_beside_another_is_told_of_its_sandbox_and_has_its_own() {
 #[test]
 fn client_over_http_that_comes_back_after_idle_works_in_its_sandbox() {
     let person = Person::myself();
-    let site = Site::open(&person, "--idle 1s");
+    // Long enough for two sessions to be at work at once on a busy machine.
+    let site = Site::open(&person, "--idle 5s");
     let bash = |session: &str, command: &str| {
         let answer = site.call(session, "Bash", &json!({ "command": command }));
         (answer.status == 200).then(|| text(&answer.message()["result"]))
@@ -120,10 +121,10 @@ fn client_over_http_that_comes_back_after_idle_works_in_its_sandbox() {
     let told = bash(&session, "echo work > kept.txt").unwrap();
     let name = sandbox(&told).to_owned();
     let has_ended = || {
-        std::thread::sleep(Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_secs(6));
         bash(&session, "true").is_none()
     };
-    assert!(wait_until(Duration::from_secs(30), has_ended));
+    assert!(wait_until(Duration::from_secs(60), has_ended));
     let told = bash(&site.session(), "cat kept.txt").unwrap();
     assert!(told.starts_with("work\n"), "{told}");
     assert_eq!(sandbox(&told), name);
