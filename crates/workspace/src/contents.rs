@@ -1,8 +1,8 @@
-//! What was collected, and how to read it: a change set and where the bytes are.
+//! Collected changes: a change set, and access to the contents of both sides.
 //!
-//! The change set is data. The bytes stay where they are (in the layers of a native sandbox, behind
-//! the wall of any other) until somebody asks for them; whoever copies them checks them against the
-//! digest in the change set, since a sandbox may have changed them meanwhile.
+//! The change set is data. The contents stay in the layers of a native sandbox, or behind the
+//! boundary of any other, until they are read. A caller that copies them must compare them with the
+//! digest in the change set, because the sandbox may have changed them meanwhile.
 
 use crate::{ChangeSet, IgnoredChanges, RelPath};
 use glovebox_proto::{Code, Fault};
@@ -10,35 +10,35 @@ use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-/// Where the bytes of two sides are read.
+/// Access to the contents of both sides.
 pub trait Contents: Send + Sync {
-    /// The sandbox's version of a regular file.
+    /// Opens the sandbox's version of a regular file.
     ///
     /// # Errors
-    /// When it is gone, is no regular file, or cannot be read.
+    /// When it does not exist, is not a regular file, or cannot be read.
     fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault>;
 
-    /// The version of a regular file on the host from which the sandbox started.
+    /// Opens the host's version of a regular file from which the sandbox started.
     ///
     /// # Errors
-    /// When it is gone, is no regular file, or cannot be read.
+    /// When it does not exist, is not a regular file, or cannot be read.
     fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault>;
 }
 
 /// A change set whose contents can be read.
 pub struct CollectedChanges {
-    /// What changed, sorted by path.
+    /// Changes, sorted by path.
     pub set: ChangeSet,
-    /// Why the sandbox could not be held still meanwhile, if it was to be and was not: then what belongs
-    /// together may be of different moments.
+    /// Reason for which the sandbox could not be frozen during the collection although it should
+    /// have been: the versions of related files may then be inconsistent. `None` otherwise.
     pub unheld: Option<Fault>,
-    /// What changed and is left out because the project ignores it.
+    /// Changes that were left out because the project ignores them.
     pub ignored: IgnoredChanges,
     contents: Arc<dyn Contents>,
 }
 
 impl CollectedChanges {
-    /// Puts a change set and its contents together.
+    /// Combines a change set with access to its contents.
     pub fn new(set: ChangeSet, contents: Box<dyn Contents>) -> Self {
         Self {
             set,
@@ -48,12 +48,12 @@ impl CollectedChanges {
         }
     }
 
-    /// Where the bytes are.
+    /// Returns the access to the contents.
     pub(crate) fn contents(&self) -> &Arc<dyn Contents> {
         &self.contents
     }
 
-    /// The same changes again, over the same contents.
+    /// Returns a copy of the changes that shares the access to the contents.
     #[must_use]
     pub fn share(&self) -> Self {
         Self {
@@ -64,19 +64,19 @@ impl CollectedChanges {
         }
     }
 
-    /// Reads the sandbox's version of a regular file. What arrives is untrusted; compare it with the
-    /// digest of the change before using it for anything but showing.
+    /// Opens the sandbox's version of a regular file. The data is untrusted: compare it with the
+    /// digest of the change before using it for anything but display.
     ///
     /// # Errors
-    /// When it is gone, is no regular file, or cannot be read.
+    /// When it does not exist, is not a regular file, or cannot be read.
     pub fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         self.contents.open(path)
     }
 
-    /// Reads the host's version of a regular file from which the sandbox started.
+    /// Opens the host's version of a regular file from which the sandbox started.
     ///
     /// # Errors
-    /// When it is gone, is no regular file, or cannot be read.
+    /// When it does not exist, is not a regular file, or cannot be read.
     pub fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         self.contents.open_base(path)
     }
@@ -90,7 +90,7 @@ impl fmt::Debug for CollectedChanges {
     }
 }
 
-/// What is read is not what was collected.
+/// Returns the fault of a content that differs from what was collected.
 pub(crate) fn changed(path: &RelPath) -> Fault {
     Fault::failed(
         Code::DigestMismatch,
@@ -99,7 +99,7 @@ pub(crate) fn changed(path: &RelPath) -> Fault {
     .remedy("try again when nothing writes to it")
 }
 
-/// What was collected cannot be read.
+/// Returns the fault of a content that cannot be read.
 pub(crate) fn unreadable(path: &RelPath, error: &io::Error) -> Fault {
     Fault::failed(Code::Io, format!("cannot read `{path}`: {error}"))
 }

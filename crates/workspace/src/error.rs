@@ -1,10 +1,10 @@
-//! Why a push or a pull failed: which way, at which step, and what to do about it.
+//! Errors of pushes and pulls: direction, step and remedy.
 
 use glovebox_proto::Fault;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which way the files were going.
+/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -23,19 +23,19 @@ impl fmt::Display for Direction {
     }
 }
 
-/// The step at which it failed.
+/// Step of a transfer at which an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Finding out what there is.
+    /// Determining the changes.
     Collect,
-    /// Moving bytes through the wall.
+    /// Transferring contents across the sandbox boundary.
     Transfer,
-    /// Checking what arrived.
+    /// Checking received data.
     Validate,
-    /// Comparing it with the host.
+    /// Comparing the changes with the host.
     Plan,
-    /// Writing it.
+    /// Writing the changes.
     Apply,
 }
 
@@ -51,21 +51,21 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A push or pull that failed. The code of the cause stays in [`SyncError::fault`]; programs see
-/// `sync-failed` with direction, stage and that code.
+/// A failed push or pull. [`SyncError::fault`] keeps the code of the cause; machine-readable output
+/// has `sync-failed` with direction, stage and that code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{direction} failed at {stage}: {fault}")]
 pub struct SyncError {
-    /// Which way the files were going.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// The step at which it failed.
+    /// Step at which the error occurred.
     pub stage: Stage,
-    /// What went wrong there, and the remedy.
+    /// Cause and remedy.
     pub fault: Fault,
 }
 
 impl SyncError {
-    /// A failed pull.
+    /// Returns the error of a failed pull.
     pub fn pull(stage: Stage, fault: Fault) -> Self {
         Self {
             direction: Direction::Pull,
@@ -74,7 +74,7 @@ impl SyncError {
         }
     }
 
-    /// A failed push.
+    /// Returns the error of a failed push.
     pub fn push(stage: Stage, fault: Fault) -> Self {
         Self {
             direction: Direction::Push,

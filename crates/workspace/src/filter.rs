@@ -1,8 +1,8 @@
-//! Which paths take part: patterns with the meaning they have in `.gitignore`.
+//! Selection of paths by patterns with the meaning of `.gitignore`.
 //!
-//! `exclude` takes paths out, `include` takes them back in and wins, also below an excluded
-//! directory. Patterns are bytes on their way in as they are on disk: a name need not be UTF-8 to
-//! be matched by `*`.
+//! `exclude` leaves paths out. `include` takes them in again and wins, also below an excluded
+//! directory. Patterns are matched against bytes as they are on disk: `*` matches names that are
+//! not UTF-8 as well.
 
 use crate::git::ignored::NewRules;
 use crate::{IgnoreRules, RelPath};
@@ -10,7 +10,7 @@ use glovebox_proto::{Code, Fault};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::sync::Arc;
 
-/// Patterns that say which paths take part.
+/// Patterns that select the paths to transfer.
 #[derive(Debug, Clone)]
 pub struct Filter {
     exclude: Gitignore,
@@ -18,19 +18,19 @@ pub struct Filter {
     ignored: Option<Arc<IgnoreRules>>,
 }
 
-/// What a filter says of a path.
+/// Decision of a filter about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It takes part.
+    /// The path is transferred.
     Takes,
-    /// A pattern takes it out.
+    /// A pattern excludes the path.
     Excluded,
-    /// The project ignores it.
+    /// The project ignores the path.
     Ignored,
 }
 
 impl Default for Filter {
-    /// Everything takes part.
+    /// Returns a filter that selects every path.
     fn default() -> Self {
         Self {
             exclude: Gitignore::empty(),
@@ -41,10 +41,10 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// Reads patterns, one line of a `.gitignore` each.
+    /// Compiles patterns, each one line of a `.gitignore` file.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] names the pattern that is not one.
+    /// [`Code::InvalidArgument`] names the invalid pattern.
     pub fn new(exclude: &[String], include: &[String]) -> Result<Self, Fault> {
         Ok(Self {
             exclude: compile(exclude)?,
@@ -53,7 +53,7 @@ impl Filter {
         })
     }
 
-    /// Leaves out what the project ignores, unless it is included.
+    /// Returns the filter with `rules` added: ignored paths are left out unless they are included.
     #[must_use]
     pub fn without_ignored(self, rules: IgnoreRules) -> Self {
         Self {
@@ -62,12 +62,12 @@ impl Filter {
         }
     }
 
-    /// Whether a path takes part, looking at it and at every directory above it.
+    /// Returns true if a path is transferred. The directories above it are matched as well.
     pub fn takes(&self, path: &RelPath, is_dir: bool) -> bool {
         self.verdict(path, is_dir) == Verdict::Takes
     }
 
-    /// The same, and why it does not.
+    /// Returns the decision about a path, with the reason for leaving it out.
     pub(crate) fn verdict(&self, path: &RelPath, is_dir: bool) -> Verdict {
         let matches = |patterns: &Gitignore| {
             let matched = patterns.matched_path_or_any_parents(path.as_path(), is_dir);
@@ -85,20 +85,21 @@ impl Filter {
         }
     }
 
-    /// Returns true if a path that the host does not have is covered by rules of the change set itself.
+    /// Returns true if rules that are part of the change set itself cover a path that the host does
+    /// not have, and the path is not included.
     pub(crate) fn leaves_out_new(&self, path: &RelPath, is_dir: bool, new: &NewRules) -> bool {
         let is_included = || {
             let matched = self
                 .include
                 .matched_path_or_any_parents(path.as_path(), is_dir);
-            // Something below a directory may be included.
+            // A path below the directory may be included.
             matched.is_ignore() || (is_dir && !self.include.is_empty())
         };
         let rules = self.ignored.as_ref();
         rules.is_some_and(|rules| rules.covers_new(path, is_dir, new)) && !is_included()
     }
 
-    /// Whether something below a directory that is out could still take part.
+    /// Returns true if a path below a directory that is left out could still be transferred.
     pub(crate) fn may_take_below(&self, dir: &RelPath, verdict: Verdict) -> bool {
         !self.include.is_empty()
             || (verdict == Verdict::Ignored
@@ -109,12 +110,12 @@ impl Filter {
     }
 }
 
-/// Most bytes of patterns that are compiled together: a thousand of them, by far. Compiled, they take five
-/// hundred times as much memory.
+/// Maximum total length of patterns that are compiled together, in bytes. A thousand patterns need
+/// far less. The compiled form takes five hundred times as much memory.
 const MAX_PATTERN_BYTES: usize = 64 << 10;
 
 /// Compiles lines of a `.gitignore`.
-// TRUST: lines may come with a project.
+// TRUST: lines may come from the project.
 pub(crate) fn compile(lines: &[String]) -> Result<Gitignore, Fault> {
     let invalid = |line: &str, error: &dyn std::error::Error| {
         Fault::failed(

@@ -1,5 +1,5 @@
-//! A change set as a layer of an overlay: what was fetched from a copy elsewhere lies here as if a sandbox of this
-//! machine had written it, and is collected, shown and applied as such.
+//! Writes a change set as a layer of an overlay. Changes that were fetched from a copy on another
+//! machine can then be collected, shown and applied like those of a local sandbox.
 
 use crate::{Change, CollectedChanges, Node, RelPath};
 use glovebox_proto::{Code, Fault};
@@ -11,13 +11,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-/// Writes the changes into the empty directory `layer`, which nobody else writes to.
+/// Writes the changes into the empty directory `layer`, which no other process writes to.
 ///
 /// # Errors
-/// What could not be fetched or written. The layer is not whole then.
+/// When a content cannot be fetched or written. The layer is incomplete then.
 pub fn write_layer(collected: &CollectedChanges, layer: &Path) -> Result<(), Fault> {
     let writer = Writer { collected, layer };
-    // A name that became a directory, or ceased to be one, is removed before what is new there is written.
+    // Whiteouts come first: a name that became a directory, or ceased to be one, must be removed
+    // before the new objects are written below it.
     for change in &collected.set.changes {
         if let Some(path) = removed(change) {
             writer.hide(path)?;
@@ -31,7 +32,7 @@ pub fn write_layer(collected: &CollectedChanges, layer: &Path) -> Result<(), Fau
     Ok(())
 }
 
-/// The names that a change takes away.
+/// Returns the name that a change removes.
 fn removed(change: &Change) -> Option<&RelPath> {
     match &change.kind {
         crate::ChangeKind::Deleted { .. } => Some(&change.path),
@@ -50,7 +51,7 @@ impl Writer<'_> {
         self.layer.join(OsStr::from_bytes(path.as_bytes()))
     }
 
-    /// Puts a whiteout where a name was. Below another whiteout there is nothing to hide.
+    /// Puts a whiteout at a name. Does nothing if a directory above it is hidden already.
     fn hide(&self, path: &RelPath) -> Result<(), Fault> {
         let place = self.place(path);
         if self.is_hidden_above(path) {
@@ -58,10 +59,11 @@ impl Writer<'_> {
         }
         self.make_parents(&place)?;
         if place.is_dir() {
-            // What was hidden below it is hidden with it.
+            // The whiteout of the directory also covers the whiteouts below it.
             fs::remove_dir_all(&place).map_err(|error| failed(&place, &error))?;
         }
-        // The kernel lets everybody make this one device: a whiteout of an overlay.
+        // Device 0/0 is a whiteout of an overlay. The kernel lets unprivileged users create this
+        // device.
         match mknodat(CWD, &place, FileType::CharacterDevice, Mode::empty(), 0) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
             Err(errno) => Err(failed(&place, &errno.into())),
@@ -86,7 +88,7 @@ impl Writer<'_> {
             fs::remove_file(&place).map_err(|error| failed(&place, &error))?;
         }
         if *node != Node::Dir && place.is_dir() {
-            // It holds whiteouts alone, of what was below it.
+            // The directory holds only whiteouts of its former content.
             fs::remove_dir_all(&place).map_err(|error| failed(&place, &error))?;
         }
         match node {
@@ -115,7 +117,7 @@ impl Writer<'_> {
         };
         self.make_parents(parent)?;
         if is_whiteout(parent) {
-            // Something new lies below what was removed.
+            // A new path lies below a removed one.
             fs::remove_file(parent).map_err(|error| failed(parent, &error))?;
         }
         make_dir(parent).map_err(|error| failed(parent, &error))

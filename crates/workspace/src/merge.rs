@@ -1,8 +1,9 @@
-//! Line by line merge of two texts that grew from one.
+//! Three-way merge of texts, line by line.
 //!
-//! In: the base, the host's text and the sandbox's. Out: one text with the changes of both. Changes that
-//! overlap or touch are a conflict unless they are the same; the host's lines are never dropped. Lines are
-//! bytes with their line break, so every encoding and every kind of line end is kept as it is.
+//! Input: the base, the host's text and the sandbox's. Output: one text with the changes of both.
+//! Changes that overlap or touch are a conflict unless they are the same; lines of the host are
+//! never dropped. Lines are bytes with their line break, so that every encoding and every kind of
+//! line end is kept.
 
 use crate::contents::{changed, unreadable};
 use crate::plan::MergedFile;
@@ -12,9 +13,9 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// Larger texts are not compared line by line.
+/// Maximum length of a text that is merged, in bytes.
 pub(crate) const MAX_TEXT_BYTES: u64 = 4 << 20;
-/// Nor are those with more lines.
+/// Maximum number of lines of a text that is merged.
 const MAX_TEXT_LINES: usize = 400_000;
 
 /// Names of the two sides in markers, as `git merge` writes them.
@@ -22,37 +23,38 @@ const OURS: &[u8] = b"<<<<<<< yours\n";
 const MIDDLE: &[u8] = b"=======\n";
 const THEIRS: &[u8] = b">>>>>>> sandbox\n";
 
-/// Two texts merged.
+/// Result of merging two texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MergedText {
-    /// The result. Conflicts are in it with both versions between markers.
+    /// Merged text. It contains both versions of each conflict, between markers.
     pub(crate) text: Vec<u8>,
-    /// How many conflicts there are.
+    /// Number of conflicts.
     pub(crate) conflicts: usize,
 }
 
 /// A change between two texts, in lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LineChange {
-    /// Lines of the first text that it replaces.
+    /// Lines of the first text that are replaced.
     pub(crate) before: Range<usize>,
-    /// Lines of the second text that it puts there.
+    /// Lines of the second text that replace them.
     pub(crate) after: Range<usize>,
 }
 
 /// Three versions of a regular file.
 #[derive(Debug)]
 pub(crate) struct Versions {
-    /// What both sides began with; `None` when nobody knows any more.
+    /// Common ancestor of both sides; `None` if it is not known.
     pub(crate) base: Option<Vec<u8>>,
-    /// The host's.
+    /// The host's version.
     pub(crate) ours: Vec<u8>,
-    /// The sandbox's.
+    /// The sandbox's version.
     pub(crate) theirs: Vec<u8>,
 }
 
 impl Versions {
-    /// Merges contents, and whether base, host and sandbox may execute them.
+    /// Merges the contents and the execute permissions. `modes` are those of base, host and
+    /// sandbox.
     pub(crate) fn merge(self, modes: (Option<bool>, bool, bool)) -> MergedFile {
         let Self { base, ours, theirs } = self;
         let is_executable = match modes {
@@ -69,7 +71,7 @@ impl Versions {
             .chain(&base)
             .all(|text| is_comparable(text))
         {
-            // Without a base everything is in dispute but what both begin and end with.
+            // Without a base, everything between a common beginning and a common end conflicts.
             let merged = match &base {
                 Some(base) => merge(base, &ours, &theirs),
                 None => merge_without_base(&ours, &theirs),
@@ -89,14 +91,17 @@ impl Versions {
     }
 }
 
-/// Reads a version of a file; `None` when it is too large to be merged.
+/// Reads a version of a file; `None` if it is too large to be merged.
 pub(crate) fn read_text(source: impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut text = Vec::new();
     source.take(MAX_TEXT_BYTES + 1).read_to_end(&mut text)?;
     Ok((text.len() as u64 <= MAX_TEXT_BYTES).then_some(text))
 }
 
-/// Reads the sandbox's version of a regular file; `None` when it is none, or too large to be merged.
+/// Reads the sandbox's version of a file. `None` if it is not a regular file, or is too large to be
+/// merged.
+///
+/// Fails if the content is not the one that was collected.
 // TRUST: a sandbox that writes on while we read must not bring in what was never collected.
 pub(crate) fn read_theirs(
     collected: &CollectedChanges,
@@ -118,7 +123,7 @@ pub(crate) fn read_theirs(
     }
 }
 
-/// Whether the owner of a regular file may execute it.
+/// Returns true if the node is a regular file that its owner may execute.
 pub(crate) const fn is_executable(node: &Node) -> bool {
     matches!(
         node,
@@ -129,17 +134,17 @@ pub(crate) const fn is_executable(node: &Node) -> bool {
     )
 }
 
-/// A text as lines: no NUL bytes, and not too many lines.
+/// Returns true if a text can be compared by lines: it has no NUL bytes and not too many lines.
 pub(crate) fn is_comparable(text: &[u8]) -> bool {
     !text.contains(&0) && text.split(|byte| *byte == b'\n').count() <= MAX_TEXT_LINES
 }
 
-/// The lines of a text, each with its line break.
+/// Splits a text into lines, each with its line break.
 pub(crate) fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
-/// The changes that lead from one text to another, in order.
+/// Returns the changes that lead from one text to another, in order.
 pub(crate) fn changes(before: &[&[u8]], after: &[&[u8]]) -> Vec<LineChange> {
     let mut input = InternedInput::default();
     input.update_before(before.iter().copied());
@@ -155,7 +160,7 @@ pub(crate) fn changes(before: &[&[u8]], after: &[&[u8]]) -> Vec<LineChange> {
         .collect()
 }
 
-/// Merges what the host and the sandbox made of `base`.
+/// Merges the host's and the sandbox's changes of `base`.
 pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> MergedText {
     let (base, ours, theirs) = (lines(base), lines(ours), lines(theirs));
     let mut ours_side = MergeSide::new(&base, &ours);
@@ -173,8 +178,8 @@ pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> MergedText {
             (_, false) => merged.put(mine),
             (false, true) => merged.put(other),
             (true, true) if mine == other => merged.put(mine),
-            // Both sides only inserted, and one of them went on from the other's lines: an append after an append
-            // that was seen. Nothing of the shorter one is lost.
+            // Both sides only inserted, and one of them continued the other's lines: an append
+            // after an append that was seen. Nothing of the shorter one is lost.
             (true, true) if group.base.is_empty() && is_part(mine, other) => merged.put(other),
             (true, true) if group.base.is_empty() && is_part(other, mine) => merged.put(mine),
             (true, true) => merged.conflict(mine, other),
@@ -184,7 +189,8 @@ pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> MergedText {
     merged
 }
 
-/// Merges two texts whose base is not known: everything is in dispute but what both begin and end with.
+/// Merges two texts without a base. Everything between a common beginning and a common end is a
+/// conflict.
 fn merge_without_base(ours: &[u8], theirs: &[u8]) -> MergedText {
     let mut merged = MergedText {
         text: Vec::with_capacity(ours.len()),
@@ -207,7 +213,7 @@ impl MergedText {
     }
 
     fn conflict(&mut self, mine: &[&[u8]], other: &[&[u8]]) {
-        // What both begin and end with needs no decision.
+        // The common beginning and end need no decision.
         let same = |(a, b): &(&&[u8], &&[u8])| a == b;
         let start = mine.iter().zip(other).take_while(same).count();
         let (rest, other_rest) = (&mine[start..], &other[start..]);
@@ -227,7 +233,8 @@ impl MergedText {
         self.put(&rest[rest.len() - end..]);
     }
 
-    /// Lines before a marker, which begins on a line of its own.
+    /// Writes lines before a marker. Adds a line break if the last line has none, because a marker
+    /// must begin a line.
     fn block(&mut self, lines: &[&[u8]]) {
         self.put(lines);
         if self.text.last().is_some_and(|byte| *byte != b'\n') {
@@ -236,10 +243,11 @@ impl MergedText {
     }
 }
 
-/// What one side did to the base, and how far it has been merged.
+/// Changes of one side, and the position up to which they are merged.
 struct MergeSide {
     changes: std::iter::Peekable<std::vec::IntoIter<LineChange>>,
-    /// Where the side continues, for the line of the base where the last change ended.
+    /// Ends of the last change taken, in lines of the base and of this side. Between changes both
+    /// advance alike.
     base_end: usize,
     side_end: usize,
 }
@@ -257,7 +265,8 @@ impl MergeSide {
         self.changes.peek().map(|change| change.before.start)
     }
 
-    /// Takes changes that begin at or before `end`; the new end, if there were any.
+    /// Takes all changes that begin at or before `end`, and those that touch a change taken.
+    /// Returns the new end; `None` if no change was taken.
     fn take_until(&mut self, end: usize) -> Option<usize> {
         let mut reached = None;
         while let Some(change) = self
@@ -271,7 +280,7 @@ impl MergeSide {
         reached
     }
 
-    /// The line of this side at a line of the base outside every change taken or to come.
+    /// Returns the line of this side that corresponds to a line of the base outside all changes.
     fn line_at(&self, base_line: usize) -> usize {
         self.side_end + base_line - self.base_end
     }

@@ -1,4 +1,5 @@
-//! What a change set is made of: data only, the same whichever way it was collected.
+//! Data types of a change set. They hold data only, and are the same however the changes were
+//! collected.
 
 use crate::RelPath;
 use serde::{Deserialize, Serialize};
@@ -7,8 +8,8 @@ use std::fmt;
 /// BLAKE3 digest of a file's content.
 pub type Digest = [u8; 32];
 
-/// One file-system object that may travel: a regular file, a symbolic link, a directory. Owners,
-/// times, setuid bits and extended attributes do not travel.
+/// A file-system object that can be transferred: a regular file, a symbolic link or a directory.
+/// Owners, times, setuid bits and extended attributes are not transferred.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Node {
@@ -16,15 +17,15 @@ pub enum Node {
     File {
         /// Length in bytes.
         size: u64,
-        /// Whether its owner may execute it: the only permission that travels.
+        /// True if the owner may execute the file: the only permission that is transferred.
         is_executable: bool,
-        /// Digest of its content. What a sandbox holds always has one; a version on the host has one
-        /// only where it was needed to tell the two apart.
+        /// Digest of the content. Always present for a file of the sandbox. For a version on the
+        /// host, `None` unless the two versions had to be compared.
         digest: Option<Digest>,
     },
     /// A symbolic link.
     Link {
-        /// What it points to, as stored.
+        /// Target of the symbolic link, unresolved.
         #[serde(with = "serde_bytes")]
         target: Vec<u8>,
     },
@@ -35,17 +36,17 @@ pub enum Node {
 /// One changed path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Where it is now, or where it was if it is gone.
+    /// Current path, or the former path if it was deleted.
     pub path: RelPath,
-    /// What happened to it.
+    /// Kind of the change, with the states before and after it.
     pub kind: ChangeKind,
-    /// What a reviewer should look at.
+    /// Properties that a reviewer should check before the change is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<Flag>,
 }
 
 impl Change {
-    /// What is there now in the sandbox; `None` if it is gone.
+    /// Returns the state in the sandbox; `None` if the path was deleted.
     pub fn to(&self) -> Option<&Node> {
         match &self.kind {
             ChangeKind::Added { to }
@@ -55,7 +56,8 @@ impl Change {
         }
     }
 
-    /// What was there, or at its source if it was renamed; `None` if it is new.
+    /// Returns the state before the change, at the source if it is a rename; `None` if the path is
+    /// new.
     pub fn from(&self) -> Option<&Node> {
         match &self.kind {
             ChangeKind::Added { .. } => None,
@@ -66,58 +68,58 @@ impl Change {
     }
 }
 
-/// What happened to a path between push and collection.
+/// Kind of a change between push and collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
-    /// It is new.
+    /// The path is new.
     Added {
-        /// What it is.
+        /// State in the sandbox.
         to: Node,
     },
-    /// It has other content, another mode, or is something else.
+    /// The content, the mode or the type of the path differs.
     Modified {
-        /// What it was.
+        /// State before the change.
         from: Node,
-        /// What it is.
+        /// State in the sandbox.
         to: Node,
     },
-    /// It is gone.
+    /// The path was deleted.
     Deleted {
-        /// What it was.
+        /// State before the change.
         from: Node,
     },
-    /// It is new, and something that is gone had the same or similar content.
+    /// The path is new, and a deleted path had the same or similar content.
     Renamed {
-        /// Where it was.
+        /// Path of the deleted source.
         source: RelPath,
-        /// What it was.
+        /// State of the source before the change.
         from: Node,
-        /// What it is.
+        /// State in the sandbox at the new path.
         to: Node,
     },
 }
 
-/// What a sandbox changed, checked and sorted by path.
+/// Changes of a sandbox, checked and sorted by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSet {
-    /// What can be taken.
+    /// Changes that can be applied.
     pub changes: Vec<Change>,
-    /// What cannot, and why.
+    /// Paths that cannot be transferred, with reasons.
     pub refused: Vec<RefusedPath>,
 }
 
 /// A path that stays in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedPath {
-    /// The path as found; not checked, only for showing (escaped).
+    /// Path as found, unchecked. For display only, escaped.
     #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
-    /// Why it stays.
+    /// Reason for which the path stays in the sandbox.
     pub reason: RefusalReason,
 }
 
-/// Why a path stays in the sandbox.
+/// Reason for which a path stays in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalReason {
@@ -125,27 +127,27 @@ pub enum RefusalReason {
     LinkLeadsOut,
     /// A device, FIFO or socket.
     Special,
-    /// It lies in `.git`.
+    /// A path in `.git`, or in the repository that a `.git` file names.
     Git,
-    /// Excluded by a pattern, or hidden at push.
+    /// A path that a pattern excludes, or that was hidden at the push.
     Excluded,
-    /// Its name is not a path within the workspace.
+    /// A name that is not a valid path within the workspace.
     BadName,
-    /// Two names that differ only in case, on a file system that does not tell them apart.
+    /// A name that differs from another only in case, on a file system that folds case.
     CaseCollision,
-    /// Neither we nor the sandbox user may read it.
+    /// A path that neither this process nor the sandbox user may read.
     Unreadable,
-    /// It lies deeper than [`Quota::max_depth`].
+    /// A path deeper than [`Quota::max_depth`].
     TooDeep,
-    /// Its name is one that Glovebox uses itself while it applies changes.
+    /// A name that Glovebox itself uses while it applies changes.
     Reserved,
-    /// It changed whenever it was read.
+    /// A path that changed during every attempt to read it.
     Moving,
     /// A symbolic link into the host's repository.
     LinkIntoGit,
-    /// A symbolic link, on a file system that has none.
+    /// A symbolic link, on a file system without symbolic links.
     NoLinks,
-    /// Permissions, on a file system that keeps none.
+    /// A change of permissions, on a file system that does not store them.
     NoModes,
 }
 
@@ -171,19 +173,20 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// Something about a change that a reviewer should look at before it is applied.
+/// Property of a change that a reviewer should check before it is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flag {
-    /// The host executes or obeys such files: CI, editor, shell and agent settings, build scripts.
+    /// The host executes or evaluates files of this name: CI, editor, shell and agent settings,
+    /// build scripts.
     Executes,
-    /// It became executable.
+    /// The file became executable.
     MadeExecutable,
-    /// It had a setuid, setgid or sticky bit, which was dropped.
+    /// The file had a setuid, setgid or sticky bit, which was dropped.
     SpecialMode,
-    /// It has several names; they become files of their own.
+    /// The file has several names, each of which becomes a separate file.
     HardLink,
-    /// It says how git works in a directory that it takes for a repository.
+    /// The file configures git in a directory that git takes for a repository.
     Repository,
 }
 
@@ -199,15 +202,15 @@ impl fmt::Display for Flag {
     }
 }
 
-/// Bounds of one change set. What exceeds them fails the collection: a sandbox that makes a
+/// Limits of one change set. The collection fails when one is exceeded, so that a sandbox with a
 /// million files does not make the host list them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Most changed paths.
+    /// Maximum number of changed paths.
     pub max_changes: usize,
-    /// Most bytes of content together; a sparse file counts with its apparent length.
+    /// Maximum total size of the contents, in bytes. A sparse file counts with its apparent length.
     pub max_bytes: u64,
-    /// Deepest path, in components.
+    /// Maximum depth of a path, in components.
     pub max_depth: usize,
 }
 

@@ -1,24 +1,24 @@
-//! What applying a change set comes to, for people and programs: data only, the same shape before
-//! (what would be done) and after (what was done).
+//! Results of applying a change set, for users and programs. They hold data only, and have the same
+//! shape before an apply (planned effects) and after it.
 
 use crate::{Flag, RefusedPath, RelPath};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What was done, or will be done, to one path.
+/// Effect of an apply on one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppliedChange {
-    /// The path.
+    /// Path in the destination.
     pub path: RelPath,
-    /// What happens to it.
+    /// Kind of the effect.
     pub effect: Effect,
-    /// Where the host's version is kept, if both had changed it.
+    /// Path to which the host's version was moved; `None` if it was not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<RelPath>,
-    /// Whether it has both sides' changes.
+    /// True if the file contains both sides' changes.
     #[serde(default)]
     pub is_merged: bool,
-    /// Part of the sandbox's changes that is taken, when it is not all of them.
+    /// Numbers of the hunks taken; `None` if the whole change is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<TakenPart>,
 }
@@ -26,71 +26,72 @@ pub struct AppliedChange {
 /// Number of hunks of a file that are taken; the others stay in the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenPart {
-    /// Hunks that are taken.
+    /// Number of hunks that are taken.
     pub taken: usize,
-    /// All hunks of the file.
+    /// Total number of hunks of the file.
     pub total: usize,
 }
 
-/// Earlier versions that one apply kept.
+/// Earlier versions of files that one apply kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlierVersions {
-    /// Name by which they are put back; empty if nothing is kept.
+    /// Identifier by which they are restored; empty if nothing is kept.
     pub id: String,
     /// Number of files and links.
     pub files: usize,
-    /// When they are removed, in seconds since the epoch.
+    /// Time of their removal, in seconds since the epoch.
     pub until_unix_s: u64,
-    /// Files that are not kept: too large, or not readable for the user.
+    /// Files that were not kept because they are too large or the user may not read them.
     pub unkept: Vec<RelPath>,
 }
 
-/// What happens to a path of the destination.
+/// Kind of effect on a path of the destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// It is made.
+    /// The path is created.
     Added,
-    /// It is changed.
+    /// The path is changed.
     Modified,
-    /// It is removed.
+    /// The path is removed.
     Deleted,
-    /// It is made, and its source is removed.
+    /// The path is created, and its source is removed.
     Renamed {
-        /// Where it was.
+        /// Former path.
         source: RelPath,
     },
 }
 
-/// A path that both sides changed: the host's version stays.
+/// A path that both sides changed. The host's version stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
-    /// The path.
+    /// Path in the destination.
     pub path: RelPath,
-    /// How the two disagree.
+    /// Disagreement between the two sides.
     pub reason: ConflictReason,
-    /// Where the sandbox's version is put, if there is one.
+    /// Path at which the sandbox's version was put; `None` if it has none on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theirs: Option<RelPath>,
-    /// Whether both versions are in the file, between markers.
+    /// True if the file contains both versions, between markers.
     #[serde(default)]
     pub is_marked: bool,
-    /// Why the sandbox's version is nowhere on the host, although there is one.
+    /// Reason for which the sandbox's version is not on the host; `None` if it is, or if there is
+    /// no such version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unplaced: Option<UnplacedReason>,
 }
 
-/// Reason why the sandbox's version of a path in conflict has no place beside the host's.
+/// Reason for which the sandbox's version of a path in conflict cannot be put beside the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnplacedReason {
-    /// The name would be longer than a file system takes.
+    /// The name would be longer than a file system allows.
     NameTooLong,
-    /// Every name that is tried belongs to something else.
+    /// Every candidate name is in use.
     NamesTaken,
     /// The path lies on a file system that is mounted below the destination.
     BelowMount,
-    /// A directory above the path is not one on the host.
+    /// A parent of the path is not a directory on the host.
     NotADirectory,
 }
 
@@ -105,25 +106,25 @@ impl fmt::Display for UnplacedReason {
     }
 }
 
-/// How host and sandbox disagree.
+/// Disagreement between host and sandbox about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictReason {
-    /// Both changed it.
+    /// Both sides changed it.
     ChangedOnHost,
-    /// Both made it, differently.
+    /// Both sides created it with different content.
     AddedOnHost,
-    /// The sandbox changed what the host removed.
+    /// The sandbox changed it, and the host removed it.
     DeletedOnHost,
-    /// The sandbox removed what the host changed.
+    /// The sandbox removed it, and the host changed it.
     DeletedInSandbox,
-    /// The sandbox renamed what the host changed; [`Conflict::theirs`] is its new name.
+    /// The sandbox renamed it, and the host changed it; [`Conflict::theirs`] is the new path.
     RenamedInSandbox,
     /// The host's directory has content that the sandbox did not remove.
     DirectoryNotEmpty,
-    /// The host has a device, FIFO, socket or mount point there.
+    /// The host has a device, FIFO, socket or mount point at the path.
     SpecialOnHost,
-    /// What should be a directory above it is not one on the host.
+    /// A parent of the path is not a directory on the host.
     NotADirectoryOnHost,
 }
 
@@ -142,44 +143,48 @@ impl fmt::Display for ConflictReason {
     }
 }
 
-/// A change that a reviewer should look at.
+/// A change that a reviewer should check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlaggedChange {
-    /// The path.
+    /// Path of the change.
     pub path: RelPath,
-    /// Why.
+    /// Properties to check.
     pub flags: Vec<Flag>,
 }
 
-/// What applying a change set comes to: the same shape before (what would be done) and after.
+/// Result of applying a change set. It has the same shape before the apply (planned effects) and
+/// after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What is applied.
+    /// Effects that are applied.
     pub applied: Vec<AppliedChange>,
-    /// What the host has already.
+    /// Paths where the host already has the sandbox's version.
     pub already_there: Vec<RelPath>,
-    /// What both sides changed; the host's version stays.
+    /// Paths that both sides changed; the host's version stays.
     pub conflicts: Vec<Conflict>,
-    /// What both sides changed, where the host's version is to stay.
+    /// Paths that both sides changed and for which the user chose the host's version.
     #[serde(default)]
     pub declined: Vec<RelPath>,
-    /// What earlier pulls had put beside a path whose conflict is no more: it is removed.
+    /// Versions that earlier pulls put beside paths and that are removed, because their conflict is
+    /// resolved.
     #[serde(default)]
     pub resolved: Vec<RelPath>,
-    /// Applied files that have another group than those that they replace, because the user is not in it.
+    /// Applied files whose group differs from that of the files they replace, because the user is
+    /// not a member of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_groups: Vec<RelPath>,
-    /// The user's files that the apply replaced or removed and that git does not have.
+    /// The user's files that the apply replaced or removed and that git does not have; `None` if
+    /// there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<EarlierVersions>,
-    /// What stays in the sandbox, and why.
+    /// Paths that stay in the sandbox, with reasons.
     pub refused: Vec<RefusedPath>,
-    /// What of the applied a reviewer should look at.
+    /// Applied changes that a reviewer should check.
     pub flagged: Vec<FlaggedChange>,
 }
 
 impl Outcome {
-    /// Conflicts whose sandbox's version is nowhere on the host.
+    /// Returns the conflicts whose sandbox's version is not on the host, with the reasons.
     pub fn unplaced(&self) -> impl Iterator<Item = (&Conflict, UnplacedReason)> {
         let conflicts = self.conflicts.iter();
         conflicts.filter_map(|conflict| Some((conflict, conflict.unplaced?)))

@@ -1,4 +1,4 @@
-//! A path relative to the workspace, checked once and safe to use ever after.
+//! A path relative to the workspace, validated once at construction.
 
 use glovebox_proto::limits::MAX_PATH_BYTES;
 use serde::{Deserialize, Serialize};
@@ -16,25 +16,25 @@ const MAX_NAME_BYTES: usize = 255;
 #[serde(try_from = "serde_bytes::ByteBuf")]
 pub struct RelPath(#[serde(with = "serde_bytes")] Vec<u8>);
 
-/// Why some bytes are not a path within the workspace.
+/// Reason for which bytes are not a path within the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
-    /// It is empty or has an empty component (`a//b`, a leading or trailing slash).
+    /// The path is empty or has an empty component (`a//b`, a leading or trailing slash).
     #[error("it has an empty component")]
     Empty,
-    /// It has a component `.` or `..`.
+    /// The path has a component `.` or `..`.
     #[error("it has a component `.` or `..`")]
     Dots,
-    /// It contains a NUL byte.
+    /// The path contains a NUL byte.
     #[error("it contains a NUL byte")]
     Nul,
-    /// It, or one of its components, is longer than Linux allows.
+    /// The path, or one of its components, is longer than Linux allows.
     #[error("it is longer than Linux allows")]
     TooLong,
 }
 
 impl RelPath {
-    /// Checks a path that came from outside.
+    /// Validates a path from an untrusted source.
     ///
     /// # Errors
     /// [`BadPath`] names the rule that is broken.
@@ -57,7 +57,8 @@ impl RelPath {
         Ok(Self(bytes))
     }
 
-    /// The path as a file system that folds case sees it: two that fold to the same are one there.
+    /// Returns the path in lower case. Two paths with the same result are one on a file system that
+    /// folds case.
     pub(crate) fn folded(&self) -> Vec<u8> {
         match std::str::from_utf8(self.as_bytes()) {
             Ok(text) => text.to_lowercase().into_bytes(),
@@ -65,34 +66,34 @@ impl RelPath {
         }
     }
 
-    /// The path's bytes.
+    /// Returns the bytes of the path.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path, for joining to a directory or for system calls relative to one.
+    /// Returns the path, to be joined to a directory or passed to system calls relative to one.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// Its components, from the top.
+    /// Iterates over the components, from the top.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|byte| *byte == b'/')
     }
 
-    /// The last component.
+    /// Returns the last component.
     pub fn name(&self) -> &[u8] {
         let start = self.0.iter().rposition(|byte| *byte == b'/');
         &self.0[start.map_or(0, |slash| slash + 1)..]
     }
 
-    /// The directory it is in; `None` at the top.
+    /// Returns the directory that contains the path; `None` at the top.
     pub fn parent(&self) -> Option<Self> {
         let slash = self.0.iter().rposition(|byte| *byte == b'/')?;
         Some(Self(self.0[..slash].to_vec()))
     }
 
-    /// Whether it is `other` or lies below it.
+    /// Returns true if the path is `other` or lies below it.
     pub fn starts_with(&self, other: &Self) -> bool {
         self.0
             .strip_prefix(other.0.as_slice())
@@ -106,7 +107,7 @@ impl Ord for RelPath {
     }
 }
 
-/// Orders paths by their components, on bytes: a slash comes before everything else.
+/// Orders paths by their components, on bytes: a slash sorts before everything else.
 pub(crate) fn compare(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
     let same = |(a, b): &(&u8, &u8)| a == b;
     let shared = a.iter().zip(b).take_while(same).count();
@@ -123,7 +124,7 @@ impl PartialOrd for RelPath {
     }
 }
 
-/// Escaped where it is not UTF-8; terminals need further care.
+/// Writes the path with invalid UTF-8 replaced. Terminals need further escaping.
 impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         String::from_utf8_lossy(&self.0).fmt(f)
@@ -144,7 +145,7 @@ impl TryFrom<serde_bytes::ByteBuf> for RelPath {
     }
 }
 
-/// An absolute path without `.` and `..`, by its text alone: links are not followed.
+/// Returns an absolute path without `.` and `..`. Works on the text alone: links are not followed.
 pub fn normalize_path(path: &Path) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for part in path.components() {

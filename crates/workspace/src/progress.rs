@@ -1,35 +1,36 @@
-//! How far a long operation is, and how its caller stops it.
+//! Progress of a long operation, and its cancellation by the caller.
 
 use glovebox_proto::{Code, Fault};
 use std::ops::ControlFlow;
 
-/// How far an operation is. Reported every few dozen files and every few MiB.
+/// Progress of an operation. Reported every few dozen files and every few MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// Finding out what changed.
+    /// Determining the changes.
     Collecting {
-        /// Paths looked at.
+        /// Number of paths inspected.
         paths: u64,
-        /// Bytes read.
+        /// Number of bytes read.
         bytes: u64,
     },
-    /// Copying contents to where they will be applied from.
+    /// Copying contents into the staging directory.
     Staging {
-        /// Files copied.
+        /// Number of files copied.
         files: u64,
-        /// All of them.
+        /// Total number of files.
         total_files: u64,
-        /// Bytes copied.
+        /// Number of bytes copied.
         bytes: u64,
-        /// All of them.
+        /// Total number of bytes.
         total_bytes: u64,
     },
 }
 
-/// Hears how far an operation is; answers [`ControlFlow::Break`] to stop it, which undoes it.
+/// Callback for progress. It returns [`ControlFlow::Break`] to stop the operation, which is then
+/// undone.
 pub type Watch<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
-/// Reports, and turns the wish to stop into a fault.
+/// Reports progress. Fails with [`Code::Cancelled`] if the callback asks to stop.
 pub(crate) fn report(watch: &mut Watch<'_>, progress: Progress) -> Result<(), Fault> {
     match watch(progress) {
         ControlFlow::Continue(()) => Ok(()),

@@ -1,10 +1,9 @@
-//! Threads that live no longer than one call. Where there can be no more of them, that is an error
-//! like any other.
+//! Scoped threads that end with the call. Failing to start one is an ordinary error.
 
 use glovebox_proto::{Code, Fault};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-/// Starts a thread.
+/// Starts a scoped thread. Fails with [`Code::Busy`] if no more can be started.
 pub(crate) fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
@@ -14,7 +13,7 @@ pub(crate) fn start<'scope, T: Send + 'scope>(
     })
 }
 
-/// Waits for its end.
+/// Joins a thread. Fails with [`Code::Internal`] if it panicked.
 pub(crate) fn end<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T, Fault> {
     thread
         .join()

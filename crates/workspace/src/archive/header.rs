@@ -1,4 +1,5 @@
-//! One header of a tar archive: 512 bytes, read as POSIX `ustar` and GNU tar write them, written as `ustar`.
+//! Header of a tar archive entry, 512 bytes. Reads the formats of POSIX `ustar` and GNU tar, and
+//! writes `ustar`.
 //!
 //! Source: POSIX.1-2017, `pax`, "ustar Interchange Format"; the GNU tar manual, "Basic Tar Format".
 
@@ -18,10 +19,10 @@ const MAGIC: Range<usize> = 257..265;
 const PREFIX: Range<usize> = 345..500;
 
 const USTAR: &[u8; 8] = b"ustar\x0000";
-/// Longest path and link target of a header.
+/// Maximum length of a path or link target in a header, in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 100;
 
-/// What a header announces.
+/// Kind of object that a header describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderKind {
     File,
@@ -41,7 +42,7 @@ pub(super) enum HeaderKind {
     Other,
 }
 
-/// A header.
+/// Decoded fields of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: HeaderKind,
@@ -52,11 +53,12 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads one; `None` for the block of zeros that ends an archive.
+    /// Decodes a header. `None` for the block of zeros that ends an archive.
     ///
     /// # Errors
-    /// [`ArchiveProblem::Corrupt`] where the sum or a number is wrong.
-    // TRUST: the bytes are a stranger's. Every number is bounded by its field, every text by its field's end.
+    /// [`ArchiveProblem::Corrupt`] if the checksum or a number is wrong.
+    // TRUST: the bytes are untrusted. Every number is bounded by its field, every text by the end
+    // of its field.
     pub(super) fn read(block: &[u8; BLOCK_BYTES]) -> Result<Option<Self>, ArchiveProblem> {
         if block.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -65,13 +67,13 @@ impl Header {
             return Err(ArchiveProblem::Corrupt);
         }
         let mut path = text(&block[NAME]).to_vec();
-        // GNU tar has other things in the place of the prefix.
+        // GNU tar uses the space of the prefix for other fields.
         let prefix = text(&block[PREFIX]);
         if block[MAGIC].starts_with(&USTAR[..6]) && !prefix.is_empty() {
             path = [prefix, b"/", path.as_slice()].concat();
         }
         let kind = match block[KIND] {
-            // Before there was a kind for directories they were files whose name ends so.
+            // Formats older than the kind for directories marked them by a slash at the end.
             b'0' | 0 if path.ends_with(b"/") => HeaderKind::Dir,
             b'0' | b'7' | 0 => HeaderKind::File,
             b'1' => HeaderKind::HardLink,
@@ -93,7 +95,7 @@ impl Header {
         }))
     }
 
-    /// The header of an entry of a kind that POSIX knows. Path and link fit into their fields.
+    /// Encodes the header of an entry of a POSIX kind. Path and link must fit into their fields.
     pub(super) fn write(&self, kind: u8, mtime_s: u64) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];
         let mut put = |field: Range<usize>, bytes: &[u8]| {
@@ -120,7 +122,7 @@ impl Header {
     }
 }
 
-/// The sum of all bytes, those of the sum itself taken as spaces.
+/// Returns the sum of all bytes, with those of the checksum field counted as spaces.
 fn checksum(block: &[u8; BLOCK_BYTES]) -> u32 {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     sum(&block[..CHECKSUM.start])
@@ -128,13 +130,13 @@ fn checksum(block: &[u8; BLOCK_BYTES]) -> u32 {
         + CHECKSUM.len() as u32 * u32::from(b' ')
 }
 
-/// Text up to its first NUL byte.
+/// Returns the text before the first NUL byte.
 fn text(field: &[u8]) -> &[u8] {
     let end = field.iter().position(|byte| *byte == 0);
     &field[..end.unwrap_or(field.len())]
 }
 
-/// A number: octal digits with spaces around them, or binary where the first bit is set (GNU).
+/// Decodes a number: octal digits with spaces around them, or binary if the first bit is set (GNU).
 fn number(field: &[u8]) -> Result<u64, ArchiveProblem> {
     let corrupt = ArchiveProblem::Corrupt;
     if let [0x80, rest @ ..] = field {
@@ -158,7 +160,7 @@ fn number(field: &[u8]) -> Result<u64, ArchiveProblem> {
     Ok(sum)
 }
 
-/// A number for a field of that length; binary where octal digits do not suffice.
+/// Encodes a number for a field of `len` bytes: octal, or binary if octal digits do not suffice.
 fn octal(number: u64, len: usize) -> Vec<u8> {
     let digits = format!("{number:0width$o}\0", width = len - 1);
     if digits.len() <= len {

@@ -1,14 +1,16 @@
-//! A workspace as one tar stream: unpacked where a sandbox is to start from it, packed for whoever takes it along.
+//! Workspaces as tar streams: unpacked for a sandbox to start from, packed for a client to
+//! download.
 //!
 //! ```text
-//! unpack   bytes of a stranger -> gzip, if it is -> headers -> names checked -> files, then links, in an empty directory
+//! unpack   untrusted bytes -> gunzip if gzipped -> headers -> checked names
+//!          -> files, then links, in an empty directory
 //! pack     collected changes, all of them additions -> headers and contents -> bytes
 //! ```
 //!
-//! An archive is taken whole or not at all: its first entry that breaks a rule refuses it, under a word of its own
-//! ([`ArchiveProblem::code`]). The rules are those of what a sandbox changed: names as in [`RelPath`](crate::RelPath),
-//! links that stay within the tree, no special files, no repository's own directory, the executable bit as the only
-//! permission.
+//! An archive is taken completely or not at all: the first entry that breaks a rule refuses it,
+//! with an identifier for the rule ([`ArchiveProblem::code`]). The rules are those for the changes
+//! of a sandbox: names as in [`RelPath`](crate::RelPath), links that stay within the tree, no
+//! special files, no git directory, the owner's execute bit as the only permission.
 
 mod header;
 mod pack;
@@ -23,5 +25,5 @@ pub use pack::{PackError, pack, pack_gzip};
 pub use problem::{ArchiveError, ArchiveProblem};
 pub use unpack::{UnpackedTotals, unpack};
 
-/// Bytes of a header, and what contents are padded to.
+/// Size of a header, in bytes. Contents are padded to a multiple of it.
 const BLOCK_BYTES: usize = 512;

@@ -1,4 +1,4 @@
-//! What was collected becomes an archive that every tar reads.
+//! Writes collected changes as a tar archive that every tar program reads.
 
 use super::header::{Header, HeaderKind, MAX_NAME_BYTES};
 use super::{BLOCK_BYTES, pax};
@@ -9,12 +9,12 @@ use flate2::write::GzEncoder;
 use glovebox_proto::Fault;
 use std::io::{self, Write};
 
-/// Why there is no archive, or only its beginning.
+/// Error of writing an archive. A part of it may have been written.
 #[derive(Debug)]
 pub enum PackError {
-    /// A content cannot be read, or is not what was collected.
+    /// A content cannot be read, or differs from what was collected.
     Content(Fault),
-    /// It cannot be written.
+    /// The output cannot be written to.
     Write(io::Error),
 }
 
@@ -24,8 +24,9 @@ impl From<io::Error> for PackError {
     }
 }
 
-/// Writes everything that was added, as a tar archive of the format `pax`. Every entry has the time `mtime_s`, in
-/// seconds since 1970. The end marker is written last, so that a beginning of the archive is not taken for all of it.
+/// Writes all collected additions as a tar archive in the `pax` format. Every entry has the time
+/// `mtime_s`, in seconds since 1970. The end marker is written last, so that a truncated archive is
+/// not taken for a complete one.
 ///
 /// # Errors
 /// When a content is not what was collected, or `out` fails.
@@ -61,7 +62,7 @@ pub fn pack(
     Ok(())
 }
 
-/// The same, gzipped.
+/// Writes the same archive as [`pack`], gzipped.
 ///
 /// # Errors
 /// As [`pack`].
@@ -86,7 +87,7 @@ fn header(path: &[u8], link: &[u8], size: u64, is_executable: bool) -> Header {
     }
 }
 
-/// Writes a header, after records of what does not fit into it.
+/// Writes a header, after extended records for a path or target that does not fit into it.
 fn write_header(out: &mut dyn Write, kind: u8, mut header: Header, mtime_s: u64) -> io::Result<()> {
     let mut records = Vec::new();
     for (key, text) in [("path", &mut header.path), ("linkpath", &mut header.link)] {
@@ -136,7 +137,7 @@ fn write_content(
     }
 }
 
-/// Zeros up to the next block.
+/// Writes zeros up to the next block.
 fn pad(out: &mut dyn Write, len: u64) -> io::Result<()> {
     let over = (len % BLOCK_BYTES as u64) as usize;
     let count = (BLOCK_BYTES - over) % BLOCK_BYTES;

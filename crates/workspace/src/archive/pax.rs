@@ -2,7 +2,7 @@
 
 use super::ArchiveProblem;
 
-/// What the records say about an entry, as far as it is taken.
+/// Values of the supported records of an entry; `None` if a record is missing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PaxRecords {
     pub(super) path: Option<Vec<u8>>,
@@ -11,11 +11,12 @@ pub(super) struct PaxRecords {
 }
 
 impl PaxRecords {
-    /// Reads records. Times, owners and attributes are passed over.
+    /// Decodes records. Ignores times, owners and attributes.
     ///
     /// # Errors
-    /// [`ArchiveProblem::Corrupt`] for what are no records, [`ArchiveProblem::Unsupported`] for a sparse file.
-    // TRUST: the bytes are a stranger's; a record never reaches beyond them, and each is passed once.
+    /// [`ArchiveProblem::Corrupt`] for invalid records, [`ArchiveProblem::Unsupported`] for a
+    /// sparse file.
+    // TRUST: the bytes are untrusted. A record never reaches beyond them, and each is read once.
     pub(super) fn read(mut bytes: &[u8]) -> Result<Self, ArchiveProblem> {
         let corrupt = ArchiveProblem::Corrupt;
         let mut records = Self::default();
@@ -52,7 +53,7 @@ impl PaxRecords {
     }
 }
 
-/// One record. Its length counts the digits of the length.
+/// Encodes one record. Its length includes the digits of the length.
 pub(super) fn record(key: &str, value: &[u8]) -> Vec<u8> {
     let rest = 1 + key.len() + 1 + value.len() + 1;
     let mut len = rest;

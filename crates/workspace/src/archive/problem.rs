@@ -1,51 +1,52 @@
-//! Why an archive is not taken.
+//! Errors of reading an archive.
 
 use glovebox_proto::{Code, Fault};
 use std::fmt;
 use std::io;
 
-/// Characters of a path that are shown.
+/// Maximum number of characters of a path in a message.
 const SHOWN_CHARS: usize = 200;
 
-/// What is wrong with an archive.
+/// Defect for which an archive is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ArchiveProblem {
-    /// It is neither a tar archive nor one compressed with gzip.
+    /// The archive is neither tar nor tar compressed with gzip.
     Format,
-    /// Its bytes contradict themselves: checksums, numbers, padding.
+    /// A checksum, number or padding is wrong.
     Corrupt,
-    /// It ends before its end marker.
+    /// The archive has no end marker.
     Cut,
-    /// It has entries of a kind that is not taken, such as sparse files and parts of several volumes.
+    /// An entry is of an unsupported kind, such as a sparse file or a part of several volumes.
     Unsupported,
     /// A path begins at the root.
     AbsolutePath,
     /// A path has a component `..`.
     ParentPath,
-    /// A path is not one that a workspace may have: too long, an empty component, a name of Glovebox's own.
+    /// A path is not valid in a workspace: too long, with an empty component, or a name that
+    /// Glovebox reserves.
     BadName,
     /// A path has too many components.
     TooDeep,
     /// A path leads through a file or a link.
     BeneathFile,
-    /// Two entries have one path.
+    /// Two entries have the same path.
     Duplicate,
     /// A device, FIFO or socket.
     SpecialFile,
-    /// A hard link to anything but a file that came before it.
+    /// A hard link to something other than a file earlier in the archive.
     HardLink,
     /// A symbolic link that leads out of the tree, or in a circle.
     LinkLeadsOut,
-    /// Something in a repository's own directory, or a link into one.
+    /// An entry in a repository's own directory, or a link into one.
     Git,
-    /// More entries than are taken.
+    /// The archive has more entries than the quota allows.
     TooManyEntries,
-    /// More bytes than are taken.
+    /// The archive has more bytes than the quota allows.
     TooLarge,
 }
 
 impl ArchiveProblem {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 16] = [
         Self::Format,
         Self::Corrupt,
@@ -65,7 +66,7 @@ impl ArchiveProblem {
         Self::TooLarge,
     ];
 
-    /// Stable word for programs.
+    /// Returns the stable identifier for machine-readable output.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Format => "archive-format",
@@ -87,7 +88,7 @@ impl ArchiveProblem {
         }
     }
 
-    /// What is wrong, after "the archive" or the path.
+    /// Returns the defect as a clause that follows "the archive" or the path.
     const fn told(self) -> &'static str {
         match self {
             Self::Format => "is neither tar nor tar.gz",
@@ -109,7 +110,7 @@ impl ArchiveProblem {
         }
     }
 
-    /// What to do about it.
+    /// Returns the hint for the user.
     const fn remedy(self) -> &'static str {
         match self {
             Self::Format => {
@@ -133,17 +134,17 @@ impl ArchiveProblem {
     }
 }
 
-/// Why an archive was not unpacked.
+/// Error of unpacking an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArchiveError {
-    /// It breaks a rule.
+    /// The archive breaks a rule.
     Refused {
-        /// Which.
+        /// Rule that is broken.
         problem: ArchiveProblem,
-        /// The entry that does, if it is one.
+        /// Path of the offending entry, escaped; `None` if the whole archive is at fault.
         path: Option<String>,
     },
-    /// Its bytes do not come, or there is no place for what is in it.
+    /// The archive could not be read, or its content could not be written.
     Failed(Fault),
 }
 
@@ -162,11 +163,11 @@ impl ArchiveError {
         }
     }
 
-    /// What reading the archive failed with.
+    /// Converts an error of reading the archive or decompressing it.
     pub(super) fn reading(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::whole(ArchiveProblem::Cut),
-            // The decoder's words for bytes that are not what they should be.
+            // The gzip decoder reports invalid input with these kinds.
             io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
                 Self::whole(ArchiveProblem::Corrupt)
             }
@@ -180,7 +181,7 @@ impl ArchiveError {
         }
     }
 
-    /// The failure as data.
+    /// Converts the error to a fault.
     pub fn into_fault(self) -> Fault {
         match self {
             Self::Failed(fault) => fault,

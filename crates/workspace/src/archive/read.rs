@@ -1,20 +1,21 @@
-//! The entries of a tar stream, one after the other, with their contents.
+//! Reader of a tar stream: its entries in order, with their contents.
 
 use super::header::{Header, HeaderKind};
 use super::pax::PaxRecords;
 use super::{ArchiveError, ArchiveProblem, BLOCK_BYTES};
 use std::io::{self, Read};
 
-/// Longest records about one entry: a path, a link target, times and a few attributes.
+/// Maximum size of the records about one entry, in bytes: a path, a link target, times and a few
+/// attributes.
 const MAX_RECORD_BYTES: u64 = 64 << 10;
-/// The same about all entries.
+/// Maximum total size of the records of all entries, in bytes.
 const MAX_RECORDS_BYTES: u64 = 64 << 20;
-/// Headers about one entry before it comes.
+/// Maximum number of record headers before an entry.
 const MAX_RECORD_HEADERS: usize = 4;
-/// Most zeros after the end marker: writers fill the last record of a tape.
+/// Maximum number of zero bytes after the end marker: writers fill the last record of a tape.
 const MAX_TAIL_BYTES: u64 = 4 << 20;
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryKind {
     File { is_executable: bool },
@@ -23,25 +24,25 @@ pub(super) enum EntryKind {
     HardLink,
 }
 
-/// An entry. The content of a file is what the reader gives next.
+/// An entry. If it is a file, the reader returns its content next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TarEntry {
-    /// As it stands there.
+    /// Path as stored, unchecked.
     pub(super) path: Vec<u8>,
     pub(super) kind: EntryKind,
     pub(super) size: u64,
-    /// Where a link leads.
+    /// Target of a link, as stored.
     pub(super) link: Vec<u8>,
 }
 
-/// Reads the entries of a stream.
+/// Reader of the entries of a tar stream.
 #[derive(Debug)]
 pub(super) struct TarReader<R> {
     input: R,
-    /// Bytes of the content that are not read yet, and of the padding after it.
+    /// Unread bytes of the current content, and of the padding after it.
     content: u64,
     padding: u64,
-    /// Bytes of records that may still come.
+    /// Remaining bytes of records that are allowed.
     records_left: u64,
     is_first: bool,
 }
@@ -57,9 +58,10 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// The next entry, after what is left of the one before; `None` at the end, with everything read and found to be
-    /// as it should.
-    // TRUST: all of it is a stranger's. What is kept of it is bounded here, what is written by the caller.
+    /// Skips the rest of the previous entry and returns the next one. `None` at the end; the stream
+    /// has then been read completely and found valid.
+    // TRUST: all input is untrusted. The memory that it takes is bounded here, the bytes written by
+    // the caller.
     pub(super) fn next(&mut self) -> Result<Option<TarEntry>, ArchiveError> {
         self.skip()?;
         let mut records = PaxRecords::default();
@@ -84,7 +86,7 @@ impl<R: Read> TarReader<R> {
                 HeaderKind::Global => {
                     let found = PaxRecords::read(&self.records(&header)?);
                     let found = found.map_err(|problem| ArchiveError::at(problem, &header.path))?;
-                    // A path for every entry is none.
+                    // A path for every entry makes no sense.
                     if !found.is_empty() {
                         return Err(ArchiveError::whole(ArchiveProblem::Unsupported));
                     }
@@ -110,7 +112,8 @@ impl<R: Read> TarReader<R> {
             HeaderKind::Special => return refused(ArchiveProblem::SpecialFile),
             _ => return refused(ArchiveProblem::Unsupported),
         };
-        // Writers and readers do not agree about the content of anything but a file, or about which of two sizes holds.
+        // Programs disagree about the content of anything but a file, and about which of two sizes
+        // holds. Accepting either would let an archive mean different things to different readers.
         let is_file = matches!(kind, EntryKind::File { .. });
         if (!is_file && header.size != 0) || records.size.is_some_and(|size| size != header.size) {
             return refused(ArchiveProblem::Corrupt);
@@ -133,7 +136,7 @@ impl<R: Read> TarReader<R> {
     fn header(&mut self) -> Result<Option<Header>, ArchiveError> {
         let is_first = std::mem::replace(&mut self.is_first, false);
         let mut block = Vec::with_capacity(BLOCK_BYTES);
-        // A decoder whose input is cut off fails here; what is whole and merely ends is short.
+        // A truncated compressed stream fails in the decoder. A plain one returns a short block.
         (&mut self.input)
             .take(BLOCK_BYTES as u64)
             .read_to_end(&mut block)
@@ -154,7 +157,7 @@ impl<R: Read> TarReader<R> {
         })
     }
 
-    /// The content of a header that is about other entries.
+    /// Reads the content of a header that describes other entries.
     fn records(&mut self, header: &Header) -> Result<Vec<u8>, ArchiveError> {
         if header.size > MAX_RECORD_BYTES.min(self.records_left) {
             return Err(ArchiveError::at(ArchiveProblem::TooLarge, &header.path));
@@ -181,7 +184,7 @@ impl<R: Read> TarReader<R> {
         filled.map_err(|error| ArchiveError::reading(&error))
     }
 
-    /// Reads what is left of an entry.
+    /// Skips the rest of the current entry.
     fn skip(&mut self) -> Result<(), ArchiveError> {
         let mut left = std::mem::take(&mut self.content);
         left = left.saturating_add(std::mem::take(&mut self.padding));
@@ -194,7 +197,8 @@ impl<R: Read> TarReader<R> {
         Ok(())
     }
 
-    /// Everything after the first block of the end marker is zeros; reading to the end lets a decoder check its sums.
+    /// Reads to the end of the stream, which lets a decoder check its sums. Everything after the
+    /// first block of the end marker must be zeros.
     fn finish(&mut self) -> Result<(), ArchiveError> {
         let mut block = [0; 8 * BLOCK_BYTES];
         let mut left = MAX_TAIL_BYTES;
@@ -215,7 +219,7 @@ impl<R: Read> TarReader<R> {
     }
 }
 
-/// The content of the entry.
+/// Reads the content of the current entry.
 impl<R: Read> Read for TarReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.content).unwrap_or(usize::MAX);

@@ -1,8 +1,8 @@
-//! An archive becomes files in an empty directory of our own.
+//! Unpacks an archive into an empty directory.
 //!
-//! Names are checked before anything is made; everything is made beneath a descriptor of the directory, by
-//! `openat2(2)` without links. Symbolic links are made last, when all of them have been found to stay within the tree,
-//! so that none is there while files are written.
+//! Names are checked before anything is created. Everything is created beneath a descriptor of the
+//! directory, by `openat2(2)` without following links. Symbolic links are created last, after all
+//! of them have been found to stay within the tree, so that none exists while files are written.
 
 use super::read::{EntryKind, TarEntry, TarReader};
 use super::{ArchiveError, ArchiveProblem};
@@ -22,15 +22,16 @@ use std::path::Path;
 
 /// The first bytes of a gzip stream (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// All names and link targets together, in bytes: they are held while the archive is unpacked.
+/// Maximum total size of names and link targets, in bytes: they are held while the archive is
+/// unpacked.
 const MAX_NAMES_BYTES: usize = 32 << 20;
 
-/// What was unpacked.
+/// Numbers of the unpacked objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UnpackedTotals {
-    /// Files, hard links among them.
+    /// Files, including hard links.
     pub files: u64,
-    /// Directories, also those that only a path names.
+    /// Directories, including those that only occur in the path of another entry.
     pub directories: u64,
     /// Symbolic links.
     pub links: u64,
@@ -38,12 +39,12 @@ pub struct UnpackedTotals {
     pub bytes: u64,
 }
 
-/// Unpacks a tar archive, gzipped or not, into an empty directory that nobody else writes to. After an error something
-/// may be left in it, which is the caller's to remove.
+/// Unpacks a tar archive, gzipped or not, into an empty directory that no other process writes to.
+/// After an error the directory may have content, which the caller must remove.
 ///
 /// # Errors
-/// [`ArchiveError::Refused`] for an archive that breaks a rule or is larger than `quota` allows, which is noticed before
-/// more is written; [`ArchiveError::Failed`] when it cannot be read or written.
+/// [`ArchiveError::Refused`] for an archive that breaks a rule or exceeds `quota`, which is noticed
+/// before more is written; [`ArchiveError::Failed`] when it cannot be read or written.
 pub fn unpack(
     mut source: impl Read,
     into: &Path,
@@ -81,7 +82,7 @@ fn unpack_tar(
     let mut entries = 0;
     while let Some(entry) = archive.next()? {
         entries += 1;
-        // Also those that make nothing.
+        // Entries that create nothing count as well, or an archive could be endless.
         if entries > quota.max_changes {
             return Err(ArchiveError::whole(ArchiveProblem::TooManyEntries));
         }
@@ -90,10 +91,11 @@ fn unpack_tar(
     unpacker.make_links()
 }
 
-/// What there is at a path.
+/// Object that an earlier entry put at a path.
 #[derive(Debug)]
 enum SeenPath {
-    /// A directory; whether an entry has named it, or only the path of another.
+    /// A directory. `is_named` is true if it had an entry of its own, and false if it only occurred
+    /// in the path of another entry.
     Dir {
         is_named: bool,
     },
@@ -101,7 +103,7 @@ enum SeenPath {
         size: u64,
         is_executable: bool,
     },
-    /// A link that is made at the end, to this target.
+    /// A symbolic link with this target, which is created at the end.
     Link(Vec<u8>),
 }
 
@@ -146,7 +148,7 @@ impl Unpacker<'_> {
                 )
             }
             EntryKind::HardLink => {
-                // It becomes a file of its own.
+                // The hard link becomes a separate file with the same content.
                 let target = self.path(&entry.link).ok().flatten();
                 let Some(target) = target else {
                     return Err(refused(ArchiveProblem::HardLink));
@@ -175,8 +177,8 @@ impl Unpacker<'_> {
         }
     }
 
-    /// The path of an entry; `None` for the tree itself.
-    // TRUST: what is not a way down is refused, and not repaired.
+    /// Returns the checked path of an entry; `None` for the tree itself.
+    // TRUST: a path that does not lead downwards is refused, not repaired.
     fn path(&self, typed: &[u8]) -> Result<Option<RelPath>, ArchiveProblem> {
         if typed.starts_with(b"/") {
             return Err(ArchiveProblem::AbsolutePath);
@@ -185,7 +187,7 @@ impl Unpacker<'_> {
         while let Some(rest) = path.strip_prefix(b"./") {
             path = rest;
         }
-        // A directory's path may end so.
+        // The path of a directory may end with a slash.
         let path = path.strip_suffix(b"/").unwrap_or(path);
         if (path.is_empty() && !typed.is_empty()) || path == b"." {
             return Ok(None);
@@ -208,7 +210,7 @@ impl Unpacker<'_> {
         Ok(Some(path))
     }
 
-    /// Makes the directories that a path lies in.
+    /// Creates the missing parent directories of a path.
     fn make_parents(&mut self, path: &RelPath) -> Result<(), ArchiveError> {
         let mut missing = Vec::new();
         let mut above = path.parent();
@@ -232,7 +234,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Counts a path and remembers it.
+    /// Records the object at a path and counts it against the limits.
     fn add(&mut self, path: RelPath, seen: SeenPath) -> Result<(), ArchiveError> {
         let link_bytes = match &seen {
             SeenPath::Link(target) => target.len(),
@@ -295,7 +297,7 @@ impl Unpacker<'_> {
                 .map_err(|error| self.failed("write", path, error))?;
             left -= count as u64;
         }
-        // Whatever the umask is.
+        // The umask applies at creation, so the mode is set explicitly.
         let mode = if is_executable { 0o755 } else { 0o644 };
         file.set_permissions(std::fs::Permissions::from_mode(mode))
             .map_err(|error| self.failed("write", path, error))?;
@@ -303,7 +305,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Makes the links, when every one of them stays within the tree.
+    /// Creates the symbolic links, after checking that all of them stay within the tree.
     fn make_links(mut self) -> Result<UnpackedTotals, ArchiveError> {
         let links = self.seen.iter().filter_map(|(path, seen)| match seen {
             SeenPath::Link(target) => Some((path.clone(), target.clone())),

@@ -1,4 +1,5 @@
-//! Paths that both sides changed: merged, put beside, kept, or taken, as [`Resolution`] says.
+//! Decides paths that both sides changed: merges them, puts the sandbox's version beside the
+//! host's, keeps one or takes the other, as [`Resolution`] says.
 
 use super::planner::Planner;
 use super::{HostNode, MergedFile, Resolution, Step};
@@ -9,11 +10,12 @@ use std::collections::HashSet;
 
 /// Longest name of one component, in bytes (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
-/// How many names are tried for what is put beside a path.
+/// Number of names that are tried for a version that is put beside a path.
 const MAX_NAMES: usize = 100;
 
 impl Planner<'_> {
-    /// There is a file at the path that both sides changed. False when that remains a conflict.
+    /// Plans the merge of a file that both sides changed; `now` is the host's version. Returns
+    /// false if the path remains a conflict.
     pub(super) fn merge(&mut self, path: &RelPath, now: &Node, merged: MergedFile) -> bool {
         let Node::File { is_executable, .. } = now else {
             return false;
@@ -23,7 +25,8 @@ impl Planner<'_> {
             Some(0) => 0,
             Some(count) if resolution == Resolution::Markers => count,
             _ => {
-                // The sandbox's version is known from now on, and not offered again.
+                // Recording the sandbox's version as the base keeps later pulls from offering it
+                // again.
                 if resolution == Resolution::Ours {
                     self.bases.insert(path.clone(), merged.theirs);
                 }
@@ -86,7 +89,7 @@ impl Planner<'_> {
             }
         };
         if *to == Node::Dir {
-            // Made when something is put into it.
+            // The directory is made only when something is put into it.
             self.beside.insert(path.clone(), theirs.clone());
         } else if !is_there {
             self.make(&theirs, path, to);
@@ -95,8 +98,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Puts what lies in a directory that cannot be made, since `at` is none, into one that stands
-    /// for it.
+    /// Puts a path of the sandbox below a stand-in directory, because the host has something other
+    /// than a directory at `at`.
     pub(super) fn put_below(
         &mut self,
         path: &RelPath,
@@ -104,7 +107,7 @@ impl Planner<'_> {
         at: &RelPath,
     ) -> Result<(), Fault> {
         if *to == Node::Dir {
-            // Made when something is put into it.
+            // The directory is made only when something is put into it.
             return Ok(());
         }
         match self.place_below(path, to, at)? {
@@ -116,7 +119,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Puts a file or link into the stand-in of the directory `at`, which is made if there is none.
+    /// Puts a file or link into the stand-in of the directory `at`. Chooses the name of the
+    /// stand-in on the first call for `at`.
     fn place_below(
         &mut self,
         path: &RelPath,
@@ -129,7 +133,8 @@ impl Planner<'_> {
                 Err(unplaced) => return Ok(Err(unplaced)),
             };
         }
-        // With its stand-in for a directory above it, a path can become longer than paths may be.
+        // The stand-in's name is longer than that of the directory, so the path can exceed the
+        // limit.
         let Some(wanted) = self.beside_of(path) else {
             return Ok(Err(UnplacedReason::NameTooLong));
         };
@@ -143,7 +148,8 @@ impl Planner<'_> {
         Ok(Ok(name))
     }
 
-    /// Where a path lies when a directory above it has a stand-in.
+    /// Returns `path` with the nearest directory above it replaced by its stand-in. `None` if none
+    /// has one, or if the result is not a valid path.
     fn beside_of(&self, path: &RelPath) -> Option<RelPath> {
         let mut above = path.parent();
         while let Some(dir) = above {
@@ -156,7 +162,9 @@ impl Planner<'_> {
         None
     }
 
-    /// Moves the host's version aside, if the sandbox's is to be taken.
+    /// Plans the move of the host's version to `PATH.orig` if the resolution is
+    /// [`Resolution::Theirs`]. Returns the new name; `None` if the version stays, also when no name
+    /// is free.
     pub(super) fn keep(&mut self, path: &RelPath) -> Result<Option<RelPath>, Fault> {
         if self.options.resolution(path) != Resolution::Theirs {
             return Ok(None);
@@ -171,14 +179,15 @@ impl Planner<'_> {
         Ok(Some(kept))
     }
 
-    /// Finds a name beside `path` that nothing has, or one that has `same` already; true then.
+    /// Finds a name beside `path`: `path` with `suffix`, then numbered. The name is free (false) or
+    /// already holds `same` (true). It counts as taken from now on.
     fn free_name(
         &mut self,
         path: &RelPath,
         suffix: &[u8],
         same: Option<&Node>,
     ) -> Result<Result<(RelPath, bool), UnplacedReason>, Fault> {
-        // All names lie in one directory; below a mount point none of them can be had.
+        // All candidates lie in one directory. If that is a mount point, none of them can be used.
         if let Some(parent) = path.parent()
             && self.host.state(&parent, None, Some(&Node::Dir))?.node == HostNode::Special
         {
@@ -201,7 +210,7 @@ impl Planner<'_> {
             let state = self.host.state(&candidate, None, same)?;
             let is_free = match &state.node {
                 HostNode::Absent => true,
-                // What is in the way becomes a directory before this name is written.
+                // The obstacle is replaced by a directory before this name is written.
                 HostNode::Blocked(at) if self.made.contains(at) => true,
                 HostNode::Blocked(_) => return Ok(Err(UnplacedReason::NotADirectory)),
                 HostNode::Present(now) if Some(now) == same => {
@@ -218,7 +227,8 @@ impl Planner<'_> {
         Ok(Err(UnplacedReason::NamesTaken))
     }
 
-    /// Versions of the sandbox that were put beside paths go when their conflict is no more.
+    /// Plans the removal of versions that earlier pulls put beside paths and whose conflict is
+    /// resolved.
     pub(super) fn remove_leftovers(&mut self, set: &ChangeSet) {
         let decided: HashSet<&RelPath> = set.changes.iter().map(|change| &change.path).collect();
         for leftover in self.host.leftovers() {

@@ -1,14 +1,14 @@
-//! Three-way comparison: what the sandbox changed, against what the host did meanwhile.
+//! Three-way comparison of the sandbox's changes with the host's changes since the push.
 //!
-//! In: a change set, and what is at the destination ([`Host`], asked path by path). Out: steps that
-//! are safe to take, conflicts, and what is there already. Pure: nothing is written, and everything
-//! the function knows about the host it was told.
+//! Input: a change set and the state of the destination ([`Host`], queried path by path). Output:
+//! steps that are safe to take, conflicts, and paths that need no step. Planning writes nothing and
+//! knows the host only through [`Host`].
 //!
-//! Per path: the host did not touch it -> the sandbox's version is taken. Both have the same -> nothing
-//! to do. Both changed a text, in different places -> both changes are taken ([`Host::merge`]). Otherwise a
-//! conflict, which ends as [`Resolution`] says; unless somebody wants it otherwise, the host's version stays
-//! and the sandbox's is put beside it as `PATH.theirs`. A directory with anything in it that the sandbox did
-//! not remove is never removed.
+//! Per path: if the host did not change it, the sandbox's version is taken. If both have the same,
+//! nothing is done. If both changed a text in different places, both changes are taken
+//! ([`Host::merge`]). Otherwise it is a conflict, which ends as [`Resolution`] says; by default the
+//! host's version stays and the sandbox's is put beside it as `PATH.theirs`. A directory is never
+//! removed while it has content that the sandbox did not remove.
 
 mod conflicts;
 mod planner;
@@ -19,45 +19,46 @@ use crate::{ChangeSet, Node, RelPath};
 use glovebox_proto::Fault;
 use std::collections::BTreeMap;
 
-/// What is at a path of the destination.
+/// Object at a path of the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostNode {
-    /// Nothing.
+    /// The path does not exist.
     Absent,
     /// A file, link or directory.
     Present(Node),
-    /// A device, FIFO, socket, or a place where another file system begins.
+    /// A device, FIFO, socket or mount point.
     Special,
-    /// A directory above it is not one: this is.
+    /// This path above it exists and is not a directory.
     Blocked(RelPath),
 }
 
-/// What is at a path of the destination, and what the host did to it since the push.
+/// State of a path of the destination, compared with the push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostState {
-    /// What is there.
+    /// Object at the path.
     pub node: HostNode,
-    /// What the host did.
+    /// Change by the host since the push.
     pub since: HostChange,
 }
 
-/// What the host did to a path since the sandbox started from it.
+/// Change by the host to a path since the sandbox started from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostChange {
-    /// Nothing.
+    /// The host did not change the path.
     Same,
-    /// It changed or removed it.
+    /// The host changed or removed the path.
     Changed,
-    /// It made it: the sandbox did not start with it.
+    /// The host created the path after the push.
     Added,
 }
 
-/// The destination, as a plan sees it.
+/// The destination, as the planner queries it.
 pub trait Host {
-    /// What is at `path`. A digest is needed only when it is a file as long as `to` is.
+    /// Returns the state of `path`; `from` is the base and `to` the sandbox's version. The node
+    /// needs a digest only if it is a file of the same length as `to`.
     ///
     /// # Errors
-    /// When it cannot be found out.
+    /// When the path cannot be inspected.
     fn state(
         &mut self,
         path: &RelPath,
@@ -65,15 +66,15 @@ pub trait Host {
         to: Option<&Node>,
     ) -> Result<HostState, Fault>;
 
-    /// Merges what both sides made of the regular file at `path`; `to` is the sandbox's. `None` when one of
-    /// them is no regular file, or is too large.
+    /// Merges both sides' versions of the regular file at `path`; `to` is the sandbox's. `None` if
+    /// one of them is not a regular file or is too large.
     ///
     /// # Errors
     /// When a version cannot be read.
     fn merge(&mut self, path: &RelPath, to: &Node) -> Result<Option<MergedFile>, Fault>;
 
-    /// Merges the host's file at `source`, which the sandbox renamed to `path`, with what the sandbox has there. `None`
-    /// as in [`Self::merge`], and where renames are not followed.
+    /// Merges the host's file at `source`, which the sandbox renamed to `path`, with the sandbox's
+    /// file there. `None` as in [`Self::merge`], and if this host does not follow renames.
     ///
     /// # Errors
     /// When a version cannot be read.
@@ -86,53 +87,55 @@ pub trait Host {
         Ok(None)
     }
 
-    /// True if `to` is what the last pull brought for `path`.
+    /// Returns true if the last pull brought `to` for `path`.
     fn is_pulled(&self, _path: &RelPath, _to: &Node) -> bool {
         false
     }
 
-    /// The sandbox's versions that earlier pulls have put beside paths, as long as nobody touched them.
+    /// Returns versions of the sandbox that earlier pulls put beside paths and that are unchanged
+    /// since.
     fn leftovers(&mut self) -> Vec<Leftover>;
 
-    /// Names in a directory.
+    /// Returns the names in a directory.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the directory cannot be read.
     fn names(&mut self, dir: &RelPath) -> Result<Vec<Vec<u8>>, Fault>;
 
-    /// Whether two names that differ only in case are one.
+    /// Returns true if the destination treats names that differ only in case as one.
     fn folds_case(&self) -> bool;
 }
 
-/// Both sides' versions of a regular file, merged.
+/// Result of merging both sides' versions of a regular file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergedFile {
-    /// What comes out.
+    /// Merged content. Empty if the versions could not be merged.
     pub content: Vec<u8>,
-    /// How many conflicts are in it, between markers; `None` when it is no text, and not merged.
+    /// Number of conflicts between markers in the content. `None` if a version is not text and
+    /// nothing was merged.
     pub conflicts: Option<usize>,
-    /// Whether the owner may execute what comes out.
+    /// True if the owner may execute the merged file.
     pub is_executable: bool,
-    /// The sandbox's version.
+    /// Content of the sandbox's version.
     pub theirs: Vec<u8>,
-    /// Whether that is the host's version.
+    /// True if the merged content equals the host's version.
     pub is_ours: bool,
-    /// Whether the sandbox's version is the base: then it has changed nothing.
+    /// True if the sandbox's version equals the base: the sandbox changed no content.
     pub is_base: bool,
 }
 
-/// The sandbox's version that an earlier pull has put beside a path.
+/// Version of the sandbox that an earlier pull put beside a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
-    /// The path.
+    /// Path of the conflict.
     pub path: RelPath,
-    /// Where the sandbox's version is.
+    /// Path of the sandbox's version.
     pub theirs: RelPath,
-    /// Whether the host has the same at the path by now.
+    /// True if the host now has the same content at the path.
     pub is_taken: bool,
 }
 
-/// What becomes of a path that both sides changed in a way that cannot be merged.
+/// Decision about a path that both sides changed and that cannot be merged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Resolution {
     /// The host's version stays, and the sandbox's is put beside it.
@@ -142,21 +145,22 @@ pub enum Resolution {
     Theirs,
     /// The host's version stays, and the sandbox's is not offered again until it changes.
     Ours,
-    /// Both versions come into the file, between markers; as [`Self::Beside`] when it is no text.
+    /// Both versions are written into the file, between markers. As [`Self::Beside`] if one of them
+    /// is not text.
     Markers,
 }
 
-/// How conflicts are solved.
+/// Decisions about conflicts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Each of them.
+    /// Decision for paths without one of their own.
     pub conflicts: Resolution,
-    /// Those of these paths.
+    /// Decisions for single paths.
     pub choices: BTreeMap<RelPath, Resolution>,
 }
 
 impl Options {
-    /// All conflicts are solved the same way.
+    /// Returns options that resolve all conflicts in the same way.
     pub const fn all(conflicts: Resolution) -> Self {
         Self {
             conflicts,
@@ -164,80 +168,80 @@ impl Options {
         }
     }
 
-    /// What becomes of a conflict at `path`.
+    /// Returns the decision for a conflict at `path`.
     fn resolution(&self, path: &RelPath) -> Resolution {
         self.choices.get(path).copied().unwrap_or(self.conflicts)
     }
 }
 
-/// One step of applying, in the order in which it is taken.
+/// One step of applying a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Give what the host has another name.
+    /// Rename the host's version.
     Keep {
-        /// Where it is.
+        /// Current path.
         path: RelPath,
-        /// Its new name.
+        /// New path.
         kept: RelPath,
     },
     /// Remove a file or link.
     Remove {
-        /// Where it is.
+        /// Path of the file or link.
         path: RelPath,
     },
-    /// Remove a directory, which is empty by then.
+    /// Remove a directory. Earlier steps have emptied it.
     RemoveDir {
-        /// Where it is.
+        /// Path of the directory.
         path: RelPath,
     },
-    /// Make a directory.
+    /// Create a directory.
     MakeDir {
-        /// Where it will be.
+        /// Path of the directory.
         path: RelPath,
     },
     /// Write a file or link.
     Write {
-        /// Where it will be.
+        /// Path to write.
         path: RelPath,
-        /// Whose content it gets: a path of the change set.
+        /// Path of the change set that provides the content.
         source: RelPath,
-        /// What it will be.
+        /// Type, mode and content of the result.
         node: Node,
-        /// Whether there is something it replaces.
+        /// True if the step replaces an existing object.
         replaces: bool,
     },
-    /// Make a file executable, or not.
+    /// Set or clear the owner's execute permission of a file.
     SetExecutable {
-        /// Where it is.
+        /// Path of the file.
         path: RelPath,
-        /// Whether its owner may execute it.
+        /// True if the owner may execute the file afterwards.
         is_executable: bool,
     },
 }
 
-/// Steps, and what they come to.
+/// Steps of an apply, with their effects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// In the order in which they are taken.
+    /// Steps, in the order in which they are taken.
     pub steps: Vec<Step>,
-    /// Contents of writes that are not those of the sandbox.
+    /// Contents of writes whose content is merged and not the sandbox's.
     pub merged: BTreeMap<RelPath, Vec<u8>>,
-    /// What the base of these paths becomes, where it is not what the host has then.
+    /// New base contents of paths where the base must differ from what the host has afterwards.
     pub bases: BTreeMap<RelPath, Vec<u8>>,
-    /// Paths where the host has exactly what the sandbox has.
+    /// Paths where the host already has exactly the sandbox's version.
     pub settled: Vec<RelPath>,
-    /// What they come to.
+    /// Effects of the plan for users and programs.
     pub outcome: Outcome,
 }
 
 impl Plan {
-    /// Whether there is nothing to write, not even to the base.
+    /// Returns true if the plan changes neither the destination nor the base.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.bases.is_empty()
     }
 }
 
-/// Compares a change set with the destination.
+/// Compares a change set with the destination and returns the steps to apply it.
 ///
 /// # Errors
 /// Only those of `host`.

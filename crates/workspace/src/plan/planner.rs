@@ -1,4 +1,5 @@
-//! How a plan is made: what goes away is decided first, then what comes, then what that needs.
+//! The planner. It decides removals first, then additions, then the parent directories that these
+//! need.
 
 use super::{Host, HostChange, HostNode, HostState, Options, Plan, Resolution, Step};
 use crate::outcome::{
@@ -8,7 +9,8 @@ use crate::{Change, ChangeKind, ChangeSet, Node, RefusalReason, RefusedPath, Rel
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Most bytes of merged contents: those of further files are conflicts.
+/// Maximum total size of merged contents, in bytes. Once it is reached, further files become
+/// conflicts.
 const MAX_MERGED_BYTES: usize = 256 << 20;
 
 pub(super) fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Result<Plan, Fault> {
@@ -38,7 +40,7 @@ pub(super) fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Re
     halves.retain(|half| !carried.contains(half.path));
     let arriving = halves.iter().filter(|half| half.to.is_some());
     planner.taken = arriving.map(|half| half.path.clone()).collect();
-    // What goes away is decided first and from the bottom up: it makes room for what comes.
+    // Removals are decided first and from the bottom up, because they make room for additions.
     for half in halves.iter().rev().filter(|half| half.to.is_none()) {
         planner.remove(half)?;
     }
@@ -48,14 +50,14 @@ pub(super) fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Re
     Ok(planner.finish(set))
 }
 
-/// What a change means for one path; a rename is two of them.
+/// Effect of a change on one path. A rename has two.
 struct PathChange<'a> {
     path: &'a RelPath,
     from: Option<&'a Node>,
     to: Option<&'a Node>,
 }
 
-/// Steps by kind; the order of the kinds is the order in which they are taken.
+/// Steps by kind. The fields stand in the order in which the steps are taken.
 #[derive(Default)]
 pub(super) struct Steps {
     pub(super) keeps: Vec<Step>,
@@ -71,30 +73,31 @@ pub(super) struct Steps {
 pub(super) struct Planner<'a> {
     pub(super) host: &'a mut dyn Host,
     pub(super) options: Options,
-    /// Whether the destination takes names that differ only in case for one.
+    /// True if the destination treats names that differ only in case as one.
     pub(super) folds_case: bool,
-    /// Where it does, what is `gone`, as it sees it.
+    /// If the destination folds case, the folded names of `gone`.
     vacated: HashSet<Vec<u8>>,
-    /// Names that this plan gives to something.
+    /// Names that this plan writes.
     pub(super) taken: HashSet<RelPath>,
-    /// What is no longer where it is.
+    /// Paths that this plan vacates.
     pub(super) gone: HashSet<RelPath>,
-    /// What becomes a directory.
+    /// Paths that become directories.
     pub(super) made: BTreeSet<RelPath>,
-    /// Directories that cannot be made, and what stands for them.
+    /// Stand-ins of directories that cannot be made, by the directory.
     pub(super) beside: BTreeMap<RelPath, RelPath>,
     pub(super) steps: Steps,
     pub(super) merged: BTreeMap<RelPath, Vec<u8>>,
     pub(super) merged_bytes: usize,
     pub(super) bases: BTreeMap<RelPath, Vec<u8>>,
-    /// Sources of renames whose edit on the host could not be carried over, and where the sandbox's file is.
+    /// Sources of renames whose edit on the host could not be carried over, with the paths of the
+    /// sandbox's files.
     pub(super) renamed: HashMap<RelPath, RelPath>,
     settled: Vec<RelPath>,
     pub(super) outcome: Outcome,
 }
 
 impl Planner<'_> {
-    /// Splits changes into what happens to each path, leaving out those that the file system of the
+    /// Splits changes into their effects on single paths. Refuses changes whose names the
     /// destination could not tell apart.
     fn halves<'a>(&mut self, set: &'a ChangeSet) -> Vec<PathChange<'a>> {
         let mut halves = Vec::with_capacity(set.changes.len());
@@ -149,7 +152,7 @@ impl Planner<'_> {
             HostNode::Present(node) => node,
         };
         if state.since == HostChange::Added {
-            // The sandbox removed the directory around it, and did not mean this.
+            // The sandbox removed the directory around it, but never had this path.
             return Ok(());
         }
         match (half.from, node) {
@@ -185,7 +188,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Notes that what is at a path will not be there any more.
+    /// Records that the plan vacates a path.
     pub(super) fn leaves(&mut self, path: &RelPath) {
         self.gone.insert(path.clone());
         if self.folds_case {
@@ -193,7 +196,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether what the destination finds at a path is something with another name that goes away.
+    /// Returns true if the object that the destination finds at `path` has a name in other case and
+    /// is vacated by this plan.
     fn is_vacated(&self, path: &RelPath) -> bool {
         self.folds_case && !self.gone.contains(path) && self.vacated.contains(&path.folded())
     }
@@ -204,7 +208,7 @@ impl Planner<'_> {
         };
         let mut state = self.host.state(path, half.from, half.to)?;
         if self.is_vacated(path) {
-            // Only the case of its name changes: what is there now goes away first.
+            // Only the case of the name changes, and the object is removed first.
             state = HostState {
                 node: HostNode::Absent,
                 since: HostChange::Same,
@@ -243,7 +247,8 @@ impl Planner<'_> {
                 }
             }
             HostNode::Present(now) if state.since != HostChange::Same => {
-                // The sandbox's version was settled earlier, and is wanted now all the same.
+                // The sandbox's version was settled by an earlier pull, but the user now asks for
+                // it.
                 let is_wanted = self.options.choices.get(path) == Some(&Resolution::Theirs);
                 let merged = match (&now, to) {
                     (Node::File { .. }, Node::File { .. })
@@ -283,7 +288,7 @@ impl Planner<'_> {
         }
     }
 
-    /// There is nothing at the path.
+    /// Plans a path that does not exist on the host.
     fn put_new(
         &mut self,
         half: &PathChange<'_>,
@@ -292,7 +297,8 @@ impl Planner<'_> {
     ) -> Result<(), Fault> {
         let path = half.path;
         if since != HostChange::Same {
-            // The host removed it. A directory comes back only for what is to lie in it.
+            // The host removed the path. A directory is restored only if something is written into
+            // it.
             if *to == Node::Dir {
                 return Ok(());
             }
@@ -302,7 +308,7 @@ impl Planner<'_> {
                     self.outcome.declined.push(path.clone());
                     return Ok(());
                 }
-                // The host has had this very version, and removed it.
+                // The host already had exactly this version and removed it.
                 _ if self.host.is_pulled(path, to) => {
                     self.outcome.declined.push(path.clone());
                     return Ok(());
@@ -320,13 +326,13 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Notes that the host has exactly what the sandbox has.
+    /// Records that the host has exactly the sandbox's version.
     fn is_there(&mut self, path: &RelPath) {
         self.outcome.already_there.push(path.clone());
         self.settled.push(path.clone());
     }
 
-    /// There is a file or link at the path that the host did not change.
+    /// Plans the replacement of a file or link that the host did not change.
     fn replace(&mut self, path: &RelPath, now: &Node, to: &Node) {
         match (now, to) {
             (
@@ -351,7 +357,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Makes something where nothing is by then.
+    /// Plans a file, link or directory at a path that is free by then.
     pub(super) fn make(&mut self, path: &RelPath, source: &RelPath, to: &Node) {
         if *to == Node::Dir {
             self.steps.make_dirs.insert(path.clone());
@@ -404,7 +410,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Notes a conflict whose sandbox's version has no place on the host.
+    /// Records a conflict whose sandbox's version cannot be put on the host.
     pub(super) fn conflict_unplaced(
         &mut self,
         path: &RelPath,
@@ -469,8 +475,7 @@ impl Planner<'_> {
 }
 
 impl Planner<'_> {
-    /// A directory that the host removed, and stand-ins of directories, come into being when
-    /// something is written into them.
+    /// Plans the directories that writes need: those that the host removed, and stand-ins.
     fn add_parents(&mut self) {
         let mut needed = BTreeSet::new();
         for step in &self.steps.writes {
@@ -506,7 +511,7 @@ impl Planner<'_> {
     }
 }
 
-/// Two halves of a rename that were both applied are one effect.
+/// Merges the two effects of a rename into one, if both were applied.
 fn merge_renames(set: &ChangeSet, applied: &mut Vec<AppliedChange>) {
     let sources: HashMap<&RelPath, &RelPath> = set
         .changes

@@ -1,4 +1,4 @@
-//! Files that the sandbox renamed and the host edited: the edit is carried over to the new name.
+//! Carries the host's edits of files that the sandbox renamed over to the new names.
 
 use super::planner::Planner;
 use super::{HostChange, HostNode, Resolution, Step};
@@ -8,11 +8,12 @@ use glovebox_proto::Fault;
 use std::collections::HashSet;
 
 impl Planner<'_> {
-    /// Takes renames whose source the host edited, as far as both sides' changes of the content can be merged.
-    /// Returns the paths that are decided by that; the others are decided half by half.
+    /// Plans renames whose source the host edited, if the contents of both sides can be merged.
+    /// Returns the paths that are decided by that; the two effects of any other rename are planned
+    /// separately.
     pub(super) fn carry_edits(&mut self, set: &ChangeSet) -> Result<HashSet<RelPath>, Fault> {
         let mut carried = HashSet::new();
-        // Where names are folded, two paths may be one file.
+        // On a destination that folds case, source and target may be one file.
         if self.folds_case {
             return Ok(carried);
         }
@@ -26,8 +27,9 @@ impl Planner<'_> {
         Ok(carried)
     }
 
-    /// Writes the merge of the host's `source` and the sandbox's file to `path`, and removes `source`. False if the
-    /// host did not edit `source`, or the result would be a conflict that belongs to no single file.
+    /// Plans the merge of the host's `source` and the sandbox's file at `path`, and the removal of
+    /// `source`. Returns false if the host did not edit `source`, or if the result would be a
+    /// conflict that belongs to no single file.
     fn carry_edit(
         &mut self,
         source: &RelPath,
@@ -63,7 +65,7 @@ impl Planner<'_> {
             is_executable: merged.is_executable,
             digest: Some(*blake3::hash(&merged.content).as_bytes()),
         };
-        // Under its new name the file has no base yet: the sandbox's version becomes it.
+        // The new path has no base yet. Without this, the next pull would report a conflict.
         self.bases.insert(path.clone(), merged.theirs);
         self.merged_bytes += merged.content.len();
         self.merged.insert(path.clone(), merged.content);
