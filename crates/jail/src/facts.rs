@@ -1,4 +1,4 @@
-//! What the machine has: read once, before planning, and plain data afterwards.
+//! Facts about the machine and the caller, read once before planning and plain data afterwards.
 
 use crate::plan::{self, RANGE_IDS};
 use crate::system_data;
@@ -16,44 +16,48 @@ pub struct HostFacts {
     pub uid: u32,
     /// Effective group id of the caller.
     pub gid: u32,
-    /// Whether the caller is root of the whole machine, with the capabilities that takes.
+    /// True if the caller is root of the whole machine and has the capabilities that root mode
+    /// needs.
     pub is_privileged: bool,
-    /// Owner of the workspace directory (the caller where there is none).
+    /// User id that owns the workspace directory; that of the caller if there is no workspace.
     pub workspace_uid: u32,
-    /// Group of the workspace directory.
+    /// Group id of the workspace directory.
     pub workspace_gid: u32,
-    /// Of the paths a live workspace protects, those that can be: they exist and no symbolic link
-    /// leads to them. Sorted, none below another.
+    /// Paths of [`Isolation::protected`] that can be protected in a live workspace: they exist and
+    /// contain no symbolic link. Sorted, and none is below another.
     pub protected: Vec<PathBuf>,
-    /// Subordinate ids of the caller, when the tools to use them are installed.
+    /// Subordinate ids of the caller. `None` if it has too few or the tools that map them are
+    /// missing.
     pub sub_ids: Option<SubIds>,
-    /// Entries of `/` that are shown by the chosen root, sorted by name.
+    /// Entries of `/` that the chosen root shows, sorted by name.
     pub root_entries: Vec<RootEntry>,
-    /// Parts of `/proc` that exist here and are covered inside; directories end in a slash.
+    /// Paths below `/proc` that exist and are covered inside; directories end in a slash.
     pub proc_covers: Vec<String>,
     /// Files and directories that hold secrets, for [`RootFs::HostAll`].
     pub secrets: Vec<PathBuf>,
-    /// Host paths, free of symbolic links, that are covered wherever a shown directory has them
-    /// inside: sockets somebody listens on (a read-only mount does not keep anybody from connecting)
-    /// and what the caller of this library adds, such as its own state.
+    /// Host paths without symbolic links that are covered wherever a shown directory contains them.
+    /// They are listening sockets, since a read-only mount does not prevent connecting, and paths
+    /// that this library's caller adds, such as its own state.
     pub covers: Vec<PathBuf>,
-    /// Who owns the directories of [`Isolation::caches`] that the host has.
+    /// Owners of the directories of [`Isolation::caches`] that exist on the host.
     pub cache_owners: Vec<CacheOwner>,
-    /// Kernel directories that are shown as they are, without translated owners.
+    /// Kernel directories that are shown without translated owners.
     pub kernel_dirs: Vec<PathBuf>,
-    /// Directories with data of packages that are shown besides [`Self::root_entries`].
+    /// Directories with data of packages that are shown in addition to [`Self::root_entries`].
     pub package_dirs: Vec<PathBuf>,
-    /// Commands could write in control groups if they were to see any: asked for [`Isolation::is_nested`] alone.
+    /// True if commands could write to control groups that they can see. Only determined for
+    /// [`Isolation::is_nested`], else false.
     pub has_writable_groups: bool,
-    /// First host id of the range that owns the generated layers of the root; `None` where they have owners of this
-    /// machine, which are translated. Read by the caller of this library, which makes the layers.
+    /// First host id of the range that owns the generated layers of the root. `None` if ids of this
+    /// machine own them, which are translated. Set by the caller of this library, which makes the
+    /// layers.
     pub skeleton_first_id: Option<u32>,
 }
 
-/// Who owns a directory of the host that a cache shows.
+/// Owner of a host directory that a cache shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheOwner {
-    /// [`glovebox_spec::CacheDir::name`].
+    /// Name of the cache, as [`glovebox_spec::CacheDir::name`].
     pub name: String,
     /// User id.
     pub uid: u32,
@@ -64,13 +68,13 @@ pub struct CacheOwner {
 /// One entry of the host's `/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootEntry {
-    /// Its name.
+    /// Name of the entry.
     pub name: String,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: EntryKind,
 }
 
-/// What an entry of `/` is.
+/// Kind of an entry of `/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A directory.
@@ -88,9 +92,9 @@ pub struct SubIds {
     pub first_gid: u32,
 }
 
-/// Parts of `/proc` that tell about the kernel, about other users' keys, or what somebody may have given
-/// the machine as a secret: boot parameters, names and accounts of its file servers. Those that only
-/// root of the machine may read need no cover: nothing inside is ever that.
+/// Paths below `/proc` that reveal details of the kernel, the keys of other users, or secrets of
+/// the machine: boot parameters, names and accounts of its file servers. Paths that only root of
+/// the machine may read need no cover, because no process inside is that user.
 const PROC_COVERS: [&str; 15] = [
     "cmdline",
     "bootconfig",
@@ -109,7 +113,7 @@ const PROC_COVERS: [&str; 15] = [
     "asound/",
 ];
 
-/// What holds secrets below a home directory.
+/// Paths below a home directory that hold secrets.
 const HOME_SECRETS: [&str; 32] = [
     ".ssh",
     ".gnupg",
@@ -145,7 +149,7 @@ const HOME_SECRETS: [&str; 32] = [
     ".local/state/glovebox",
 ];
 
-/// What holds secrets of the machine, and sockets that command it.
+/// Paths that hold secrets of the machine, or sockets that control it.
 const HOST_SECRETS: [&str; 9] = [
     "/etc/shadow",
     "/etc/shadow-",
@@ -162,7 +166,7 @@ impl HostFacts {
     /// Reads the facts that `spec` needs.
     ///
     /// # Errors
-    /// Only when the workspace or the root cannot be looked at.
+    /// Only if the metadata of the workspace or the entries of `/` cannot be read.
     pub fn read(spec: &Isolation) -> io::Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
@@ -213,7 +217,7 @@ impl HostFacts {
                 RootFs::Host | RootFs::HostAll => system_data::kernel_dirs(),
                 RootFs::Dir(_) => Vec::new(),
             },
-            // With the whole root they are there anyway.
+            // A host-all root shows these directories anyway.
             package_dirs: match spec.rootfs {
                 RootFs::Host => system_data::package_dirs(),
                 RootFs::HostAll | RootFs::Dir(_) => Vec::new(),
@@ -236,8 +240,8 @@ fn cache_owners(spec: &Isolation) -> Vec<CacheOwner> {
     spec.caches.iter().filter_map(owner).collect()
 }
 
-/// Whether the caller may write in its control group of any hierarchy, or nothing tells that it may not. In the root of
-/// such a group a namespace of the sandbox's would begin.
+/// Returns true if the caller may write to its control group in any hierarchy, or if no mount shows
+/// that it may not. A namespace that the sandbox makes would have that group as its root.
 fn has_writable_groups() -> bool {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let mounts = group_mounts(&read("/proc/self/mountinfo"));
@@ -260,7 +264,8 @@ fn has_writable_groups() -> bool {
     })
 }
 
-/// Where hierarchies of control groups are mounted, by a table like `/proc/self/mountinfo` (proc(5)).
+/// Returns the mount points of control-group hierarchies in a table like `/proc/self/mountinfo`
+/// (proc(5)).
 fn group_mounts(table: &str) -> Vec<PathBuf> {
     table
         .lines()
@@ -272,7 +277,7 @@ fn group_mounts(table: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Paths of the groups in a table like `/proc/self/cgroup` (cgroups(7)).
+/// Returns the paths of the groups in a table like `/proc/self/cgroup` (cgroups(7)).
 fn group_paths(table: &str) -> Vec<&str> {
     table
         .lines()
@@ -298,8 +303,9 @@ fn protectable(spec: &Isolation) -> Vec<PathBuf> {
     found
 }
 
-/// Whether uid 0 here is uid 0 of the machine and has what root mode needs. In a container's user
-/// namespace it is not, and the sandbox is built the way an ordinary user would.
+/// Returns true if uid 0 here is uid 0 of the machine and has the capabilities that root mode
+/// needs. In a container's user namespace it is not, and the sandbox is built as for an ordinary
+/// user.
 pub(crate) fn is_machine_root() -> bool {
     use rustix::thread::CapabilitySet as Caps;
     let needed = Caps::SYS_ADMIN | Caps::SETUID | Caps::SETGID | Caps::CHOWN | Caps::DAC_OVERRIDE;
@@ -334,8 +340,9 @@ fn root_entries(rootfs: &RootFs) -> io::Result<Vec<RootEntry>> {
     Ok(entries)
 }
 
-/// Paths of the sockets that are bound in this network namespace (unix(7)), as far as they exist and
-/// the caller can look at them. The table has neither sockets of containers nor relative paths.
+/// Returns the paths of the sockets that are bound in this network namespace (unix(7)), if they
+/// exist and the caller can resolve them. The table lists neither sockets of containers nor
+/// absolute forms of relative paths.
 fn sockets(table: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = table
         .lines()
@@ -365,7 +372,7 @@ fn secrets() -> Vec<PathBuf> {
     for home in homes {
         found.extend(HOME_SECRETS.iter().map(|name| home.join(name)));
     }
-    // A secret behind a link is covered where it lies, if that is shown.
+    // A secret behind a symbolic link is covered at its real path, if that is shown.
     let mut found: Vec<PathBuf> = found
         .into_iter()
         .filter_map(|path| fs::canonicalize(path).ok())

@@ -1,8 +1,8 @@
-//! From what is wanted ([`Isolation`]) and what the machine has ([`HostFacts`]) to an ordered plan.
+//! Planning: turns an [`Isolation`] spec and the machine's [`HostFacts`] into an ordered [`Plan`].
 //!
-//! Pure: no system call is made here, so a plan can be printed, compared and tested for machines
-//! that are not at hand. [`crate::stage0`] applies it in one loop, and re-checks what it must not
-//! take on trust.
+//! Planning is pure. It makes no system call, so a plan can be printed, compared and tested for
+//! machines that are not available. [`crate::stage0`] applies the steps in order and checks again
+//! what may have changed since the facts were read.
 
 mod builder;
 mod caches;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// Ids in a range: enough for every account of a distribution.
+/// Number of ids in a range. It covers every account of a distribution.
 pub const RANGE_IDS: u32 = 65_536;
 /// First host id of the ranges leased under root. `systemd`'s table of id ranges leaves
 /// 0x70000000 to 0x7fffffff unused.
@@ -31,96 +31,102 @@ pub const RANGE_BASE: u32 = 0x7000_0000;
 /// Number of ranges that can be leased.
 pub const RANGE_SLOTS: u32 = 4096;
 
-/// First host id of the range that a slot leases under root.
+/// Returns the first host id of the range that `slot` leases under root.
 pub const fn first_id(slot: u32) -> u32 {
     RANGE_BASE + slot * RANGE_IDS
 }
 
-/// First id of the leased range that a host id belongs to, if it belongs to one.
+/// Returns the first id of the leased range that contains a host id. `None` if no leased range
+/// contains it.
 pub fn range_of(id: u32) -> Option<u32> {
     let slot = id.checked_sub(RANGE_BASE)? / RANGE_IDS;
     (slot < RANGE_SLOTS).then_some(RANGE_BASE + slot * RANGE_IDS)
 }
 
-/// The places on the host that belong to this one sandbox.
+/// Paths and ids on the host that belong to one sandbox alone.
 #[derive(Debug, Clone)]
 pub struct HostResources {
     /// Directory with the writable layers; see [`Plan::layer_dirs`].
     pub layers: PathBuf,
-    /// The generated root skeleton (only for [`RootFs::Host`] and [`RootFs::HostAll`]).
+    /// The generated base layer of the root. Required for [`RootFs::Host`] and [`RootFs::HostAll`],
+    /// unused for other roots.
     pub skeleton: Option<PathBuf>,
-    /// The machine's part below it (only for [`RootFs::Host`]).
+    /// The layer with this machine's own files, below the base layer (only for [`RootFs::Host`]).
     pub machine: Option<PathBuf>,
-    /// Leased slot: which id range is used under root.
+    /// Leased slot. Under root it selects the id range; see [`first_id`].
     pub slot: u32,
-    /// What earlier checkpoints froze, newest first: read-only layers between the writable one and
-    /// the bottom one.
+    /// Layers that earlier checkpoints froze, newest first. They are mounted read-only between the
+    /// writable layer and the bottom layer.
     pub frozen: Vec<CheckpointLayer>,
-    /// What earlier sandboxes left in caches, newest first.
+    /// Cache layers that earlier sandboxes of the project left, newest first.
     pub caches: Vec<FrozenCache>,
-    /// The git directories of the workspace's repositories, below all that is frozen.
+    /// The git directories of the workspace's repositories, mounted below all frozen layers.
     pub seed: Option<Seed>,
 }
 
-/// One frozen layer of both overlays.
+/// One frozen layer of both overlays: root and workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckpointLayer {
-    /// What was written to the root, if anything was.
+    /// Layer of the root. `None` if nothing was written to the root.
     pub root: Option<PathBuf>,
-    /// What was written to the workspace, if anything was.
+    /// Layer of the workspace. `None` if nothing was written to the workspace.
     pub workspace: Option<PathBuf>,
-    /// First host id of the range its files belong to, when they were written under root.
+    /// First host id of the range that owns its files. `None` unless the layer was written under
+    /// root.
     pub first_id: Option<u32>,
 }
 
 /// Name of the layer in [`HostResources::layers`] that hides [`Isolation::hidden`].
 pub const MASK: &str = "workspace-mask";
-/// How the names of the layers of [`Isolation::caches`] begin.
+/// Prefix of the names of the layers of [`Isolation::caches`].
 const CACHE: &str = "cache-";
-/// Name of the directory in [`HostResources::layers`] with the files that are shown in place of those of grants.
+/// Name of the directory in [`HostResources::layers`] with the files that replace files of grants.
 pub const REPLACED: &str = "replaced";
 
-/// Why no plan can be made.
+/// Error of making a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A range of ids for a caller who has none.
+    /// The spec requests a range of ids, but the caller has none.
     #[error("a range of ids was asked for, but this user has none")]
     NoIdRange,
-    /// One id for a caller who is root, as which the sandbox's user would be root outside.
+    /// The spec requests a single id, but the caller is root. The sandbox user would be root on the
+    /// host.
     #[error("a single id would make the sandbox user host root")]
     SingleIdOfRoot,
-    /// Namespaces of commands' own in a sandbox that shows less than the whole of `/proc`.
+    /// The spec allows nested namespaces, but does not show the whole of `/proc`.
     #[error(
         "nested namespaces need the whole /proc: programs that bring a sandbox of their own mount a new one, and the \
          kernel refuses them one that shows more than they have"
     )]
     NestedWithoutProc,
-    /// The spec asks for something contradictory or unsafe.
+    /// The spec is contradictory or unsafe. Holds the message.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Everything stage 0 and the guest need to know, in order.
+/// Complete description of a sandbox's set-up for stage 0 and the guest, in order of application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Host name inside.
+    /// Host name inside the sandbox.
     pub hostname: String,
-    /// What network it has.
+    /// Network of the sandbox.
     pub net: Net,
-    /// With [`Net::Egress`]: addresses of other machines that are the sandbox's own, so that its owner sees who
-    /// connects to them. At most [`MAX_CAPTURED`](crate::stage0::own_network::MAX_CAPTURED).
+    /// Addresses of other machines that lead to the sandbox itself, so that the sandbox's owner
+    /// sees the connections to them. Used with [`Net::Egress`]. At most
+    /// [`MAX_CAPTURED`](crate::stage0::own_network::MAX_CAPTURED).
     pub captured: Vec<Ipv4Addr>,
-    /// Who is who inside and outside.
+    /// Mapping of user and group ids between sandbox and host.
     pub identity: Identity,
-    /// Where the writable layers live.
+    /// Place of the writable layers: disk or memory.
     pub layers: Layers,
-    /// Size of the staging file system, which also holds the layers of [`Layers::Memory`].
+    /// Size of the staging file system in bytes. It also holds the layers of [`Layers::Memory`].
     pub staging_bytes: u64,
-    /// Host paths that are needed inside, opened before anything is mounted.
+    /// Host paths that are shown inside. They are opened before the first mount, because the mounts
+    /// hide the host's tree.
     pub sources: Vec<Source>,
-    /// What is mounted, in order.
+    /// Mounts, in order.
     pub steps: Vec<Step>,
-    /// How the way back is closed.
+    /// Restrictions that apply once everything is mounted.
     pub seal: Seal,
     /// Base environment of every command.
     pub env: Vec<(String, String)>,
@@ -128,20 +134,20 @@ pub struct Plan {
     pub cwd: BytePath,
 }
 
-/// Who is who inside and outside.
+/// Mapping of user and group ids between sandbox and host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// User ids inside.
+    /// Lines of `uid_map`.
     pub uids: Vec<Extent>,
-    /// Group ids inside.
+    /// Lines of `gid_map`.
     pub gids: Vec<Extent>,
-    /// Who may write the maps.
+    /// Program or privilege that writes the maps.
     pub writer: MapWriter,
-    /// Whether id 0 exists inside during set-up.
+    /// True if id 0 exists inside during set-up.
     pub has_root: bool,
     /// Under root: user id on disk that appears as the sandbox user in the workspace and in grants.
     pub owner_uid: u32,
-    /// The same for the group.
+    /// Under root: group id on disk that appears as the sandbox user's group there.
     pub owner_gid: u32,
 }
 
@@ -152,51 +158,52 @@ pub struct Extent {
     pub inside: u32,
     /// First id outside.
     pub outside: u32,
-    /// How many.
+    /// Number of consecutive ids.
     pub count: u32,
 }
 
-/// Who may write the id maps.
+/// Program or privilege that writes the id maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapWriter {
-    /// The caller is privileged.
+    /// The caller itself; it is privileged.
     Privileged,
-    /// Any user may map exactly one id: itself.
+    /// The caller itself; any user may map exactly one id, its own.
     Single,
-    /// `newuidmap` and `newgidmap`, which know the ranges of `/etc/subuid`.
+    /// `newuidmap` and `newgidmap`, which allow the ranges of `/etc/subuid` and `/etc/subgid`.
     Newuidmap,
 }
 
-/// How a source's owners are translated (mount_setattr(2), `MOUNT_ATTR_IDMAP`).
+/// Translation of the owners of a source's files (mount_setattr(2), `MOUNT_ATTR_IDMAP`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Idmap {
-    /// As they are.
+    /// No translation.
     None,
     /// Id N on disk is id N inside.
     Range,
-    /// As `Range`, with the workspace's owner and the sandbox user exchanged.
+    /// As `Range`, with the ids of the workspace's owner and of the sandbox user exchanged.
     Owner,
-    /// As `Range`, with this owner and the sandbox user exchanged.
+    /// As `Range`, with the ids of this owner and of the sandbox user exchanged.
     OwnedBy {
         /// User id on disk.
         uid: u32,
         /// Group id on disk.
         gid: u32,
     },
-    /// The ids of another leased range, which starts here, are those of this one.
+    /// Ids of another leased range become ids of this sandbox's range. Holds the first id of the
+    /// other range.
     Shift(u32),
 }
 
-/// A host path that is needed inside.
+/// Host path that the sandbox shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// Absolute path without symbolic links.
     pub path: BytePath,
-    /// With what is mounted below it.
+    /// True if the mounts below the path are shown as well.
     pub is_recursive: bool,
-    /// Read-only for good.
+    /// True if the mount is read-only and stays so.
     pub is_read_only: bool,
-    /// How its owners are translated.
+    /// Translation of the owners of its files.
     pub idmap: Idmap,
 }
 
@@ -205,83 +212,89 @@ pub struct Source {
 pub enum Step {
     /// An overlay file system; the first step is the one for `/`.
     Overlay {
-        /// Where it appears.
+        /// Mount point.
         target: BytePath,
-        /// Indices of the read-only layers in [`Plan::sources`], top first; none for an empty one.
+        /// Indices of the read-only layers in [`Plan::sources`], top first. If the list is empty,
+        /// an empty directory takes their place.
         lowers: Vec<usize>,
-        /// Name of the writable layer: `NAME-upper` and `NAME-work`.
+        /// Name of the writable layer, whose directories are `NAME-upper` and `NAME-work`.
         layer: String,
-        /// Whether the mount as a whole refuses every write.
+        /// True if the mount refuses every write.
         is_read_only: bool,
     },
-    /// A source at a target.
+    /// A source mounted at a target.
     Bind {
         /// Index in [`Plan::sources`].
         source: usize,
-        /// Where it appears.
+        /// Mount point.
         target: BytePath,
     },
-    /// A new `/proc`.
+    /// A new `/proc` of the sandbox's pid namespace.
     Proc {
-        /// Only process directories.
+        /// True if it shows process directories only.
         pids_only: bool,
-        /// Parts made read-only.
+        /// Paths below `/proc` that are made read-only.
         read_only: Vec<String>,
-        /// Parts covered by something empty; a trailing slash marks directories.
+        /// Paths below `/proc` that are covered by something empty; a trailing slash marks
+        /// directories.
         covered: Vec<String>,
     },
     /// A small `/dev`: null, zero, full, random, urandom, tty, pts, shm.
     Dev {
-        /// Bytes that fit in `/dev/shm`.
+        /// Size of `/dev/shm` in bytes.
         shm_bytes: u64,
-        /// With a `/proc` that is covered as a whole: the kernel gives namespaces that commands make a new one only
-        /// where there is one of which no part is covered.
+        /// True if a further, complete `/proc` is mounted below `/dev` and covered as a whole. The
+        /// kernel lets a nested namespace mount a new `/proc` only while a `/proc` without covered
+        /// parts is visible.
         has_whole_proc: bool,
     },
-    /// Something empty and read-only over a path; nothing if the path does not exist.
+    /// An empty, read-only mount over a path. Skipped if the path does not exist.
     Cover {
-        /// What is covered.
+        /// Path that is covered.
         target: BytePath,
     },
-    /// The sandbox's own control group, read-only at [`crate::cgroup::GROUPS`]. It is shown last, when the sandbox
-    /// has joined it.
+    /// The sandbox's own control group, read-only at [`crate::cgroup::GROUPS`]. It is mounted last,
+    /// after the sandbox has joined the group.
     Groups {
-        /// Its directories; one whose limit could not be set does not exist.
+        /// Directories of the group. A directory whose limit could not be set does not exist and is
+        /// left out.
         views: Vec<GroupView>,
     },
 }
 
-/// How the way back is closed once everything is in place.
+/// Restrictions that apply once everything is mounted; no later step can lift them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seal {
     /// User id of the guest and its commands.
     pub uid: u32,
-    /// Group id.
+    /// Group id of the guest and its commands.
     pub gid: u32,
-    /// Paths commands may write to (Landlock).
+    /// Paths that commands may write to (Landlock).
     pub writable: Vec<BytePath>,
-    /// Largest file in bytes (`RLIMIT_FSIZE`).
+    /// Maximum size of a file in bytes (`RLIMIT_FSIZE`). `None` for no limit.
     pub file_bytes: Option<u64>,
-    /// Open files of each command (`RLIMIT_NOFILE`), where the spec says.
+    /// Maximum number of open files of each command (`RLIMIT_NOFILE`). `None` if the spec sets no
+    /// limit.
     pub open_files: Option<u32>,
-    /// Processes of the user id (`RLIMIT_NPROC`), where no controller counts them.
+    /// Maximum number of processes of the user id (`RLIMIT_NPROC`). `None` if a cgroup controller
+    /// counts them.
     pub processes: Option<u64>,
-    /// What commands may have of namespaces of their own, if any.
+    /// Limits on namespaces that commands make. `None` if commands may make none.
     pub nested: Option<NestedNamespaces>,
-    /// The processors that commands start on, where they are fewer than there are.
+    /// Processors that commands start on. `None` for all processors of the machine.
     pub processors: Option<Processors>,
 }
 
-/// Directory below `/dev` with the `/proc` of [`Step::Dev`], under a cover.
+/// Directory below `/dev` on which [`Step::Dev`] mounts the complete `/proc`, under a cover.
 pub const WHOLE_PROC: &str = ".proc";
 
 const READ_ONLY_PROC: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
 
 impl Plan {
-    /// Makes the plan.
+    /// Makes the plan of a sandbox.
     ///
     /// # Errors
-    /// [`PlanError`] when the spec is contradictory or the machine lacks what it needs.
+    /// [`PlanError`] if the spec is contradictory or the machine lacks what the spec needs.
     pub fn new(
         spec: &Isolation,
         facts: &HostFacts,
@@ -419,7 +432,7 @@ impl Plan {
                 processors: None,
             },
             env: spec.env.clone(),
-            // Joining nothing would leave a slash.
+            // Built from components: joining an empty `start_dir` would leave a trailing slash.
             cwd: Path::new(WORKSPACE)
                 .components()
                 .chain(spec.start_dir.components())
@@ -428,7 +441,8 @@ impl Plan {
         })
     }
 
-    /// Shows the sandbox its own control group, unless something of the caller's stands there.
+    /// Adds the mount of the sandbox's own control group. Does nothing if `views` is empty or a
+    /// bind of the plan overlaps [`GROUPS`].
     pub fn show_groups(&mut self, views: Vec<GroupView>) {
         let groups = Path::new(GROUPS);
         let is_taken = self.steps.iter().any(|step| {
@@ -440,13 +454,13 @@ impl Plan {
         }
     }
 
-    /// Whether the writable layers live in the staging file system, in memory.
+    /// Returns true if the writable layers live in the staging file system, in memory.
     pub fn layers_in_memory(&self) -> bool {
         self.layers == Layers::Memory
     }
 
-    /// Directories that must exist in [`HostResources::layers`], with the id inside that owns each: the
-    /// layers directory itself (empty name) first.
+    /// Returns the directories that must exist in [`HostResources::layers`], each with the id
+    /// inside that owns it. The first one is the layers directory itself (empty name).
     pub fn layer_dirs(&self) -> Vec<(String, u32)> {
         let root = if self.identity.has_root {
             0
@@ -466,8 +480,8 @@ impl Plan {
         dirs
     }
 
-    /// The part of the plan that makes the overlays of the named layers (`root`, `workspace`), for
-    /// [`crate::exchange`].
+    /// Returns the part of the plan that mounts the overlays of the named layers (`root`,
+    /// `workspace`). [`crate::exchange`] uses it.
     #[must_use]
     pub fn overlays(&self, layers: &[&str]) -> Self {
         let mut sources: Vec<Source> = self.sources.first().cloned().into_iter().collect();
@@ -502,18 +516,20 @@ impl Plan {
         }
     }
 
-    /// Host id of an id inside, where it has one.
+    /// Returns the host id of a user id inside. `None` if the id is not mapped.
     pub fn host_uid(&self, inside: u32) -> Option<u32> {
         translate(&self.identity.uids, inside)
     }
 
-    /// Host id of a group id inside, where it has one.
+    /// Returns the host id of a group id inside. `None` if the id is not mapped.
     pub fn host_gid(&self, inside: u32) -> Option<u32> {
         translate(&self.identity.gids, inside)
     }
 }
 
-/// No file is larger than all files together may be. Layers in memory have a size of their own.
+/// Returns the maximum size of one file in bytes: the file limit, or the disk limit if that is
+/// lower. The disk limit does not count for layers in memory, because their file system has a size
+/// of its own.
 fn largest_file(spec: &Isolation) -> Option<u64> {
     let disk = match spec.layers {
         Layers::Disk => spec.limits.disk_bytes,
@@ -529,8 +545,8 @@ fn translate(extents: &[Extent], inside: u32) -> Option<u32> {
     })
 }
 
-/// Top-level directories that are bound from the host. Everything not named here is absent in
-/// [`RootFs::Host`], and is the sandbox's own in [`RootFs::HostAll`].
+/// Returns true if the top-level directory `name` is bound from the host. Every other one is absent
+/// in [`RootFs::Host`], and the sandbox's own in [`RootFs::HostAll`].
 pub(crate) fn shows(rootfs: &RootFs, name: &str) -> bool {
     match rootfs {
         RootFs::Host => {
@@ -547,8 +563,8 @@ pub(crate) fn shows(rootfs: &RootFs, name: &str) -> bool {
     }
 }
 
-/// Where a host path shows inside, below something else that is shown. A socket that was itself
-/// granted is wanted.
+/// Returns the paths at which a host path is visible inside because a directory above it is shown.
+/// A path that was itself granted is left out: a granted socket is meant to be reachable.
 fn appearances(spec: &Isolation, path: &Path) -> Vec<PathBuf> {
     let top = path
         .components()
@@ -686,7 +702,8 @@ fn identity(
         uids: around(facts.uid, SANDBOX_UID, sub.first_uid),
         gids: around(facts.gid, SANDBOX_GID, sub.first_gid),
         writer: MapWriter::Newuidmap,
-        // Set-up runs as the sandbox user there: what it makes stays removable by the caller.
+        // Set-up runs as the sandbox user here, so that the caller can remove the files that it
+        // makes.
         has_root: false,
         owner_uid: facts.uid,
         owner_gid: facts.gid,

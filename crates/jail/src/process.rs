@@ -1,15 +1,15 @@
-//! Commands as processes: starting them under wardens, hearing how they ended, and finding
-//! everything they started.
+//! Commands as processes: starts them under wardens, reports how they ended, and finds all their
+//! descendants.
 //!
-//! In: a [`Launch`] with everything decided beforehand (environment merged, `PATH` candidates
-//! listed, descriptors opened). Out: a pair of pids, later an [`CommandEnd`], later the news that nothing
-//! of the command is left. Invariants:
-//! - The only children a guest has on purpose are wardens. Any other child is a stray: something
-//!   whose warden was killed by a hostile command. Strays are to be killed ([`Census::children_of`]).
-//! - Everything a command starts stays a descendant of its warden for as long as the warden lives.
+//! A [`Launch`] has everything decided beforehand (environment merged, `PATH` candidates listed,
+//! descriptors opened). Starting it yields a pair of pids, later a [`CommandEnd`], and at last the
+//! news that no process of the command is left. Invariants:
+//! - The only children that a guest starts are wardens. Any other child is a stray: a process whose
+//!   warden was killed by a hostile command. The guest kills strays ([`Census::children_of`]).
+//! - All descendants of a command stay descendants of its warden while the warden lives.
 //!
-//! A command costs two pids while it runs: its own and its warden's. The pair for the next command
-//! can be made ready beforehand ([`Wardens::make_ready`]) and costs them as well.
+//! A running command costs two pids, its own and its warden's. The pair for the next command can be
+//! made ready beforehand ([`Wardens::make_ready`]) and costs two pids as well.
 
 mod census;
 mod launch;
@@ -31,38 +31,38 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 use std::collections::HashMap;
 
-/// Stacks kept for reuse; more than that many commands at once is rare.
+/// Number of stacks kept for reuse. More commands than that seldom run at once.
 const SPARE_STACKS: usize = 4;
 
-/// How a command ended.
+/// Result of a command that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandEnd {
-    /// Exit code, unless a signal ended it.
+    /// Exit code or signal.
     pub status: EndStatus,
-    /// Microseconds of CPU time in user mode, of the command and all it waited for.
+    /// CPU time in user mode in microseconds, of the command and all children it waited for.
     pub user_us: u64,
-    /// Microseconds of CPU time in the kernel.
+    /// CPU time in the kernel in microseconds, of the same processes.
     pub system_us: u64,
-    /// Largest resident set of one process, in KiB.
+    /// Largest resident set of one process in KiB.
     pub max_rss_kib: u64,
-    /// When it ended, in nanoseconds of the monotonic clock.
+    /// Time of the end in nanoseconds of the monotonic clock.
     pub ended_ns: u64,
-    /// Whether nothing the command started was left at that moment.
+    /// True if no process that the command started was left at that moment.
     pub is_empty: bool,
 }
 
 /// Exit code or signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndStatus {
-    /// It ended by itself with this code.
+    /// The command exited with this code.
     Code(i32),
-    /// This signal ended it.
+    /// This signal killed the command.
     Signal(i32),
 }
 
 impl From<warden::Outcome> for CommandEnd {
     fn from(outcome: warden::Outcome) -> Self {
-        // The encoding of wait(2): low seven bits the signal, next byte the code.
+        // Encoding of wait(2): the low seven bits are the signal, the next byte is the code.
         let status = match outcome.status & 0x7f {
             0 => EndStatus::Code((outcome.status >> 8) & 0xff),
             signal => EndStatus::Signal(signal),
@@ -81,34 +81,35 @@ impl From<warden::Outcome> for CommandEnd {
 /// A started command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartedCommand {
-    /// Names the command in all further calls; ancestor of everything the command starts.
+    /// Pid of its warden, which is the ancestor of all its processes. Further calls name the
+    /// command by it.
     pub warden: Pid,
-    /// The command itself, leader of its own process group in the warden's session.
+    /// Pid of the command, which is the leader of its own process group in the warden's session.
     pub command: Pid,
 }
 
 /// News of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandNews {
-    /// It has ended.
+    /// The command has ended.
     Ended(CommandEnd),
-    /// This signal has stopped it. It may have been continued since.
+    /// This signal stopped the command. It may have been continued since.
     Stopped(i32),
 }
 
-/// A child that has been waited for.
+/// A child that was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReapedChild {
-    /// A warden, and so, unless it was killed, everything its command started.
+    /// A warden. Unless it was killed, all processes of its command are gone.
     Warden {
-        /// Which.
+        /// Pid of the warden.
         warden: Pid,
-        /// How its command ended; `None` when the warden was killed before it could tell.
+        /// Result of its command. `None` if the warden was killed before it could report one.
         end: Option<CommandEnd>,
-        /// The warden did not end by itself, so what it watched is now stray.
+        /// True if the warden did not exit by itself. The processes of its command are then strays.
         was_killed: bool,
     },
-    /// Something that should not have been a child of ours.
+    /// A child that is no warden.
     Stray(Pid),
 }
 
@@ -116,10 +117,10 @@ pub enum ReapedChild {
 #[derive(Debug)]
 pub struct Wardens {
     live: HashMap<Pid, warden::Warden>,
-    /// Dead wardens whose command may still be on our memory.
+    /// Dead wardens whose command may still run on the memory of this process.
     limbo: Vec<warden::Warden>,
     spare: Vec<warden::Stack>,
-    /// One of `live` that waits for its command.
+    /// Warden of `live` that waits for its command.
     ready: Option<Pid>,
     ruleset: Option<OwnedFd>,
     separation: Separation,
@@ -130,17 +131,18 @@ pub struct Wardens {
 }
 
 impl Wardens {
-    /// Prepares to start commands, all of which are confined by the Landlock `ruleset`; that implies
-    /// `no_new_privs`, and kept from steering this process by `separation`.
+    /// Prepares to start commands. Each is confined by the Landlock `ruleset` (which implies
+    /// `no_new_privs`), and `separation` keeps it from signalling or tracing this process.
     ///
-    /// Preconditions: [`reset_and_block_signals`] was called before any thread was started, and
-    /// this process waits for no children elsewhere.
+    /// Preconditions: [`reset_and_block_signals`] was called before any thread was started, and no
+    /// other code of this process waits for children.
     ///
     /// # Errors
     /// No descriptors or memory.
     pub fn new(ruleset: Option<OwnedFd>, separation: Separation) -> Result<Self, Errno> {
         let (ring, bell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        // Only our end: a warden that finds the pipe full may wait, its message may not be lost.
+        // Only the reading end is non-blocking. A warden that finds the pipe full must wait: its
+        // message may not be lost.
         rustix::fs::fcntl_setfl(&ring, rustix::fs::OFlags::NONBLOCK)?;
         let spare = vec![warden::Stack::new()?];
         Ok(Self {
@@ -157,31 +159,33 @@ impl Wardens {
         })
     }
 
-    /// Commands may make namespaces of their own, in which they can have the guest's capability: each gets a
-    /// system-call filter more than the guest has, by which they are told apart ([`GuestMark`]).
+    /// Sets whether commands may make namespaces. A process in such a namespace can hold the
+    /// guest's capability, so each command gets one system-call filter more than the guest, which
+    /// tells the two apart ([`GuestMark`]).
     #[must_use]
     pub fn nested(mut self, is_nested: bool) -> Self {
         self.is_nested = is_nested;
         self
     }
 
-    /// Readable when a command has ended or was stopped; then [`Wardens::next_news`] tells which.
+    /// Returns a descriptor that is readable when a command has ended or was stopped.
+    /// [`Wardens::next_news`] then tells which one.
     pub fn ring(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
 
-    /// Number of wardens that have not been waited for.
+    /// Returns the number of wardens that have not been waited for.
     pub fn len(&self) -> usize {
         self.live.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if every warden has been waited for.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// Makes warden and child for the next command now, confined and waiting, if there are none.
-    /// Without them that command merely takes longer to start, so a failure is none.
+    /// Makes the warden and the child for the next command now, confined and waiting, unless there
+    /// is a pair already. Failures are ignored: the next command then merely takes longer to start.
     pub fn make_ready(&mut self) {
         if self.ready.is_none()
             && let Ok(warden) = self.fresh(None)
@@ -191,13 +195,13 @@ impl Wardens {
         }
     }
 
-    /// Starts every command from now on on these processors, or on all.
+    /// Sets the processors that later commands start on; `None` for all.
     pub fn set_processors(&mut self, processors: Option<&Processors>) {
         self.processors = processors.map(Processors::mask);
         self.end_ready();
     }
 
-    /// Confines every command that starts from now on by another ruleset.
+    /// Sets the Landlock ruleset of later commands.
     pub fn renew(&mut self, ruleset: Option<OwnedFd>) {
         self.ruleset = ruleset;
         self.end_ready();
@@ -205,12 +209,13 @@ impl Wardens {
 
     fn end_ready(&mut self) {
         if let Some(warden) = self.ready.take() {
-            // It was made by the old terms. Its child goes with it, and both are waited for as ever.
+            // It was made with the old settings. Its child dies with it, and both are waited for as
+            // usual.
             let _ = rustix::process::kill_process(warden, Signal::KILL);
         }
     }
 
-    /// Whether a warden waits for the next command.
+    /// Returns true if a warden waits for the next command.
     pub fn has_ready(&self) -> bool {
         self.ready.is_some()
     }
@@ -237,16 +242,16 @@ impl Wardens {
             .map_err(|errno| SpawnError::new(warden::Stage::Fork, errno))
     }
 
-    /// Starts a command and returns when it has been executed.
+    /// Starts a command. Blocks until it has been executed.
     ///
     /// # Errors
     /// [`SpawnError`], by the step that failed. No process is left behind, except possibly a dead
-    /// one that a later [`Wardens::reap`] picks up.
+    /// one that a later [`Wardens::reap`] collects.
     pub fn spawn(&mut self, launch: &Launch<'_>) -> Result<StartedCommand, SpawnError> {
         let (argv, env) = (launch.argv.pointers(), launch.env.pointers());
         let candidates = launch.candidates.pointers();
         let limits = launch.limit_entries();
-        // The child rearranges 0, 1 and 2, so no source may be among them.
+        // The child replaces 0, 1 and 2, so no source may have one of these numbers.
         let mut moved = [const { None }; 3];
         let mut stdio = launch.stdio;
         for (fd, home) in stdio.iter_mut().zip(&mut moved) {
@@ -255,7 +260,7 @@ impl Wardens {
                 *fd = OwnedFd::as_fd(home.insert(copy));
             }
         }
-        // Above every number, so that no step overwrites a later source.
+        // Copies lie above every target number, so that no step overwrites a later source.
         let above = launch.descriptors.iter().map(|(_, number)| number + 1);
         let above = above.max().unwrap_or_default().cast_signed();
         let mut copies = Vec::with_capacity(launch.descriptors.len());
@@ -278,7 +283,7 @@ impl Wardens {
             limits: &limits,
             umask: launch.umask,
         };
-        // What waits has no terminal, and cannot get one any more.
+        // A waiting warden has no terminal and can no longer get one.
         let ready = match launch.terminal {
             None => self.ready.take(),
             Some(_) => None,
@@ -286,7 +291,8 @@ impl Wardens {
         let waiting = ready.and_then(|pid| self.live.remove(&pid));
         if let Some(warden) = waiting {
             match warden::give(warden, &order) {
-                // A command before it may have killed whatever it found; this one has not begun.
+                // A hostile earlier command may have killed the waiting pair. This command has not
+                // begun, so it can start under a new warden.
                 Err(refusal) if refusal.is_untouched => self.keep(refusal.remains),
                 result => return self.book(result),
             }
@@ -315,18 +321,19 @@ impl Wardens {
         }
     }
 
-    /// Keeps a warden whose command did not begin until it has been waited for.
+    /// Keeps a warden whose command did not begin, until it has been waited for.
     fn keep(&mut self, remains: Option<warden::Warden>) {
         if let Some(warden) = remains {
             self.live.insert(warden.pid(), warden);
         }
     }
 
-    /// The next command that has ended or was stopped, by its warden.
+    /// Returns the next command that has ended or was stopped, named by its warden. `None` if there
+    /// is no further news.
     pub fn next_news(&mut self) -> Option<(Pid, CommandNews)> {
         loop {
             let mut message = [0_u8; 4];
-            // Messages are written whole and are shorter than PIPE_BUF (pipe(7)).
+            // A message is written in one piece, because it is shorter than PIPE_BUF (pipe(7)).
             if !matches!(rustix::io::read(&self.ring, &mut message), Ok(4)) {
                 return None;
             }
@@ -343,12 +350,13 @@ impl Wardens {
         }
     }
 
-    /// How the command of `warden` ended, if it has and its warden has not been waited for.
+    /// Returns the result of `warden`'s command. `None` while the command runs, or if the warden
+    /// has been waited for.
     pub fn end_of(&self, warden: Pid) -> Option<CommandEnd> {
         self.live.get(&warden)?.outcome().map(CommandEnd::from)
     }
 
-    /// Waits for one dead child, without blocking. Children found stopped are told to go on.
+    /// Waits for one dead child, without blocking. Children found stopped are continued.
     pub fn reap(&mut self) -> Option<ReapedChild> {
         let proof = warden::reap_any()?;
         self.ready = self.ready.filter(|pid| *pid != proof.pid());
@@ -376,17 +384,17 @@ impl Wardens {
         Some(gone)
     }
 
-    /// Whether `pid` is one of our wardens.
+    /// Returns true if `pid` is a warden that has not been waited for.
     pub fn is_warden(&self, pid: Pid) -> bool {
         self.live.contains_key(&pid)
     }
 
-    /// Wardens that have not been waited for.
+    /// Returns the pids of the wardens that have not been waited for.
     pub fn pids(&self) -> impl Iterator<Item = Pid> {
         self.live.keys().copied()
     }
 
-    /// Kills every child of this process that is not a warden. Returns how many there were.
+    /// Kills every child of this process that is not a warden. Returns their number.
     pub fn kill_strays(&self, census: &Census) -> usize {
         let mut count = 0;
         for child in census.children_of(rustix::process::getpid()) {
@@ -401,26 +409,27 @@ impl Wardens {
 
 impl Drop for Wardens {
     fn drop(&mut self) {
-        // Wardens that still live share our descriptor table and would write to whatever is opened
-        // under this number next; their stacks are kept by `Warden` itself.
+        // Living wardens share our descriptor table. If this number were closed, they would write
+        // to the file that is opened under it next. `Warden` itself keeps their stacks.
         if !self.live.is_empty() {
             std::mem::forget(self.bell.take());
         }
     }
 }
 
-/// Schedules a process that is to be ended as any other: somebody may have lowered it, bound it to one
-/// processor, or given it no time beside others. What the kernel refuses stays as it is.
+/// Restores ordinary scheduling of a process that is about to be killed: another process may have
+/// lowered its priority, bound it to one processor, or given it an idle policy. Failures are
+/// ignored.
 pub fn restore_scheduling(pid: Pid) {
     schedule::make_normal(pid);
 }
 
-/// Makes the kernel prefer `command` over others when memory runs out (`proc_pid_oom_score_adj(5)`);
-/// only raising it is allowed. `false` when that did not work.
+/// Makes the kernel prefer `command` over others when memory runs out
+/// (`proc_pid_oom_score_adj(5)`). The score can only be raised. Returns false on failure.
 ///
-/// Done from outside and after exec, for until then the process shares our memory, which is not
-/// dumpable, and the file belongs to root. It does for a moment longer after [`Wardens::spawn`] has
-/// returned, so a caller tries again. Without /proc there is nothing to do.
+/// It is set from outside and after exec. Until then the process shares our memory, which is not
+/// dumpable, so the file belongs to root. That lasts a moment beyond the return of
+/// [`Wardens::spawn`], so the caller must retry. Without /proc it always fails.
 pub fn set_oom_score(command: Pid, score: i16) -> bool {
     let path = format!("/proc/{}/oom_score_adj", command.as_raw_pid());
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
@@ -428,12 +437,14 @@ pub fn set_oom_score(command: Pid, score: i16) -> bool {
         .is_ok_and(|file| rustix::io::write(&file, score.to_string().as_bytes()).is_ok())
 }
 
-/// The user id this process does its file operations with, which in a sandbox is that of commands.
+/// Returns the user id that this process does its file operations with. In a sandbox it is that of
+/// commands.
 pub fn file_user_id() -> u32 {
     ids::user_ids()[3]
 }
 
-/// Makes this process the parent of whatever its descendants leave behind (prctl(2)).
+/// Makes this process the subreaper of its descendants, which are reparented to it when their
+/// parents exit (prctl(2)).
 ///
 /// # Errors
 /// The kernel refuses.
@@ -441,7 +452,7 @@ pub fn become_subreaper() -> Result<(), Errno> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
 }
 
-/// Closes this process to ptrace(2) and `/proc/PID/mem` of others with its user id.
+/// Denies ptrace(2) and `/proc/PID/mem` of this process to other processes of its user id.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -452,7 +463,7 @@ pub fn set_non_dumpable() -> Result<(), Errno> {
 /// Sends a signal by its number, real-time signals included.
 ///
 /// # Errors
-/// No such process, not allowed to, or no such signal.
+/// No such process, no permission, or no such signal.
 pub fn send_signal(pid: Pid, number: i32) -> Result<(), Errno> {
     warden::send(pid, false, number)
 }
@@ -460,14 +471,15 @@ pub fn send_signal(pid: Pid, number: i32) -> Result<(), Errno> {
 /// Sends a signal by its number to every process of a group.
 ///
 /// # Errors
-/// No such group, not allowed to, or no such signal.
+/// No such group, no permission, or no such signal.
 pub fn send_group_signal(group: Pid, number: i32) -> Result<(), Errno> {
     warden::send(group, true, number)
 }
 
-/// Stops this process by the default action of `signal`, although it may handle that, and returns when it goes on; at
-/// once where the kernel stops nothing, as in an orphaned process group. With `is_group` the whole process group is
-/// stopped, and the first thread must call.
+/// Stops this process by the default action of `signal`, even if a handler is installed, and
+/// returns when it is continued. Returns at once if the kernel stops nothing, as in an orphaned
+/// process group. With `is_group` the whole process group is stopped, and the first thread must
+/// call.
 ///
 /// # Errors
 /// No such signal.
@@ -479,8 +491,8 @@ pub fn stop_caller(signal: Signal, is_group: bool) -> Result<(), Errno> {
     }
 }
 
-/// Sets all signal dispositions to default and blocks all signals in the calling thread and those
-/// it starts from now on. Commands start with nothing blocked.
+/// Sets all signal dispositions to default, and blocks all signals in the calling thread and in
+/// threads that it starts later. Commands start with no signal blocked.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -488,8 +500,8 @@ pub fn reset_and_block_signals() -> Result<(), Errno> {
     warden::reset_and_block()
 }
 
-/// A descriptor that becomes readable when children have ended or were stopped; read and discard its content, then
-/// call [`Wardens::reap`] until there is nothing left.
+/// Returns a descriptor that becomes readable when children have ended or were stopped. The caller
+/// reads and discards its content, then calls [`Wardens::reap`] until that returns `None`.
 ///
 /// # Errors
 /// No descriptors.
@@ -497,15 +509,16 @@ pub fn child_signal_fd() -> Result<OwnedFd, Errno> {
     warden::child_signal_fd()
 }
 
-/// Tells the C library's allocator to give memory back early and to keep one arena.
+/// Makes the C library's allocator return memory early and keep one arena.
 pub fn keep_heap_small() {
     warden::keep_heap_small();
 }
 
-/// Applies a Landlock ruleset to the calling thread, which also gives up new privileges.
+/// Applies a Landlock ruleset to the calling thread and sets `no_new_privs`, which the kernel
+/// requires.
 ///
 /// # Errors
-/// The kernel refuses; the thread must not go on as if it were restricted.
+/// The kernel refuses. The thread must not go on as if it were restricted.
 pub fn restrict_this_thread(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::thread::set_no_new_privs(true)?;
     match landlock::restrict_self_raw(ruleset.as_raw_fd()) {

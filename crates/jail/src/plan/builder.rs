@@ -1,5 +1,4 @@
-//! The part of planning that turns directories into sources and mounts: binds, overlays over many
-//! layers, and the workspace.
+//! Builder of sources and mounts: binds, overlays over several layers, and the workspace.
 
 use super::{HostResources, Idmap, MASK, PlanError, Source, Step, check_inside};
 use crate::facts::HostFacts;
@@ -7,12 +6,12 @@ use glovebox_spec::seed::LIVE_OBJECTS_INSIDE;
 use glovebox_spec::{Isolation, WORKSPACE, WorkspaceAccess};
 use std::path::{Path, PathBuf};
 
-/// A plan's sources and steps, as they come together.
+/// Sources and steps of a plan under construction.
 pub(super) struct Builder {
     pub(super) sources: Vec<Source>,
     pub(super) steps: Vec<Step>,
     pub(super) is_mapped: bool,
-    /// First host id of this sandbox's range, where it has one of its own.
+    /// First host id of this sandbox's range; the caller's own id if there is no range.
     pub(super) own_first: u32,
 }
 
@@ -54,8 +53,8 @@ impl Builder {
         });
     }
 
-    /// How the owners of a frozen layer are translated, whose range began at `first_id`: not at all if this range
-    /// wrote it.
+    /// Returns the translation of the owners of a frozen layer whose range begins at `first_id`.
+    /// Layers that this sandbox's own range wrote need none.
     pub(super) fn thaw(&self, first_id: Option<u32>) -> Idmap {
         match first_id {
             Some(first) if first != self.own_first => Idmap::Shift(first),
@@ -111,7 +110,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Objects for the git directories of the seed, read-only: the mount is the wall, the files are the user's own.
+    /// Binds the objects for the git directories of the seed, read-only. The files belong to the
+    /// user, so only the mount protects them.
     pub(super) fn git_objects(&mut self, place: &HostResources) {
         let Some(seed) = &place.seed else {
             return;
@@ -120,7 +120,8 @@ impl Builder {
             self.bind(source, Path::new(target), Idmap::Owner);
         }
         if seed.live_objects.is_some() {
-            // Git follows the alternates of an alternate, and would complain of paths that are not shown.
+            // Git follows the alternates of an alternate and would report the paths that the
+            // sandbox does not show.
             self.steps.push(Step::Cover {
                 target: Path::new(LIVE_OBJECTS_INSIDE)
                     .join("info/alternates")
@@ -129,10 +130,11 @@ impl Builder {
         }
     }
 
-    /// The host's directory itself, with what is protected bound over it read-only.
+    /// Binds the host's own directory, and binds its protected paths over it read-only.
     ///
-    /// A mount point cannot be renamed or removed, but the directory it is in can, and the mount
-    /// goes along: so every directory on the way to a protected path is a mount of its own as well.
+    /// A mount point cannot be renamed or removed, but a directory above it can, and the mount
+    /// moves along. So every directory between the workspace and a protected path becomes a mount
+    /// point too.
     fn live_workspace(
         &mut self,
         spec: &Isolation,
@@ -186,7 +188,7 @@ impl Builder {
             .iter()
             .filter_map(|cover| cover.strip_prefix(project).ok())
             .filter(|path| !path.as_os_str().is_empty());
-        // What is not bound read-only cannot be replaced, so it shows nothing.
+        // A file that cannot be bound read-only cannot be replaced either, so it is covered.
         let replaced = spec.replaced_in_workspace().map(|file| file.path.as_path());
         let unprotected = replaced.filter(|path| !facts.protected.iter().any(|held| held == path));
         let hidden = spec.hidden.iter().map(PathBuf::as_path);

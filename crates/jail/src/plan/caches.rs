@@ -1,6 +1,9 @@
-//! The part of planning that shows caches: of package managers, one overlay each, over what the host has and what
-//! earlier sandboxes of the project left; of build output, layers of the workspace's own overlay. A mount there
-//! could not be removed, which programs that clean up do, and its content would not go back with the sources.
+//! Planning of caches.
+//!
+//! Each cache of a package manager is an overlay over the host's directory and the layers that
+//! earlier sandboxes of the project left. Kept build output is a set of layers of the workspace's
+//! own overlay instead: programs that clean up remove its directory, which a mount point would
+//! refuse, and its content has to be restored together with the sources.
 
 use super::builder::Builder;
 use super::{CACHE, HostResources, Idmap, PlanError, check_target};
@@ -8,18 +11,20 @@ use crate::facts::HostFacts;
 use glovebox_spec::{CacheDir, Isolation, WorkspaceAccess};
 use std::path::{Component, Path, PathBuf};
 
-/// What an earlier sandbox left in one cache: read-only, between the writable layer and the host's directory.
+/// Layer that an earlier sandbox left in one cache. It is mounted read-only between the writable
+/// layer and the host's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrozenCache {
-    /// [`CacheDir::name`].
+    /// Name of the cache, as [`CacheDir::name`].
     pub name: String,
-    /// Its directory.
+    /// Directory of the layer on the host.
     pub path: PathBuf,
-    /// First host id of the range its files belong to, when they were written under root.
+    /// First host id of the range that owns its files. `None` unless the layer was written under
+    /// root.
     pub first_id: Option<u32>,
 }
 
-/// Name of the writable layer of a cache.
+/// Returns the name of the writable layer of a cache.
 pub fn cache_layer(name: &str) -> String {
     format!("{CACHE}{name}")
 }
@@ -47,7 +52,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What is kept of build output in the workspace, newest first.
+    /// Returns the layers of kept build output in the workspace, newest first.
     pub(super) fn kept_in_workspace<'a>(
         &self,
         spec: &Isolation,
@@ -60,7 +65,7 @@ impl Builder {
             .collect()
     }
 
-    /// What is kept of one cache, newest first.
+    /// Returns the layers of one cache, newest first.
     fn kept<'a>(&self, name: &str, place: &'a HostResources) -> Vec<(&'a Path, Idmap)> {
         let frozen = place.caches.iter().filter(|frozen| frozen.name == name);
         frozen
@@ -69,7 +74,8 @@ impl Builder {
     }
 }
 
-/// Commands own what the owner of the cache has in it, whoever owns the workspace.
+/// Returns the translation that gives the cache's files to commands. It depends on the owner of the
+/// cache, who need not be the owner of the workspace.
 fn cache_owner(cache: &CacheDir, facts: &HostFacts) -> Idmap {
     let owner = facts
         .cache_owners
@@ -86,7 +92,9 @@ fn cache_owner(cache: &CacheDir, facts: &HostFacts) -> Idmap {
     }
 }
 
-/// A layer says what its directories are like: one for a directory further down would say it of those above as well.
+/// Checks that a cache in the workspace is a top-level directory of an overlay. A layer carries the
+/// attributes of every directory on the path: a layer for a deeper directory would override those
+/// of its parents too.
 fn check_in_workspace(path: &Path, spec: &Isolation) -> Result<(), PlanError> {
     let mut parts = path.components();
     let is_top = matches!(
@@ -106,7 +114,7 @@ fn check_in_workspace(path: &Path, spec: &Isolation) -> Result<(), PlanError> {
     )))
 }
 
-/// The name becomes that of a directory.
+/// Checks the name of a cache, which becomes the name of a directory.
 fn check_name(cache: &CacheDir) -> Result<(), PlanError> {
     let is_plain = !cache.name.is_empty()
         && cache.name.len() <= 32

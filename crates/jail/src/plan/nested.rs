@@ -1,4 +1,4 @@
-//! What commands may have of namespaces of their own (`--nested`).
+//! Limits on namespaces that commands make (`--nested`).
 
 use super::PlanError;
 use crate::bounds::NESTED_NAMESPACES;
@@ -6,12 +6,12 @@ use crate::facts::HostFacts;
 use glovebox_spec::{Isolation, ProcMode};
 use serde::{Deserialize, Serialize};
 
-/// Namespaces that commands make.
+/// Limits on namespaces that commands make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NestedNamespaces {
-    /// Most of each kind.
+    /// Maximum number of namespaces of each kind except control groups.
     pub namespaces: u64,
-    /// Most of control groups.
+    /// Maximum number of control-group namespaces.
     pub cgroup_namespaces: u64,
 }
 
@@ -25,7 +25,8 @@ impl NestedNamespaces {
         }
         Ok(Some(Self {
             namespaces: NESTED_NAMESPACES,
-            // In one of them control groups can be mounted, and file permissions decide who writes there.
+            // A process in such a namespace can mount the control groups, where file permissions
+            // alone decide who may write. So there is none if those would let commands write.
             cgroup_namespaces: if facts.has_writable_groups {
                 0
             } else {

@@ -1,7 +1,7 @@
-//! Who descends from whom right now, according to /proc.
+//! Snapshot of the process tree, read from /proc.
 //!
-//! A census is a snapshot and processes keep forking while it is taken; whoever needs all of them
-//! stops what was found and looks again until nothing new turns up ([`TreeKill`]).
+//! Processes keep forking while the snapshot is taken. To reach all of them, [`TreeKill`] stops the
+//! ones that were found and takes another snapshot until no new one appears.
 
 use super::member::{Member, open_dir};
 use rustix::fd::AsFd;
@@ -21,8 +21,8 @@ impl Census {
     /// Reads /proc.
     ///
     /// # Errors
-    /// /proc is not mounted, cannot be read, or does not show this process and so is not ours. A process
-    /// that vanishes meanwhile is left out.
+    /// /proc is not mounted, cannot be read, or does not show this process, so it is that of
+    /// another pid namespace. A process that vanishes meanwhile is left out.
     pub fn take() -> Result<Self, Errno> {
         let proc = open_dir(CWD, b"/proc")?;
         let mut census = Self::default();
@@ -51,12 +51,12 @@ impl Census {
         }
     }
 
-    /// Direct children of `pid`, dead ones included.
+    /// Returns the direct children of `pid`, dead ones included.
     pub fn children_of(&self, pid: Pid) -> impl Iterator<Item = &Member> {
         self.children.get(&pid).into_iter().flatten()
     }
 
-    /// Everything that descends from `root`, without `root`, parents before their children.
+    /// Returns all descendants of `root`, without `root`, parents before their children.
     pub fn descendants_of(&self, root: Pid) -> Vec<Member> {
         let mut found: Vec<Member> = Vec::new();
         let mut seen = HashSet::from([root]);
@@ -64,7 +64,7 @@ impl Census {
         let mut parent = root;
         loop {
             for child in self.children_of(parent) {
-                // A pid reused while the snapshot was taken could close a circle.
+                // A pid that was reused while the snapshot was taken could form a cycle.
                 if seen.insert(child.pid) {
                     found.push(*child);
                 }
@@ -77,7 +77,7 @@ impl Census {
         }
     }
 
-    /// Sends `signal` to every living descendant of `root`; returns how many there were.
+    /// Sends `signal` to every living descendant of `root`. Returns their number.
     pub fn signal_tree(&self, root: Pid, signal: Signal) -> usize {
         let mut living = self.descendants_of(root);
         living.retain(|member| member.is_alive);
@@ -88,12 +88,13 @@ impl Census {
     }
 }
 
-/// The state of killing everything below one warden.
+/// State of killing all processes below one warden.
 ///
-/// Killing alone loses against a process that forks faster than we look: while its children die,
-/// their slots under the process limit become free again. So after a first plain round everything
-/// found is stopped first, which keeps the slots taken, until a look finds nothing new; then all
-/// of it is killed. Repeat until the warden, which outlives its last descendant, is gone.
+/// Killing alone loses against a process that forks faster than the census finds its children: as
+/// they die, their places under the process limit become free again. So after a first plain round
+/// all processes found are stopped first, which keeps the places occupied, until a census finds no
+/// new one. Then all of them are killed. Rounds repeat until the warden, which outlives its last
+/// descendant, has exited.
 #[derive(Debug, Default)]
 pub struct TreeKill {
     rounds: u32,
@@ -101,36 +102,38 @@ pub struct TreeKill {
     killed: HashSet<Pid>,
 }
 
-/// Looks per round while freezing, so that a fast forker cannot keep us here for ever.
+/// Maximum number of censuses per round. It bounds the round against a fast forker.
 const LOOKS_PER_ROUND: u32 = 16;
-/// Rounds after which a warden that reports nobody alive and does not leave is itself killed.
+/// Number of rounds after which a warden that has no living descendant and does not exit is itself
+/// killed.
 const PATIENT_ROUNDS: u32 = 50;
-/// Most pids remembered as killed; only their number is reported.
+/// Maximum number of pids remembered as killed. Only their number is reported.
 const REMEMBERED: usize = 1 << 16;
 
 impl TreeKill {
-    /// A kill that has not begun.
+    /// Creates a kill that has not begun.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Rounds done so far.
+    /// Returns the number of rounds done so far.
     pub const fn rounds(&self) -> u32 {
         self.rounds
     }
 
-    /// Distinct processes killed so far, without `except`.
+    /// Returns the number of distinct processes killed so far, not counting `except`.
     pub fn killed(&self, except: Option<Pid>) -> usize {
         self.killed.len() - usize::from(except.is_some_and(|pid| self.killed.contains(&pid)))
     }
 
-    /// One round against everything below `warden`, beginning from the given fresh census.
+    /// Does one round against all processes below `warden`, beginning with the fresh census
+    /// `first`.
     ///
     /// # Errors
-    /// /proc cannot be read; nothing more can be found then, and the caller has to kill the warden
-    /// and what surfaces from it.
+    /// /proc cannot be read, so no further process can be found. The caller then has to kill the
+    /// warden and the strays that this frees.
     pub fn round(&mut self, warden: Pid, first: &Census) -> Result<(), Errno> {
-        // The warden itself may have been stopped, which would keep the dead from being reaped.
+        // A command may have stopped the warden. A stopped warden reaps no dead processes.
         let _ = rustix::process::kill_process(warden, Signal::CONT);
         let mut members = first.descendants_of(warden);
         if self.rounds > 0 && !members.is_empty() {

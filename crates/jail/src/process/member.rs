@@ -1,7 +1,7 @@
-//! One process as proc_pid(5) shows it: who it is, whether it lives, whether it stands still.
+//! Process as proc_pid(5) shows it: its ids and its state.
 //!
-//! The one reader of `/proc/PID/stat`, for the guest and for the host's side. TRUST: a process chooses its
-//! own name and nothing else of what is read here; a file that does not parse is as if it were not there.
+//! Only this module reads `/proc/PID/stat`, for the guest and for the host. TRUST: of the data read
+//! here, a process chooses its own name only. A file that does not parse is treated as absent.
 
 use crate::identity::GUEST_CAPABILITY;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,33 +10,34 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use std::mem::MaybeUninit;
 
-/// One process.
+/// State of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Its id.
+    /// Process id.
     pub pid: Pid,
-    /// Its parent.
+    /// Pid of its parent. `None` if the parent is outside the pid namespace.
     pub parent: Option<Pid>,
-    /// When it started, in clock ticks since boot: with the id, it means one process only.
+    /// Start time in clock ticks since boot. Together with the pid it identifies a process, even if
+    /// the pid is reused.
     pub start_ticks: u64,
-    /// Whether any of its threads still runs.
+    /// True if any of its threads still runs.
     pub is_alive: bool,
-    /// Every thread of it is stopped, by a signal or by its tracer.
+    /// True if each of its threads is stopped, by a signal or by its tracer.
     pub is_stopped: bool,
-    /// A thread of it is stopped for its tracer, which may let it go on at any time.
+    /// True if one of its threads is stopped by its tracer, which may continue it at any time.
     pub is_held_by_tracer: bool,
-    /// In the kernel, where no signal reaches it yet.
+    /// True if it sleeps uninterruptibly in the kernel, where no signal reaches it yet.
     pub is_uninterruptible: bool,
     threads: u32,
 }
 
 impl Member {
-    /// The process that has this id now, dead ones included.
+    /// Returns the process that has this id now, dead ones included. `None` if there is none.
     pub fn read(pid: Pid) -> Option<Self> {
         Self::read_at(CWD, format!("/proc/{}", pid.as_raw_pid()).as_bytes())
     }
 
-    /// The process whose directory in `/proc` this is.
+    /// Returns the process whose directory in `/proc` is `dir`, relative to `at`.
     pub(super) fn read_at(at: BorrowedFd<'_>, dir: &[u8]) -> Option<Self> {
         let mut text = [0_u8; 1024];
         let count = read_into(at, &[dir, b"/stat"].concat(), &mut text)?;
@@ -44,7 +45,8 @@ impl Member {
         let mut member = Self::parse(text)?;
         let first = state(text)?.0;
         if member.threads > 1 && (is_stopped(first) || is_dead(first)) {
-            // That is the state of the first thread, which may have ended before the others.
+            // The state read so far is that of the first thread, which may have ended before the
+            // others.
             let states = threads(at, dir, "stat", |text| state(text).map(|(state, _)| state));
             if let Ok(states) = states {
                 member.is_held_by_tracer = states.contains(&HELD_BY_TRACER);
@@ -56,7 +58,7 @@ impl Member {
         Some(member)
     }
 
-    /// The parts of `/proc/PID/stat` we need.
+    /// Parses the content of `/proc/PID/stat`.
     fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|&byte| byte == b'(')?;
         let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<i32>().ok();
@@ -80,9 +82,10 @@ impl Member {
         })
     }
 
-    /// Whether it is the guest of which `mark` was read, a warden of it, or what waits under one to become a command:
-    /// they hold a capability that no command can have in the sandbox's own user namespace, and have fewer
-    /// system-call filters than a command that may make another one.
+    /// Returns true if the process is the guest that `mark` was read from, one of its wardens, or a
+    /// pre-exec child of a warden. They hold a capability that no command can have in the sandbox's
+    /// own user namespace, and they have fewer system-call filters than a command that may make
+    /// another namespace.
     pub fn is_of_guest(&self, mark: GuestMark) -> bool {
         read_status(self.pid, |text| {
             let has_capability = number_of(text, "CapPrm", 16)? == GUEST_CAPABILITY.bits();
@@ -92,8 +95,8 @@ impl Member {
         .unwrap_or(false)
     }
 
-    /// How often its threads have been put on a processor, all together: the same number twice means that
-    /// what was stopped has not run in between. `None` when it is gone.
+    /// Returns the number of context switches of all its threads. If the number is the same twice,
+    /// a stopped process has not run in between. `None` if the process is gone.
     pub fn switches(&self) -> Option<u64> {
         let dir = format!("/proc/{}", self.pid.as_raw_pid());
         let counts = threads(CWD, dir.as_bytes(), "status", |text| {
@@ -107,26 +110,28 @@ impl Member {
 /// State "tracing stop" of proc_pid_stat(5).
 const HELD_BY_TRACER: u8 = b't';
 
-/// By which a guest and what belongs to it are told from its commands.
+/// Properties that distinguish a guest and its helper processes from its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuestMark {
-    /// Most system-call filters of what belongs to the guest; `None` when it is gone.
+    /// Maximum number of system-call filters of a process that belongs to the guest. `None` if the
+    /// guest is gone.
     max_filters: Option<u64>,
 }
 
 impl GuestMark {
-    /// That of the guest with this id.
+    /// Reads the mark of the guest with this id.
     #[must_use]
     pub fn of(guest: Pid) -> Self {
         let filters = read_status(guest, |text| number_of(text, "Seccomp_filters", 10));
         Self {
-            // What waits to become a command may have one more.
+            // A pre-exec child may have one filter more than the guest.
             max_filters: filters.map(|count| count + 1),
         }
     }
 }
 
-/// What `read` finds in the status of a process (proc_pid_status(5)).
+/// Applies `read` to the status of a process (proc_pid_status(5)). `None` if the process is gone or
+/// `read` finds nothing.
 fn read_status<T>(pid: Pid, read: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     let path = format!("/proc/{}/status", pid.as_raw_pid());
     let mut text = [0_u8; 4096];
@@ -142,8 +147,9 @@ fn is_stopped(state: u8) -> bool {
     matches!(state, b'T' | HELD_BY_TRACER)
 }
 
-/// The state in a stat file, and the fields after it. The command name before it may contain anything, so the
-/// fields are counted from its last closing parenthesis (proc_pid_stat(5)).
+/// Returns the state in a stat file, and the fields after it. The command name before the state may
+/// contain any byte, so the fields are counted from its last closing parenthesis
+/// (proc_pid_stat(5)).
 fn state(text: &[u8]) -> Option<(u8, impl Iterator<Item = &[u8]>)> {
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let mut fields = text
@@ -153,7 +159,7 @@ fn state(text: &[u8]) -> Option<(u8, impl Iterator<Item = &[u8]>)> {
     Some((*fields.next()?.first()?, fields))
 }
 
-/// The number behind `name:` in a status file.
+/// Returns the number after `name:` in a status file.
 fn number_of(text: &[u8], name: &str, radix: u32) -> Option<u64> {
     let text = String::from_utf8_lossy(text);
     let value = text
@@ -162,7 +168,7 @@ fn number_of(text: &[u8], name: &str, radix: u32) -> Option<u64> {
     u64::from_str_radix(value.trim(), radix).ok()
 }
 
-/// What `read` makes of the file `name` of each thread. Those that end meanwhile are left out.
+/// Applies `read` to the file `name` of each thread. Threads that end meanwhile are left out.
 fn threads<T>(
     at: BorrowedFd<'_>,
     dir: &[u8],

@@ -11,7 +11,7 @@ pub struct Strings {
     starts: Vec<usize>,
 }
 
-/// A string with a NUL byte inside cannot be passed to the kernel.
+/// Error of a string that contains a NUL byte, which the kernel does not accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("string {index} contains a NUL byte")]
 pub struct NulError {
@@ -20,7 +20,7 @@ pub struct NulError {
 }
 
 impl Strings {
-    /// An empty list.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         Self {
             bytes: Vec::new(),
@@ -31,7 +31,7 @@ impl Strings {
     /// Appends one string, given in pieces.
     ///
     /// # Errors
-    /// [`NulError`] when a piece contains a NUL byte; the list is unchanged then.
+    /// [`NulError`] if a piece contains a NUL byte. The list is then unchanged.
     pub fn push(&mut self, pieces: &[&[u8]]) -> Result<(), NulError> {
         if pieces.iter().any(|piece| piece.contains(&0)) {
             return Err(NulError {
@@ -46,25 +46,25 @@ impl Strings {
         Ok(())
     }
 
-    /// Number of strings.
+    /// Returns the number of strings.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the list has no strings.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// The strings in order.
+    /// Returns the strings in order.
     pub fn iter(&self) -> impl Iterator<Item = &CStr> {
         self.starts
             .iter()
             .filter_map(|&start| CStr::from_bytes_until_nul(self.bytes.get(start..)?).ok())
     }
 
-    /// Addresses of the strings followed by a null, valid while `self` is neither changed nor
-    /// dropped.
+    /// Returns the addresses of the strings followed by a null. They are valid until `self` is
+    /// changed or dropped.
     pub(crate) fn pointers(&self) -> Vec<*const c_char> {
         let mut pointers = Vec::with_capacity(self.starts.len() + 1);
         pointers.extend(

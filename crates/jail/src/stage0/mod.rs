@@ -1,11 +1,12 @@
-//! From an ordinary process to the first process of a sandbox.
+//! Stage 0: turns an ordinary process into the first process of a sandbox.
 //!
-//! The host starts the guest binary as *stage 0* with one end of a socket pair as descriptor 0. It
-//! continues in two processes: a child in new namespaces, which does all mounting and becomes the
-//! guest; and the parent, which does the little that needs the host's authority (id maps and,
-//! under root, id-mapped mounts), reports, and exits. Making namespaces takes as long as
-//! preparing a plan ([`crate::plan::Plan`]), so stage 0 does not wait for one: the host sends it when it is ready, first
-//! the parent's part, then all of it for the child, who reads it when the parent says so.
+//! The host starts the guest binary as *stage 0* with one end of a socket pair as descriptor 0.
+//! Stage 0 continues in two processes. The child lives in new namespaces, does all mounting and
+//! becomes the guest. The parent does the few steps that need the host's authority (id maps and,
+//! under root, id-mapped mounts), reports, and exits. Creating the namespaces takes as long as
+//! preparing a plan ([`crate::plan::Plan`]), so the two run at the same time: the host sends the
+//! plan when it is ready, first the parent's part and then the whole plan for the child, which
+//! reads it after a message from the parent.
 //!
 //! ```text
 //! host --Group+fd----> stage 0                          with control groups of version 2 only
@@ -18,8 +19,8 @@
 //!                      exits                   child --Ready--> host, then speaks the wire
 //! ```
 //!
-//! The child shares the host process as its parent (`CLONE_PARENT`), so the host can wait for it.
-//! Any step that fails ends the start with the step's name; nothing is skipped in silence.
+//! The child is a child of the host process (`CLONE_PARENT`), so the host can wait for it. A failed
+//! step ends the start, and its name is reported; no step is skipped silently.
 
 pub(crate) mod child;
 mod examination;
@@ -51,65 +52,69 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Second argument of stage 0: the sandbox has a network namespace of its own.
+/// Second argument of stage 0: the sandbox has its own network namespace.
 pub const OWN_NETWORK: &str = "own-network";
-/// Second argument of stage 0: it shares the host's.
+/// Second argument of stage 0: the sandbox shares the host's network namespace.
 pub const HOST_NETWORK: &str = "host-network";
 
-/// Third argument of stage 0, if any: the host sends the sandbox's control group before anything else.
+/// Third argument of stage 0, if any: the host sends the sandbox's control group before any other
+/// message.
 pub const OWN_GROUP: &str = "own-group";
 
-/// From the host to stage 0 started with [`OWN_GROUP`]: the directory of the version 2 group comes along,
-/// unless there is none.
+/// Message from the host to stage 0 started with [`OWN_GROUP`]. Carries the directory of the
+/// version 2 group; without a descriptor there is no such group.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Group;
 
-/// What stage 0 and the child report to the host.
+/// Message of stage 0 to the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// The child exists. Its pidfd comes along, and its user and mount namespaces when they can be
-    /// opened: only now, for later nobody without privilege may look at the child.
+    /// The child exists. Carries its pidfd, and its user and mount namespaces if they can be
+    /// opened. They are sent now because an unprivileged process can no longer open them later.
     Born {
-        /// Its pid as the host sees it.
+        /// Pid of the child as the host sees it.
         pid: i32,
-        /// It is in the group the host has sent.
+        /// True if the child is in the control group that the host sent.
         is_in_group: bool,
     },
-    /// A wall could be built only in part; goes into the isolation report.
+    /// A restriction could only be applied in part. Holds the text for the isolation report.
     Degraded(String),
-    /// Its writable layers are in memory; their directory comes along, for nobody outside has a path to it.
+    /// The writable layers are in memory. Carries their directory, because no path outside the
+    /// sandbox leads to it.
     Layers,
-    /// What shows everything that is mounted in it ([`mountinfo::read_table`]); comes along.
+    /// Carries a descriptor that shows all mounts below it ([`mountinfo::read_table`]).
     Mounts,
-    /// The sockets of the way out come along: where questions for names arrive, then unbound stream sockets.
+    /// Carries the sockets of the egress proxy: the one that receives DNS queries, then unbound
+    /// stream sockets.
     Egress,
-    /// What tells how much memory the kernel keeps for the sandbox ([`crate::counters`]); comes along.
+    /// Carries the descriptors that show how much memory the kernel uses for the sandbox
+    /// ([`crate::counters`]).
     Counters,
     /// The sandbox is complete and has checked itself.
     Ready(Box<SelfTest>),
-    /// A step failed; the start is over.
+    /// A step failed, and the start ends.
     Broken(FailedStep),
 }
 
-/// The step that failed.
+/// Step of a start that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedStep {
-    /// What was being done, as a phrase that follows "cannot".
+    /// Description of the step, as a phrase that follows "cannot".
     pub step: String,
-    /// The system's answer.
+    /// Error number of the system call.
     pub errno: i32,
-    /// What kind of step it was.
+    /// Kind of the step.
     pub kind: StepKind,
 }
 
-/// Steps of a start whose failure has causes of its own.
+/// Kind of a start's step. Steps whose failure has causes of its own have a kind of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StepKind {
     /// Mounting an overlay, which depends on the file systems of its layers.
     Overlay,
-    /// Making the namespaces, which a filter around this process may refuse.
+    /// Creating the namespaces, which a filter around this process may refuse.
     Namespaces,
-    /// Any other.
+    /// Any other step.
     Other,
 }
 
@@ -122,7 +127,7 @@ impl FailedStep {
         }
     }
 
-    /// The same, of an overlay.
+    /// Marks the step as the mounting of an overlay.
     #[must_use]
     pub(crate) fn of_overlay(self) -> Self {
         Self {
@@ -132,9 +137,9 @@ impl FailedStep {
     }
 }
 
-/// Attaches one meaning to an errno: what could not be done.
+/// Conversion of an errno into a [`FailedStep`].
 pub(crate) trait Context<T> {
-    /// `step` is a phrase that follows "cannot".
+    /// Names the step that failed. `step` is a phrase that follows "cannot".
     fn cannot(self, step: &str) -> Result<T, FailedStep>;
 }
 
@@ -144,12 +149,12 @@ impl<T> Context<T> for Result<T, Errno> {
     }
 }
 
-/// What the child finds when it checks itself, after the last door has closed.
+/// Result of the child's self-test, which runs after the last restriction has been applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelfTest {
-    /// Own pid in the new pid namespace.
+    /// Pid of the guest in the new pid namespace.
     pub pid: i32,
-    /// User id inside that files are made with, which is that of commands.
+    /// User id inside that the guest makes files with. It is that of commands.
     pub uid: u32,
     /// Real, effective, saved and file-system user id of the guest.
     pub user_ids: [u32; 4],
@@ -161,45 +166,45 @@ pub struct SelfTest {
     pub cap_permitted: u64,
     /// Bounding set.
     pub cap_bounding: u64,
-    /// Whether exec can gain privileges no more.
+    /// True if exec can no longer gain privileges.
     pub no_new_privs: bool,
     /// Seccomp mode; 2 is a filter.
     pub seccomp_mode: u32,
     /// ABI of the Landlock ruleset for commands; 0 for none.
     pub landlock_abi: u32,
-    /// A mount was refused.
+    /// True if a mount was refused.
     pub mount_denied: bool,
-    /// A VSOCK socket was refused.
+    /// True if a VSOCK socket was refused.
     pub vsock_denied: bool,
-    /// A user namespace was refused.
+    /// True if a user namespace was refused.
     pub userns_denied: bool,
-    /// Whether commands can trace what they started.
+    /// Ability of commands to trace their own children.
     pub tracing: Tracing,
-    /// How many user namespaces may still be made inside.
+    /// Maximum number of user namespaces inside. `None` if it cannot be read.
     pub max_user_namespaces: Option<u64>,
     /// Descriptors that are open besides 0, 1 and 2.
     pub open_fds: Vec<i32>,
     /// Working directory.
     pub cwd: String,
-    /// Names of [`crate::bounds::BOUNDS`] that could not be set here.
+    /// Names of [`crate::bounds::BOUNDS`] that could not be set.
     pub unset_bounds: Vec<String>,
-    /// What it sees and met, for the owner to compare with the plan.
+    /// Mounts and set-up results that the sandbox's owner compares with the plan.
     pub observed: Observation,
     /// Microseconds from the receipt of the plan to the end of each phase.
     pub timings_us: Vec<(String, u64)>,
 }
 
-/// Who answers the questions for names of a sandbox with a network of its own.
+/// Server of DNS queries in a sandbox with its own network.
 #[derive(Debug)]
 pub enum NameServer {
-    /// The guest, on this socket; nothing answers there yet.
+    /// The guest, on this socket. The guest has yet to start serving it.
     Guest(OwnedFd),
-    /// The owner, outside.
+    /// The sandbox's owner, outside.
     Owner,
 }
 
 impl NameServer {
-    /// The guest's socket, if it is the guest.
+    /// Returns the socket that the guest serves. `None` if the owner is the server.
     #[must_use]
     pub fn into_socket(self) -> Option<OwnedFd> {
         match self {
@@ -209,37 +214,37 @@ impl NameServer {
     }
 }
 
-/// What the guest takes over when the sandbox is complete.
+/// Descriptors and settings that the guest takes over when the sandbox is complete.
 #[derive(Debug)]
 pub struct GuestHandover {
-    /// The socket to the host; from here on it speaks the wire protocol.
+    /// Socket to the host. From now on it carries the wire protocol.
     pub link: OwnedFd,
-    /// Becomes readable when the host process that owns this sandbox is gone.
+    /// Becomes readable when the host process that owns this sandbox has exited.
     pub supervisor: Option<OwnedFd>,
-    /// Ruleset to put on every command.
+    /// Landlock ruleset to apply to every command.
     pub landlock: Option<OwnedFd>,
-    /// Who answers questions for names, in a sandbox with a network of its own.
+    /// Server of DNS queries. `None` unless the sandbox has its own network.
     pub names: Option<NameServer>,
-    /// What keeps commands from steering the guest.
+    /// Mechanism that keeps commands from signalling or tracing the guest.
     pub separation: Separation,
-    /// What the ruleset is built from, for when the mounts are exchanged.
+    /// Input for building the ruleset again after the mounts were exchanged.
     pub walls: AccessRules,
     /// Base environment of every command.
     pub env: Vec<(String, String)>,
     /// Working directory of every command, as bytes.
     pub cwd: Vec<u8>,
-    /// The processors that commands start on, where they are fewer than there are.
+    /// Processors that commands start on. `None` for all processors of the machine.
     pub processors: Option<Processors>,
-    /// How many files each command may have open; `None` for as many as this process.
+    /// Maximum number of open files of each command. `None` for the limit of this process.
     pub open_files: Option<u32>,
-    /// What the self-test found; the host has it too.
+    /// Result of the self-test. The host has received it too.
     pub self_test: SelfTest,
     /// File mode creation mask of the host process.
     pub umask: Mode,
 }
 
-/// What commands may reach, by path. A ruleset means the directories that were there when it was
-/// built, so one is built anew after an exchange of the mounts.
+/// Paths that commands may access. A Landlock ruleset refers to the directories that existed when
+/// it was built, so a new one is needed after an exchange of the mounts.
 #[derive(Debug, Clone)]
 pub struct AccessRules {
     writable: Vec<PathBuf>,
@@ -264,15 +269,16 @@ impl AccessRules {
         }
     }
 
-    /// Whether commands may make namespaces of their own.
+    /// Returns true if commands may make namespaces.
     #[must_use]
     pub const fn is_nested(&self) -> bool {
         self.is_nested
     }
 
-    /// The rules for commands, where `whole` are those for file operations: the same, unless commands may make
-    /// namespaces. The kernel refuses every mount to who is under rules about files, so of those only the rest
-    /// is left, and nothing where there is no rest.
+    /// Returns the ruleset for commands, given `whole`, the ruleset for the guest's file
+    /// operations. Both are the same unless commands may make namespaces: the kernel refuses every
+    /// mount to a process under Landlock rules about files, so commands then get the rules about
+    /// scopes only, or `None` if the sandbox has its own network and needs no such rule.
     ///
     /// # Errors
     /// As [`landlock::Ruleset::build`]; no descriptors.
@@ -290,7 +296,7 @@ impl AccessRules {
         }
     }
 
-    /// Builds the ruleset for what is mounted now.
+    /// Builds the ruleset for the directories that are mounted now.
     ///
     /// # Errors
     /// As [`landlock::Ruleset::build`].
@@ -301,7 +307,7 @@ impl AccessRules {
         self.build_in(root.as_fd())
     }
 
-    /// As [`Self::build`], for what will be the root.
+    /// Builds the ruleset for the directory that will become the root.
     pub(crate) fn build_in(
         &self,
         root: BorrowedFd<'_>,
@@ -310,10 +316,10 @@ impl AccessRules {
             root,
             &landlock::Policy {
                 read_exec: vec!["/".into()],
-                // What this root does not have needs no rule.
+                // Directories that this root lacks are skipped.
                 read_write_if_there: self.writable.clone(),
                 devices: vec!["/dev".into()],
-                // Where the network namespace is shared, so are abstract sockets.
+                // Abstract sockets belong to the network namespace; a shared one needs this rule.
                 scope_abstract_sockets: !self.own_network,
                 ..landlock::Policy::default()
             },
@@ -321,7 +327,7 @@ impl AccessRules {
     }
 }
 
-/// What the parent's half needs of a plan.
+/// Part of a plan that stage 0's parent needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ParentPlan {
     /// [`crate::plan::Plan::identity`].
@@ -330,7 +336,7 @@ pub(crate) struct ParentPlan {
     pub(crate) sources: Vec<Source>,
 }
 
-/// The namespaces in which a sandbox's mounts are.
+/// Namespaces that hold a sandbox's mounts.
 #[derive(Debug)]
 pub(crate) struct SandboxNamespaces {
     pub(crate) user: OwnedFd,
@@ -350,23 +356,26 @@ impl SandboxNamespaces {
     }
 }
 
-/// Runs stage 0 on the socket that is descriptor 0. Returns in the child only, complete and checked; the
-/// parent's half ends in [`ProcessExit`]. `own_network` is what the plan will say as well; with `own_group` the
-/// host sends a [`Group`] first.
+/// Runs stage 0 on the socket that is descriptor 0. Returns `Ok` in the child only, after the
+/// sandbox is complete and has checked itself; the parent always gets a [`ProcessExit`].
+/// `own_network` must agree with the plan. With `own_group` the host sends a [`Group`] first.
 ///
-/// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
+/// Preconditions: the process has one thread, was started as stage 0, and has opened no descriptor.
 ///
 /// # Errors
-/// [`ProcessExit`] in every process that must now exit, with its exit code. The host has been told.
+/// [`ProcessExit`] in each process that must now exit, with its exit code. The host has been
+/// informed.
 pub fn enter(own_network: bool, own_group: bool) -> Result<GuestHandover, ProcessExit> {
-    // Descriptors that whoever started the host process leaked to it end here.
+    // Close all descriptors that the host process inherited and passed on: later they would be open
+    // inside the sandbox.
     once::close_from(3).map_err(|_| ProcessExit(1))?;
     let control =
         rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|_| ProcessExit(1))?;
-    // What is built for all users of the sandbox does not depend on the mask of the host process.
+    // Files that stage 0 makes for all users of the sandbox must not depend on the host process's
+    // mask.
     let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
     let group = if own_group {
-        // Nothing comes when the host has given up.
+        // The connection ends without a message if the host has given up the start.
         match channel::receive::<Group>(&control) {
             Ok(Some((Group, fds))) => fds.into_iter().next(),
             Ok(None) | Err(_) => return Err(ProcessExit(1)),
@@ -398,14 +407,14 @@ pub fn enter(own_network: bool, own_group: bool) -> Result<GuestHandover, Proces
     }
 }
 
-/// This process has done its part and must exit with this code.
+/// Instruction to exit with this code: the process has done its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessExit(pub i32);
 
-/// One of the two processes stage 0 continues in.
+/// State of one of the two processes that stage 0 continues in.
 struct Stage0Fork {
     side: Side,
-    /// Its end of what the two talk over.
+    /// This process's end of the socket pair between the two.
     gate: OwnedFd,
     is_in_group: bool,
 }
@@ -413,15 +422,16 @@ struct Stage0Fork {
 fn split(group: Option<OwnedFd>) -> Result<Stage0Fork, FailedStep> {
     let (ours, theirs) =
         program::socket_pair().map_err(|errno| FailedStep::new("make a socket pair", errno))?;
-    // The control-group namespace comes later: its root is the group the process is in by then. So does
-    // that of the network: the child has it made beside its other work.
+    // The control-group namespace comes later, because its root is the group that the process is in
+    // at that moment. The network namespace comes later too: the child has it made beside its other
+    // work.
     let flags = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
         | libc::CLONE_PARENT;
-    // Where it cannot be born in its group, the host moves it.
+    // If the child cannot be created inside its group, the host moves it there.
     let in_group = group.and_then(|group| clone::clone_into_group(flags, group.as_fd()).ok());
     let is_in_group = in_group.is_some();
     let side = match in_group {
@@ -442,21 +452,23 @@ fn split(group: Option<OwnedFd>) -> Result<Stage0Fork, FailedStep> {
     })
 }
 
-/// From the host to the child, when the control groups of the sandbox exist: the files to join them by come along.
+/// Message from the host to the child after the sandbox's control groups were made. Carries the
+/// files for joining them.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Admission {
-    /// Whether the host counts the memory that the kernel keeps for the sandbox ([`crate::counters`]),
-    /// because nothing else holds it.
+    /// True if the host counts the memory that the kernel uses for the sandbox
+    /// ([`crate::counters`]), because no cgroup limits it.
     pub(crate) counts_memory: bool,
 }
 
-/// From the parent to the child: the sources it opened on the child's behalf, in plan order, or
-/// none when the child opens them itself.
+/// Message from the parent to the child about the sources that the parent opened for it, in plan
+/// order.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct ParentMessage {
-    /// Whether descriptors for all sources follow in batches.
+    /// True if descriptors for all sources follow in batches. If false, the child opens the
+    /// sources.
     pub(crate) has_sources: bool,
 }
 
-/// Descriptors sent per message between parent and child.
+/// Number of descriptors in each message between parent and child.
 pub(crate) const BATCH: usize = 200;
