@@ -1,4 +1,4 @@
-//! How a command of ours ends: one error type, one table of exit codes.
+//! The error type of the commands and the table of exit codes.
 //!
 //! `run` and `exec` stand in for the command they run, so their exit code is that command's; every
 //! failure of our own is 125 there (124 a deadline, 126 and 127 as a shell). All other commands use
@@ -10,46 +10,47 @@ use glovebox_settings::SettingsError;
 use glovebox_workspace::{Direction, Stage, SyncError};
 use std::io;
 
-/// The command succeeded, and what it changed conflicts with the host (`run`).
+/// The command succeeded, and its changes conflict with the host's files (`run`).
 pub(crate) const CONFLICT: u8 = 3;
-/// The command passed its deadline (`run`, `exec`).
+/// The command exceeded its timeout (`run`, `exec`).
 pub(crate) const TIMED_OUT: u8 = 124;
-/// A failure of our own (`run`, `exec`), or no sandbox of the backend can be had here.
+/// Failure of Glovebox itself (`run`, `exec`), or the backend is unavailable on this machine.
 pub(crate) const OWN_FAILURE: u8 = 125;
 /// The command cannot be executed (`run`, `exec`).
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found (`run`, `exec`).
 pub(crate) const NOT_FOUND: u8 = 127;
-/// Interrupted before there was anything to report.
+/// The user interrupted before there was a result.
 pub(crate) const INTERRUPTED: u8 = 130;
-/// Nobody reads our output any more: what a shell reports for a process that SIGPIPE ended.
+/// The reader of our output has closed it: the code that a shell reports for a process killed by
+/// SIGPIPE.
 pub(crate) const BROKEN_PIPE: u8 = 141;
 
-/// Result of a command: its exit code, or what went wrong.
+/// Result of a command: its exit code, or the error.
 pub(crate) type CommandResult = Result<u8, CommandError>;
 
-/// Decides the exit code of a failure.
+/// Class of a failure. It decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It ran and did not succeed.
+    /// The operation ran and failed.
     Failed,
     /// The command line or the configuration is wrong.
     Usage,
-    /// Policy said no, or something else holds what was asked for.
+    /// A policy forbids the operation, or the object is in use.
     Refused,
-    /// The sandbox or the way to it is gone.
+    /// The sandbox or the connection to it is lost.
     Lost,
     /// A limit is reached.
     Limit,
-    /// Something that was named is not there: a sandbox, a path, a session, a checkpoint.
+    /// A named object does not exist: a sandbox, path, session or checkpoint.
     NotFound,
-    /// No sandbox of the backend can be had here.
+    /// The backend is unavailable on this machine.
     NoBackend,
-    /// The user stopped it.
+    /// The user stopped the operation.
     Interrupted,
-    /// Nobody reads our output any more.
+    /// The reader of our output has closed it.
     BrokenPipe,
-    /// A command passed its deadline, and its guest did not say so.
+    /// A command exceeded its timeout, and the guest sent no [`Code::TimedOut`].
     TimedOut,
 }
 
@@ -70,22 +71,23 @@ impl Kind {
     }
 }
 
-/// What went wrong, with the exit code it leads to.
+/// Failure of a command, with its exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandError {
-    /// Decides the exit code.
+    /// Class of the failure; decides the exit code.
     pub kind: Kind,
-    /// Sentence, remedy, and the words for programs.
+    /// Message, hint, and the code for programs.
     pub fault: Fault,
-    /// Where a push or pull failed. The code on the outside is then `sync-failed`.
+    /// Direction and stage of a failed push or pull; its code for programs is then `sync-failed`.
+    /// None for any other failure.
     pub at: Option<(Direction, Stage)>,
-    /// Lines that belong below the sentence, such as a list to choose from. Each is escaped by
-    /// itself when it is printed, so that none can pass for two.
+    /// Lines below the message, such as a list to choose from. Each is escaped separately when it
+    /// is printed, so that no entry can look like two.
     pub details: Vec<String>,
 }
 
 impl CommandError {
-    /// A failure that is no part of a push or pull.
+    /// Creates a failure that is not part of a push or pull.
     pub(crate) const fn new(kind: Kind, fault: Fault) -> Self {
         Self {
             kind,
@@ -95,7 +97,7 @@ impl CommandError {
         }
     }
 
-    /// The code that programs see.
+    /// Returns the code that programs see.
     pub(crate) const fn code(&self) -> Code {
         match self.at {
             Some(_) if !matches!(self.fault.code, Code::Cancelled) => Code::SyncFailed,
@@ -103,24 +105,24 @@ impl CommandError {
         }
     }
 
-    /// Wrong usage: `message` says what, `remedy` how to do it right.
+    /// Creates a usage error: `message` says what is wrong, `remedy` how to correct it.
     pub(crate) fn usage(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         let fault = Fault::failed(Code::InvalidArgument, message).remedy(remedy);
         Self::new(Kind::Usage, fault)
     }
 
-    /// A refusal by policy.
+    /// Creates a refusal by policy.
     pub(crate) fn refused(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         let fault = Fault::refused(Code::PermissionDenied, message).remedy(remedy);
         Self::new(Kind::Refused, fault)
     }
 
-    /// An operating-system error while doing `what`.
+    /// Creates an error from an operating-system error that occurred while doing `what`.
     pub(crate) fn io(what: impl Into<String>, error: &io::Error) -> Self {
         SettingsError::io(what.into(), error).into()
     }
 
-    /// The user stopped us before the command began.
+    /// Creates the error for an interruption by the user before the command began.
     pub(crate) fn interrupted() -> Self {
         Self::new(
             Kind::Interrupted,
@@ -128,26 +130,26 @@ impl CommandError {
         )
     }
 
-    /// Adds what to do about it.
+    /// Sets the hint.
     #[must_use]
     pub(crate) fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
         self.fault.remedy = Some(remedy.into());
         self
     }
 
-    /// Adds lines below the sentence.
+    /// Sets the lines below the message.
     #[must_use]
     pub(crate) fn details(mut self, details: Vec<String>) -> Self {
         self.details = details;
         self
     }
 
-    /// The exit code in commands other than `run` and `exec`.
+    /// Returns the exit code in commands other than `run` and `exec`.
     pub(crate) const fn exit_code(&self) -> u8 {
         self.kind.exit_code()
     }
 
-    /// The exit code in `run` and `exec`, which stand in for the command they run.
+    /// Returns the exit code in `run` and `exec`, which stand in for the command they run.
     pub(crate) fn stand_in_code(&self) -> u8 {
         match (self.kind, self.fault.code) {
             (Kind::BrokenPipe, _) => BROKEN_PIPE,

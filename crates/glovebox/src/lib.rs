@@ -1,19 +1,20 @@
-//! The `glovebox` command: arguments, terminal and exit codes around the sandbox crate. It is a library, so that a program
-//! with further backends is one line; `main.rs` is the program with those that everybody has.
+//! The `glovebox` command: arguments, terminal and exit codes around the sandbox crate. It is a
+//! library, so that a program with further backends needs one line; `main.rs` is the program with
+//! the standard backends.
 //!
 //! ```text
-//! args      what was typed            validated, nothing touched
-//! backends  the backends of this program beside the built-in ones
-//! surroundings  the only reader of variables and the current directory
-//! cmd       one file per command
-//! sync      a sandbox's changes: collected, shown, taken over
-//! session   a command's streams, signals and terminal
-//! render    words for people, objects for programs
-//! exit      errors and exit codes
+//! args          the command line         validated, nothing touched
+//! backends      backends of this program in addition to the built-in ones
+//! surroundings  the only reader of environment variables and the current directory
+//! cmd           one file per command
+//! sync          a sandbox's changes: collected, displayed, applied
+//! streams       a command's streams, signals and terminal
+//! render        text for people, objects for programs
+//! exit          errors and exit codes
 //! ```
 //!
 //! `run` and `exec` stand in for the command they run: its output and exit code are theirs. The
-//! binary holds no sandbox logic; what is decided here is only what is asked for.
+//! binary holds no sandbox logic; it only translates the command line into requests.
 
 mod args;
 mod backends;
@@ -35,10 +36,11 @@ use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs the command line of this process with `backends` beside the built-in ones, in the order of help and completion.
-/// Returns the exit code of the process.
+/// Runs the command line of this process with `backends` in addition to the built-in ones, in the
+/// order of help and completion. Returns the exit code of the process.
 pub fn main_with(backends: Vec<Box<dyn Driver>>) -> ExitCode {
-    // First of all: what is open now is the caller's.
+    // Must come before anything opens a file: descriptors that are open now are the caller's, and
+    // any that we open later would be taken for one of them.
     streams::note_inherited();
     give_back_terminal_on_panic();
     glovebox_sandbox::backend::register(backends);
@@ -63,10 +65,10 @@ fn run(cli: Cli) -> u8 {
     }
 }
 
-/// Says why a command failed: to a program on standard output, to a person on standard error.
+/// Reports why a command failed: to a program on standard output, to a person on standard error.
 fn tell(cx: &Cx, error: &CommandError, is_json: bool) {
     if is_json && error.kind != Kind::BrokenPipe {
-        // Who does not read the answer has the exit code.
+        // A reader that has closed standard output still gets the exit code.
         let _ = render::print(render::failure(error, &json!({})));
     }
     if error.kind != Kind::Interrupted {
@@ -136,7 +138,8 @@ fn dispatch(cx: &Cx, mut command: Command) -> CommandResult {
     }
 }
 
-/// Puts the sandbox of the project in the place of one that was not named.
+/// Fills in the sandbox of the current project if the command line names none. Returns an exit code
+/// if that failed and the failure has been printed as JSON.
 fn settle_name(cx: &Cx, command: &mut Command) -> Result<Option<u8>, CommandError> {
     let (name, is_json) = match command {
         Command::Attach(args) => (&mut args.name, false),
@@ -148,7 +151,7 @@ fn settle_name(cx: &Cx, command: &mut Command) -> Result<Option<u8>, CommandErro
         Command::Restore(args) => (&mut args.one.name, args.one.json),
         Command::Fork(args) => (&mut args.name, args.json),
         Command::Diff(args) => (&mut args.name, args.json),
-        // What is put back may be of a sandbox that is gone.
+        // The backup to restore may belong to a sandbox that has been removed.
         Command::Pull(args) if args.undo.is_some() => return Ok(None),
         Command::Pull(args) => {
             cmd::commits::refuse_name_as_branch(cx, args)?;
@@ -167,7 +170,7 @@ fn settle_name(cx: &Cx, command: &mut Command) -> Result<Option<u8>, CommandErro
     cmd::here::settle(cx, name, is_json)
 }
 
-/// A panic must not leave the user with a terminal that does not echo.
+/// Restores the terminal in a panic: a terminal left in raw mode would not echo.
 fn give_back_terminal_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,4 +1,4 @@
-//! The `glovebox` program: the command line with the backends that everybody has.
+//! The `glovebox` program: the command line with the standard backends.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Wrong usage, in our own form: one sentence, one hint, the right exit code.
+//! Usage errors in our own form: one message, one hint, the right exit code.
 
 use crate::exit::{self, CommandError};
 use crate::render;
@@ -6,12 +6,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 
-/// Shows what the parser says and gives the exit code: 0 for help and version, 125 when `run` or
-/// `exec` was meant (their other codes belong to the command), else 2.
+/// Prints an error of the parser and returns the exit code: 0 for help and version, 125 for `run`
+/// or `exec` (their other codes belong to the command), else 2.
 pub(crate) fn explain(error: &clap::Error, argv: &[OsString]) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Into a pipe that nobody reads, as any tool.
+            // A closed pipe ends us with the code of SIGPIPE, as any tool.
             if error.print().is_err() {
                 exit::BROKEN_PIPE
             } else {
@@ -25,7 +25,7 @@ pub(crate) fn explain(error: &clap::Error, argv: &[OsString]) -> u8 {
         _ => {
             let (message, hint) = sentences(error, verb(argv));
             let error = CommandError::usage(message, hint);
-            // Flags were not understood, so neither was --quiet; errors are said in any case.
+            // Flags were not parsed, so --quiet is unknown; errors are printed in any case.
             render::say(format_args!(
                 "error: {}",
                 render::escape_text(&error.fault.message)
@@ -40,7 +40,7 @@ pub(crate) fn explain(error: &clap::Error, argv: &[OsString]) -> u8 {
                     .unwrap_or_default()
             ));
             if is_for_program(argv) {
-                // What was typed was not understood, so the sentence above stays.
+                // The arguments were not understood, so the text above is printed as well.
                 let _ = render::print(render::failure(&error, &json!({})));
             }
             if is_stand_in(verb(argv)) {
@@ -52,7 +52,8 @@ pub(crate) fn explain(error: &clap::Error, argv: &[OsString]) -> u8 {
     }
 }
 
-/// Whether `--json` was typed, and not for the command that `run` and `exec` stand in for.
+/// Returns true if `--json` was typed before any `--`, and so not for the command that `run` and
+/// `exec` stand in for.
 fn is_for_program(argv: &[OsString]) -> bool {
     let own = argv.iter().take_while(|word| *word != "--");
     own.into_iter().any(|word| word == "--json")
@@ -62,7 +63,7 @@ fn is_stand_in(verb: Option<&OsStr>) -> bool {
     verb.is_some_and(|verb| verb == "run" || verb == "exec")
 }
 
-/// The command word: the first argument that is neither a global flag nor its value.
+/// Returns the command word: the first argument that is neither a global flag nor its value.
 fn verb(argv: &[OsString]) -> Option<&OsStr> {
     let mut args = argv.iter().skip(1);
     while let Some(arg) = args.next() {
@@ -75,7 +76,7 @@ fn verb(argv: &[OsString]) -> Option<&OsStr> {
     None
 }
 
-/// From what the parser knows to one sentence and one hint.
+/// Translates an error of the parser into one message and one hint.
 fn sentences(error: &clap::Error, verb: Option<&OsStr>) -> (String, String) {
     let verb = verb.and_then(OsStr::to_str).filter(|verb| is_command(verb));
     let context = |kind| error.get(kind).map(ToString::to_string);
@@ -88,7 +89,7 @@ fn sentences(error: &clap::Error, verb: Option<&OsStr>) -> (String, String) {
         context(ContextKind::InvalidArg),
         context(ContextKind::InvalidValue),
     ) {
-        // Our own parsers say what is wrong and, after a semicolon, how to do it right.
+        // Our own value parsers return the message and, after a semicolon, the hint.
         (ErrorKind::ValueValidation, Some(arg), _) => {
             let said = std::error::Error::source(error)
                 .map(ToString::to_string)
@@ -143,7 +144,7 @@ fn sentences(error: &clap::Error, verb: Option<&OsStr>) -> (String, String) {
             (format!("{missing} is missing"), help())
         }
         _ => {
-            // The first paragraph of what the parser would print.
+            // The first paragraph of the parser's own text.
             let rendered = error.render().to_string();
             let first = rendered
                 .trim_start_matches("error: ")
@@ -155,7 +156,7 @@ fn sentences(error: &clap::Error, verb: Option<&OsStr>) -> (String, String) {
     }
 }
 
-/// `--memory` of `--memory <SIZE>`, `NAME` of `<NAME>...`.
+/// Returns `--memory` for `--memory <SIZE>`, `NAME` for `<NAME>...`.
 fn flag(arg: &str) -> String {
     let word = arg.split_whitespace().next().unwrap_or(arg);
     if word.starts_with('-') {

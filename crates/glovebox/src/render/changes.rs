@@ -1,4 +1,4 @@
-//! What a sandbox changed, and what taking it over comes to: lists for people, objects for programs.
+//! A sandbox's changes and the result of applying them, as lists for people.
 
 use super::{escape, plural};
 use glovebox_session::sync::changes_json::why_flagged;
@@ -10,18 +10,18 @@ use std::fmt::Write;
 /// Lines of one list before the rest is only counted.
 const MAX_LINES: usize = 40;
 
-/// A path on its way to a terminal.
+/// Escapes a path for a terminal.
 fn shown(path: &RelPath) -> String {
     // TRUST: the sandbox chose these names.
     escape(path.as_bytes())
 }
 
-/// `2 added, 1 deleted`.
+/// Counts the changes by kind: `2 added, 1 deleted`.
 pub(crate) fn summary(set: &ChangeSet) -> String {
     counts(&set.changes.iter().map(|change| mark(&change.kind)))
 }
 
-/// The changes, one per line with a letter for what happened, in the order of their paths.
+/// Lists the changes in the order of their paths, one per line, each after the letter of its kind.
 pub(crate) fn changes(set: &ChangeSet) -> String {
     lines(set.changes.iter().map(|change| match &change.kind {
         ChangeKind::Renamed { source, .. } => {
@@ -31,7 +31,7 @@ pub(crate) fn changes(set: &ChangeSet) -> String {
     }))
 }
 
-/// What stays in the sandbox, one per line with its reason.
+/// Lists the paths that stay in the sandbox, one per line with the reason.
 pub(crate) fn refused(refused: &[RefusedPath]) -> String {
     lines(
         refused
@@ -40,7 +40,7 @@ pub(crate) fn refused(refused: &[RefusedPath]) -> String {
     )
 }
 
-/// What is applied, one per line.
+/// Lists the applied changes, one per line.
 pub(crate) fn applied(outcome: &Outcome) -> String {
     lines(outcome.applied.iter().map(|applied| {
         let kept = applied
@@ -66,7 +66,7 @@ pub(crate) fn applied(outcome: &Outcome) -> String {
     }))
 }
 
-/// `2 added, 1 deleted` of what is applied.
+/// Counts the applied changes by kind: `2 added, 1 deleted`.
 pub(crate) fn applied_summary(outcome: &Outcome) -> String {
     if outcome.applied.is_empty() {
         return "nothing".to_owned();
@@ -79,12 +79,12 @@ pub(crate) fn applied_summary(outcome: &Outcome) -> String {
     )
 }
 
-/// Paths, one per line.
+/// Lists paths, one per line.
 pub(crate) fn paths(paths: &[RelPath]) -> String {
     lines(paths.iter().map(shown))
 }
 
-/// What both sides changed and was merged, one per line.
+/// Lists the paths that both sides changed and that were merged, one per line.
 pub(crate) fn merged(outcome: &Outcome) -> String {
     let merged: Vec<String> = outcome
         .applied
@@ -95,7 +95,7 @@ pub(crate) fn merged(outcome: &Outcome) -> String {
     lines(merged.into_iter())
 }
 
-/// What both sides changed, one per line.
+/// Lists the conflicts, one per line.
 pub(crate) fn conflicts(outcome: &Outcome) -> String {
     lines(outcome.conflicts.iter().map(|conflict| {
         let theirs = conflict.theirs.as_ref().map_or_else(String::new, |theirs| {
@@ -117,7 +117,7 @@ pub(crate) fn conflicts(outcome: &Outcome) -> String {
     }))
 }
 
-/// What a reviewer should look at, one per line.
+/// Lists the changes that a reviewer should look at, one per line with the reasons.
 pub(crate) fn flagged(flagged: &[FlaggedChange]) -> String {
     lines(flagged.iter().map(|flagged| {
         let why: Vec<String> = flagged
@@ -177,7 +177,7 @@ fn counts(marks: &(impl Iterator<Item = char> + Clone)) -> String {
     .join(", ")
 }
 
-/// `3 changes`.
+/// Counts the changes: `3 changes`.
 pub(crate) fn change_count(set: &ChangeSet) -> String {
     plural(set.changes.len(), "change", "changes")
 }

@@ -10,10 +10,11 @@ use super::remedy::in_flags;
 use crate::exit::CommandError;
 use serde_json::{Value, json};
 
-/// Version of the shape. Fields are only ever added; anything else changes it.
+/// Version of the shape. Adding a field keeps it; any other change increments it.
 pub(crate) const VERSION: u32 = 1;
 
-/// A result. `success` is the command's, when one was run.
+/// Returns the line for a result. `is_success` is the outcome of the executed command, if there was
+/// one.
 pub(crate) fn envelope(is_success: bool, message: &str, data: &Value) -> String {
     line(&json!({
         "version": VERSION,
@@ -24,7 +25,7 @@ pub(crate) fn envelope(is_success: bool, message: &str, data: &Value) -> String 
     }))
 }
 
-/// A failure, with what is known anyway.
+/// Returns the line for a failure, with the data that is known nevertheless.
 pub(crate) fn failure(error: &CommandError, data: &Value) -> String {
     let fault = &error.fault;
     let mut told = json!({

@@ -1,6 +1,7 @@
-//! How far something long is: a bar for people, lines of JSON for programs, nothing when quiet.
+//! Progress of a long operation: a bar for people, lines of JSON for programs, nothing with
+//! `--quiet`.
 //!
-//! It also carries the wish to stop: a signal makes the operation undo what it did.
+//! It also polls for interruption: after a signal the operation undoes its work.
 
 use super::{Messages, VERSION, say};
 use crate::streams::Signals;
@@ -11,12 +12,12 @@ use serde_json::json;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// What is done sooner needs no bar.
+/// Delay before a bar appears; a shorter operation shows none.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Time between two lines of JSON.
 const EVENT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Tells how far an operation is, and whether to go on.
+/// Progress display of one operation. It also tells the operation when the user wants it to stop.
 #[derive(Debug)]
 pub(crate) struct Meter {
     signals: Signals,
@@ -32,7 +33,7 @@ enum MeterStyle {
 }
 
 impl Meter {
-    /// For one operation. `is_json` is whether a program asked.
+    /// Creates the meter of one operation. `is_json` is true if a program reads the output.
     pub(crate) fn new(talk: Messages, is_json: bool, signals: &Signals) -> Self {
         let how = match (talk.is_quiet, is_json, talk.is_terminal) {
             (true, _, _) | (_, false, false) => MeterStyle::Silent,
@@ -46,7 +47,7 @@ impl Meter {
         }
     }
 
-    /// Takes note; stops when the user wants it.
+    /// Displays the progress. Breaks if the user has asked to stop.
     pub(crate) fn tick(&mut self, progress: Progress) -> ControlFlow<()> {
         match &mut self.how {
             MeterStyle::Silent => {}
@@ -71,7 +72,7 @@ impl Meter {
         ControlFlow::Continue(())
     }
 
-    /// Takes the bar away, so that something else can be said.
+    /// Removes the bar, so that other text can be printed.
     pub(crate) fn clear(&mut self) {
         if let MeterStyle::Bar(bar) = &mut self.how
             && let Some(bar) = bar.take()
@@ -88,7 +89,7 @@ impl Drop for Meter {
 }
 
 fn new_bar() -> ProgressBar {
-    // Its own thread would redraw it while nothing moves; every tick does that here.
+    // No steady tick: indicatif would redraw from a thread of its own; each tick redraws here.
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
     if let Ok(style) = ProgressStyle::with_template("glovebox: {msg} {wide_bar} {percent}%") {
         bar.set_style(style);

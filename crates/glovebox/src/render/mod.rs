@@ -1,8 +1,8 @@
-//! Words for people and objects for programs.
+//! Text for people and objects for programs.
 //!
-//! Two rules. What a command was asked for goes to standard output, everything else to standard
-//! error. And nothing that came from a sandbox or a project (names, paths, messages) reaches a
-//! terminal unescaped, except the output of the commands themselves.
+//! Two rules. The result of a command goes to standard output, everything else to standard error.
+//! Names, paths and messages from a sandbox or a project never reach a terminal unescaped; only the
+//! output of the commands themselves does.
 
 mod changes;
 mod json;
@@ -34,21 +34,22 @@ use serde_json::Value;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-/// How much to say, and how.
+/// Verbosity and style of the messages on standard error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Messages {
-    /// Only errors.
+    /// Print errors only.
     pub is_quiet: bool,
-    /// More than usual.
+    /// Print details as well.
     pub is_verbose: bool,
-    /// Standard error is read by a person.
+    /// True if standard error is a terminal.
     pub is_terminal: bool,
     has_color: bool,
     no_color: bool,
 }
 
 impl Messages {
-    /// Settles how to talk. `no_color` is whether `NO_COLOR` is set or the terminal is a dumb one.
+    /// Creates the style from the global flags. `no_color` is true if `NO_COLOR` is set or the
+    /// terminal is a dumb one.
     pub(crate) fn new(global: &GlobalArgs, no_color: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();
         Self {
@@ -60,28 +61,29 @@ impl Messages {
         }
     }
 
-    /// One line about what goes on; not with `--quiet`.
+    /// Prints one line about the progress; nothing with `--quiet`.
     pub(crate) fn note(self, line: impl Display) {
         if !self.is_quiet {
             say(format_args!("glovebox: {line}"));
         }
     }
 
-    /// One line only with `--verbose`.
+    /// Prints one line with `--verbose` only.
     pub(crate) fn detail(self, line: impl Display) {
         if self.is_verbose {
             self.note(line);
         }
     }
 
-    /// One line that matters even in a hurry; not with `--quiet`.
+    /// Prints one warning; nothing with `--quiet`.
     pub(crate) fn warning(self, line: impl Display) {
         if !self.is_quiet {
             say(format_args!("{} {line}", self.warning_label()));
         }
     }
 
-    /// A failure: what was wrong and what to do about it.
+    /// Prints a failure: its message, details and hint. Nothing is printed if the reader of our
+    /// output has closed it.
     pub(crate) fn error(self, error: &CommandError) {
         if error.kind == Kind::BrokenPipe {
             return;
@@ -103,12 +105,13 @@ impl Messages {
         }
     }
 
-    /// Whether the user sees what is only told for information.
+    /// Returns true if purely informational messages reach a person.
     pub(crate) const fn is_watched(self) -> bool {
         self.is_terminal || self.is_verbose
     }
 
-    /// Whether results on standard output are read by a person, and may have colour.
+    /// Returns the style of a patch on standard output: for a person if that is a terminal, else
+    /// exact.
     pub(crate) fn patch_style(self) -> Style {
         if io::stdout().is_terminal() {
             self.screen_style()
@@ -117,19 +120,19 @@ impl Messages {
         }
     }
 
-    /// Whether a person at a terminal wants colours.
+    /// Returns true if colours are allowed at a terminal.
     pub(crate) const fn has_screen_color(self) -> bool {
         !self.no_color
     }
 
-    /// How a person is shown a patch.
+    /// Returns the style of a patch that a person reads.
     pub(crate) const fn screen_style(self) -> Style {
         Style::Screen {
             has_color: self.has_screen_color(),
         }
     }
 
-    /// Word before a warning.
+    /// Returns the label that precedes a warning.
     pub(crate) fn warning_label(self) -> String {
         self.label("warning:", "33")
     }
@@ -143,23 +146,26 @@ impl Messages {
     }
 }
 
-/// Writes one line to standard error. Nobody listening is no reason to fail.
+/// Writes one line to standard error. A failed write is ignored: a closed standard error is no
+/// failure of the command.
 pub(crate) fn say(line: impl Display) {
     // One write per line, so that lines of concurrent processes do not mix.
     let text = format!("{line}\n");
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Writes a warning that belongs to a question, whatever else is quiet.
+/// Writes a warning that belongs to a question; with `--quiet` too.
 pub(crate) fn say_warning(line: impl Display) {
     say(format_args!("glovebox: warning: {line}"));
 }
 
-/// Gives a failure to a reader of JSON as the answer on standard output, where the same words on standard error would
-/// be noise; how else a command ended stays as it is. `data` is what there is to say beside the failure.
+/// Prints a failure as JSON on standard output, if the output is JSON: the same message on standard
+/// error would be noise. Returns any other result unchanged. `data` provides the data next to the
+/// failure.
 ///
 /// # Errors
-/// The failure itself for a person, or when nobody reads; other errors of standard output as they come.
+/// The failure itself if the output is not JSON or its reader has closed it; errors of standard
+/// output.
 pub(crate) fn answer_failure(
     ended: CommandResult,
     is_json: bool,
@@ -177,14 +183,14 @@ pub(crate) fn answer_failure(
 /// Writes a result to standard output.
 ///
 /// # Errors
-/// [`Kind::BrokenPipe`] when nobody reads it; other errors as they come.
+/// [`Kind::BrokenPipe`] if the reader has closed it; any other error of the write.
 pub(crate) fn print(text: impl Display) -> Result<(), CommandError> {
     let mut stdout = io::stdout().lock();
     let written = write!(stdout, "{text}").and_then(|()| stdout.flush());
     written.map_err(|error| CommandError::io("write to standard output", &error))
 }
 
-/// `1 file`, `2 files`.
+/// Returns `1 file` or `2 files`.
 pub(crate) fn plural(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }

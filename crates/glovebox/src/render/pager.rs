@@ -1,7 +1,8 @@
 //! Long texts for a person, through the user's pager.
 //!
-//! What fits the terminal is written as it is. More goes through `$PAGER`, or `less -R` without one; an
-//! empty `PAGER`, or `cat`, means none. Whoever leaves the pager has seen enough, which is no failure.
+//! A text that fits the terminal is written directly. A longer one goes through `$PAGER`, or
+//! `less -R` without one; an empty `PAGER`, or `cat`, means no pager. Leaving the pager early is no
+//! failure.
 
 use crate::streams::{Signals, StopWatch, terminal_size};
 use glovebox_settings::Surroundings;
@@ -11,12 +12,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 const DEFAULT: &str = "less -R";
 
-/// Where the text goes in the end.
+/// Stream on which the text is displayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Screen {
-    /// Results.
+    /// Standard output: results.
     Stdout,
-    /// What is shown beside a question.
+    /// Standard error: text next to a question.
     Stderr,
 }
 
@@ -36,18 +37,18 @@ impl Screen {
     }
 }
 
-/// A writer that starts a pager when there is more than the terminal has lines.
+/// Writer that starts a pager when the text exceeds the lines of the terminal.
 pub(crate) struct Pager<'a> {
     screen: Screen,
     signals: &'a Signals,
-    /// `None`: nobody is to page, or the pager runs already.
+    /// Command of the pager. None if there is no person or no pager, or if the pager already runs.
     command: Option<Command>,
     pending: Vec<u8>,
     running: Option<(Child, Option<ChildStdin>)>,
 }
 
 impl<'a> Pager<'a> {
-    /// A writer to `screen`.
+    /// Creates a writer to `screen`.
     pub(crate) fn new(host: &Surroundings, screen: Screen, signals: &'a Signals) -> Self {
         let is_person = screen.is_terminal() && io::stdin().is_terminal();
         Self {
@@ -59,7 +60,7 @@ impl<'a> Pager<'a> {
         }
     }
 
-    /// Shows what is left, and waits until the person has seen it.
+    /// Writes the rest, and blocks until the user has left the pager.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.end()
     }
@@ -75,7 +76,7 @@ impl<'a> Pager<'a> {
         ended.map(drop)
     }
 
-    /// Whether what is pending takes more lines than there are.
+    /// Returns true if the pending text exceeds the lines of the terminal.
     fn is_long(&self) -> bool {
         let size = terminal_size();
         let columns = usize::from(size.cols).max(1);
@@ -83,7 +84,7 @@ impl<'a> Pager<'a> {
             .pending
             .split(|byte| *byte == b'\n')
             .map(|line| line.len().div_ceil(columns).max(1));
-        // The last part is what follows the last line break; the prompt needs a line too.
+        // The text after the last line break counts as a row: the prompt needs that one.
         rows.sum::<usize>() > usize::from(size.rows)
     }
 
@@ -99,7 +100,7 @@ impl<'a> Pager<'a> {
         };
         match command.stdin(Stdio::piped()).stdout(output).spawn() {
             Ok(mut child) => {
-                // Ctrl-C is for the pager as long as it runs.
+                // Ctrl-C is the pager's while it runs.
                 self.signals.work(StopWatch(Box::new(|_| {})));
                 let input = child.stdin.take();
                 self.running = Some((child, input));
@@ -110,7 +111,7 @@ impl<'a> Pager<'a> {
         self.feed(&pending)
     }
 
-    /// Hands text to the pager; one that was left takes no more.
+    /// Writes text to the pager. After the user has left it, text is discarded.
     fn feed(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some((_, input)) = &mut self.running else {
             return self.screen.write(bytes);
@@ -156,7 +157,8 @@ impl Drop for Pager<'_> {
     }
 }
 
-/// The user's pager; `None` when there is to be none, or there is no program of the default.
+/// Returns the command of the user's pager. None if the user wants none, or if `PAGER` is unset and
+/// `less` is not installed.
 fn command(host: &Surroundings) -> Option<Command> {
     let pager = match host.exact_var(OsStr::new("PAGER")) {
         Some(pager) if pager.is_empty() || pager == "cat" => return None,
@@ -167,7 +169,7 @@ fn command(host: &Surroundings) -> Option<Command> {
     let mut command = Command::new("sh");
     command.arg("-c").arg(pager);
     if host.var("LESS").is_none() {
-        // Colours come through; everything else is escaped.
+        // less must pass colours through; every other control character is escaped already.
         command.env("LESS", "R");
     }
     Some(command)

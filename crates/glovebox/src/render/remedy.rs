@@ -1,8 +1,8 @@
-//! Remedies in the words of the command line: a setting is the flag that sets it.
+//! Hints in the wording of the command line: a setting is named by the flag that sets it.
 
 use glovebox_proto::{Limit, Remedy, Setting, Wording};
 
-/// The words of the command line.
+/// Wording of the command line.
 struct Flags;
 
 impl Wording for Flags {
@@ -13,7 +13,7 @@ impl Wording for Flags {
     fn raise_limit(&self, limit: Limit) -> String {
         let setting = limit.setting();
         match limit {
-            // Those that a project may need more of for good.
+            // Limits that a project may need to raise permanently.
             Limit::Memory | Limit::Disk => format!(
                 "raise the limit with `{}`, or `{}` in glovebox.toml",
                 setting.as_flag(None),
@@ -26,7 +26,7 @@ impl Wording for Flags {
     }
 }
 
-/// What to do about a failure, as a user of the command line does it.
+/// Words a hint for a user of the command line.
 pub(crate) fn in_flags(remedy: &Remedy) -> String {
     remedy.worded(&Flags)
 }

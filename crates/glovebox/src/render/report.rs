@@ -6,7 +6,7 @@ use glovebox_settings::units::{Span, human_us};
 use glovebox_spec::{LimitKind, LimitUnit};
 use std::fmt::Write;
 
-/// A limit's value in its own unit.
+/// Formats a limit's value in its own unit.
 pub(crate) fn limit_value(kind: LimitKind, value: u64) -> String {
     match kind.unit() {
         LimitUnit::Milliseconds => Span(Some(value)).to_string(),
@@ -14,7 +14,7 @@ pub(crate) fn limit_value(kind: LimitKind, value: u64) -> String {
     }
 }
 
-/// Walls and limits, one per line, then what is weaker than it could be.
+/// Formats walls and limits, one per line, then the weaknesses and the durations of the start.
 pub(crate) fn report(report: &Report) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for wall in &report.walls {

@@ -1,6 +1,6 @@
-//! Columns of text, aligned by what they hold.
+//! Columns of text, as wide as their longest cell.
 
-/// Rows under a heading, two spaces between columns, no trailing spaces.
+/// Formats rows under a heading, with two spaces between columns and no trailing spaces.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let heading: Vec<String> = heading.iter().map(|&word| word.to_owned()).collect();
     let all: Vec<&Vec<String>> = std::iter::once(&heading).chain(rows).collect();

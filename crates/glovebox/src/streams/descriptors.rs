@@ -1,6 +1,7 @@
-//! Descriptors of the caller from 3 on that a command line names (`<(...)`, `3>log`): the command has a pipe in the place
-//! of each, whose other end is carried here. None is passed in itself: by a descriptor of the host a command could do
-//! more than read or write.
+//! Descriptors of the caller, from 3 on, that the command line names (`<(...)`, `3>log`). The
+//! command gets a pipe in place of each, and this module relays its other end. The descriptors
+//! themselves are not passed in: with a descriptor of the host a command could do more than read or
+//! write.
 
 use super::lent_input::{LentInput, LentSource};
 use super::output::write_all;
@@ -17,17 +18,18 @@ use std::thread::JoinHandle;
 
 static INHERITED: OnceLock<Vec<i32>> = OnceLock::new();
 
-/// Remembers the descriptors that this process was started with. Must be called before it opens any.
+/// Records the descriptors that this process was started with. Must be called before the process
+/// opens any.
 pub(crate) fn note_inherited() {
     let _ = INHERITED.set(note_descriptors());
 }
 
-/// Numbers of the descriptors that this process was started with, from 3 on.
+/// Returns the numbers of the descriptors that this process was started with, from 3 on.
 pub(crate) fn inherited() -> &'static [i32] {
     INHERITED.get().map_or(&[], Vec::as_slice)
 }
 
-/// A descriptor of the caller that a command gets.
+/// Descriptor of the caller that a command gets.
 #[derive(Debug)]
 struct CallerDescriptor {
     number: i32,
@@ -42,7 +44,7 @@ enum CallerEnd {
     Output(OwnedFd),
 }
 
-/// The descriptors of the caller that a command gets.
+/// Descriptors of the caller that a command gets.
 #[derive(Debug, Default)]
 pub(crate) struct CallerDescriptors(Vec<CallerDescriptor>);
 
@@ -50,7 +52,8 @@ impl CallerDescriptors {
     /// Opens the descriptors with these numbers.
     ///
     /// # Errors
-    /// A usage error for one that was not open, or is of a kind that no pipe can stand for; for too many.
+    /// A usage error if there are too many, or if one is not open or of a kind that no pipe can
+    /// replace.
     pub(crate) fn open(numbers: &[i32]) -> Result<Self, CommandError> {
         if numbers.len() > limits::MAX_DESCRIPTORS {
             return Err(CommandError::usage(
@@ -75,17 +78,17 @@ impl CallerDescriptors {
         numbers.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// True if there are none.
+    /// Returns true if there are no descriptors.
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Their numbers.
+    /// Returns their numbers.
     pub(crate) fn numbers(&self) -> Vec<i32> {
         self.0.iter().map(|descriptor| descriptor.number).collect()
     }
 
-    /// Lists the descriptors that the guest is asked for.
+    /// Lists the descriptors to request from the guest.
     pub(super) fn requested(&self) -> Vec<Descriptor> {
         let requested = self.0.iter().map(|descriptor| Descriptor {
             number: descriptor.number.unsigned_abs(),
@@ -99,7 +102,7 @@ impl CallerDescriptors {
         requested.collect()
     }
 
-    /// Begins to carry all of them for a job.
+    /// Starts to relay all of them for a job.
     ///
     /// # Errors
     /// The link is lost, or no thread can be started.
@@ -125,12 +128,13 @@ impl CallerDescriptors {
     }
 }
 
-/// Descriptors that are carried.
+/// Threads that relay descriptors.
 #[derive(Debug, Default)]
 pub(super) struct CarriedDescriptors(Vec<JoinHandle<()>>);
 
 impl CarriedDescriptors {
-    /// Waits until all that the command wrote has been written, and only what it read is taken. The job must have ended.
+    /// Waits until everything that the command wrote has been written, and until exactly what it
+    /// read has been consumed from the caller's descriptors. The job must have ended.
     pub(super) fn end(self) {
         for thread in self.0 {
             let _ = thread.join();
@@ -154,7 +158,7 @@ fn follow_input(mut stream: Stream, lent: LentInput) {
     loop {
         match stream.recv() {
             Incoming::Data { bytes, .. } => {
-                // What cannot be read tells nothing; the reply has the total.
+                // Events that cannot be decoded are skipped: the reply repeats the total.
                 for event in events.decode(&bytes).unwrap_or_default() {
                     if let Event::InputTaken(total) = event {
                         lent.note_taken(total);
@@ -162,7 +166,8 @@ fn follow_input(mut stream: Stream, lent: LentInput) {
                 }
             }
             Incoming::Reply(Ok(Reply::StreamEnded { taken })) => return lent.settle(taken),
-            // The sandbox is lost, which the command's own reply tells: nothing more is known to have been read.
+            // The sandbox is lost, which the command's own reply reports. No further byte is known
+            // to be read, so none is consumed.
             Incoming::Reply(_) => return lent.settle(0),
         }
     }
@@ -171,19 +176,22 @@ fn follow_input(mut stream: Stream, lent: LentInput) {
 fn write_output(mut stream: Stream, fd: &OwnedFd) {
     while let Incoming::Data { channel, bytes, .. } = stream.recv() {
         if channel == Channel::Stdout && write_all(fd.as_fd(), &bytes).is_err() {
-            // Its reader is gone: the command learns of it as it would without us.
+            // The reader has closed it: cancelling gives the command EPIPE, as a direct pipe would.
             let _ = stream.cancel();
             return;
         }
     }
 }
 
-/// Opens a descriptor of the caller, or says why no pipe can stand for it.
+/// Opens a descriptor of the caller.
+///
+/// # Errors
+/// The reason why no pipe can replace it.
 fn open_end(number: i32) -> Result<CallerEnd, String> {
     if number.unsigned_abs() > limits::MAX_DESCRIPTOR {
         return Err(format!("its number is above {}", limits::MAX_DESCRIPTOR));
     }
-    // A number of our own is not one of the caller's.
+    // A descriptor that this process opened is not the caller's.
     let opened = inherited()
         .contains(&number)
         .then(|| duplicate_descriptor(number));
@@ -200,7 +208,7 @@ fn open_end(number: i32) -> Result<CallerEnd, String> {
     if mode == OFlags::WRONLY && kind != FileType::Socket {
         return Ok(CallerEnd::Output(fd));
     }
-    // Terminals are open for both as a rule; `3>&1` writes to one.
+    // A terminal is usually open for both; `3>&1` writes to one.
     if mode == OFlags::RDWR && rustix::termios::isatty(&fd) {
         return Ok(CallerEnd::Output(fd));
     }

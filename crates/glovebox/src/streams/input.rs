@@ -1,4 +1,4 @@
-//! Standard input or keys on their way to a command.
+//! Relays standard input, or keys of the terminal, to a command.
 
 use super::terminal;
 use crate::exit::CommandError;
@@ -13,25 +13,26 @@ use std::time::Duration;
 
 /// Ctrl-\ as a terminal in raw mode sends it.
 const DETACH: u8 = 0x1c;
-/// Time within which a second Ctrl-\ makes both one for the program.
+/// Time within which a second Ctrl-\ turns both into one for the program.
 const SECOND_KEY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 300_000_000,
 };
-/// How often a background process looks whether it owns the terminal again.
+/// Interval at which a background process checks whether it owns the terminal again.
 const FOREGROUND_CHECK: Duration = Duration::from_millis(200);
 
-/// A thread that passes standard input on. Dropped, it takes nothing more from a terminal: what is
-/// typed from then on is meant for whoever asks next.
+/// Thread that relays input. Dropping this stops it from reading a terminal: keys typed from then
+/// on belong to the next reader.
 #[derive(Debug)]
 pub(super) struct Pump {
     asked: Arc<AtomicBool>,
-    /// Becomes readable when the thread is to end; where input is no terminal, nobody comes after it.
+    /// Becomes readable when the thread must end. None if the input is no terminal, which has no
+    /// next reader.
     over: Option<Arc<OwnedFd>>,
 }
 
 impl Pump {
-    /// Whether Ctrl-\ was pressed.
+    /// Returns true if the user pressed Ctrl-\.
     pub(super) fn was_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
@@ -40,20 +41,21 @@ impl Pump {
 impl Drop for Pump {
     fn drop(&mut self) {
         if let Some(over) = &self.over {
-            // Fails only when it has been told very often already.
+            // Fails only if the counter is full, and then it is readable already.
             let _ = rustix::io::write(over, &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// Lets go of a command when Ctrl-\ is pressed.
+/// Detaches from the command when the user presses Ctrl-\.
 pub(super) type Leave = Box<dyn Fn() -> Result<(), Fault> + Send>;
 
-/// Starts passing on what `source` brings, in a thread that ends with its input, on a terminal with the
-/// [`Pump`], or with the process. Where there is a `leave`, Ctrl-\ calls it; typed twice, it is one for the program.
+/// Starts a thread that relays `source`. It ends with its input, on a terminal with the [`Pump`],
+/// else with the process. If there is a `leave`, Ctrl-\ calls it; Ctrl-\ twice sends one to the
+/// program.
 ///
 /// # Errors
-/// When no thread can be started.
+/// No thread can be started, or no event descriptor can be opened.
 pub(super) fn pass(
     input: Input,
     source: BorrowedFd<'static>,
@@ -74,7 +76,8 @@ pub(super) fn pass(
         .name("stdin".to_owned())
         .stack_size(64 << 10)
         .spawn(move || {
-            // An error means that the command or its sandbox has ended: whoever waits for that says so.
+            // An error means that the command or its sandbox has ended, which the main thread
+            // reports.
             let leave = leave.map(|leave| {
                 move || {
                     flag.store(true, Ordering::Release);
@@ -109,7 +112,8 @@ fn copy(
                 let _ = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None);
                 continue;
             }
-            // A terminal that went away, or a descriptor that is none: the command sees the end.
+            // A terminal that has hung up, or an invalid descriptor: the command sees the end of
+            // its input.
             Err(_) => return input.finish(),
         };
         let bytes = &buffer[..read];
@@ -121,7 +125,7 @@ fn copy(
         if !typed.is_empty() {
             input.send(&typed)?;
         }
-        // The second one may be on its way.
+        // A second Ctrl-\ may still follow.
         let is_alone = keys.is_waiting && !is_typed_soon(stdin);
         if is_left || is_alone {
             return leave();
@@ -135,16 +139,16 @@ fn is_typed_soon(terminal: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&SECOND_KEY)).is_ok_and(|count| count > 0)
 }
 
-/// Ctrl-\ among keys.
+/// Filter that finds Ctrl-\ among keys.
 #[derive(Debug, Default)]
 struct DetachKeys {
-    /// Set when one was typed and nothing has followed yet.
+    /// True after a Ctrl-\ that no key has followed yet.
     is_waiting: bool,
 }
 
 impl DetachKeys {
-    /// Returns the keys that are for the program, and true if one Ctrl-\ was followed by another key: what was typed
-    /// after it is for nobody.
+    /// Returns the keys for the program, and true if one Ctrl-\ was followed by another key; that
+    /// key and the rest are dropped.
     fn filter(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
         let mut typed = Vec::with_capacity(bytes.len());
         for &byte in bytes {
@@ -162,7 +166,8 @@ impl DetachKeys {
     }
 }
 
-/// Waits until something was typed on a terminal that is ours; false when nobody wants it any more.
+/// Waits until the user types while this process is in the foreground. Returns false if the relay
+/// must end.
 fn wait_for_keys(terminal: BorrowedFd<'_>, over: &OwnedFd) -> bool {
     wait_for_foreground(terminal);
     let mut fds = [
@@ -172,15 +177,16 @@ fn wait_for_keys(terminal: BorrowedFd<'_>, over: &OwnedFd) -> bool {
     loop {
         match poll(&mut fds, None) {
             Err(Errno::INTR) => {}
-            // What cannot be watched is read, as any other input.
+            // A terminal that cannot be polled is read like any other input.
             Err(_) => return true,
             Ok(_) => return fds[0].revents().is_empty(),
         }
     }
 }
 
-/// A background process that reads its terminal is stopped by the kernel (SIGTTIN). A command that
-/// never reads should not be stopped for our curiosity, so we wait until the terminal is ours.
+/// Waits until this process is in the foreground of the terminal. The kernel stops a background
+/// process that reads its terminal (SIGTTIN); a command that never reads must not be stopped for
+/// our read.
 fn wait_for_foreground(terminal: BorrowedFd<'_>) {
     let mut has_waited = false;
     while let Ok(owner) = rustix::termios::tcgetpgrp(terminal)
@@ -190,12 +196,13 @@ fn wait_for_foreground(terminal: BorrowedFd<'_>) {
         std::thread::sleep(FOREGROUND_CHECK);
     }
     if has_waited {
-        // A shell that brings a running job to the foreground sends no signal.
+        // A shell that moves a running job to the foreground sends no signal, so raw mode is set
+        // here.
         terminal::renew();
     }
 }
 
-/// Whether standard input can deliver nothing: then no thread is needed to read it.
+/// Returns true if standard input is closed or `/dev/null`; then no thread is needed to read it.
 pub(crate) fn is_null_device() -> bool {
     let Ok(stat) = rustix::fs::fstat(rustix::stdio::stdin()) else {
         return true;

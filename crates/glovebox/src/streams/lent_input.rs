@@ -1,8 +1,10 @@
-//! Standard input, or another descriptor, that is lent to a command: what the command has not read is there for the next reader.
+//! Standard input, or another descriptor, that is lent to a command: bytes that the command has not
+//! read remain for the next reader.
 //!
-//! Bytes are copied from the caller's file, pipe or socket without being taken, and taken once the guest says that
-//! the command has read them: a file is read at a position of our own, a pipe by tee(2), a socket by MSG_PEEK. A pipe
-//! or socket shows its first bytes only, so the next piece is copied when the last one was taken.
+//! Bytes are copied from the caller's file, pipe or socket without being consumed, and consumed
+//! once the guest reports that the command has read them: a file is read with pread(2), a pipe with
+//! tee(2), a socket with MSG_PEEK. A pipe or socket yields only its first bytes that way, so the
+//! next piece is copied after the previous one is consumed.
 
 use crate::exit::CommandError;
 use glovebox_proto::Fault;
@@ -16,10 +18,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Largest piece that is copied at once; also what a pipe holds.
+/// Largest piece that is copied at once, in bytes: the default capacity of a pipe (pipe(7)).
 const PIECE_BYTES: usize = 64 << 10;
 
-/// An input of a kind that can be read without being taken.
+/// Input of a kind that can be read without being consumed.
 #[derive(Debug)]
 pub(super) struct LentSource {
     fd: OwnedFd,
@@ -28,21 +30,21 @@ pub(super) struct LentSource {
 
 #[derive(Debug)]
 enum SourceKind {
-    /// A regular file, from this position on.
+    /// Regular file, from this position on.
     File { start: u64 },
-    /// A pipe, and one of our own that takes the copies.
+    /// Pipe, with a pipe of our own that receives the copies.
     Pipe { copies: [OwnedFd; 2] },
-    /// A stream socket.
+    /// Stream socket.
     Socket,
 }
 
 impl LentSource {
-    /// Standard input, if it is of such a kind.
+    /// Returns standard input, or None if it is of no such kind.
     pub(super) fn of_stdin() -> Option<Self> {
         Self::new(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok()?)
     }
 
-    /// An open file, if it is of such a kind.
+    /// Returns an open file, or None if it is of no such kind.
     pub(super) fn new(fd: OwnedFd) -> Option<Self> {
         let stat = rustix::fs::fstat(&fd).ok()?;
         let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -67,12 +69,14 @@ impl LentSource {
         Some(Self { fd, kind })
     }
 
-    /// What the command gets.
+    /// Returns true for a pipe or socket, whose bytes must be consumed while the command runs. A
+    /// file's position is set at the end.
     pub(super) const fn is_followed(&self) -> bool {
         !matches!(self.kind, SourceKind::File { .. })
     }
 
-    /// Copies what comes next without taking it; 0 at the end. Follows a wait for something to read.
+    /// Copies the next bytes without consuming them; 0 means the end. Must be called when the
+    /// source is readable: tee and recv do not block here.
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         match &self.kind {
             SourceKind::File { start } => rustix::io::pread(&self.fd, buffer, start + offset),
@@ -94,13 +98,14 @@ impl LentSource {
         }
     }
 
-    /// Takes bytes from the caller's pipe or socket, up to `total` from its beginning.
+    /// Consumes bytes from the caller's pipe or socket, up to `total` counted from the beginning.
     fn remove(&self, state: &mut LoanState, total: u64) {
         let mut buffer = vec![0; PIECE_BYTES];
         while state.removed < total {
             let left = usize::try_from(total - state.removed).unwrap_or(PIECE_BYTES);
             let left = left.min(PIECE_BYTES);
-            // Another reader of the same pipe may have been faster; nothing is waited for.
+            // Another reader of the same pipe may have consumed them first; poll without a timeout,
+            // or the read below would block for bytes that are gone.
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             let now = rustix::event::Timespec {
                 tv_sec: 0,
@@ -120,16 +125,16 @@ impl LentSource {
     }
 }
 
-/// How far input has come, in bytes from its beginning.
+/// Progress of an input, in bytes from its beginning.
 #[derive(Debug, Default)]
 struct LoanState {
-    /// Sent to the guest.
+    /// Bytes sent to the guest.
     sent: u64,
-    /// Read by the command, as far as is known.
+    /// Bytes read by the command, as far as the guest has reported.
     taken: u64,
-    /// Taken from the caller's pipe or socket.
+    /// Bytes consumed from the caller's pipe or socket.
     removed: u64,
-    /// The command has ended.
+    /// True after the command has ended.
     is_over: bool,
 }
 
@@ -142,7 +147,7 @@ struct Loan {
     over: OwnedFd,
 }
 
-/// Input on its way to a command.
+/// Input that is being lent to a command.
 #[derive(Debug)]
 pub(super) struct LentInput {
     loan: Arc<Loan>,
@@ -150,10 +155,10 @@ pub(super) struct LentInput {
 }
 
 impl LentInput {
-    /// Starts to pass an input on.
+    /// Starts a thread that relays the input.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// No thread can be started, or no event descriptor can be opened.
     pub(super) fn lend(source: LentSource, input: Input) -> Result<Self, CommandError> {
         let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| CommandError::io("watch an input", &errno.into()))?;
@@ -168,34 +173,36 @@ impl LentInput {
             .name("stdin".to_owned())
             .stack_size(64 << 10)
             .spawn(move || {
-                // An error means that the command or its sandbox has ended, which its reply tells.
+                // An error means that the command or its sandbox has ended, which its reply
+                // reports.
                 let _ = shared.pass(&input);
             })
             .map_err(|error| CommandError::io("start a thread", &error))?;
         Ok(Self { loan, thread })
     }
 
-    /// The command has read this much.
+    /// Records that the command has read `total` bytes.
     pub(super) fn note_taken(&self, total: u64) {
         let mut state = self.loan.lock();
-        // TRUST: the guest's word, bounded by what it was sent.
+        // TRUST: the guest reports this number; it is bounded by the number of bytes sent.
         state.taken = state.taken.max(total.min(state.sent));
         self.loan.changed.notify_all();
     }
 
-    /// Takes exactly what the command has read from the caller's input. The request must have been answered.
+    /// Consumes from the caller's input exactly the bytes that the command has read. The request
+    /// must have ended.
     pub(super) fn settle(self, total: u64) {
         self.note_taken(total);
         self.loan.lock().is_over = true;
         self.loan.changed.notify_all();
-        // Fails only when it has been written very often already.
+        // Fails only if the counter is full, and then it is readable already.
         let _ = rustix::io::write(&self.loan.over, &1_u64.to_ne_bytes());
         let _ = self.thread.join();
         let mut state = self.loan.lock();
         let source = &self.loan.source;
         match source.kind {
             SourceKind::File { start } => {
-                // A file that cannot be positioned any more is left where it is.
+                // A file that cannot be positioned keeps its position.
                 let end = SeekFrom::Start(start.saturating_add(state.taken));
                 let _ = rustix::fs::seek(&source.fd, end);
             }
@@ -223,7 +230,7 @@ impl Loan {
                 Ok(0) => return input.finish(),
                 Ok(count) => count,
                 Err(Errno::INTR | Errno::AGAIN) => continue,
-                // A descriptor that cannot be read: the command sees the end.
+                // A descriptor that cannot be read: the command sees the end of its input.
                 Err(_) => return input.finish(),
             };
             {
@@ -231,7 +238,8 @@ impl Loan {
                 if state.is_over {
                     return Ok(());
                 }
-                // Booked first: the guest may tell of it before `send` returns.
+                // Count the bytes before `send`: the guest may report them as read before it
+                // returns, and the report is bounded by this number.
                 state.sent += count as u64;
             }
             input.send(&buffer[..count])?;
@@ -250,7 +258,7 @@ impl Loan {
         }
     }
 
-    /// Waits for something to read, or the end of the input; false when the command has ended first.
+    /// Waits for input, or its end. Returns false if the command has ended first.
     fn wait_for_input(&self) -> bool {
         let mut fds = [
             PollFd::new(&self.over, PollFlags::IN),

@@ -1,10 +1,10 @@
-//! Carrying one command's streams between this process and a sandbox.
+//! Relays one command's streams between this process and a sandbox.
 //!
-//! In: an open sandbox, a request, and what to do with input and output. Out: how it ended. Three
-//! threads: this one receives and writes, one reads standard input or keys, one turns signals into requests;
-//! a fourth shows a terminal that no standard stream is; each descriptor from 3 on has one or two.
-//! Each blocks on its own side only, and the credit of the wire bounds what is in flight, so neither
-//! a flood nor a slow reader grows memory.
+//! In: an open sandbox, a request, and the destinations of input and output. Out: the result of the
+//! request. Three threads: this one receives and writes, one reads standard input or keys, one
+//! turns signals into requests; a fourth displays a terminal that is no standard stream; each
+//! descriptor from 3 on has one or two. Each blocks on its own side only, and the credit of the
+//! wire bounds the bytes in flight, so neither a flood nor a slow reader grows memory.
 
 mod descriptors;
 mod input;
@@ -38,33 +38,33 @@ use shared_terminal::SharedTerminal;
 use signal_hook::consts::{SIGTTIN, SIGTTOU};
 use std::sync::{Arc, OnceLock};
 
-/// Where a command's input comes from.
+/// Source of a command's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputFrom {
-    /// Nowhere.
+    /// No input.
     Nothing,
-    /// Our own standard input.
+    /// Standard input of this process.
     Stdin,
-    /// The keys of the terminal.
+    /// Keys of the terminal.
     Keys,
-    /// The same, where Ctrl-\ means to leave.
+    /// Keys of the terminal, with Ctrl-\ to detach.
     KeysWithDetach,
 }
 
-/// How a session ended.
+/// Result of relaying a command.
 #[derive(Debug)]
 pub(crate) enum StreamsEnd {
-    /// The command ended.
+    /// The command has exited.
     Exited(ExitReport),
-    /// The user left; this job goes on.
+    /// The user detached; this job continues.
     Detached(JobId),
 }
 
-/// Carries `request`, an `Exec` or a `JobAttach`, to its end.
+/// Relays the streams of `request`, an `Exec` or a `JobAttach`, until it ends.
 ///
 /// # Errors
-/// The fault the request ended with; [`Kind::BrokenPipe`] when nobody reads our output, after the
-/// request was cancelled.
+/// The fault that the request ended with. [`Kind::BrokenPipe`] if the reader of our output has
+/// closed it, after the request was cancelled.
 pub(crate) fn carry(
     sandbox: &Arc<Sandbox>,
     mut request: Request,
@@ -110,7 +110,7 @@ pub(crate) fn carry(
                 let request = input.clone();
                 Box::new(move || request.cancel())
             } else {
-                // Its own request would take the job along.
+                // Cancelling the `Exec` itself would kill the job.
                 let (sandbox, begun) = (Arc::clone(sandbox), Arc::clone(&begun));
                 Box::new(move || match begun.get() {
                     Some(job) => sandbox.call(Request::JobRelease { job: *job }).map(drop),
@@ -155,7 +155,8 @@ pub(crate) fn carry(
                 if !bytes.is_empty()
                     && let Err(error) = sink.data(is_stderr, &bytes)
                 {
-                    // Whoever read our output is gone. So is the reason to go on.
+                    // The reader of our output has closed it, so the command has no purpose any
+                    // longer.
                     let _ = stream.cancel();
                     break Err(CommandError::io("write the command's output", &error));
                 }
@@ -200,7 +201,7 @@ pub(crate) fn carry(
     }
 }
 
-/// The job that a request names, and true if it has a terminal. An `Exec` has no job yet.
+/// Returns the job that a request names, and true if it has a terminal. An `Exec` has no job yet.
 fn about_job(request: &Request) -> (Option<JobId>, bool) {
     match request {
         Request::Exec(exec) => (None, exec.pty.is_some()),
@@ -209,22 +210,22 @@ fn about_job(request: &Request) -> (Option<JobId>, bool) {
     }
 }
 
-/// A command whose streams are carried, and what waits for news of it.
+/// Command whose streams are relayed, and the receivers of its events.
 struct CarriedCommand<'a> {
     sandbox: &'a Arc<Sandbox>,
     signals: &'a Signals,
     lent: Option<LentInput>,
     has_shared_terminal: bool,
     terminal: Option<SharedTerminal>,
-    /// Descriptors that are not carried yet.
+    /// Descriptors that are not relayed yet.
     descriptors: CallerDescriptors,
     carried: CarriedDescriptors,
-    /// The job, once it has begun.
+    /// Job of the command; empty until the guest has started it.
     begun: Arc<OnceLock<JobId>>,
 }
 
 impl CarriedCommand<'_> {
-    /// Passes news of a command to what waits for it.
+    /// Passes the events of a command to their receivers.
     fn take_events(&mut self, events: &[Event]) -> Result<(), CommandError> {
         for event in events {
             match *event {
@@ -256,7 +257,7 @@ impl CarriedCommand<'_> {
         Ok(())
     }
 
-    /// The command has ended: gives back what it had of this process's streams.
+    /// Ends the relays of a command that has exited: restores the terminal and settles lent input.
     fn end(self, report: &ExitReport) {
         if let Some(terminal) = self.terminal {
             terminal.end();
@@ -268,7 +269,8 @@ impl CarriedCommand<'_> {
     }
 }
 
-/// True if standard output and standard error lead to the same place, so that a reader sees the order of both.
+/// Returns true if standard output and standard error are the same file, so that a reader sees the
+/// order of both.
 pub(crate) fn is_output_one_place() -> bool {
     let out = rustix::fs::fstat(rustix::stdio::stdout());
     let err = rustix::fs::fstat(rustix::stdio::stderr());

@@ -1,4 +1,4 @@
-//! What becomes of a command's output.
+//! Destinations of a command's output.
 
 use super::terminal;
 use crate::render;
@@ -8,26 +8,27 @@ use serde_json::{Map, Value};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Takes a command's output.
+/// Receiver of a command's output.
 pub(crate) trait OutputSink {
-    /// Takes some bytes.
+    /// Handles a piece of output.
     ///
     /// # Errors
-    /// When there is no point in sending more; the command is then cancelled.
+    /// No more output is wanted; the caller then cancels the command.
     fn data(&mut self, is_stderr: bool, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// Byte for byte to our own standard output and error.
+/// Sink that copies output unchanged to standard output and error of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Passthrough {
     is_stderr_closed: bool,
-    /// The stream that shows the command's terminal, true for standard error. What a program changes about ours is
-    /// undone when it ends.
+    /// Stream that shows the command's terminal: true for standard error, None for neither. Changes
+    /// that a program makes to our terminal are undone when it ends.
     screen: Option<bool>,
 }
 
 impl Passthrough {
-    /// The output of a program that has a terminal, which standard output shows, standard error (true), or neither.
+    /// Creates the sink for a program with a terminal. `screen` is true if standard error shows
+    /// that terminal, false if standard output does, None if neither does.
     pub(crate) fn on_terminal(screen: Option<bool>) -> Self {
         terminal::begin_observing();
         Self {
@@ -45,7 +46,7 @@ impl OutputSink for Passthrough {
         if !is_stderr {
             return write_all(rustix::stdio::stdout(), bytes);
         }
-        // A command goes on when nobody reads its complaints.
+        // A closed standard error does not end the command.
         if !self.is_stderr_closed && write_all(rustix::stdio::stderr(), bytes).is_err() {
             self.is_stderr_closed = true;
         }
@@ -53,7 +54,7 @@ impl OutputSink for Passthrough {
     }
 }
 
-/// Writes everything, waiting where a descriptor was left in non-blocking mode by its owner.
+/// Writes everything; polls a descriptor that its owner left in non-blocking mode.
 pub(super) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(fd, bytes) {
@@ -68,20 +69,20 @@ pub(super) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> 
     Ok(())
 }
 
-/// Kept in memory up to a cap per stream.
+/// Sink that keeps output in memory, up to a maximum per stream.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// Standard output, or what a terminal showed.
+    /// Standard output, or the output of a terminal.
     pub stdout: Vec<u8>,
     /// Standard error.
     pub stderr: Vec<u8>,
-    /// Whether something was left out.
+    /// True if bytes were dropped.
     pub is_truncated: bool,
     max_bytes: usize,
 }
 
 impl Capture {
-    /// Keeps at most `max_bytes` of each stream.
+    /// Creates a sink that keeps at most `max_bytes` of each stream.
     pub(crate) const fn new(max_bytes: usize) -> Self {
         Self {
             stdout: Vec::new(),
@@ -106,19 +107,20 @@ impl OutputSink for Capture {
     }
 }
 
-/// One JSON object per piece of output, as it arrives.
+/// Sink that prints one JSON object per piece of output, as it arrives.
 #[derive(Debug, Default)]
 pub(crate) struct JsonLines {
     stdout: PartialChar,
     stderr: PartialChar,
 }
 
-/// The start of a character whose rest has not arrived yet.
+/// Start of a UTF-8 character whose rest has not arrived yet.
 #[derive(Debug, Default)]
 struct PartialChar(Vec<u8>);
 
 impl PartialChar {
-    /// Bytes to show now: what was held back, then `bytes` up to the last whole character.
+    /// Returns the bytes to print now: those held back, then `bytes` up to the last complete
+    /// character.
     fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut ready = std::mem::take(&mut self.0);
         ready.extend_from_slice(bytes);
@@ -132,10 +134,10 @@ impl PartialChar {
 }
 
 impl JsonLines {
-    /// Prints what was held back for want of the rest of a character.
+    /// Prints the incomplete characters that were held back.
     ///
     /// # Errors
-    /// When nobody reads it.
+    /// The reader of standard output has closed it.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         for is_stderr in [false, true] {
             let tail = if is_stderr {

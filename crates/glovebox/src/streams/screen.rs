@@ -1,19 +1,20 @@
-//! Output of commands on its way to a terminal that must not obey it.
+//! Output of commands for a terminal that must not obey it.
 //!
-//! In: bytes of a log, in pieces that end anywhere. Out: on a terminal, text in which only colours still act:
-//! whatever else could move the cursor, set a title or make the terminal answer (and so type into the
-//! user's shell) is shown instead, as `diff` does. Where no terminal reads, or with `--raw`, the very bytes.
+//! In: bytes of a log, in pieces of any length. Out: on a terminal, text in which only colours have
+//! an effect. Any other sequence, which could move the cursor, set a title or make the terminal
+//! answer (and so type into the user's shell), is displayed in escaped form, as `diff` does. If the
+//! output is no terminal, or with `--raw`, the bytes are unchanged.
 
 use super::output::{OutputSink, Passthrough};
 use glovebox_proto::visible;
 use std::io::{self, IsTerminal as _};
 
-/// Longest colour sequence that is passed on.
+/// Length of the longest colour sequence that is passed on, in bytes.
 const MAX_COLOR_BYTES: usize = 64;
 const ESCAPE: u8 = 0x1b;
 const RESET_COLOR: &str = "\x1b[0m";
 
-/// Writes output to our own standard output and error, escaped where a terminal reads it.
+/// Sink that writes to standard output and error of this process, escaped on a terminal.
 #[derive(Debug)]
 pub(crate) struct Screen {
     stdout: Option<Escaper>,
@@ -22,7 +23,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// `is_raw` passes everything; without `has_color` colours are left out.
+    /// Creates the sink. With `is_raw` it passes everything; without `has_color` it drops colours.
     pub(crate) fn new(is_raw: bool, has_color: bool) -> Self {
         let escaper = |is_terminal: bool| (is_terminal && !is_raw).then(|| Escaper::new(has_color));
         Self {
@@ -32,10 +33,10 @@ impl Screen {
         }
     }
 
-    /// Writes what was held back for want of its rest, and ends a colour that was left on.
+    /// Writes incomplete sequences that were held back, and resets a colour that is still on.
     ///
     /// # Errors
-    /// When nobody reads it.
+    /// The reader of standard output or error has closed it.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         for (is_stderr, escaper) in [(false, &mut self.stdout), (true, &mut self.stderr)] {
             if let Some(escaper) = escaper {
@@ -60,23 +61,23 @@ impl OutputSink for Screen {
     }
 }
 
-/// Makes one stream safe to show.
+/// Escaper of one stream.
 #[derive(Debug)]
 struct Escaper {
     has_color: bool,
-    /// The start of a character, a line end or a colour whose rest has not arrived yet.
+    /// Start of a character, line end or colour whose rest has not arrived yet.
     held: Vec<u8>,
     is_color_on: bool,
 }
 
-/// What an escape byte begins.
+/// Sequence that an escape byte begins.
 #[derive(Debug, PartialEq, Eq)]
 enum Sequence {
-    /// A colour of so many bytes.
+    /// A colour with this length in bytes.
     Color(usize),
-    /// The start of what may become one.
+    /// The start of a possible colour.
     Unfinished,
-    /// Something else.
+    /// Any other sequence.
     Other,
 }
 
@@ -89,12 +90,12 @@ impl Escaper {
         }
     }
 
-    /// What may be shown of `bytes` and what was held back before.
+    /// Returns the escaped form of the bytes held back and `bytes`, without an incomplete end.
     fn push(&mut self, bytes: &[u8]) -> String {
         self.take(bytes, false)
     }
 
-    /// The rest.
+    /// Returns the escaped rest, and the sequence that resets a colour.
     fn finish(&mut self) -> String {
         let mut safe = self.take(&[], true);
         if std::mem::take(&mut self.is_color_on) {
@@ -138,7 +139,7 @@ impl Escaper {
     }
 }
 
-/// What begins at the escape byte that `bytes` starts with: `ESC [ 1 ; 31 m` is a colour (ECMA-48, SGR).
+/// Classifies the sequence that `bytes` starts with: `ESC [ 1 ; 31 m` is a colour (ECMA-48, SGR).
 fn sequence(bytes: &[u8]) -> Sequence {
     let bytes = &bytes[..bytes.len().min(MAX_COLOR_BYTES)];
     match bytes.get(1) {
@@ -154,14 +155,14 @@ fn sequence(bytes: &[u8]) -> Sequence {
     }
 }
 
-/// Length of `bytes` without the start of a character, or of a line end, at its end.
+/// Returns the length of `bytes` without an incomplete character or line end at its end.
 fn whole(bytes: &[u8]) -> usize {
     if bytes.last() == Some(&b'\r') {
         return bytes.len() - 1;
     }
     let tail = bytes.len().saturating_sub(3);
     match std::str::from_utf8(&bytes[tail..]) {
-        // Only what can still become a character is held back.
+        // Hold back only bytes that can still become a character.
         Err(error) if error.error_len().is_none() => tail + error.valid_up_to(),
         Err(error) => {
             // The tail may begin in the middle of a character.

@@ -1,9 +1,9 @@
-//! A terminal beside pipes and files: the command has it as `/dev/tty`, and each standard stream that is the terminal
-//! outside is one inside.
+//! A terminal next to pipes and files: the command has it as `/dev/tty`, and each standard stream
+//! that is the terminal outside is one inside.
 //!
-//! Until the command asks for keys, the terminal's mode and its keys are left alone, for another program may be
-//! reading them. The kernel tells when it asks: a process that is not in the foreground of its terminal is stopped
-//! when it reads or changes it.
+//! Until the command asks for keys, this process leaves the terminal's mode and keys alone: another
+//! program may be reading them. The kernel reports the request: it stops a process that reads or
+//! changes its terminal from the background.
 
 use super::input::{self, Pump};
 use super::output::write_all;
@@ -15,17 +15,17 @@ use rustix::process::{Signal, kill_current_process_group};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A command's terminal that is not all of its standard streams.
+/// Command's terminal that is not all of its standard streams.
 #[derive(Debug)]
 pub(super) struct SharedTerminal {
     keys: Input,
     screen: JoinHandle<()>,
-    /// Since the command has asked for keys.
+    /// Relay of keys and raw mode. None until the command has asked for keys.
     taken: Option<(Pump, RawMode)>,
 }
 
 impl SharedTerminal {
-    /// Begins to show what the job writes to its terminal where no standard stream does.
+    /// Starts to display output of the job's terminal that no standard stream carries.
     ///
     /// # Errors
     /// The link is lost, or no thread can be started.
@@ -34,7 +34,8 @@ impl SharedTerminal {
         let mut stream = sandbox.open(Request::JobStream { job, stream })?;
         let keys = stream.input();
         let show = move || {
-            // A terminal that takes nothing any more, or a job without one: the command's reply tells what follows.
+            // A terminal that accepts no more output, or a job without one, ends the display only:
+            // the command's reply reports the end.
             while let Incoming::Data { bytes, .. } = stream.recv() {
                 terminal::observe(&bytes);
                 let _ = write_all(terminal::device(), &bytes);
@@ -52,11 +53,11 @@ impl SharedTerminal {
         })
     }
 
-    /// The command has asked for the terminal: it gets mode and keys. In the background this process is stopped for
-    /// that, as the command would be.
+    /// Gives mode and keys of the terminal to the command, which has asked for them. If this
+    /// process is in the background it stops first, as the command would.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// There is no terminal, or no thread can be started.
     pub(super) fn hand_over(&mut self) -> Result<(), CommandError> {
         if terminal::is_background() {
             let _ = kill_current_process_group(Signal::TTIN);
@@ -69,7 +70,7 @@ impl SharedTerminal {
         Ok(())
     }
 
-    /// Shows the last of what was written, and gives the terminal back. The job must have ended.
+    /// Displays the remaining output, and restores the terminal. The job must have ended.
     pub(super) fn end(self) {
         if let Some((pump, raw)) = self.taken {
             drop(pump);

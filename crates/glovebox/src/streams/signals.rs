@@ -1,16 +1,17 @@
-//! Signals to us become requests about the command.
+//! Turns signals to this process into requests about the command.
 //!
-//! Every signal that can be caught is passed on to the command. Of SIGINT, SIGTERM, SIGHUP and SIGQUIT the first is
-//! the command's, which may end as it likes; the second ends it for good; the third ends us, and with our connection
-//! everything that hangs on it. Before a command runs one signal of each kind is kept for it. While its sandbox is
-//! being made, the first that asks for the end is remembered and ends us as soon as what is being made can be taken
-//! down again, the second at once.
+//! Every signal that can be caught is passed on to the command. Of SIGINT, SIGTERM, SIGHUP and
+//! SIGQUIT the first is passed on, and the command may end as it likes; the second kills the
+//! command; the third ends this process, and with its connection everything that depends on it.
+//! Before a command runs, one signal of each kind is kept for it. While its sandbox is being
+//! created, the first terminating signal is remembered and ends this process as soon as the sandbox
+//! can be removed again; the second ends it at once.
 //!
-//! SIGTSTP is the command's too: this process stops when the command has been stopped by it, and continues it when it
-//! goes on itself. While no command runs it stops this process.
+//! SIGTSTP is passed on too: this process stops after the command has been stopped by it, and
+//! continues the command when it is continued itself. While no command runs it stops this process.
 //!
-//! A signal that was ignored when we started stays ignored, as `nohup` and a shell's background jobs
-//! expect.
+//! A signal that was ignored when this process started stays ignored, as `nohup` and background
+//! jobs of a shell expect.
 
 use super::terminal;
 use crate::exit::{CommandError, INTERRUPTED};
@@ -26,16 +27,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a signal to us means while a command runs.
+/// Meaning of a signal to this process while a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnSignal {
-    /// It is meant for the command.
+    /// The signal is for the command.
     PassOn,
-    /// It is meant for us: stop following, leave the command alone.
+    /// The signal is for this process: stop following, leave the command alone.
     Leave,
 }
 
-/// Told of the wish to stop: how often it was uttered. After the third we end, so nothing may wait then.
+/// Callback for each terminating signal, with the number of signals so far. After the third the
+/// process exits, so the callback must not block then.
 pub(crate) struct StopWatch(pub Box<dyn Fn(u32) + Send + Sync>);
 
 impl std::fmt::Debug for StopWatch {
@@ -44,27 +46,27 @@ impl std::fmt::Debug for StopWatch {
     }
 }
 
-/// Signals after which we end whatever goes on.
+/// Number of terminating signals after which this process exits unconditionally.
 const LAST_WISH: u32 = 3;
 
-/// Signals that ask for the end.
+/// Terminating signals.
 const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 
-/// Signals that are not passed on: those that cannot be caught, that tell of our own children, pipes and terminal, or
-/// of a fault of our own, and the two that C libraries keep for themselves.
+/// Signals that are not passed on: those that cannot be caught; those that report our own children,
+/// pipes, terminal or faults; and the two that the C library reserves (nptl(7)).
 const OWN: [i32; 15] = [
     SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGTTIN, SIGTTOU, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP,
     SIGSYS, SIGABRT, 32, 33,
 ];
 
-/// How often, and how many times, it is looked whether SIGCONT was heard of.
+/// Interval and number of the checks for a delivered SIGCONT.
 const CONT_CHECK: Duration = Duration::from_millis(5);
 const CONT_CHECKS: u32 = 10;
 
 /// Highest signal number.
 const MAX_SIGNAL: i32 = 64;
 
-/// A set of signals, one bit each from signal 1 on.
+/// Set of signals, one bit each from signal 1 on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SignalSet(u64);
 
@@ -82,11 +84,11 @@ impl SignalSet {
     }
 }
 
-/// A command that signals are passed on to.
+/// Command that signals are passed on to.
 #[derive(Debug)]
 pub(super) struct RunningCommand {
     sandbox: Arc<Sandbox>,
-    /// `None` until the guest has told it.
+    /// Job of the command. None until the guest has reported it.
     job: Option<JobId>,
     has_terminal: bool,
     input: Input,
@@ -95,7 +97,7 @@ pub(super) struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// A command whose request has just been sent.
+    /// Creates the receiver for a command whose request has just been sent.
     pub(super) const fn new(
         sandbox: Arc<Sandbox>,
         job: Option<JobId>,
@@ -111,7 +113,8 @@ impl RunningCommand {
         }
     }
 
-    /// Passes a signal on to the process group, as a terminal does, or keeps it until that is known.
+    /// Passes a signal on to the process group, as a terminal does, or keeps it until the job is
+    /// known.
     fn pass_on(&mut self, signal: i32) {
         let Some(job) = self.job else {
             self.kept.insert(signal);
@@ -126,7 +129,8 @@ impl RunningCommand {
             signal,
             whole_tree: false,
         };
-        // Where there is no such group any more, all that is left is asked to end.
+        // The process group no longer exists: cancel the request, which ends the remaining
+        // processes.
         if self.sandbox.call(request).is_err() && ENDS.contains(&signal) {
             let _ = self.input.cancel();
         }
@@ -137,7 +141,7 @@ impl RunningCommand {
         let _ = self.sandbox.call(Request::JobResize { job, size });
     }
 
-    /// Asks the command to stop. Returns true if it was told.
+    /// Sends SIGTSTP to the command. Returns true if the guest delivered it.
     fn stop(&self) -> bool {
         let stop = |job| Request::JobSignal {
             job,
@@ -148,29 +152,29 @@ impl RunningCommand {
             .is_some_and(|job| self.sandbox.call(stop(job)).is_ok())
     }
 
-    /// Ends the command for good.
+    /// Kills the command.
     fn kill(&self) {
         match self.job {
             Some(job) => drop(self.sandbox.call(Request::JobKill { job, grace_ms: 0 })),
-            // Ending the request ends it in any case.
+            // Without a job, cancelling the request kills the command.
             None => drop(self.input.cancel()),
         }
     }
 }
 
-/// What the signal thread acts upon.
+/// Target of the signal thread.
 #[derive(Debug)]
 enum Phase {
-    /// Nothing runs yet (or any more).
+    /// No command runs.
     Idle {
-        /// A signal that asked for the end meanwhile.
+        /// Terminating signal that came meanwhile.
         pending: Option<i32>,
         /// Other signals that came meanwhile.
         kept: SignalSet,
     },
-    /// An agent works, and somebody else decides what its end is.
+    /// An agent works; a callback handles terminating signals.
     Working {
-        /// Told how many signals there were.
+        /// Receives the number of signals so far.
         on_signal: StopWatch,
         asked: u32,
     },
@@ -178,7 +182,7 @@ enum Phase {
     Running {
         command: RunningCommand,
         on_signal: OnSignal,
-        /// Signals that asked for the end so far.
+        /// Number of terminating signals so far.
         asked: u32,
     },
 }
@@ -194,20 +198,22 @@ impl Phase {
 #[derive(Debug, Clone)]
 pub(crate) struct Signals {
     phase: Arc<Mutex<Phase>>,
-    /// This process is about to stop with its command, and [`Signals::suspend`] continues that: not SIGCONT's handler.
+    /// True while this process is about to stop with its command. Then [`Signals::suspend`], and
+    /// not the handler of SIGCONT, continues the command.
     is_suspending: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Takes over the signals that end or resize.
+    /// Handles the signals that terminate or resize.
     ///
     /// # Errors
-    /// When handlers or the thread cannot be set up.
+    /// The handlers or the thread cannot be set up.
     pub(crate) fn take_over() -> Result<Self, CommandError> {
         Self::take_over_those(|signal| ENDS.contains(&signal))
     }
 
-    /// Takes over the signals that end, stop or resize: those of a command that has the terminal.
+    /// Handles the signals that terminate, stop or resize: those of a command that has the
+    /// terminal.
     ///
     /// # Errors
     /// As [`Self::take_over`].
@@ -215,7 +221,7 @@ impl Signals {
         Self::take_over_those(|signal| ENDS.contains(&signal) || signal == SIGTSTP)
     }
 
-    /// Takes over all signals that can be passed on to a command.
+    /// Handles all signals that can be passed on to a command.
     ///
     /// # Errors
     /// As [`Self::take_over`].
@@ -248,7 +254,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// From now on signals go to this command.
+    /// Directs signals to this command from now on, beginning with those that were kept.
     pub(super) fn begin(&self, command: RunningCommand, on_signal: OnSignal) {
         let running = Phase::Running {
             command,
@@ -263,7 +269,7 @@ impl Signals {
         }
     }
 
-    /// The command runs as this job: gives it the signals that have come for it.
+    /// Records the job of the command, and passes on the signals that came before it was known.
     pub(super) fn note_job(&self, job: JobId) {
         if let Phase::Running { command, .. } = &mut *self.lock() {
             command.job = Some(job);
@@ -273,18 +279,19 @@ impl Signals {
         }
     }
 
-    /// Stops this process by the signal that has stopped the command, and continues the command when this process goes
-    /// on. Called by the first thread.
+    /// Stops this process by the signal that has stopped the command, and continues the command
+    /// when this process is continued. Called by the main thread.
     pub(super) fn suspend(&self, signal: i32) {
         terminal::suspend();
         self.is_suspending.store(true, Ordering::Release);
-        // A key stops all that runs in the foreground; a command that stops itself stops nobody else.
+        // A key stops every process in the foreground; a command that stops itself stops no other
+        // process.
         let is_key = signal == SIGTSTP && terminal::is_foreground();
         if let Some(signal) = Signal::from_named_raw(signal) {
             let _ = stop_caller(signal, is_key);
         }
-        // The thread of signals has heard of SIGCONT by now, or hears of it in a moment. There is none where nothing
-        // was stopped, as in an orphaned process group.
+        // The signal thread has received SIGCONT by now, or receives it shortly. There is none if
+        // nothing was stopped, as in an orphaned process group; hence the bounded wait.
         for _ in 0..CONT_CHECKS {
             if !self.is_suspending.load(Ordering::Acquire) {
                 break;
@@ -295,7 +302,7 @@ impl Signals {
         self.continue_command();
     }
 
-    /// Continues a stopped command, on a terminal of the size that it has now.
+    /// Continues a stopped command, on a terminal of the current size.
     pub(super) fn continue_command(&self) {
         terminal::renew();
         if let Phase::Running { command, .. } = &mut *self.lock() {
@@ -306,7 +313,7 @@ impl Signals {
         }
     }
 
-    /// SIGTSTP has come: it is the command's, or stops this process where there is none that takes it.
+    /// Handles SIGTSTP: passes it on to the command, or stops this process if no command takes it.
     fn stop(&self) {
         let is_passed_on = match &*self.lock() {
             Phase::Running {
@@ -322,7 +329,8 @@ impl Signals {
         }
     }
 
-    /// From now on `on_signal` is told of each signal; the third ends us in any case.
+    /// Calls `on_signal` for each terminating signal from now on; the third ends this process in
+    /// any case.
     pub(crate) fn work(&self, on_signal: StopWatch) {
         let pending = {
             let mut phase = self.lock();
@@ -344,7 +352,7 @@ impl Signals {
         }
     }
 
-    /// The work is over; gives how many signals there were.
+    /// Ends the phase that [`Self::work`] began. Returns the number of terminating signals in it.
     pub(crate) fn rest(&self) -> u32 {
         let before = std::mem::replace(&mut *self.lock(), Phase::IDLE);
         match before {
@@ -353,12 +361,12 @@ impl Signals {
         }
     }
 
-    /// The command has ended.
+    /// Ends the phase of a running command.
     pub(super) fn end(&self) {
         *self.lock() = Phase::IDLE;
     }
 
-    /// Fails when the user has asked for the end before a command began.
+    /// Fails if the user has asked to stop before a command began.
     ///
     /// # Errors
     /// [`crate::exit::Kind::Interrupted`].
@@ -394,7 +402,7 @@ impl Signals {
                     command.pass_on(signal);
                 }
             }
-            // It tells of this process alone.
+            // Without a command, SIGCONT concerns this process alone.
             Phase::Idle { .. } if signal == SIGCONT => terminal::renew(),
             Phase::Idle { kept, .. } if !ENDS.contains(&signal) => kept.insert(signal),
             Phase::Working { .. } if !ENDS.contains(&signal) => {}
@@ -432,7 +440,7 @@ impl Signals {
     }
 }
 
-/// Signals this process ignores (proc_pid_status(5), `SigIgn`).
+/// Returns the signals that this process ignores (proc_pid_status(5), `SigIgn`).
 fn ignored() -> SignalSet {
     std::fs::read_to_string("/proc/self/status")
         .ok()

@@ -1,8 +1,8 @@
-//! The user's terminal: raw while a command has it, and always given back as it was.
+//! The user's terminal: raw while a command has it, and always restored.
 //!
-//! The settings to return to live in one place that the guard, the panic hook and the signal thread
-//! can all reach; whoever comes first restores, the others find nothing to do. What programs inside changed by
-//! control sequences is undone with them.
+//! The original settings live in one place that the guard, the panic hook and the signal thread can
+//! all reach; the first of them restores, the others find nothing to do. Changes that programs made
+//! by control sequences are undone with them.
 
 use super::terminal_modes::TerminalModes;
 use crate::exit::CommandError;
@@ -13,38 +13,39 @@ use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize,
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The controlling terminal, once it was wanted; `None` if there is none.
+/// Controlling terminal, opened at first use. None inside if there is none.
 static DEVICE: OnceLock<Option<OwnedFd>> = OnceLock::new();
-/// How raw the terminal is.
+/// Mode of the terminal.
 static MODE: Mutex<ModeState> = Mutex::new(ModeState {
     saved: None,
     is_wanted: false,
     is_raw: false,
 });
-/// What was changed since, where the screen is a terminal.
+/// Changes that programs made to the terminal. None unless the screen is a terminal.
 static CHANGED: Mutex<Option<TerminalModes>> = Mutex::new(None);
-/// How long a terminal that takes nothing may keep us from ending.
+/// Longest time that a terminal that accepts no output may delay our exit.
 const UNDO_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
 };
-/// Device of `/dev/tty`, by which any process names its controlling terminal.
+/// Device number of `/dev/tty`, which names the controlling terminal of any process.
 const CONTROLLING: (u32, u32) = (5, 0);
 
-/// How raw the terminal is.
+/// Mode of the terminal.
 #[derive(Debug)]
 struct ModeState {
-    /// Settings before it became raw.
+    /// Settings before raw mode.
     saved: Option<Termios>,
-    /// A command has the terminal.
+    /// True while a command has the terminal.
     is_wanted: bool,
-    /// It is raw now: wanted, and this process neither suspended nor in the background since.
+    /// True while the terminal is raw: a command has it, and this process has been neither
+    /// suspended nor in the background since.
     is_raw: bool,
 }
 
 impl ModeState {
-    /// Makes the terminal raw if a command has it. A background process that tries is stopped (tcsetattr(3)), so that
-    /// is left for later there.
+    /// Sets raw mode if a command has the terminal. Does nothing in the background, where the
+    /// kernel would stop a process that tries (tcsetattr(3)).
     fn apply(&mut self) -> Result<(), rustix::io::Errno> {
         if !self.is_wanted || is_background() {
             return Ok(());
@@ -62,7 +63,7 @@ impl ModeState {
         Ok(())
     }
 
-    /// Puts back the settings from before.
+    /// Restores the settings from before raw mode.
     fn undo(&mut self) {
         if let Some(saved) = self.saved.take()
             && self.is_raw
@@ -78,7 +79,7 @@ fn lock_mode() -> std::sync::MutexGuard<'static, ModeState> {
     MODE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The terminal of a command: the controlling one, or standard input where there is none.
+/// Returns the terminal of a command: the controlling one, or standard input if there is none.
 pub(super) fn device() -> BorrowedFd<'static> {
     let open = || {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -88,30 +89,30 @@ pub(super) fn device() -> BorrowedFd<'static> {
     device.map_or_else(rustix::stdio::stdin, AsFd::as_fd)
 }
 
-/// True if another process group has the terminal.
+/// Returns true if another process group is in the foreground of the terminal.
 pub(super) fn is_background() -> bool {
     rustix::termios::tcgetpgrp(device()).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// True if this process's group has the terminal.
+/// Returns true if this process's group is in the foreground of the terminal.
 pub(super) fn is_foreground() -> bool {
     rustix::termios::tcgetpgrp(device()).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// The terminal that a command gets.
+/// Terminal that a command gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TerminalPlan {
-    /// None.
+    /// No terminal.
     Without,
-    /// One that is all three standard streams, and the command's from the start.
+    /// A terminal that is all three standard streams, and the command's from the start.
     Whole,
-    /// The controlling one of this process, with those standard streams of the command that are it here. The command
-    /// has its keys when it first asks for them.
+    /// The controlling terminal of this process, with true for each standard stream of the command
+    /// that is it. The command gets the keys when it first asks for them.
     Beside([bool; 3]),
 }
 
 impl TerminalPlan {
-    /// The terminal as the streams of this process have it, or as a flag asks.
+    /// Chooses the terminal from the streams of this process, or from a flag.
     pub(crate) fn resolve(is_forced: bool, is_refused: bool) -> Self {
         if is_refused {
             return Self::Without;
@@ -126,7 +127,7 @@ impl TerminalPlan {
     }
 }
 
-/// True for each standard stream that is the controlling terminal.
+/// Returns true for each standard stream that is the controlling terminal.
 fn standard_terminals() -> [bool; 3] {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let own = controlling_terminal(&text);
@@ -145,9 +146,11 @@ fn standard_terminals() -> [bool; 3] {
     [stdin, rustix::stdio::stdout(), rustix::stdio::stderr()].map(is_own)
 }
 
-/// Major and minor number of the controlling terminal, from the text of `/proc/self/stat` (proc_pid_stat(5)).
+/// Returns major and minor number of the controlling terminal, from the text of `/proc/self/stat`
+/// (proc_pid_stat(5)).
 fn controlling_terminal(stat: &str) -> Option<(u32, u32)> {
-    // tty_nr is field 7; the name of the program, field 2, ends with the last parenthesis.
+    // tty_nr is field 7. Field 2, the name of the program, may contain spaces and parentheses, so
+    // count from the last parenthesis.
     let (_, fields) = stat.rsplit_once(')')?;
     let number: i32 = fields.split_whitespace().nth(4)?.parse().ok()?;
     let number = number.cast_unsigned();
@@ -155,15 +158,15 @@ fn controlling_terminal(stat: &str) -> Option<(u32, u32)> {
     (number != 0).then_some((number >> 8 & 0xfff, minor))
 }
 
-/// A terminal in raw mode; dropping it restores the terminal.
+/// Terminal in raw mode; dropping it restores the terminal.
 #[derive(Debug)]
 pub(crate) struct RawMode(());
 
 impl RawMode {
-    /// Puts the terminal into raw mode; while this process is in the background, as soon as it is not.
+    /// Sets raw mode; if this process is in the background, as soon as it is in the foreground.
     ///
     /// # Errors
-    /// A usage error when there is no terminal.
+    /// A usage error if there is no terminal.
     pub(crate) fn enter() -> Result<Self, CommandError> {
         let guard = Self(());
         let mut mode = lock_mode();
@@ -187,7 +190,7 @@ impl Drop for RawMode {
     }
 }
 
-/// Gives the terminal back as it was. Harmless when it was never changed.
+/// Restores the terminal. Does nothing if it was never changed.
 pub(crate) fn restore() {
     undo_changes();
     let mut mode = lock_mode();
@@ -195,32 +198,32 @@ pub(crate) fn restore() {
     mode.undo();
 }
 
-/// Gives the terminal back for as long as this process is stopped. What programs show on it stays, as that of any
-/// stopped program does.
+/// Restores the terminal's mode for as long as this process is stopped. The screen keeps its
+/// content, as with any stopped program.
 pub(super) fn suspend() {
     lock_mode().undo();
 }
 
-/// Makes the terminal raw again after the process was stopped and continued, if a command has it.
+/// Sets raw mode again after this process was stopped and continued, if a command has the terminal.
 pub(super) fn renew() {
     let _ = lock_mode().apply();
 }
 
-/// Begins to take note of what programs change about the terminal.
+/// Starts to record changes that programs make to the terminal.
 pub(super) fn begin_observing() {
     *CHANGED.lock().unwrap_or_else(PoisonError::into_inner) = Some(TerminalModes::new());
 }
 
-/// Takes note of what a program writes to the terminal.
+/// Records the changes in output to the terminal.
 pub(super) fn observe(bytes: &[u8]) {
     if let Some(modes) = &mut *CHANGED.lock().unwrap_or_else(PoisonError::into_inner) {
         modes.observe(bytes);
     }
 }
 
-/// Undoes what programs changed about the terminal and left like that.
+/// Undoes the changes that programs made to the terminal and did not undo themselves.
 pub(super) fn undo_changes() {
-    // A thread that panicked while it held the lock must not wait for itself.
+    // `try_lock`: a thread that panicked while it held the lock would deadlock in the panic hook.
     let Some(changed) = CHANGED.try_lock().ok().and_then(|mut modes| modes.take()) else {
         return;
     };
@@ -236,7 +239,7 @@ pub(super) fn undo_changes() {
     }
 }
 
-/// Size of the terminal, or the classical one when it does not know.
+/// Returns the size of the terminal, or 24 rows and 80 columns if it is unknown.
 pub(crate) fn size() -> WindowSize {
     let of = |fd: BorrowedFd<'_>| {
         tcgetwinsize(fd)

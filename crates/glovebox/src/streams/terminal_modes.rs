@@ -1,15 +1,15 @@
-//! What the programs of a sandbox have changed about the user's terminal, and how to undo it.
+//! Changes that the programs of a sandbox made to the user's terminal, and the way to undo them.
 //!
-//! In: all that is written to the terminal while a command has it. Out: the control sequences that put back
-//! what is still changed when the user leaves: alternate screen, mouse, bracketed paste, hidden cursor, colours.
-//! Nothing is written for a terminal that nothing was changed about. The sequences are those of xterm(1) and
-//! ECMA-48; what is not recognised is left alone.
+//! In: all output to the terminal while a command has it. Out: the control sequences that undo the
+//! remaining changes when the user leaves: alternate screen, mouse, bracketed paste, hidden cursor,
+//! colours. An unchanged terminal gets no output. The sequences are those of xterm(1) and ECMA-48;
+//! any other is ignored.
 
 use std::fmt::Write as _;
 
-/// Private modes (DECSET) that are undone, and whether each is usually on.
+/// Private modes (DECSET) that are undone, with true for each that is on by default.
 const PRIVATE_MODES: [(u16, bool); 20] = [
-    // Mouse first: it types into whatever reads next.
+    // Mouse modes come first: until they are off, mouse events type into the next reader.
     (9, false),
     (1000, false),
     (1001, false),
@@ -31,17 +31,17 @@ const PRIVATE_MODES: [(u16, bool); 20] = [
     (1047, false),
     (1049, false),
 ];
-/// Longest parameters of a control sequence that are looked at.
+/// Longest parameters of a control sequence that are parsed, in bytes.
 const MAX_PARAMETER_BYTES: usize = 48;
 
-/// Where in a control sequence the last byte was.
+/// State of the parser after the last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
-    /// In none.
+    /// Outside any sequence.
     Text,
-    /// Behind an escape byte.
+    /// After an escape byte.
     Escape,
-    /// Behind an escape byte and what designates the first character set.
+    /// After an escape byte and the byte that designates character set G0.
     Charset,
     /// In the parameters of a control sequence.
     Parameters,
@@ -49,7 +49,7 @@ enum Position {
     String,
 }
 
-/// The terminal as a command has changed it.
+/// State of the terminal as a command has changed it.
 #[derive(Debug)]
 pub(super) struct TerminalModes {
     position: Position,
@@ -69,7 +69,7 @@ pub(super) struct TerminalModes {
 }
 
 impl TerminalModes {
-    /// A terminal that nothing was changed about.
+    /// Creates the state of an unchanged terminal.
     pub(super) const fn new() -> Self {
         Self {
             position: Position::Text,
@@ -89,7 +89,7 @@ impl TerminalModes {
         }
     }
 
-    /// Takes note of what is written to the terminal.
+    /// Records the changes in output to the terminal.
     pub(super) fn observe(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.position = self.next(byte);
@@ -98,7 +98,7 @@ impl TerminalModes {
 
     fn next(&mut self, byte: u8) -> Position {
         match byte {
-            // CAN and SUB end every sequence, an escape byte begins another.
+            // CAN and SUB end every sequence, and an escape byte begins another (ECMA-48).
             0x18 | 0x1a => return Position::Text,
             0x1b => return Position::Escape,
             _ => {}
@@ -120,7 +120,7 @@ impl TerminalModes {
             (Position::Escape, _) => {
                 match byte {
                     b'=' | b'>' => self.is_keypad_application = byte == b'=',
-                    // A full reset.
+                    // Full reset (RIS).
                     b'c' => *self = Self::new(),
                     _ => {}
                 }
@@ -143,12 +143,13 @@ impl TerminalModes {
                 }
                 Position::Parameters
             }
-            // Other control characters act by themselves, in the middle of a sequence too.
+            // Other control characters take effect even in the middle of a sequence, which
+            // continues after them.
             (Position::Parameters, _) => Position::Parameters,
         }
     }
 
-    /// A whole control sequence.
+    /// Handles a complete control sequence with final byte `last`.
     fn control(&mut self, last: u8) {
         let parameters = self.parameters;
         let parameters = &parameters[..self.length];
@@ -191,7 +192,7 @@ impl TerminalModes {
         }
     }
 
-    /// What to write so that the terminal is as it was; nothing when it is.
+    /// Returns the sequences that undo the changes; empty if there are none.
     pub(super) fn undo(&self) -> String {
         let mut text = String::new();
         match self.position {
@@ -214,7 +215,7 @@ impl TerminalModes {
             (self.is_charset_changed, "\x1b(B"),
             (self.is_shifted_out, "\x0f"),
             (self.has_key_modifiers, "\x1b[>4m"),
-            // Setting the region moves the cursor, so it is kept and put back.
+            // Resetting the region moves the cursor, so it is saved and restored around it.
             (self.has_scroll_region, "\x1b7\x1b[r\x1b8"),
             (self.has_cursor_style, "\x1b[0 q"),
             (self.is_styled, "\x1b[0m"),

@@ -1,4 +1,5 @@
-//! Changes into a directory on the host, as a user at a terminal sees them: asked about and told.
+//! Application of changes to a directory on the host: questions and messages for a user at a
+//! terminal.
 
 pub(crate) use glovebox_session::sync::apply::{
     ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer, apply, preview, put_back,
@@ -14,12 +15,12 @@ use glovebox_proto::{Code, Fault, Remedy};
 use glovebox_sandbox::Name;
 use glovebox_workspace::{EarlierVersions, Outcome};
 
-/// Shows a plan to the one who is asked about it.
+/// Displays a plan before the user is asked about it.
 pub(crate) fn show(cx: &Cx, review: &Review<'_>, signals: &Signals) -> Result<(), CommandError> {
     screen::show(cx, &review.view()?, signals)
 }
 
-/// Asks about each conflict; `None` when the user leaves.
+/// Asks about each conflict. None if the user leaves.
 pub(crate) fn choose(
     cx: &Cx,
     review: &Review<'_>,
@@ -37,7 +38,7 @@ pub(crate) fn select(
     select::ask(cx, &review.view()?, signals).map(ReviewAnswer::Select)
 }
 
-/// The failure of a command after which some paths are in conflict.
+/// Creates the failure of a command that left paths in conflict.
 pub(crate) fn conflict(outcome: &Outcome, remedy: impl Into<Remedy>) -> CommandError {
     let count = outcome.conflicts.len();
     let paths = render::plural(count, "path", "paths");
@@ -46,18 +47,18 @@ pub(crate) fn conflict(outcome: &Outcome, remedy: impl Into<Remedy>) -> CommandE
         .into()
 }
 
-/// Says which files hold changes of both sides, and which could not be merged, in a patch.
+/// Reports the merged files and the conflicts of a patch.
 pub(crate) fn tell_patch(talk: Messages, outcome: &Outcome) {
     tell_merged(talk, outcome, "the patch");
 }
 
-/// The same for a branch.
+/// Reports the merged files and the conflicts of a branch.
 pub(crate) fn tell_branch(talk: Messages, outcome: &Outcome) {
     tell_merged(talk, outcome, "the branch");
 }
 
-/// Names the paths whose sandbox's version is only in the sandbox `name`. Said with `--quiet` too: nothing else
-/// tells where that version is.
+/// Names the conflicts whose version from the sandbox could not be placed and stays in the sandbox
+/// `name`. Printed with `--quiet` too: no other message says where that version is.
 pub(crate) fn tell_unplaced(name: &str, outcome: &Outcome) {
     const MAX_PATHS: usize = 3;
     let mut unplaced = outcome.unplaced();
@@ -74,7 +75,7 @@ pub(crate) fn tell_unplaced(name: &str, outcome: &Outcome) {
     }
 }
 
-/// Says which other sandboxes of the project see what was applied.
+/// Names the other sandboxes of the project that see the applied changes.
 pub(crate) fn tell_viewers(talk: Messages, names: &[Name]) {
     if names.is_empty() {
         return;
@@ -108,7 +109,8 @@ fn tell_merged(talk: Messages, outcome: &Outcome, form: &str) {
     }
 }
 
-/// Says what deserves a look before or after: flagged paths, conflicts, what stays in the sandbox.
+/// Reports what the user should look at, before the question or after the application (`is_done`):
+/// flagged paths, conflicts, and paths that stay in the sandbox.
 pub(crate) fn tell(talk: Messages, outcome: &Outcome, is_done: bool) {
     if !outcome.flagged.is_empty() {
         talk.warning(format_args!(
@@ -156,7 +158,7 @@ pub(crate) fn tell(talk: Messages, outcome: &Outcome, is_done: bool) {
     super::tell_refused(talk, &outcome.refused);
 }
 
-/// Says which of the user's files can be put back, and which cannot.
+/// Reports which of the user's overwritten files can be restored, and which cannot.
 fn tell_earlier(talk: Messages, earlier: &EarlierVersions) {
     if earlier.files > 0 {
         talk.note(format_args!(

@@ -16,7 +16,7 @@ const HELP: &str = "  t  take the sandbox's version, and keep yours as FILE.orig
   d  show what taking the sandbox's would change
   q  stop here: nothing is changed";
 
-/// Asks what becomes of each conflict; `None` when the user leaves.
+/// Asks for the resolution of each conflict. None if the user leaves.
 pub(super) fn ask(
     cx: &Cx,
     review: &Review<'_>,
@@ -45,7 +45,7 @@ pub(super) fn ask(
     Ok(Some(choices))
 }
 
-/// Shows the user's version against the sandbox's.
+/// Displays the difference between the user's version and the sandbox's.
 fn show(
     cx: &Cx,
     review: &Review<'_>,

@@ -1,4 +1,4 @@
-//! Lines on commits, branches, tags and stashes that were made in a sandbox.
+//! Messages about commits, branches, tags and stashes that were made in a sandbox.
 
 use crate::cmd::Cx;
 use crate::exit::CommandError;
@@ -10,11 +10,11 @@ use glovebox_session::{Error, GitWork};
 use glovebox_workspace::branch::TakenCommits;
 use serde_json::{Value, json};
 
-/// Most names in one line.
+/// Maximum number of names in one line.
 const SHOWN: usize = 10;
 
-/// Says what of git stays in a sandbox, and the command that takes it. The line comes with `--quiet` as well: nothing
-/// else tells where the work is.
+/// Reports the git work that stays in a sandbox, and the command that takes it. Printed with
+/// `--quiet` too: no other message says where the work is.
 pub(crate) fn tell_left(name: &Name, work: &GitWork) {
     let parts = list_parts(work, work.branch.as_deref());
     let Some(what) = in_a_row(&parts) else {
@@ -36,7 +36,7 @@ pub(crate) fn tell_left(name: &Name, work: &GitWork) {
     render::say(format_args!("glovebox: {what} {stays} in {name}{how}"));
 }
 
-/// Lists the parts of git work in words. `branch` is named with its commits.
+/// Describes the parts of git work. `branch` is the name to print with its commits.
 pub(crate) fn list_parts(work: &GitWork, branch: Option<&str>) -> Vec<String> {
     let mut parts = Vec::new();
     if work.commits > 0 {
@@ -75,7 +75,7 @@ pub(crate) fn list_parts(work: &GitWork, branch: Option<&str>) -> Vec<String> {
     parts
 }
 
-/// Joins parts as a sentence has them; `None` where there are none.
+/// Joins parts as a list in a sentence. None if there are none.
 pub(crate) fn in_a_row(parts: &[String]) -> Option<String> {
     match parts.split_last()? {
         (last, []) => Some(last.clone()),
@@ -83,8 +83,8 @@ pub(crate) fn in_a_row(parts: &[String]) -> Option<String> {
     }
 }
 
-/// Says what of git stays in a named sandbox, and returns it for programs; null where there is nothing or nobody knows.
-/// The sandbox must not be held still meanwhile.
+/// Reports the git work that stays in a named sandbox, and returns it for programs: null if there
+/// is none or git cannot be asked. The sandbox must not be frozen meanwhile.
 pub(crate) fn tell_named(cx: &Cx, registry: &Registry, name: &Name, is_json: bool) -> Value {
     let is_told = !is_json && !cx.talk.is_quiet;
     match find_git_work_named(registry, name) {
@@ -104,13 +104,13 @@ pub(crate) fn tell_named(cx: &Cx, registry: &Registry, name: &Name, is_json: boo
     }
 }
 
-/// Finds the git work of a named sandbox; `None` where there is none, or git does not say.
+/// Finds the git work of a named sandbox. None if there is none, or if git cannot be asked.
 pub(crate) fn find_named(registry: &Registry, name: &Name) -> Option<GitWork> {
     let work = find_git_work_named(registry, name).ok()?;
     (!work.is_empty()).then_some(work)
 }
 
-/// Says that nobody knows whether git work stays in a sandbox.
+/// Reports that the git work of a sandbox is unknown, with the reason.
 pub(crate) fn tell_unknown(name: &Name, error: &Error) {
     let error = CommandError::from(error.clone());
     render::say(format_args!(
@@ -119,7 +119,7 @@ pub(crate) fn tell_unknown(name: &Name, error: &Error) {
     ));
 }
 
-/// Says which branch has the commits, and how to go on.
+/// Reports the branch that has the commits, and the command that merges it.
 pub(crate) fn tell_taken(talk: Messages, taken: &TakenCommits) {
     if taken.commits == 0 {
         return;
@@ -140,7 +140,7 @@ pub(crate) fn tell_taken(talk: Messages, taken: &TakenCommits) {
     tell_unwritten(talk, taken);
 }
 
-/// Says which paths of the commits the user wrote, not the sandbox.
+/// Reports the paths in the commits that the user changed, not the sandbox.
 pub(crate) fn tell_unwritten(talk: Messages, taken: &TakenCommits) {
     let paths = unwritten(taken);
     if paths.is_empty() {
@@ -153,7 +153,7 @@ pub(crate) fn tell_unwritten(talk: Messages, taken: &TakenCommits) {
     ));
 }
 
-/// Returns the paths of the commits that the sandbox never wrote, as they are shown.
+/// Returns the paths in the commits that the sandbox never wrote, escaped.
 pub(crate) fn unwritten(taken: &TakenCommits) -> Vec<String> {
     let paths = taken.unwritten.iter();
     paths
@@ -161,7 +161,7 @@ pub(crate) fn unwritten(taken: &TakenCommits) -> Vec<String> {
         .collect()
 }
 
-/// The first of the names, as one text.
+/// Joins the first names, up to [`SHOWN`].
 fn list(names: &[String]) -> String {
     let shown: Vec<String> = names
         .iter()

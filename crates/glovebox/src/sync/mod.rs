@@ -1,8 +1,8 @@
-//! A sandbox's changes on their way to the host: collected, narrowed, shown.
+//! A sandbox's changes for the host: collected, filtered, displayed.
 //!
-//! In: a sandbox (by name, or one we own) and what was asked for. Out: a change set whose contents
-//! stay readable and, while it is held, a sandbox that holds still. What is done with it is in
-//! `glovebox_session::sync`, what is asked and told in [`apply`], [`settle`] and the commands.
+//! In: a sandbox (by name, or one that this process owns) and the request. Out: a change set whose
+//! contents stay readable while the sandbox is frozen. `glovebox_session::sync` processes it;
+//! [`apply`], [`settle`] and the commands ask and report.
 
 pub(crate) mod apply;
 mod choices;
@@ -37,34 +37,35 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// There is no sandbox of this name.
+/// Creates the error for a sandbox that does not exist.
 pub(crate) fn no_sandbox(name: &glovebox_sandbox::Name) -> CommandError {
     glovebox_session::Error::no_sandbox(name).into()
 }
 
-/// A patch that could not be written to `what`.
+/// Creates the error for a patch that could not be written to `what`.
 pub(crate) fn patch_error(error: PatchError, what: &str) -> CommandError {
     glovebox_session::sync::patch_error(error, what).into()
 }
 
-/// Which changes of which sandbox.
+/// Changes that a command asks for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChangesRequest<'a> {
-    /// The sandbox.
+    /// Name of the sandbox.
     pub name: &'a str,
-    /// Patterns besides those of the configuration.
+    /// Patterns to exclude, in addition to those of the configuration.
     pub exclude: &'a [String],
-    /// Patterns besides those of the configuration.
+    /// Patterns to include, in addition to those of the configuration.
     pub include: &'a [String],
-    /// Paths that were named: they are taken although the project ignores them.
+    /// Paths that the user named; they are included although the project ignores them.
     pub named: &'a [RelPath],
-    /// Whether all is taken that the project ignores.
+    /// True if everything that the project ignores is included.
     pub takes_ignored: bool,
-    /// True if the changes go to the project: what an interrupted pull has left there is finished or undone first.
+    /// True if the changes go to the project; an interrupted pull there is then finished or undone
+    /// first.
     pub recovers_project: bool,
 }
 
-/// Says that a sandbox went on working while its changes were collected.
+/// Warns that the sandbox was not frozen while its changes were collected. None means that it was.
 pub(crate) fn tell_unheld(talk: Messages, reason: Option<&str>) {
     if let Some(why) = reason {
         talk.warning(format_args!(
@@ -100,7 +101,7 @@ pub(crate) fn collect(
     collected
 }
 
-/// Starts a sandbox that has stopped and whose files are at a service; `None` for any other.
+/// Starts a stopped sandbox whose files are kept by a service. None for any other sandbox.
 fn wake_remote(
     cx: &Cx,
     registry: &Arc<Registry>,
@@ -121,7 +122,8 @@ fn wake_remote(
     Ok(WorkSession::resume(&caller, name)?)
 }
 
-/// Collects the changes of a sandbox that cannot be reached as they were fetched last, and says so.
+/// Returns the changes of an unreachable sandbox as they were last fetched, with a warning. None if
+/// none were fetched.
 fn collect_fetched(
     cx: &Cx,
     registry: &Registry,
@@ -144,7 +146,8 @@ fn collect_fetched(
     Ok(Some(changes))
 }
 
-/// Fetches what lies outside the workspace of a named sandbox: a directory with what `asked` takes of it, or one file.
+/// Fetches a path outside the workspace of a named sandbox: one file, or a directory filtered by
+/// `asked`.
 pub(crate) fn collect_outside(
     cx: &Cx,
     asked: &ChangesRequest<'_>,
@@ -155,7 +158,7 @@ pub(crate) fn collect_outside(
     outside::collect(&sandbox, from, watch, || filter(cx, None, asked))
 }
 
-/// What comes back: patterns of the configuration, then those that were asked for.
+/// Creates the filter from the patterns of the configuration and of the request.
 fn filter(
     cx: &Cx,
     project: Option<&Path>,
@@ -173,15 +176,16 @@ fn filter(
     Ok(filter.without_ignored(ignore_rules(&cx.host, project, asked.named)?))
 }
 
-/// Where the user stands in the project of a named sandbox, as what is typed relative to it is meant; the
-/// workspace itself for who stands elsewhere.
+/// Returns the user's current directory relative to the project of a named sandbox, against which
+/// typed paths are resolved. None if it is outside the project.
 pub(crate) fn standing(cx: &Cx, typed_name: &str) -> Result<Option<RelPath>, CommandError> {
     let project = project_of_named(&cx.user_registry()?, &name(typed_name)?)?;
     let below = project.map(|project| cx.host.start_dir(&project));
     Ok(below.and_then(|below| RelPath::new(below.as_os_str().as_bytes()).ok()))
 }
 
-/// Says what is left out because the project ignores it. `ends`: the sandbox does not stay.
+/// Reports the changes that are left out because the project ignores them. `ends` is true if the
+/// sandbox is removed afterwards.
 pub(crate) fn tell_ignored(talk: Messages, ignored: &IgnoredChanges, ends: bool) {
     const MAX_NAMES: usize = 3;
     if ignored.paths == 0 {
@@ -211,7 +215,8 @@ pub(crate) fn tell_ignored(talk: Messages, ignored: &IgnoredChanges, ends: bool)
     ));
 }
 
-/// Says what was discarded with a sandbox: changes, commits and other git work; nothing if there was none.
+/// Reports what was discarded with a sandbox: changes, commits and other git work. Prints nothing
+/// if there was none.
 pub(crate) fn tell_discarded(talk: Messages, work: &DiscardedWork, hint: &str) {
     let changes = match work.changes {
         DiscardCount::None | DiscardCount::Changes(0) => None,
@@ -226,7 +231,7 @@ pub(crate) fn tell_discarded(talk: Messages, work: &DiscardedWork, hint: &str) {
     }
 }
 
-/// Says what stays in the sandbox.
+/// Reports the paths that stay in the sandbox.
 pub(crate) fn tell_refused(talk: Messages, refused: &[RefusedPath]) {
     if refused.is_empty() || talk.is_quiet {
         return;
@@ -242,19 +247,19 @@ pub(crate) fn tell_refused(talk: Messages, refused: &[RefusedPath]) {
     ));
 }
 
-/// A path of the user's as a word of a command line.
+/// Quotes a path of the user's as a word of a command line.
 pub(crate) fn shown_path(path: &Path) -> String {
     crate::cmd::shown_command(&[path.as_os_str().as_bytes()])
 }
 
-/// Adds the command to try again.
+/// Adds the command to try again as hint.
 pub(crate) fn with_remedy(mut error: CommandError, command: &str) -> CommandError {
-    // Doing the same once more would not help with these.
+    // Repeating the command would not help with these.
     let is_final = matches!(
         error.fault.code,
         Code::SandboxNotFound | Code::AlreadyExists | Code::InvalidArgument
     );
-    // What was named and is not there, found before the push or pull began.
+    // A named object does not exist, found before the push or pull began.
     let is_absent = error.kind == Kind::NotFound && error.at.is_none();
     if is_final || is_absent || matches!(error.kind, Kind::Usage | Kind::BrokenPipe) {
         return error;

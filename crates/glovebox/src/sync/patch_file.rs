@@ -1,4 +1,4 @@
-//! Writing a patch to a file of the user's.
+//! Writes a patch to a file of the user's.
 
 use crate::exit::CommandError;
 use crate::sync::patch_error;
@@ -9,7 +9,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes the changes to `path` as typed; `-` is standard output. A file appears when it is complete.
+/// Writes the changes to `path` as typed; `-` is standard output. A regular file appears only when
+/// it is complete.
 pub(crate) fn write(
     collected: &CollectedChanges,
     path: &Path,
@@ -36,7 +37,7 @@ pub(crate) fn write(
         .and_then(|file| fill(collected, file))
         .and_then(|()| Ok(std::fs::rename(&new, &path)?));
     written.map_err(|error| {
-        // Half a patch is none.
+        // An incomplete patch must not remain.
         let _ = std::fs::remove_file(&new);
         fail(error)
     })

@@ -5,20 +5,20 @@ use crate::streams::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal, Write};
 
-/// How often the user's wish to stop is looked at.
+/// Interval at which an interruption by the user is checked.
 const LOOK_AGAIN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// More than any answer.
+/// Maximum length of an answer in bytes; further bytes of the line are dropped.
 const MAX_ANSWER_BYTES: usize = 256;
 
-/// Whether there is somebody to ask.
+/// Returns true if a user can be asked: standard input and standard error are terminals.
 pub(crate) fn is_possible() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks until the answer begins with one of `letters`; `None` when the user interrupts or leaves.
+/// Asks until the answer begins with one of `letters`. None if the user interrupts or leaves.
 pub(crate) fn ask(question: &str, letters: &[char], signals: &Signals) -> Option<char> {
     ask_while(question, letters, || signals.check().is_ok())
 }
@@ -45,7 +45,7 @@ fn ask_while(question: &str, letters: &[char], is_wanted: impl Fn() -> bool) -> 
     }
 }
 
-/// Asks for a line of words; `None` when the user interrupts or leaves.
+/// Asks for a line of text. None if the user interrupts or leaves.
 pub(crate) fn words(question: &str, signals: &Signals) -> Option<String> {
     {
         let mut stderr = std::io::stderr().lock();
@@ -59,22 +59,24 @@ pub(crate) fn words(question: &str, signals: &Signals) -> Option<String> {
     answer.map(|answer| answer.trim().to_owned())
 }
 
-/// Asks for yes or no before signals are taken over, so that they end the program as ever.
+/// Asks for yes or no before signals are handled, so that they end the program by default.
 pub(crate) fn agree_before_start(question: &str) -> bool {
     choose_before_start(question, &['y', 'n']) == Some('y')
 }
 
-/// Asks until the answer begins with one of `letters`, before signals are taken over; `None` when the user leaves.
+/// Asks until the answer begins with one of `letters`, before signals are handled. None if the user
+/// leaves.
 pub(crate) fn choose_before_start(question: &str, letters: &[char]) -> Option<char> {
     ask_while(question, letters, || true)
 }
 
-/// One line from the terminal, unless the user interrupts.
+/// Reads one line from the terminal. None if the user interrupts or the input ends.
 fn line(signals: &Signals) -> Option<String> {
     line_while(|| signals.check().is_ok())
 }
 
-/// One line from the terminal. Read by byte, so that nothing of what follows is taken.
+/// Reads one line from the terminal, byte by byte, so that nothing after the line is consumed. None
+/// if the input ends or `is_wanted` becomes false.
 fn line_while(is_wanted: impl Fn() -> bool) -> Option<String> {
     let stdin = rustix::stdio::stdin();
     let mut answer = Vec::new();

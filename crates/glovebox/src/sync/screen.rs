@@ -1,4 +1,4 @@
-//! Patches shown to the one who is asked about them.
+//! Displays patches to a user who is asked about them.
 
 use super::patch_error;
 use crate::cmd::Cx;
@@ -10,7 +10,7 @@ use glovebox_workspace::patch::{self, HiddenSearch, PatchError, Style};
 use std::fmt::Write as _;
 use std::io::Write;
 
-/// Shows changes beside a question.
+/// Displays changes next to a question.
 pub(crate) fn show(
     cx: &Cx,
     changes: &CollectedChanges,
@@ -19,7 +19,8 @@ pub(crate) fn show(
     show_with(cx, signals, |style, out| patch::write(changes, style, out))
 }
 
-/// Shows what `write` writes beside a question, below a warning if characters hide in it.
+/// Displays the output of `write` next to a question, below a warning if it contains hidden
+/// characters.
 pub(super) fn show_with(
     cx: &Cx,
     signals: &Signals,
@@ -39,7 +40,7 @@ pub(super) fn show_with(
         .map_err(failed)
 }
 
-/// Warns of characters that hide in changes which the user is about to decide about, or sees.
+/// Warns of hidden characters in changes that the user sees or decides about.
 pub(crate) fn tell_hidden(talk: Messages, changes: &CollectedChanges) -> Result<(), CommandError> {
     const MAX_FILES: usize = 20;
     let report = patch::find_hidden(changes).map_err(|error| patch_error(error, "the terminal"))?;

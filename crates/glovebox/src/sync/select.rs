@@ -15,7 +15,7 @@ const HELP: &str = "  y  take this
   s  split it into smaller ones
   q  leave this and everything after it";
 
-/// How the rest is to be answered.
+/// Answer for the remaining hunks of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RestAnswer {
     Ask,
@@ -32,7 +32,7 @@ pub(super) fn ask(
     let mut selection = Selection::default();
     let mut is_over = false;
     for change in &view.set.changes {
-        // A directory comes with what is in it.
+        // A directory is taken with its content.
         let is_dir = |node: Option<&Node>| node.is_none_or(|node| *node == Node::Dir);
         if is_dir(change.from()) && is_dir(change.to()) {
             continue;
@@ -49,7 +49,8 @@ pub(super) fn ask(
     Ok(selection)
 }
 
-/// Asks about a change that is taken as a whole or not. True when nothing more is wanted.
+/// Asks about a change that is taken or left as a whole. Returns true if the user leaves all
+/// further changes.
 fn ask_whole(
     cx: &Cx,
     view: &CollectedChanges,
@@ -87,7 +88,7 @@ fn ask_whole(
     }
 }
 
-/// Asks about each hunk of a text. True when nothing more is wanted.
+/// Asks about each hunk of a text file. Returns true if the user leaves all further changes.
 fn ask_hunks(
     cx: &Cx,
     change: &Change,

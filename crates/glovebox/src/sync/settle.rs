@@ -1,4 +1,5 @@
-//! The end of a piece of work at a terminal: when changes are taken over, who is asked, and what is told.
+//! The end of a piece of work at a terminal: applies its changes or not, asks the user, and reports
+//! the result.
 
 pub(crate) use glovebox_session::sync::settle::{ApplyWhen, SettleOptions, SettleOutcome};
 
@@ -17,22 +18,23 @@ use glovebox_settings::Settings;
 use glovebox_workspace::{ChangeSet, Outcome};
 use std::path::Path;
 
-/// What flags and configuration come to; flags win, and who wants a patch is not asked.
+/// Decides from flags and configuration when changes are applied. Flags win; with a patch the user
+/// is not asked.
 pub(crate) fn when_of(args: &RunArgs, settings: &Settings) -> ApplyWhen {
     match args.apply {
         Some(Apply::Ask) => ApplyWhen::Ask,
         Some(Apply::Auto) => ApplyWhen::Always,
         None if args.sync_on_success || settings.sync.on_success.value => ApplyWhen::OnSuccess,
         None if args.patch.is_none() && !args.json && question::is_possible() => ApplyWhen::Ask,
-        // The patch is how they are taken.
+        // The user takes the changes from the patch.
         None if args.patch.is_some() => ApplyWhen::Discard,
         None => ApplyWhen::Park,
         Some(Apply::Discard) => ApplyWhen::Discard,
     }
 }
 
-/// Collects the changes and does what was asked for with them. `patch` is where they are written to, if
-/// `options.has_patch`.
+/// Collects the changes and applies, parks or discards them. `patch` is the file they are written
+/// to if `options.has_patch` is set.
 pub(crate) fn settle(
     cx: &Cx,
     sandbox: &Sandbox,
@@ -51,11 +53,11 @@ pub(crate) fn settle(
     settle::settle(&context, sandbox, options, &mut reviewer)
 }
 
-/// A user at a terminal.
+/// Reviewer that asks a user at a terminal.
 pub(crate) struct TerminalReviewer<'a> {
     pub cx: &'a Cx,
     pub signals: &'a Signals,
-    /// Where a patch is written to.
+    /// File that a patch is written to.
     pub patch: Option<&'a Path>,
 }
 
@@ -80,11 +82,11 @@ impl Reviewer for TerminalReviewer<'_> {
     }
 }
 
-/// Says what is in a patch, where it is, and what to do with it.
+/// Reports the content of a patch, its path, and the command that applies it.
 fn tell_patch(cx: &Cx, view: &ChangesView, file: &Path) {
     let set = &view.collected.set;
     apply::tell_patch(cx.talk, &view.outcome);
-    // What went to standard output is in the hands of whoever reads it.
+    // The reader of standard output decides what happens to the patch.
     if file == Path::new("-") {
         return;
     }
@@ -100,7 +102,7 @@ fn tell_patch(cx: &Cx, view: &ChangesView, file: &Path) {
     }
 }
 
-/// Says what changed and is not taken over now.
+/// Reports changes that are not applied now.
 pub(crate) fn tell_changed(talk: Messages, set: &ChangeSet) {
     list_changes(talk, set);
     super::tell_refused(talk, &set.refused);
@@ -115,20 +117,20 @@ fn list_changes(talk: Messages, set: &ChangeSet) {
     ));
 }
 
-/// Says that the user's files are as before, and how to come to the changes.
+/// Reports that the user's files are unchanged, and the command that fetches the changes.
 pub(crate) fn tell_not_applied(talk: Messages, kept_as: Option<&str>, has_patch: bool) {
     match kept_as {
         Some(name) => talk.note(format_args!(
             "your files are as before; `glovebox pull {name}` brings these changes back"
         )),
-        // How to take over a patch has been said.
+        // How to apply the patch has been printed already.
         None if has_patch => talk.note("your files are as before"),
-        // Where they are, or that they are discarded, is said then.
+        // Another message says later where the changes are, or that they are discarded.
         None => {}
     }
 }
 
-/// Says what was taken over.
+/// Reports what was applied.
 pub(crate) fn tell_applied(cx: &Cx, name: &Name, to: &Path, outcome: &Outcome, is_reviewed: bool) {
     let text = format!(
         "applied to {}: {}\n{}",
@@ -184,7 +186,7 @@ fn agree(
             Some('s') => return apply::select(cx, review, signals),
             Some('d') => apply::show(cx, review, signals)?,
             Some(_) => return Ok(ReviewAnswer::Later),
-            // Leaving without an answer does not say that the work may go.
+            // Leaving without an answer does not permit discarding the work.
             None => return Ok(ReviewAnswer::None),
         }
     }
