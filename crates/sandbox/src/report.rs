@@ -1,5 +1,5 @@
-//! The isolation report: what holds around one sandbox and what does not. Facts only, no praise;
-//! every line is something that was done or measured.
+//! Isolation report: the walls and limits of one sandbox and whether they hold. Every line is
+//! something that was done or measured.
 
 use glovebox_egress::MachineProxy;
 use glovebox_proto::Facts;
@@ -8,120 +8,123 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Version of the report's JSON shape.
+/// Version of the report's JSON schema.
 pub const REPORT_VERSION: u32 = 1;
-/// Name of its file in the directory of a supervised sandbox.
+/// Name of the report file in the directory of a supervised sandbox.
 pub(crate) const REPORT_FILE: &str = "report.json";
 
-/// The report.
+/// Isolation report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
     /// [`REPORT_VERSION`].
     pub version: u32,
-    /// The backend's word.
+    /// Name of the backend.
     pub backend: String,
-    /// The sandbox's name.
+    /// Name of the sandbox.
     pub name: String,
-    /// Kernel release the sandbox runs on; empty when it is not this machine's and not known yet.
+    /// Kernel release that the sandbox runs on. Empty if it is that of another machine and not
+    /// known yet.
     pub kernel: String,
-    /// Who commands are, inside and outside.
+    /// User ids of commands, inside and outside.
     pub identity: Identity,
-    /// Each wall and how well it holds.
+    /// Walls and whether each holds.
     pub walls: Vec<WallFact>,
-    /// Each limit that was asked for and how well it holds.
+    /// Limits that the spec sets and whether each holds.
     pub limits: Vec<LimitFact>,
-    /// How listed hosts are reached, where that is not directly.
+    /// Proxy through which allowed hosts are reached. `None` if they are reached directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkFact>,
     /// Package caches that commands can write to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<CacheFact>,
-    /// What the guest sees from inside; `null` before it was asked. From inside: untrusted.
+    /// Facts from the guest, untrusted; `null` before the guest was asked.
     pub facts: serde_json::Value,
-    /// What is weaker than it could be, one sentence each.
+    /// Weaknesses of this sandbox, one sentence each.
     pub degraded: Vec<String>,
-    /// How long the steps of coming up took, in microseconds, in order.
+    /// Durations of the steps of the start, in microseconds, in order.
     pub timings_us: Vec<(String, u64)>,
 }
 
-/// Who commands are.
+/// User ids of commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// How ids are arranged, in one or two words: `one id`, `id range`, `caller`, `remote login`.
+    /// Arrangement of ids, in one or two words: `one id`, `id range`, `caller`, `remote login`.
     pub mode: String,
-    /// User id of commands as they see it.
+    /// User id of commands as they see it. `None` if it is unknown.
     pub inside_uid: Option<u32>,
-    /// The same user id as this machine sees it.
+    /// The same user id as this machine sees it. `None` if it is unknown.
     pub outside_uid: Option<u32>,
-    /// Ids set aside for the sandbox on this machine: first and count.
+    /// Ids reserved for the sandbox on this machine: first and count. `None` if it has no range.
     pub range: Option<(u32, u32)>,
 }
 
-/// One wall.
+/// State of one wall.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WallFact {
-    /// Its name, such as `filesystem`, `network`, `syscalls`.
+    /// Name, such as `filesystem`, `network`, `syscalls`.
     pub name: String,
-    /// How well it holds.
+    /// Whether it holds.
     pub state: LimitState,
-    /// By what, or why not.
+    /// Mechanism, or the reason for which the wall does not hold.
     pub detail: String,
 }
 
-/// One limit that was asked for.
+/// State of one limit that the spec sets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitFact {
-    /// Which.
+    /// Limit.
     pub kind: LimitKind,
-    /// Its value in the unit of [`Limits`].
+    /// Value, in the unit of [`Limits`].
     pub value: u64,
-    /// How well it holds.
+    /// Whether it holds.
     pub state: LimitState,
-    /// By what, or why not.
+    /// Mechanism, or the reason for which the limit does not hold.
     pub mechanism: String,
 }
 
-/// How listed hosts are reached.
+/// Proxy through which allowed hosts are reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkFact {
-    /// The machine's own proxy: `HOST:PORT (VARIABLE)`, two of them where each kind of connection has another.
+    /// Proxy of the machine as `HOST:PORT (VARIABLE)`; two of them if TLS and other connections use
+    /// different ones.
     pub upstream: String,
 }
 
-/// One package cache.
+/// Package cache that commands can write to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheFact {
-    /// Its name, such as `cargo-registry` or `npm`.
+    /// Name, such as `cargo-registry` or `npm`.
     pub name: String,
-    /// Where it is inside.
+    /// Path inside.
     #[serde(with = "json_path")]
     pub target: PathBuf,
-    /// Whether what the host has there is shown below.
+    /// True if the host's cache is visible below it.
     pub shows_host: bool,
-    /// What becomes of what is written there.
+    /// Treatment of files that commands write to it.
     pub keeping: CacheKeeping,
 }
 
-/// What becomes of what a sandbox writes to package caches.
+/// Treatment of files that a sandbox writes to package caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheKeeping {
-    /// It goes with the sandbox.
+    /// They are removed with the sandbox.
     ThrownAway,
-    /// It is there for the next sandbox of the project.
+    /// They are kept for the next sandbox of the project.
     Kept,
-    /// It goes with the sandbox, which shows what was kept: another one of the project adds to that now.
+    /// They are removed with the sandbox, which sees the files that were kept before: another
+    /// sandbox of the project is adding to them now.
     HeldByAnother,
 }
 
 impl CacheKeeping {
-    /// In words, for reports.
+    /// Returns the words for reports.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::ThrownAway => "thrown away with the sandbox",
@@ -134,7 +137,7 @@ impl CacheKeeping {
 }
 
 impl Report {
-    /// A report with nothing in it yet.
+    /// Creates a report with no facts.
     pub fn new(backend: &str, name: &str) -> Self {
         Self {
             version: REPORT_VERSION,
@@ -152,7 +155,7 @@ impl Report {
         }
     }
 
-    /// Tells that public hosts are reached through a proxy of the machine.
+    /// Records that public hosts are reached through a proxy of the machine.
     pub(crate) fn reach_through(&mut self, upstream: &MachineProxy) {
         let upstream = upstream.to_string();
         if let Some(wall) = self.walls.iter_mut().find(|wall| wall.name == "network") {
@@ -162,7 +165,8 @@ impl Report {
         self.network = Some(NetworkFact { upstream });
     }
 
-    /// Makes a report of a sandbox whose processes have the caller's user id and kernel; `mode` tells of the identity.
+    /// Creates a report for a sandbox whose processes have the caller's user id and kernel. `mode`
+    /// is [`Identity::mode`].
     pub fn of_caller(backend: &str, name: &str, mode: &str) -> Self {
         let uid = Some(rustix::process::geteuid().as_raw());
         Self {
@@ -180,7 +184,7 @@ impl Report {
         }
     }
 
-    /// Adds a wall.
+    /// Adds the state of a wall.
     pub fn wall(&mut self, name: &str, state: LimitState, detail: impl Into<String>) {
         self.walls.push(WallFact {
             name: name.to_owned(),
@@ -189,7 +193,7 @@ impl Report {
         });
     }
 
-    /// Takes in what the guest says about itself.
+    /// Stores the facts that the guest reports about itself.
     pub(crate) fn set_facts(&mut self, facts: &Facts) {
         if self.kernel.is_empty() {
             self.kernel.clone_from(&facts.kernel);
@@ -197,7 +201,7 @@ impl Report {
         self.facts = facts_json(facts);
     }
 
-    /// Limits that were asked for and do not hold.
+    /// Returns the limits that the spec sets and that do not hold.
     pub fn absent_limits(&self) -> impl Iterator<Item = &LimitFact> {
         self.limits
             .iter()
@@ -205,7 +209,8 @@ impl Report {
     }
 }
 
-/// Guest facts as JSON. Paths that are not UTF-8 are shown with replacement characters.
+/// Converts facts of the guest to JSON. Bytes of paths that are not UTF-8 become replacement
+/// characters.
 pub(crate) fn facts_json(facts: &Facts) -> serde_json::Value {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {

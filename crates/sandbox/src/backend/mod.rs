@@ -1,8 +1,9 @@
-//! Backends: what stands behind a sandbox. Each gives one byte stream to a guest and an owner that
-//! knows how to report on it and how to end it; nothing else of a sandbox differs between them.
+//! Backends: the mechanisms that isolate a sandbox. A backend gives a byte stream to a guest and an
+//! [`Owner`] that reports on the guest and ends it; nothing else of a sandbox differs between
+//! backends.
 //!
-//! A backend is a [`Driver`]. Three are built in; a program registers further ones, which live in crates of
-//! their own, before it does anything else.
+//! A backend is a [`Driver`]. Three are built in. A program registers further drivers, which live
+//! in crates of their own, with [`register`] before any other call of this crate.
 
 mod bootstrap;
 mod command;
@@ -33,52 +34,53 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// What a backend is given.
+/// Arguments of [`Driver::create`].
 #[derive(Debug)]
 pub struct CreateCx<'a> {
-    /// What is wanted.
+    /// Requested sandbox.
     pub spec: &'a SandboxSpec,
-    /// The sandbox's name.
+    /// Name of the sandbox.
     pub name: &'a Name,
-    /// The sandbox's own directory. It may hold the layers of an earlier life.
+    /// Directory of the sandbox. It may hold the layers of an earlier guest.
     pub dir: &'a Path,
-    /// The state directory, for things sandboxes share.
+    /// State directory, for files that sandboxes share.
     pub state_dir: &'a Path,
-    /// What checkpoints froze, newest first.
+    /// Layers that checkpoints froze, newest first.
     pub frozen: Vec<CheckpointLayer>,
-    /// Directory of the git seed below them.
+    /// Directory of the git seed below the frozen layers. `None` if the sandbox has no seed.
     pub seed: Option<PathBuf>,
-    /// What earlier sandboxes of the project left in caches, newest first.
+    /// Layers that earlier sandboxes of the project left in package caches, newest first.
     pub caches: Vec<FrozenCache>,
-    /// What becomes of what is written to caches.
+    /// Treatment of files that commands write to package caches.
     pub cache_keeping: CacheKeeping,
-    /// Whether the files of an earlier life are at the service.
+    /// True if the service holds the files of an earlier guest of this sandbox.
     pub is_resumed: bool,
-    /// The leased slot: no other live sandbox of this state directory has it.
+    /// Number of the leased slot. No other live sandbox of this state directory has it.
     pub slot: u32,
-    /// The guest.
+    /// Guest program.
     pub image: &'a GuestImage,
-    /// The rules, the log and the accounts of the network, where an earlier guest of this life had them.
+    /// Rules, log and accounts of the network, if an earlier guest of this sandbox had them. `None`
+    /// to begin new ones.
     pub egress: Option<Arc<Control>>,
-    /// When coming up must be done.
+    /// Time by which the guest must have started.
     pub deadline: Instant,
 }
 
-/// What a backend gives: a stream whose peer is a guest about to introduce itself.
+/// Stream whose peer is a guest that is about to send its greeting.
 #[derive(Debug)]
 pub struct GuestStream {
-    /// Frames from the guest.
+    /// Carries frames from the guest.
     pub reader: OwnedFd,
-    /// Frames to the guest.
+    /// Carries frames to the guest.
     pub writer: OwnedFd,
-    /// Bytes of the guest that were read already.
+    /// Bytes from the guest that the backend has read already.
     pub early: Vec<u8>,
-    /// Who ends it.
+    /// Handle that reports on the guest and ends it.
     pub owner: Box<dyn Owner>,
 }
 
 impl GuestStream {
-    /// A stream of which nothing was read yet.
+    /// Creates a stream of which nothing has been read yet.
     pub fn new(reader: OwnedFd, writer: OwnedFd, owner: Box<dyn Owner>) -> Self {
         Self {
             reader,
@@ -89,126 +91,132 @@ impl GuestStream {
     }
 }
 
-/// The one who answers for a sandbox. Dropping it must leave nothing running.
+/// Owner of a running sandbox. Dropping it ends every process of the sandbox.
 pub trait Owner: Send + Sync + Debug {
-    /// The isolation report, without what only the guest can tell.
+    /// Returns the isolation report, without the facts that only the guest knows.
     fn report(&self) -> Report;
 
-    /// How often a process of this sandbox was ended for want of memory.
+    /// Returns the number of processes that were ended because memory ran out.
     fn oom_kills(&self) -> u64 {
         0
     }
 
-    /// How often a new process was refused because of the limit on them.
+    /// Returns the number of new processes that were refused because of the limit on processes.
     fn forks_refused(&self) -> u64 {
         0
     }
 
-    /// The proxy that is its way out, where it may reach some hosts and not others.
+    /// Returns the egress proxy. `None` unless the sandbox has
+    /// [`Net::Egress`](glovebox_spec::Net::Egress).
     fn egress(&self) -> Option<ProxyHandle> {
         None
     }
 
-    /// What it wanted to reach in this time (CLOCK_MONOTONIC, in nanoseconds) and may not.
+    /// Returns the hosts that the sandbox was refused during a time (CLOCK_MONOTONIC, in
+    /// nanoseconds). `_is_shared` is true if other commands ran in the sandbox at that time.
     fn refused_hosts(&self, _during: RangeInclusive<u64>, _is_shared: bool) -> Vec<Denial> {
         Vec::new()
     }
 
-    /// The limit that was broken, if that is why the sandbox was ended.
+    /// Returns the limit for which the sandbox was ended. `None` if it was not ended for a limit.
     fn limit_breach(&self) -> Option<LimitBreach> {
         None
     }
 
-    /// One sentence about how the guest ended, if it has and it is known.
+    /// Returns one sentence on why the guest ended. `None` if it runs or the reason is unknown.
     fn exit_reason(&self) -> Option<String> {
         None
     }
 
-    /// The process of this machine whose end ends the sandbox.
+    /// Returns the process of this machine whose end ends the sandbox, if there is such a process.
     fn process(&self) -> Option<ProcessRef> {
         None
     }
 
-    /// What holds its processes still, if the kernel can do that for all of them at once.
+    /// Returns the freezer of the sandbox's control group. `None` if the kernel cannot freeze all
+    /// its processes at once.
     fn group_freezer(&self) -> Option<GroupFreezer> {
         None
     }
 
-    /// The directory of its writable layers, if they are in memory and it lives.
+    /// Returns the directory of the writable layers of a live sandbox. `None` unless they are in
+    /// memory.
     fn memory_layers(&self) -> Option<OwnedFd> {
         None
     }
 
-    /// Prepares to give the sandbox other layers while it lives, with these below its writable ones.
-    /// `None` where that cannot be done.
+    /// Prepares a live sandbox for other layers below its writable ones. Returns `None` if the
+    /// backend cannot exchange layers.
     fn exchange(&self, _cx: ExchangeCx<'_>) -> Option<Result<Layering, Fault>> {
         None
     }
 
-    /// Begins to end everything, where that takes a while and can be waited for later.
+    /// Begins to end the sandbox, where that takes a while, without waiting for it.
     fn begin_kill(&self) {}
 
-    /// Ends all processes; what they wrote can still be collected, by another life of the sandbox where its files are
-    /// at a service.
+    /// Ends all processes. The files they wrote can still be collected; if a service holds them, by
+    /// a later guest of the sandbox.
     fn halt(&self) -> Result<(), Fault> {
         self.kill()
     }
 
-    /// Ends everything; returns when it is gone. Ending it twice is fine.
+    /// Ends the sandbox and releases what it holds; returns when nothing is left. May be called
+    /// again.
     fn kill(&self) -> Result<(), Fault>;
 
-    /// As [`Self::kill`], but what nobody sees any more and only takes time may be left to `leave`: letting
-    /// go of it is all that remains to be done.
+    /// As [`Self::kill`], but hands descriptors whose release takes time to `_leave`, which the
+    /// caller closes later. Nothing can reach the sandbox through them.
     fn end(&self, _leave: &mut dyn FnMut(OwnedFd)) -> Result<(), Fault> {
         self.kill()
     }
 }
 
-/// What an exchange of layers is given.
+/// Arguments of [`Owner::exchange`].
 #[derive(Debug)]
 pub struct ExchangeCx<'a> {
-    /// The guest.
+    /// Guest program.
     pub image: &'a GuestImage,
-    /// What is to be frozen then, newest first. Layers that are about to be frozen stand where they
-    /// are now.
+    /// Layers that are frozen after the exchange, newest first. A layer that is about to be frozen
+    /// is named by its present path.
     pub frozen: Vec<CheckpointLayer>,
-    /// Directory of the git seed below them.
+    /// Directory of the git seed below the frozen layers. `None` if the sandbox has no seed.
     pub seed: Option<PathBuf>,
-    /// The parts that are exchanged.
+    /// Names of the layers' parts that are exchanged.
     pub parts: &'a [&'static str],
 }
 
-/// The part of a guest's coming up that needs to know little and takes long. Only its backend knows what it is;
-/// dropping it undoes it.
+/// First part of a guest's start, which needs little of the spec and takes long. Its type is known
+/// to the backend alone; dropping it undoes the work.
 #[derive(Debug, Default)]
 pub struct Begun(Option<Box<dyn Any + Send>>);
 
 impl Begun {
-    /// Work that has begun.
+    /// Holds work that has begun.
     pub fn new(work: impl Any + Send) -> Self {
         Self(Some(Box::new(work)))
     }
 
-    /// That work, if it is of this type.
+    /// Returns the work. `None` if none has begun or it has another type.
     pub fn take<T: Any>(self) -> Option<T> {
         self.0?.downcast().ok().map(|work| *work)
     }
 }
 
-/// What is asked about things that a service holds for a state directory.
+/// Arguments of calls about machines that a service holds for a state directory.
 #[derive(Debug)]
 pub struct ServiceCx<'a> {
-    /// Options and credential of the backend; nothing else of it counts.
+    /// Spec that names the backend. Only its options and credential are used.
     pub spec: &'a SandboxSpec,
-    /// The state directory.
+    /// State directory.
     pub state_dir: &'a Path,
-    /// Sandboxes that it knows.
+    /// Names of the sandboxes in the state directory.
     pub known: &'a [Name],
-    /// When an answer must be there.
+    /// Time by which the service must respond.
     pub deadline: Instant,
 }
 
-/// What a service says about the machine on which sandboxes would be. Untrusted, and empty where it says nothing.
+/// Facts about the machines of a service, from the service and therefore untrusted. A field is
+/// empty if the service does not say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceFacts {
     /// Operating system with its version.
@@ -221,60 +229,61 @@ pub struct ServiceFacts {
     pub version: Option<String>,
 }
 
-/// Something that a service holds.
+/// Machine that a service holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HeldMachine {
-    /// Name at the service.
+    /// Name of the machine at the service.
     pub name: String,
-    /// State, in the service's word. Untrusted.
+    /// State of the machine as the service calls it. Untrusted.
     pub state: String,
-    /// Claim of this state directory to it.
+    /// Relation of the machine to this state directory.
     pub claim: Claim,
 }
 
-/// Claim of a state directory to a machine of a service.
+/// Relation of a service's machine to this state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claim {
-    /// It belongs to a sandbox here.
+    /// A sandbox of this state directory uses it.
     InUse,
-    /// It was made from here, and no sandbox here needs it.
+    /// It was made for this state directory, and no sandbox uses it.
     Left,
-    /// It only looks as if it had been made from here.
+    /// Its name looks as if it had been made for this state directory, but it was not.
     Foreign,
 }
 
-/// A kind of sandbox: how its guest is brought up, and its words for people.
+/// Implementation of a backend: starts guests, and describes sandboxes in texts for people.
 pub trait Driver: Debug + Send + Sync {
-    /// Name and abilities.
+    /// Returns the backend's name and capabilities.
     fn backend(&self) -> Backend;
 
-    /// Checks a spec without touching anything.
+    /// Checks a spec without accessing the system.
     ///
     /// # Errors
-    /// What of the spec this backend cannot be asked for.
+    /// Fails if the backend does not support a part of the spec.
     fn check(&self, _spec: &SandboxSpec) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// What it offers where native sandboxes are refused: words that follow its name. `None` if it is no substitute.
+    /// Returns the words that follow the backend's name where it is offered because native
+    /// sandboxes are refused. `None` if it is no substitute.
     fn offer(&self) -> Option<&'static str> {
         None
     }
 
-    /// What would be done to start a sandbox, in plain words, without doing it.
+    /// Describes for people the steps of starting a sandbox, without taking them.
     ///
     /// # Errors
-    /// As starting it would, as far as that can be known beforehand.
+    /// The errors of starting it, as far as they can be known beforehand.
     fn explain(&self, spec: &SandboxSpec) -> Result<String, Fault>;
 
-    /// Words for one line of a list.
+    /// Returns words about a sandbox for one line of a list.
     fn summary(&self, spec: &SandboxSpec) -> Vec<String>;
 
-    /// Begins to bring up a guest, so that the rest can be prepared meanwhile.
+    /// Begins to start a guest, so that the caller can prepare the rest meanwhile.
     ///
     /// # Errors
-    /// What keeps it from coming up.
+    /// Fails if the guest cannot be started.
     fn begin(
         &self,
         _spec: &SandboxSpec,
@@ -284,13 +293,13 @@ pub trait Driver: Debug + Send + Sync {
         Ok(Begun::default())
     }
 
-    /// Brings a guest up.
+    /// Starts a guest.
     ///
     /// # Errors
-    /// What keeps it from coming up. Nothing of it is left then.
+    /// Fails if the guest cannot be started. Nothing of it is left then.
     fn create(&self, cx: &CreateCx<'_>, begun: Begun) -> Result<GuestStream, Fault>;
 
-    /// Asks the backend's service whether sandboxes can be there, and makes none.
+    /// Asks the backend's service whether it can host sandboxes. Creates none.
     ///
     /// # Errors
     /// As [`Self::list_held`].
@@ -298,15 +307,15 @@ pub trait Driver: Debug + Send + Sync {
         Err(no_service(self.backend()))
     }
 
-    /// What the backend's service holds for a state directory.
+    /// Lists the machines that the backend's service holds for a state directory.
     ///
     /// # Errors
-    /// `unsupported` for a backend without such a service; what keeps the service from answering.
+    /// `unsupported` for a backend without a service, and the errors of reaching the service.
     fn list_held(&self, _cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
         Err(no_service(self.backend()))
     }
 
-    /// Removes what the service holds for a sandbox whose guest does not run. Nothing being there is fine.
+    /// Removes the machine of a sandbox whose guest does not run. Succeeds if there is none.
     ///
     /// # Errors
     /// As [`Self::list_held`].
@@ -314,16 +323,17 @@ pub trait Driver: Debug + Send + Sync {
         Err(no_service(self.backend()))
     }
 
-    /// Removes one of them, unless a sandbox that is known needs it by now.
+    /// Removes a machine that [`Self::list_held`] returned, unless a sandbox in `_cx` uses it by
+    /// now.
     ///
     /// # Errors
-    /// As [`Self::list_held`]; [`still_needed`].
+    /// As [`Self::list_held`], and [`still_needed`].
     fn remove_held(&self, _cx: &ServiceCx<'_>, _machine: &HeldMachine) -> Result<(), Fault> {
         Err(no_service(self.backend()))
     }
 }
 
-/// A machine that was to be removed belongs to a sandbox by now.
+/// Returns the fault for a machine that was to be removed and belongs to a sandbox by now.
 pub fn still_needed(machine: &str) -> Fault {
     Fault::refused(
         Code::Changed,
@@ -349,7 +359,8 @@ const BUILT_IN: &[&dyn Driver] = &[
     &command::CommandDriver,
 ];
 
-/// Adds backends to those that are built in: once, before anything else is asked of this crate.
+/// Adds backends to the built-in ones. Must be called before any other function of this crate; only
+/// the first call has an effect.
 pub fn register(drivers: Vec<Box<dyn Driver>>) {
     let backends: Vec<Backend> = drivers.iter().map(|driver| driver.backend()).collect();
     if DRIVERS.set(drivers).is_ok() {
@@ -357,7 +368,8 @@ pub fn register(drivers: Vec<Box<dyn Driver>>) {
     }
 }
 
-/// What drives a backend. Every [`Backend`] of a spec has a driver, because both are registered together.
+/// Returns the driver of a backend. Every [`Backend`] of a spec has one, because [`register`] adds
+/// both together.
 fn driver(backend: Backend) -> Result<&'static dyn Driver, Fault> {
     let registered = DRIVERS.get().map_or(&[][..], Vec::as_slice);
     let registered = registered.iter().map(Box::as_ref);
@@ -374,7 +386,8 @@ fn driver(backend: Backend) -> Result<&'static dyn Driver, Fault> {
         })
 }
 
-/// What to do where native sandboxes are refused: the backend that can take their place here, else what it lacks.
+/// Returns the advice for a machine that refuses native sandboxes: to use a registered substitute,
+/// or how to make one usable. `None` if no registered backend is a substitute.
 fn substitute_for_native() -> Option<Remedy> {
     let registered = DRIVERS.get().map_or(&[][..], Vec::as_slice);
     let (driver, offer) = registered
@@ -390,41 +403,42 @@ fn substitute_for_native() -> Option<Remedy> {
     }
 }
 
-/// Checks a spec without touching the system.
+/// Checks a spec without accessing the system.
 ///
 /// # Errors
-/// `invalid-argument`, naming the field, and what the backend refuses.
+/// `invalid-argument`, naming the field, and the errors of [`Driver::check`].
 pub(crate) fn check(spec: &SandboxSpec) -> Result<(), Fault> {
     spec.validate()?;
     driver(spec.backend)?.check(spec)
 }
 
-/// What the service of the spec's backend holds.
+/// Calls [`Driver::list_held`] of the spec's backend.
 pub(crate) fn list_held(cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
     driver(cx.spec.backend)?.list_held(cx)
 }
 
-/// Asks the service of the spec's backend whether sandboxes can be there.
+/// Calls [`Driver::probe`] of the spec's backend.
 pub(crate) fn probe(cx: &ServiceCx<'_>) -> Result<ServiceFacts, Fault> {
     driver(cx.spec.backend)?.probe(cx)
 }
 
-/// Removes what the service of the spec's backend holds for a sandbox.
+/// Calls [`Driver::destroy`] of the spec's backend.
 pub(crate) fn destroy(cx: &ServiceCx<'_>, name: &Name) -> Result<(), Fault> {
     driver(cx.spec.backend)?.destroy(cx, name)
 }
 
-/// Removes one of them.
+/// Calls [`Driver::remove_held`] of the spec's backend.
 pub(crate) fn remove_held(cx: &ServiceCx<'_>, machine: &HeldMachine) -> Result<(), Fault> {
     driver(cx.spec.backend)?.remove_held(cx, machine)
 }
 
-/// Words of the backend for one line of a list.
+/// Returns the backend's words about a sandbox for one line of a list. Empty if this program lacks
+/// the backend.
 pub(crate) fn summary(spec: &SandboxSpec) -> Vec<String> {
     driver(spec.backend).map_or_else(|_| Vec::new(), |driver| driver.summary(spec))
 }
 
-/// Begins to bring up a guest, so that the rest can be prepared meanwhile.
+/// Begins to start a guest, so that the caller can prepare the rest meanwhile.
 pub(crate) fn begin(
     spec: &SandboxSpec,
     image: &GuestImage,
@@ -433,23 +447,23 @@ pub(crate) fn begin(
     driver(spec.backend)?.begin(spec, image, state_dir)
 }
 
-/// Brings a guest up behind the backend the spec names.
+/// Starts a guest with the spec's backend, and ends it again if a required limit is not enforced.
 pub(crate) fn create(cx: &CreateCx<'_>, begun: Begun) -> Result<GuestStream, Fault> {
     let carried = driver(cx.spec.backend)?.create(cx, begun)?;
     check_required(cx.spec, &carried)?;
     Ok(carried)
 }
 
-/// What would be done to start a sandbox, in plain words, without doing it.
+/// Describes for people the steps of starting a sandbox, without taking them.
 ///
 /// # Errors
-/// As starting it would, as far as that can be known beforehand.
+/// The errors of starting it, as far as they can be known beforehand.
 pub fn explain(spec: &SandboxSpec) -> Result<String, Fault> {
     driver(spec.backend)?.explain(spec)
 }
 
-/// Refuses a sandbox in which the kernel does not hold a limit marked as required: one that is only
-/// watched can be passed for a moment.
+/// Refuses a sandbox if the kernel does not enforce a limit that the spec requires. A limit that is
+/// only watched can be exceeded for a moment.
 fn check_required(spec: &SandboxSpec, carried: &GuestStream) -> Result<(), Fault> {
     if spec.jail.require.is_empty() {
         return Ok(());
@@ -465,7 +479,7 @@ fn check_required(spec: &SandboxSpec, carried: &GuestStream) -> Result<(), Fault
         return Ok(());
     };
     let kinds: Vec<_> = missing.iter().map(|limit| limit.kind.as_str()).collect();
-    // The sandbox was never handed out; whether its end succeeds changes nothing for the caller.
+    // The caller never got the sandbox, so an error of ending it is of no use to it.
     let _ = carried.owner.kill();
     Err(Fault::refused(
         Code::LimitUnavailable,
@@ -486,7 +500,8 @@ fn check_required(spec: &SandboxSpec, carried: &GuestStream) -> Result<(), Fault
     ]))
 }
 
-/// The limits of a backend that has nothing to hold them with; the wall clock is the owner's.
+/// Returns the facts on the limits of a backend that cannot enforce any, each with the reason
+/// `why`. The owner's timer approximates the wall-clock limit.
 pub fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
     let fact = |(kind, value)| match kind {
         LimitKind::Wall => LimitFact {
@@ -505,13 +520,13 @@ pub fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
     spec.jail.limits.set().map(fact).collect()
 }
 
-/// Brings a guest up and meets it.
+/// Starts a guest and exchanges greetings with it.
 pub(crate) fn bring_up(cx: &CreateCx<'_>, begun: Begun) -> Result<(Link, Box<dyn Owner>), Fault> {
     let carried = create(cx, begun)?;
     match greet(carried.reader, carried.writer, &carried.early, cx.deadline) {
         Ok(greeted) => Ok((Link::new(greeted), carried.owner)),
         Err(mut fault) => {
-            // A guest that ended says why; one that hangs is ended first.
+            // Read before the kill: afterwards the reason would be our own signal.
             let before = carried.owner.exit_reason();
             let _ = carried.owner.kill();
             if let Some(exit_reason) = before {

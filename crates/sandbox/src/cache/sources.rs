@@ -1,9 +1,10 @@
-//! Whether kept build output is of the sources that the next sandbox sees.
+//! Check that kept build output belongs to the sources that the next sandbox sees.
 //!
-//! Cargo and make compare times: output is fresh when it is newer than its sources. A sandbox that changed a source
-//! and built leaves output that is newer than the user's file, which was never that source. So what a sandbox had
-//! changed is written down with the output it leaves, by digest. Output is taken up only where each of these paths
-//! has that content again, is newer than the output, or is gone: both make it stale in the eyes of cargo as well.
+//! Cargo and make compare times: output is fresh if it is newer than its sources. A sandbox that
+//! changed a source and built leaves output that is newer than the user's file, although it was
+//! built from another content. The digests of all files that the sandbox had changed are therefore
+//! recorded with its output. The output is used only if each of these paths has that content again,
+//! is newer than the output, or is gone: cargo treats the output as stale in the last two cases.
 
 use super::store::CacheLayer;
 use crate::checkpoint::tree;
@@ -19,15 +20,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Most changed paths that are written down for one sandbox.
+/// Maximum number of changed paths to record for one sandbox.
 const MAX_SOURCES: usize = 2000;
-/// Most bytes of these paths together.
+/// Maximum total length of these paths, in bytes.
 const MAX_PATH_BYTES: usize = 128 << 10;
-/// Most bytes of files that are read to tell whether they are the same.
+/// Maximum number of bytes of files to read for comparison.
 const MAX_READ_BYTES: u64 = 256 << 20;
-/// Deepest directory that is looked into: each level holds a directory open.
+/// Maximum depth of directories. Each level holds a directory open.
 const MAX_DEPTH: usize = 200;
-/// What no compiled output depends on by its time: git's own files, and a file that cargo compares by content.
+/// Names that no build output depends on by time: git's own files, and a file that cargo compares
+/// by content.
 const NO_SOURCES: [&CStr; 2] = [c".git", c"Cargo.lock"];
 
 const DIRECTORY: OFlags = OFlags::RDONLY
@@ -35,20 +37,20 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// A path of the workspace that a sandbox had changed when it left build output.
+/// Path of the workspace that a sandbox had changed when it left build output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangedSource {
-    /// Relative to the workspace.
+    /// Path, relative to the workspace.
     #[serde(with = "json_path")]
     pub(super) path: PathBuf,
-    /// Digest of what it was; `None` when it was removed.
+    /// Digest of its content. `None` if it was removed.
     pub(super) digest: Option<String>,
-    /// When the output was kept, in milliseconds since the epoch.
+    /// Time at which the output was kept, in milliseconds since the Unix epoch.
     pub(super) kept_unix_ms: u64,
 }
 
-/// What layers have at one path.
+/// Change that layers make at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) digest: Option<String>,
@@ -57,7 +59,7 @@ pub(super) struct Change {
 
 pub(super) type Changes = BTreeMap<PathBuf, Change>;
 
-/// Whether build output can be held against what is written down in `layers`.
+/// Returns true if the records in `layers` are few enough to be compared.
 pub(super) fn is_within_bounds(layers: &[CacheLayer]) -> bool {
     const LAYERS: usize = 4;
     let sources = || layers.iter().flat_map(|layer| &layer.sources);
@@ -65,11 +67,11 @@ pub(super) fn is_within_bounds(layers: &[CacheLayer]) -> bool {
     sources().count() <= LAYERS * MAX_SOURCES && bytes <= LAYERS * MAX_PATH_BYTES
 }
 
-/// What layers of a workspace, newest first, have beside the directory `except` at its top. Nothing writes to them
-/// meanwhile.
+/// Returns the changes in the layers of a workspace, newest first, outside the top-level directory
+/// `except`. Nothing may write to the layers meanwhile.
 ///
 /// # Errors
-/// `too-large` when it is too much to be written down; what could not be read.
+/// `too-large` if there is more than can be recorded; the errors of reading.
 pub(super) fn changes(layers: &[PathBuf], except: &Path) -> Result<Changes, Fault> {
     let mut walk = SourceWalk {
         except: except.as_os_str(),
@@ -93,7 +95,7 @@ pub(super) fn changes(layers: &[PathBuf], except: &Path) -> Result<Changes, Faul
     Ok(walk.found)
 }
 
-/// What is written down of changes with output that is kept now.
+/// Converts changes to the records of output that is kept now.
 pub(super) fn written_down(changes: Changes, kept_unix_ms: u64) -> Vec<ChangedSource> {
     let source = |(path, change): (PathBuf, Change)| ChangedSource {
         path,
@@ -107,7 +109,7 @@ pub(super) fn written_down(changes: Changes, kept_unix_ms: u64) -> Vec<ChangedSo
 #[derive(Debug)]
 pub(super) struct ProjectView {
     project: OwnedFd,
-    /// What the sandbox itself has changed, if it lives again.
+    /// Changes of the sandbox itself, if it is resumed.
     own: Changes,
     bytes_left: u64,
 }
@@ -121,7 +123,8 @@ impl ProjectView {
         })
     }
 
-    /// Whether the build output in a layer can be trusted to be of these sources, or to be older than them.
+    /// Returns true if the build output in a layer was built from these sources or is older than
+    /// them.
     pub(super) fn fits(&mut self, layer: &CacheLayer) -> bool {
         let is_own_known = self.own.iter().all(|(path, change)| {
             is_later(change.modified_ns, layer.kept_unix_ms)
@@ -136,13 +139,13 @@ impl ProjectView {
         }
         match self.host_has(source) {
             Ok(is_same) => is_same,
-            // Whatever depends on it is compiled again.
+            // Cargo rebuilds everything that depends on a missing file.
             Err(Errno::NOENT | Errno::NOTDIR) => true,
             Err(_) => false,
         }
     }
 
-    // TRUST: a path that a sandbox chose is looked up below the project, through no link.
+    // TRUST: a sandbox chose the path. It is resolved below the project, without following links.
     fn host_has(&mut self, source: &ChangedSource) -> Result<bool, Errno> {
         let name = source.path.file_name().ok_or(Errno::INVAL)?;
         let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
@@ -151,7 +154,8 @@ impl ProjectView {
             _ => Path::new("."),
         };
         let way = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        // Without NOFOLLOW: a link is an error of its own, and not as if nothing were there.
+        // Without NOFOLLOW, a link fails with an error of its own and not with that of a missing
+        // path.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat2(&self.project, parent, flags, Mode::empty(), way)?;
         let stat = tree::look(&dir, &name)?.ok_or(Errno::NOENT)?;
@@ -169,12 +173,12 @@ fn modified_ns(stat: &Stat) -> i128 {
     i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec as i64)
 }
 
-/// Whether something was modified after output was kept.
+/// Returns true if a file was modified after the output was kept.
 fn is_later(modified_ns: i128, kept_unix_ms: u64) -> bool {
     modified_ns > i128::from(kept_unix_ms) * 1_000_000
 }
 
-/// What tells the content of a file or a link from others; `None` for what is neither.
+/// Returns the digest of a file's content or of a link's target. `None` for other types.
 fn digest_of(
     dir: &OwnedFd,
     name: &CStr,
@@ -207,7 +211,7 @@ fn digest_of(
     Ok(Some(hasher.finalize().to_hex().to_string()))
 }
 
-/// A walk through the layers of a workspace.
+/// Walk through the layers of a workspace.
 struct SourceWalk<'a> {
     except: &'a OsStr,
     found: Changes,
@@ -215,7 +219,7 @@ struct SourceWalk<'a> {
     bytes_left: u64,
 }
 
-/// A directory of a layer, with the names that are yet to be looked at.
+/// Directory of a layer, with the names that are still to be visited.
 struct Level {
     dir: OwnedFd,
     path: PathBuf,
@@ -255,7 +259,7 @@ impl SourceWalk<'_> {
         Ok(())
     }
 
-    /// Looks at one name; a directory is yet to be walked.
+    /// Visits one name. Returns a directory that is still to be walked.
     fn entry(&mut self, level: Option<&Level>, name: &CStr) -> Result<Option<Level>, Errno> {
         let Some(level) = level else {
             return Ok(None);
@@ -267,7 +271,7 @@ impl SourceWalk<'_> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Directory {
             let dir = tree::open_dir(&level.dir, name)?;
-            // It stands in the place of another one.
+            // An opaque directory replaces the one below it, so it is a change itself.
             if tree::is_opaque(&dir) {
                 self.add(path.clone(), None, &stat)?;
             }

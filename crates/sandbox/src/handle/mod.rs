@@ -1,9 +1,9 @@
-//! The handle on one live sandbox: requests in, replies out.
+//! Handle of one live sandbox: sends requests and returns replies.
 //!
-//! The sandbox is either owned by this process, or by a supervisor this process is a client of;
-//! callers cannot tell but by what dropping means. Dropping an owned sandbox ends it with all it
-//! holds; dropping a client's handle closes a connection. What it is asked most often has its own words
-//! in `commands` and `files`.
+//! The sandbox is owned by this process, or by a supervisor of which this process is a client. For
+//! callers the two differ only in what dropping the handle does: dropping an owned sandbox ends it
+//! and removes its files; dropping a client's handle closes a connection. The most frequent
+//! requests have methods of their own in `commands` and `files`.
 
 mod addresses;
 mod commands;
@@ -49,28 +49,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What is known about a sandbox without asking it.
+/// Facts about a sandbox that are known without asking it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxInfo {
-    /// Its name.
+    /// Name of the sandbox.
     pub name: Name,
-    /// What stands behind it.
+    /// Backend of the sandbox.
     pub backend: Backend,
-    /// When it was made, in milliseconds since the epoch.
+    /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
 }
 
-/// What an answer that needs no work may take, on top of what the request itself allows.
+/// Time for a reply that needs no work, added to the time that the request itself allows.
 const REPLY_SLACK: Duration = Duration::from_secs(30);
-/// What an answer about files may take: disks can be slow.
+/// Time for a reply about files; disks can be slow.
 const FILE_WAIT: Duration = Duration::from_mins(5);
 
-/// What freezing may take: others may hold the sandbox's files.
+/// Time for a freeze; other clients may hold the sandbox's files.
 const FREEZE_WAIT: Duration = Duration::from_mins(1);
 
-/// What stopping may take: files are written back first.
+/// Time for a stop, which writes files back first.
 const STOP_WAIT: Duration = Duration::from_secs(30);
-/// How often it is looked whether it has stopped.
+/// Interval of checks whether the sandbox has stopped.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A live sandbox. Share it by reference or `Arc` between threads.
@@ -83,23 +83,23 @@ pub struct Sandbox {
     owned: Option<OwnedSandbox>,
 }
 
-/// What only the owner has.
+/// Parts of a sandbox that only its owner has.
 #[derive(Debug)]
 pub(crate) struct OwnedSandbox {
     pub(crate) sandbox_dir: SandboxDir,
     pub(crate) slot: Slot,
     pub(crate) wall_clock: Option<WallClockTimer>,
-    /// The package caches that it keeps.
+    /// Package caches to keep when the sandbox ends.
     pub(crate) caches: Option<KeptCaches>,
     pub(crate) cleanup: Arc<CleanupWorker>,
 }
 
-/// The link of a sandbox and, when it is ours, the one who answers for it. Open streams share it.
+/// Link of a sandbox and, if this process owns the sandbox, its owner. Open streams share it.
 #[derive(Debug)]
 pub(crate) struct SandboxCore {
     pub(crate) link: Link,
     owner: Option<Box<dyn Owner>>,
-    /// How long it took from nothing to a guest that has introduced itself.
+    /// Time of the start, from the request to the guest's greeting.
     came_up_in: Duration,
     limits_seen: LimitCounts,
     breach: OnceLock<LimitBreach>,
@@ -107,7 +107,8 @@ pub(crate) struct SandboxCore {
 }
 
 impl SandboxCore {
-    /// For a sandbox of this process; `came_up_in` is for its report.
+    /// Creates the core of a sandbox that this process owns. `came_up_in` is the duration of its
+    /// start, for the report.
     pub(crate) fn owned(link: Link, owner: Box<dyn Owner>, came_up_in: Duration) -> Self {
         Self {
             limits_seen: LimitCounts::of(owner.as_ref()),
@@ -117,7 +118,7 @@ impl SandboxCore {
         }
     }
 
-    /// For a sandbox of a supervisor.
+    /// Creates the core of a sandbox that a supervisor owns.
     pub(crate) fn foreign(link: Link) -> Self {
         Self {
             link,
@@ -129,7 +130,7 @@ impl SandboxCore {
         }
     }
 
-    /// Completes an answer with what only this side knows.
+    /// Adds to a reply the facts that only this side knows.
     pub(crate) fn finish(&self, mut reply: Result<Reply, Fault>) -> Result<Reply, Fault> {
         if let (Ok(Reply::Exited(report)), Some(owner)) = (&mut reply, &self.owner) {
             let news = self.limits_seen.look(owner.as_ref());
@@ -138,7 +139,7 @@ impl SandboxCore {
         reply.map_err(|fault| self.explain(fault))
     }
 
-    /// Says why the link is gone, as far as it is known.
+    /// Adds to a fault of a lost link the reason for the loss, if it is known.
     pub(crate) fn explain(&self, mut fault: Fault) -> Fault {
         if fault.class != Class::Lost {
             return fault;
@@ -159,17 +160,18 @@ impl SandboxCore {
         fault
     }
 
-    /// Ends the sandbox and remembers why.
+    /// Ends the sandbox and records the limit that was exceeded.
     pub(crate) fn end_for(&self, breach: LimitBreach) {
-        // The first reason stays.
+        // Set before the end, so that the failing requests already name the reason. A second breach
+        // does not replace the first.
         let _ = self.breach.set(breach);
         if let Some(owner) = &self.owner {
-            // Whether it ended in order or not: whoever waits learns of it through the link.
+            // The threads that wait learn of the end through the link, even if this fails.
             let _ = owner.halt();
         }
     }
 
-    /// Sends a request and waits for its answer until `deadline`.
+    /// Sends a request and waits for its reply until `deadline`. `None` waits without limit.
     pub(crate) fn ask(&self, request: &Request, deadline: Option<Instant>) -> Result<Reply, Fault> {
         let id = self
             .link
@@ -192,7 +194,8 @@ impl SandboxCore {
         reply
     }
 
-    /// The isolation report of a sandbox of this process; `None` for one of a supervisor.
+    /// Returns the isolation report of a sandbox that this process owns. `None` for a sandbox of a
+    /// supervisor.
     pub(crate) fn report(&self) -> Result<Option<Report>, Fault> {
         let Some(owner) = &self.owner else {
             return Ok(None);
@@ -214,10 +217,11 @@ impl SandboxCore {
     }
 }
 
-/// Adds to the end of a job what only its owner knows.
+/// Adds to the report of a command's exit the facts that only the owner knows.
 pub(crate) fn complete(report: &mut ExitReport, news: LimitNews, owner: &dyn Owner) {
     (report.oom, report.fork_refused) = (news.oom, news.fork_refused);
-    // TRUST: what was refused outside is for this side to tell.
+    // TRUST: only this side can tell which hosts and secrets were refused, so such entries from the
+    // guest are dropped, except for addresses.
     let is_told_inside = |denial: &Denial| match denial {
         Denial::Egress { reason, .. } => *reason == EgressReason::Address,
         Denial::Secret { .. } => false,
@@ -229,14 +233,14 @@ pub(crate) fn complete(report: &mut ExitReport, news: LimitNews, owner: &dyn Own
         .extend(owner.refused_hosts(report.span_ns(), report.had_company));
 }
 
-/// How often limits had acted when that was looked at last.
+/// Counter values at the previous sample.
 #[derive(Debug, Default)]
 pub(crate) struct LimitCounts {
     oom_kills: AtomicU64,
     forks_refused: AtomicU64,
 }
 
-/// Which limits have acted since.
+/// Limits that have acted since the previous sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LimitNews {
     pub(crate) oom: bool,
@@ -244,7 +248,7 @@ pub(crate) struct LimitNews {
 }
 
 impl LimitCounts {
-    /// The counts now.
+    /// Takes the first sample.
     pub(crate) fn of(owner: &dyn Owner) -> Self {
         Self {
             oom_kills: AtomicU64::new(owner.oom_kills()),
@@ -252,7 +256,7 @@ impl LimitCounts {
         }
     }
 
-    /// Compares with the counts now, and remembers those.
+    /// Compares with the previous sample and replaces it.
     pub(crate) fn look(&self, owner: &dyn Owner) -> LimitNews {
         let has_grown = |seen: &AtomicU64, now: u64| seen.fetch_max(now, Ordering::Relaxed) < now;
         LimitNews {
@@ -262,7 +266,7 @@ impl LimitCounts {
     }
 }
 
-/// How long an answer may take unless the caller says otherwise.
+/// Returns the time that a reply may take unless the caller sets another. `None` means no limit.
 fn patience(request: &Request) -> Option<Duration> {
     let slack = |ms: u64| Some(REPLY_SLACK + Duration::from_millis(ms));
     match request {
@@ -318,37 +322,38 @@ impl Sandbox {
         }
     }
 
-    /// What is known without asking.
+    /// Returns the facts that are known without asking the sandbox.
     pub fn info(&self) -> &SandboxInfo {
         &self.info
     }
 
-    /// The state directory that it belongs to.
+    /// Returns the state directory of the sandbox.
     pub fn state_dir(&self) -> &Path {
         self.layout.state()
     }
 
-    /// Its own directory on this machine; a native sandbox's layers are below it.
+    /// Returns the sandbox's own directory on this machine. A native sandbox's layers are below it.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Changes of its project that others applied while it ran, the oldest first; at most 20.
+    /// Returns the changes to the project that other sandboxes applied while this one ran, oldest
+    /// first, at most 20.
     pub fn project_changes(&self) -> Vec<ProjectChange> {
         read_changes(&self.dir)
     }
 
-    /// Sends a request and waits for its answer, for as long as the request itself allows and some
-    /// more. Data of the request is not delivered: use [`Self::open`] where there is any.
+    /// Sends a request and waits for its reply, for the time that the request itself allows plus a
+    /// margin. Stream data of the request is discarded; use [`Self::open`] to receive it.
     ///
     /// # Errors
-    /// The guest's own faults; `timed-out` when no answer came in time; the loss of the link.
+    /// The guest's own faults; `timed-out` if no reply came in time; the loss of the link.
     pub fn call(&self, request: Request) -> Result<Reply, Fault> {
         let wait = patience(&request);
         self.call_for(request, wait)
     }
 
-    /// [`Self::call`] with a deadline of the caller's choice; `None` waits as long as it takes.
+    /// As [`Self::call`], with the caller's time limit. `None` waits without limit.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a request is used up; callers build it in place"
@@ -358,7 +363,7 @@ impl Sandbox {
         self.core.ask(&request, deadline)
     }
 
-    /// Opens a request whose data flows.
+    /// Sends a request and returns a stream for its data and its reply.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a request is used up; callers build it in place"
@@ -379,7 +384,7 @@ impl Sandbox {
         Ok(Stream::new(Arc::clone(&self.core), id, deadline))
     }
 
-    /// The time of one round trip.
+    /// Measures the time of one round trip.
     pub fn ping(&self) -> Result<Duration, Fault> {
         let start = Instant::now();
         match self.call(Request::Ping(ByteBuf::new()))? {
@@ -388,7 +393,7 @@ impl Sandbox {
         }
     }
 
-    /// What is true inside, as the guest sees it.
+    /// Returns the facts about the inside that the guest reports.
     pub fn facts(&self) -> Result<Facts, Fault> {
         match self.call(Request::Facts)? {
             Reply::Facts(facts) => Ok(facts),
@@ -396,7 +401,7 @@ impl Sandbox {
         }
     }
 
-    /// The isolation report.
+    /// Returns the isolation report.
     pub fn report(&self) -> Result<Report, Fault> {
         match self.core.report()? {
             Some(report) => Ok(report),
@@ -404,10 +409,10 @@ impl Sandbox {
         }
     }
 
-    /// Where the layers of its workspace lie on this machine.
+    /// Returns the location of the workspace's layers on this machine.
     ///
     /// # Errors
-    /// `unsupported` where there are none that can be seen from outside.
+    /// `unsupported` if the workspace has no layers that are visible from outside.
     pub fn workspace_layers(&self) -> Result<WorkspaceLayers, Fault> {
         workspace::layers(&self.layout, &self.dir, || match &self.core.owner {
             Some(owner) => owner
@@ -417,12 +422,12 @@ impl Sandbox {
         })
     }
 
-    /// Opens hosts (rules and names of presets) in a sandbox that reaches listed hosts only, for as long as it runs.
-    /// Gives back the rules in force that came of it.
+    /// Opens hosts (rules and names of presets) until the sandbox ends, in a sandbox with
+    /// [`Net::Egress`](glovebox_spec::Net::Egress). Returns the rules that were added.
     ///
     /// # Errors
-    /// `unsupported` for a sandbox with another network; `invalid-argument` for what is no rule or cannot be opened
-    /// while a sandbox runs.
+    /// `unsupported` for a sandbox with another network; `invalid-argument` for a text that is not
+    /// a rule or cannot be opened while a sandbox runs.
     pub fn allow_hosts(&self, words: &[String]) -> Result<Vec<RuleInForce>, Fault> {
         if let Some(owner) = &self.core.owner {
             let proxy = owner.egress().ok_or_else(network::no_filtered_network)?;
@@ -433,12 +438,12 @@ impl Sandbox {
         network::read(&answer)
     }
 
-    /// Closes hosts that [`Self::allow_hosts`] opened. Connections that are open stay open.
+    /// Closes hosts that [`Self::allow_hosts`] opened. Existing connections stay open.
     ///
     /// # Errors
     /// As [`Self::allow_hosts`].
     pub fn close_hosts(&self, words: &[String]) -> Result<(), Fault> {
-        // A rule that was added before gets the new end, which is now.
+        // Adding a rule again replaces its end. A lifetime of zero ends it now.
         let lifetime = Some(Duration::ZERO);
         if let Some(owner) = &self.core.owner {
             let proxy = owner.egress().ok_or_else(network::no_filtered_network)?;
@@ -448,10 +453,10 @@ impl Sandbox {
         control::order(&self.dir, &order, REPLY_SLACK).map(drop)
     }
 
-    /// The rules in force of a sandbox that reaches listed hosts only; none for one with another network.
+    /// Returns the rules in force. Empty for a sandbox without an egress proxy.
     ///
     /// # Errors
-    /// Whatever keeps its supervisor from answering.
+    /// The errors of reaching its supervisor.
     pub fn network_rules(&self) -> Result<Vec<RuleInForce>, Fault> {
         if let Some(owner) = &self.core.owner {
             let proxy = owner.egress();
@@ -473,10 +478,11 @@ impl Sandbox {
         }
     }
 
-    /// What was carried to and from listed hosts; `None` for a sandbox with another network.
+    /// Returns the traffic that the egress proxy relayed. `None` for a sandbox with another
+    /// network.
     ///
     /// # Errors
-    /// Whatever keeps its supervisor from answering.
+    /// The errors of reaching its supervisor.
     pub fn network_stats(&self) -> Result<Option<TrafficStats>, Fault> {
         if let Some(owner) = &self.core.owner {
             return Ok(owner.egress().map(|proxy| proxy.control().stats()));
@@ -489,18 +495,19 @@ impl Sandbox {
         }
     }
 
-    /// The rules, the log and the accounts of a sandbox of this process that reaches listed hosts only; `None` for any
-    /// other. They outlive the sandbox, and are whole when it has been dropped.
+    /// Returns the rules, the log and the accounts of the egress proxy. They outlive the sandbox,
+    /// and are complete after it was dropped. `None` unless this process owns the sandbox and it
+    /// has an egress proxy.
     pub fn network_control(&self) -> Option<Arc<Control>> {
         let proxy = self.core.owner.as_ref()?.egress()?;
         Some(Arc::clone(proxy.control()))
     }
 
-    /// Holds every process of a native sandbox still until the result is dropped or this process
-    /// ends. The guest is held as well: requests wait meanwhile.
+    /// Freezes every process of a native sandbox until the result is dropped or this process ends.
+    /// The guest is frozen as well, so requests wait meanwhile.
     ///
     /// # Errors
-    /// `unsupported` for other backends; `busy` when the processes could not be held.
+    /// `unsupported` for other backends; `busy` if the processes could not be frozen.
     pub fn freeze(&self) -> Result<FrozenSandbox, Fault> {
         if !self.info.backend.capabilities().can_freeze {
             return Err(Fault::failed(
@@ -520,18 +527,18 @@ impl Sandbox {
         Ok(FrozenSandbox { kind })
     }
 
-    /// Ends the sandbox with all it holds; returns when it is gone.
+    /// Ends the sandbox and removes its files; returns when it is gone.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// Fails if a process could not be ended or a file could not be removed.
     pub fn destroy(self) -> Result<(), Fault> {
         self.finish().map(drop)
     }
 
-    /// As [`Self::destroy`], and says what came of the package caches that were to be kept.
+    /// As [`Self::destroy`], and reports on the package caches that were to be kept.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// As [`Self::destroy`].
     pub fn finish(mut self) -> Result<ShutdownReport, Fault> {
         match self.owned.take() {
             Some(owned) => end(&self.core, &self.layout, owned),
@@ -545,20 +552,22 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         if let Some(owned) = self.owned.take() {
-            // Nobody is left to tell; a sweep removes what stays.
+            // There is no caller to report to. The next sweep removes the remains.
             let _ = end(&self.core, &self.layout, owned);
         }
     }
 }
 
-/// How a sandbox of this process was taken down.
+/// Result of ending a sandbox.
 #[derive(Debug, Default)]
 pub struct ShutdownReport {
-    /// Why what it wrote to package caches is not kept, although that was wanted.
+    /// Reason for which the package caches could not be kept although the spec asked for it. `None`
+    /// if they were kept or were not to be.
     pub lost_caches: Option<Fault>,
 }
 
-/// Why the sandbox has not ended in order, before it is ended.
+/// Returns why the sandbox is already broken when it is about to be ended: an exceeded limit or a
+/// lost link. `None` if it works.
 fn disorder(core: &SandboxCore) -> Option<String> {
     let breach = core.breach.get().cloned();
     let breach = breach.or_else(|| core.owner.as_ref()?.limit_breach());
@@ -567,8 +576,8 @@ fn disorder(core: &SandboxCore) -> Option<String> {
         .or_else(|| core.link.lost().map(|fault| fault.message))
 }
 
-/// Keeps what a sandbox that has ended wrote to package caches. One that was ended in the middle of something may
-/// have left them half-written.
+/// Keeps what an ended sandbox wrote to package caches. A sandbox that was interrupted may have
+/// written only half of a file, so with a `disorder` nothing is kept and a fault is returned.
 fn keep_caches(
     layout: &Layout,
     sandbox_dir: &SandboxDir,
@@ -605,15 +614,15 @@ fn end(core: &SandboxCore, layout: &Layout, owned: OwnedSandbox) -> Result<Shutd
         owner.end(&mut |mounts| cleanup.close_in_background(mounts))
     });
     if let Err(fault) = killed {
-        // What it has stays its own until the kernel says that nothing of it is left: its files for a sweep
-        // to find, its ids for as long as this process lives.
+        // Processes may still run. The directory therefore stays for a sweep to find, and the
+        // slot's ids are not given to another sandbox while this process lives.
         std::mem::forget(slot);
         return Err(fault);
     }
     let lost_caches = keep_caches(layout, &sandbox_dir, caches, disorder);
     checkpoint::seed::discard(layout, &sandbox_dir.path, &cleanup);
     let discarded = sandbox_dir.leave_to(layout, &cleanup);
-    // Only now: until here, what the slot stands for may still be in use.
+    // Last, because the files removed above belong to the ids of the slot.
     slot.release();
     discarded.map(|()| ShutdownReport { lost_caches })
 }

@@ -1,28 +1,28 @@
-//! One open request as the host sees it: what has arrived, what may still be sent, and the rules
-//! the guest has to follow while answering it.
+//! One open request on the host's side: data received, room to send, and the protocol rules that
+//! the guest must follow.
 
 use super::incoming::Incoming;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, Request, SendWindow, WireError};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Data of one channel is gathered into pieces of up to this size, so that a guest that sends
-/// single bytes costs no more memory than one that sends whole frames.
+/// Maximum size of a piece of data. Smaller pieces of one channel are joined, so that a guest that
+/// sends single bytes uses no more memory than one that sends whole frames.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Which streams a request has.
+/// Streams of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamSet {
-    /// The host sends data.
+    /// True if the host sends data.
     pub(crate) has_input: bool,
-    /// The guest sends data on [`Channel::Stdout`] and [`Channel::Stderr`].
+    /// True if the guest sends data on [`Channel::Stdout`] and [`Channel::Stderr`].
     pub(crate) has_output: bool,
-    /// The guest sends data on [`Channel::Content`].
+    /// True if the guest sends data on [`Channel::Content`].
     pub(crate) has_content: bool,
 }
 
 impl StreamSet {
-    /// The streams of a request.
+    /// Returns the streams of a request.
     pub(crate) fn of(request: &Request) -> Self {
         let none = Self {
             has_input: false,
@@ -63,7 +63,7 @@ impl StreamSet {
         }
     }
 
-    /// Whether the guest may send data on a channel.
+    /// Returns true if the guest may send data on a channel.
     pub(crate) fn allows(self, channel: Channel) -> bool {
         match channel {
             Channel::Input => false,
@@ -73,14 +73,14 @@ impl StreamSet {
     }
 }
 
-/// One direction from the guest.
+/// State of one stream from the guest.
 #[derive(Debug, Clone, Copy, Default)]
 struct InboundStream {
     window: RecvWindow,
     has_ended: bool,
 }
 
-/// Where the content that a request brings is gathered as a whole.
+/// Buffer that collects all content of a request.
 #[derive(Debug)]
 struct ContentBuffer {
     bytes: Vec<u8>,
@@ -96,10 +96,11 @@ pub(crate) struct Exchange {
     inbound: [InboundStream; 3],
     outbound: SendWindow,
     has_finished_input: bool,
-    /// Until when whoever waits for the answer does not sleep.
+    /// Time until which the thread that waits for the reply polls instead of sleeping.
     pub(crate) spin_deadline: Option<Instant>,
     is_answered: bool,
-    /// Nobody waits for it any more; what still comes is thrown away until the reply.
+    /// True if no thread waits for the request. Data that still arrives is discarded until the
+    /// reply.
     pub(crate) is_abandoned: bool,
 }
 
@@ -133,28 +134,29 @@ impl Exchange {
         }
     }
 
-    /// Has all content gathered instead of delivered; more than `max_bytes` breaks the protocol.
+    /// Collects all content in a buffer instead of delivering it. More than `max_bytes` is a
+    /// violation of the protocol.
     pub(crate) fn gather(&mut self, max_bytes: u64) {
         let bytes = Vec::new();
         self.gathering = Some(ContentBuffer { bytes, max_bytes });
     }
 
-    /// What was gathered.
+    /// Takes the collected content.
     pub(crate) fn gathered(&mut self) -> Vec<u8> {
         let gathering = self.gathering.take();
         gathering.map_or_else(Vec::new, |gathering| gathering.bytes)
     }
 
-    /// Takes in stream bytes. For a request that is abandoned or gathers them, returns the credit to
-    /// give at once.
+    /// Handles stream bytes. Returns the credit to send at once, for a request that is abandoned or
+    /// collects its content.
     pub(crate) fn data(
         &mut self,
         channel: Channel,
         bytes: &[u8],
         is_last: bool,
     ) -> Result<Option<u32>, WireError> {
-        // TRUST: the guest chooses channel, size and order. Only channels the request has are
-        // taken, never beyond their window, never after their end; empty frames carry no news.
+        // TRUST: the guest chooses channel, size and order. Only the channels of the request are
+        // accepted, within their windows and before their ends. Empty frames are ignored.
         if !self.flow.allows(channel) {
             return Err(violation("data on a channel the request does not have"));
         }
@@ -197,10 +199,11 @@ impl Exchange {
         Ok(None)
     }
 
-    /// Where `len` more bytes of a channel are gathered, if they are and may come: for whoever reads them
-    /// there and tells with [`Self::placed`]. Whatever is wrong with them shows in [`Self::data`].
+    /// Returns the buffer for `len` more bytes of a channel, if they are collected and allowed. The
+    /// caller reads them into it and then calls [`Self::placed`]. With `None` the caller passes
+    /// them to [`Self::data`], which reports a violation.
     pub(crate) fn place(&mut self, channel: Channel, len: u32) -> Option<&mut Vec<u8>> {
-        // TRUST: bounded by what the caller has asked for, before anything is stored.
+        // TRUST: checked against the caller's bound before any byte is stored.
         let is_expected = channel == Channel::Content
             && self.flow.allows(channel)
             && !self.inbound[slot(channel)].has_ended
@@ -211,7 +214,8 @@ impl Exchange {
         fits.then_some(&mut gathering.bytes)
     }
 
-    /// Books bytes that were read to [`Self::place`]; returns the credit to give at once.
+    /// Accounts for bytes that were read into the buffer of [`Self::place`]. Returns the credit to
+    /// send at once.
     pub(crate) fn placed(
         &mut self,
         channel: Channel,
@@ -224,7 +228,7 @@ impl Exchange {
         Ok(inbound.window.consumed(count))
     }
 
-    /// Takes in room for input.
+    /// Adds credit for input.
     pub(crate) fn credit(&mut self, channel: Channel, bytes: u32) -> Result<(), WireError> {
         if channel != Channel::Input || !self.flow.has_input {
             return Err(violation("credit for a channel the request does not have"));
@@ -232,7 +236,7 @@ impl Exchange {
         self.outbound.credit(bytes)
     }
 
-    /// Takes in the answer.
+    /// Handles the reply.
     pub(crate) fn answer(&mut self, reply: Result<Reply, Fault>) -> Result<(), WireError> {
         if self.is_answered {
             return Err(violation("a second reply"));
@@ -242,12 +246,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the reply has arrived, taken or not.
+    /// Returns true if the reply has arrived, whether or not it was taken.
     pub(crate) fn is_answered(&self) -> bool {
         self.is_answered
     }
 
-    /// The next event, and the credit to give for it.
+    /// Takes the next event, with the credit to send for it.
     pub(crate) fn take(&mut self) -> Option<(Incoming, Option<(Channel, u32)>)> {
         let event = self.events.pop_front()?;
         let credit = match &event {
@@ -264,7 +268,7 @@ impl Exchange {
         Some((event, credit))
     }
 
-    /// Books up to `wanted` bytes of input as sent, as far as there is room.
+    /// Reserves room for up to `wanted` bytes of input, as far as there is credit.
     pub(crate) fn spend(&mut self, wanted: u32) -> SendState {
         if self.is_answered {
             return SendState::Answered;
@@ -277,26 +281,26 @@ impl Exchange {
         SendState::Room(count)
     }
 
-    /// Ends the input. False when it had ended before, or there is nobody left to tell.
+    /// Ends the input. Returns false if it had ended before or the request has been answered.
     pub(crate) fn finish_input(&mut self) -> bool {
         !std::mem::replace(&mut self.has_finished_input, true) && !self.is_answered
     }
 }
 
-/// What can be said about sending input now.
+/// State of a request's input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SendState {
-    /// So many bytes were booked; 0 means waiting for credit.
+    /// This many bytes were reserved. 0 means that the caller must wait for credit.
     Room(u32),
     /// The request has been answered.
     Answered,
-    /// The input was ended, or there never was any.
+    /// The input was ended, or the request has none.
     Finished,
 }
 
 #[cfg(test)]
 impl Exchange {
-    /// Events that wait to be taken.
+    /// Returns the number of events that wait to be taken.
     pub(crate) fn pieces(&self) -> usize {
         self.events.len()
     }

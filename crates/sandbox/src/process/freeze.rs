@@ -1,13 +1,14 @@
-//! Holding everything in a sandbox still while somebody looks at what it wrote.
+//! Freezing of all processes in a sandbox while its files are read or its layers changed.
 //!
-//! Where the sandbox has a control group of version 2, the kernel's freezer holds it. Elsewhere every process is
-//! stopped by signal, the guest first: it would wake its wardens, start commands and write files for
-//! clients, who now wait. A process can have itself continued, so it is verified afterwards that none ran.
-//! Either way the sandbox can still be ended, and nothing is spent on this until it is used. What signals do
-//! not hide: a process can learn that it was stopped.
+//! If the sandbox has a control group of version 2, the kernel's freezer is used. Otherwise every
+//! process is stopped by a signal, the guest first, because the guest would wake its command
+//! supervisors, start commands and write files for clients, whose requests now wait. A process can
+//! have itself continued, so the caller verifies afterwards that none ran. Either way the sandbox
+//! can still be ended, and nothing is spent before the first freeze. Signals are not invisible: a
+//! process can learn that it was stopped.
 //!
-//! Processes are stopped parents first and let go children first, so that no shell sees a stopped
-//! child. One that somebody else had stopped before stays stopped.
+//! Parents are stopped before their children and continued after them, so that no shell sees a
+//! stopped child. A process that was stopped before stays stopped.
 
 use crate::process::{self, ProcessRef, below};
 use crate::{Backend, fault};
@@ -20,23 +21,23 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long stopping everything may take.
+/// Maximum time to stop all processes.
 const STOP_WAIT: Duration = Duration::from_secs(2);
-/// How long a change of the layers waits for those who hold the sandbox still.
+/// Maximum time that a change of the layers waits for those that hold the sandbox frozen.
 const FREE_WAIT: Duration = Duration::from_secs(30);
-/// The kernel stops a process when it next looks; this is how often that is looked at.
+/// Interval of checks: the kernel stops a process some time after the signal.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
-/// Processes that are stopped; dropping this lets them go.
+/// Frozen processes; dropping this continues them.
 #[derive(Debug)]
 #[must_use = "they go on when this is dropped"]
 pub(crate) struct FrozenProcesses {
-    /// Parents before their children.
+    /// Handles of the stopped processes, parents before their children. Empty if `group` is set.
     held: Vec<OwnedFd>,
     init: ProcessRef,
-    /// What holds them instead of signals.
+    /// Freezer of the control group, if it froze the processes.
     group: Option<Arc<GroupFreezer>>,
-    /// How often each had been on a processor when all of them stood still, by id and start.
+    /// Context switches of each process when all had stopped, by process id and start time.
     switches: HashMap<(Pid, u64), u64>,
 }
 
@@ -65,8 +66,9 @@ impl FrozenProcesses {
                     seen.insert((member.pid, member.start_ticks));
                     continue;
                 }
-                // After vfork(2) a parent waits in the kernel until its child runs a program of its
-                // own. With its child held it makes no step, and it has its signal already.
+                // After vfork(2) a parent sleeps uninterruptibly in the kernel until its child
+                // calls execve(2). While that child is stopped the parent cannot run, and its own
+                // signal is pending.
                 let waits = member.is_uninterruptible
                     && living
                         .iter()
@@ -76,8 +78,9 @@ impl FrozenProcesses {
                 if waits && !is_new {
                     continue;
                 }
-                // The handle means the process that was found, or it is not signalled. Signalled again, if its tracer
-                // has taken the first signal for itself.
+                // The handle refers to the process that was found, or nothing is signalled. A
+                // process seen before is signalled again, because its tracer may have suppressed
+                // the first signal.
                 if let Some(handle) = ProcessRef::of_member(member).and_then(ProcessRef::open)
                     && process::signal(&handle, Signal::STOP).is_ok()
                     && is_new
@@ -92,8 +95,9 @@ impl FrozenProcesses {
                 };
                 let switches = living.iter().filter_map(note).collect();
                 let before = std::mem::replace(&mut stopped.switches, switches);
-                // A tracer that was stopped while this looked may have let go before what had been seen standing. Two
-                // looks that find all of them standing, and that none has run in between, exclude it.
+                // A tracer that was stopped during this pass may before have continued a process
+                // that the pass had already seen stopped. Two passes with equal counts of context
+                // switches exclude that.
                 let is_traced = living.iter().any(|member| member.is_held_by_tracer);
                 if !is_traced || before == stopped.switches {
                     return Ok(stopped);
@@ -107,11 +111,11 @@ impl FrozenProcesses {
         }
     }
 
-    /// Whether nothing has run since everything stood still. A process can have itself continued, by a timer
-    /// for one, and be stopped again before anybody looks.
+    /// Checks that nothing has run since the processes were frozen. A process can have itself
+    /// continued, for example by a timer, and be stopped again unnoticed.
     ///
     /// # Errors
-    /// `busy` when something has.
+    /// `busy` if a process has run.
     pub(crate) fn verify(&self) -> Result<(), Fault> {
         if let Some(group) = &self.group {
             return if group.is_frozen() {
@@ -128,7 +132,7 @@ impl FrozenProcesses {
             .into_iter()
             .filter(has_moved)
             .collect();
-        // What has ended since has not moved.
+        // A process that has ended since has not changed anything.
         match moved.iter().find(|member| member.switches().is_some()) {
             None => Ok(()),
             Some(member) => Err(not_still(Some(member.pid))),
@@ -136,7 +140,7 @@ impl FrozenProcesses {
     }
 }
 
-/// The first process of a sandbox and all below it, parents before their children.
+/// Returns the first process of a sandbox and all its descendants, parents before their children.
 fn everything(init: ProcessRef) -> Vec<Member> {
     let mut all: Vec<Member> = init.member().into_iter().collect();
     all.extend(below(init.pid));
@@ -159,11 +163,11 @@ fn not_still(pid: Option<Pid>) -> Fault {
 impl Drop for FrozenProcesses {
     fn drop(&mut self) {
         if let Some(group) = &self.group {
-            // A group that is gone has nothing left to let go.
+            // Fails if the group was removed, which leaves nothing to continue.
             let _ = group.thaw();
         }
         for handle in self.held.iter().rev() {
-            // One that has died meanwhile is as good.
+            // Fails if the process has died meanwhile.
             let _ = process::signal(handle, Signal::CONT);
         }
     }
@@ -178,8 +182,8 @@ struct FreezeState {
     is_changing: bool,
 }
 
-/// The one place of a sandbox's owner from which it is frozen: whoever comes first stops it, whoever
-/// leaves last lets it go. A change of its layers is alone.
+/// Coordinator of freezes of one sandbox. The first holder freezes it, the last one continues it. A
+/// change of its layers excludes all holders.
 #[derive(Debug, Default)]
 pub(crate) struct Freezer {
     gate: Mutex<FreezeState>,
@@ -187,14 +191,14 @@ pub(crate) struct Freezer {
 }
 
 impl Freezer {
-    /// For the sandbox whose first process and control group these are.
+    /// Creates the freezer of a sandbox with this first process and control group.
     pub(crate) fn new(init: Option<ProcessRef>, group: Option<GroupFreezer>) -> Arc<Self> {
         let freezer = Self::default();
         freezer.set_init(init, group);
         Arc::new(freezer)
     }
 
-    /// The guest was started anew.
+    /// Sets the first process and control group after the guest was restarted.
     pub(crate) fn set_init(&self, init: Option<ProcessRef>, group: Option<GroupFreezer>) {
         let mut gate = self.gate();
         gate.init = init;
@@ -202,7 +206,7 @@ impl Freezer {
     }
 
     fn gate(&self) -> MutexGuard<'_, FreezeState> {
-        // No section leaves the gate half changed.
+        // No critical section leaves the state half changed.
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -226,7 +230,8 @@ impl Freezer {
         Ok(gate)
     }
 
-    /// Holds the sandbox still until the result is dropped.
+    /// Freezes the sandbox until the result is dropped. Waits for a change of the layers to end;
+    /// fails with `busy` after [`FREE_WAIT`].
     pub(crate) fn freeze(self: &Arc<Self>) -> Result<FreezeGuard, Fault> {
         let mut gate = self.wait_while(FREE_WAIT, |gate| gate.is_changing)?;
         if gate.stopped.is_none() {
@@ -239,7 +244,8 @@ impl Freezer {
         })
     }
 
-    /// Keeps everybody else away from the layers until the result is dropped.
+    /// Excludes all freezes and other changes of the layers until the result is dropped. Fails with
+    /// `busy` after [`FREE_WAIT`].
     pub(crate) fn change(self: &Arc<Self>) -> Result<LayerChangeGuard, Fault> {
         let mut gate = self.wait_while(FREE_WAIT, |gate| gate.is_changing || gate.holders > 0)?;
         gate.is_changing = true;
@@ -249,14 +255,14 @@ impl Freezer {
     }
 }
 
-/// One who holds the sandbox still.
+/// Share in a freeze of the sandbox.
 #[derive(Debug)]
 pub(crate) struct FreezeGuard {
     freezer: Arc<Freezer>,
 }
 
 impl FreezeGuard {
-    /// Whether nothing has run since the sandbox stood still; see [`FrozenProcesses::verify`].
+    /// Checks that nothing has run since the freeze; see [`FrozenProcesses::verify`].
     pub(crate) fn verify(&self) -> Result<(), Fault> {
         self.freezer
             .gate()
@@ -278,14 +284,14 @@ impl Drop for FreezeGuard {
     }
 }
 
-/// The one who changes the layers.
+/// Exclusive right to change the layers.
 #[derive(Debug)]
 pub(crate) struct LayerChangeGuard {
     freezer: Arc<Freezer>,
 }
 
 impl LayerChangeGuard {
-    /// Holds the sandbox still meanwhile.
+    /// Freezes the sandbox until the result is dropped.
     pub(crate) fn freeze(&self) -> Result<FrozenProcesses, Fault> {
         let (init, group) = {
             let gate = self.freezer.gate();
@@ -311,8 +317,8 @@ fn unsupported(what: &str) -> Fault {
     .remedy(format!("use the backend `{}`", Backend::NATIVE))
 }
 
-/// Whether nothing but the guest itself lives in the sandbox, and what it has waiting for the next
-/// command.
+/// Returns true if only the guest and its command supervisors that wait for the next command live
+/// in the sandbox.
 pub(crate) fn is_idle(init: ProcessRef) -> Result<bool, Fault> {
     if init.open().is_none() {
         return Err(fault::internal("the first process of the sandbox is gone"));

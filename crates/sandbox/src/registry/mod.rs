@@ -1,8 +1,8 @@
-//! All sandboxes of one state directory, over all processes that use it.
+//! Registry of all sandboxes of one state directory, shared by all processes that use it.
 //!
-//! There is no daemon and no index: the directory is the registry, and locks in it are the truth
-//! (see `state::sandbox_dir`). Create-or-get is one rename that either happens or finds the name taken. Opening
-//! the registry removes what dead owners left.
+//! There is no daemon and no index. The directory is the registry, and a sandbox lives while its
+//! lock is held (see `state::sandbox_dir`). A sandbox is created by one rename, which succeeds or
+//! finds the name taken. Opening the registry removes the remains of dead owners.
 
 mod caches;
 mod checkpoints;
@@ -46,14 +46,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 pub use upkeep::{DiskUsage, is_larger_than};
 
-/// Where the registry lives and how much it allows.
+/// Location and bounds of a registry.
 #[derive(Debug, Clone)]
 pub struct RegistryConfig {
-    /// State directory, absolute. Made if missing; must be ours alone.
+    /// State directory, absolute. Created if missing. Only the user may have access to it.
     pub state_dir: PathBuf,
-    /// Most live sandboxes, over all processes that use this state directory.
+    /// Maximum number of live sandboxes, over all processes that use this state directory.
     pub max_sandboxes: u32,
-    /// Maker of git directories, for specs that name repositories.
+    /// Function that creates git directories, for specs that name repositories. `None` if the
+    /// program has none.
     pub seed_maker: Option<SeedMaker>,
 }
 
@@ -64,38 +65,41 @@ pub struct Registry {
     max_sandboxes: u32,
     seed_maker: Option<SeedMaker>,
     image: OnceLock<GuestImage>,
-    /// Supervisors this process has started. They outlive it; while it lives it must reap them.
+    /// Supervisors that this process has started. They outlive it, but while it lives it must reap
+    /// them.
     supervisors: Mutex<Vec<Child>>,
     swept: Mutex<Housekeeping>,
     cleanup: Arc<CleanupWorker>,
 }
 
-/// What the last sweep learnt.
+/// Results of the last sweep.
 #[derive(Debug)]
 struct Housekeeping {
     at: Instant,
     kept_slots: Vec<u32>,
-    /// What became of parked changes since somebody asked.
+    /// Reports on parked changes since the last [`Registry::take_parking_news`].
     parking_news: Vec<ParkingNews>,
 }
 
-/// How often a state somebody else is about to change is looked at.
+/// Interval of checks on a state that another process is about to change.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// How long a lock may be held by somebody who is only removing the sandbox.
+/// Time to wait for a lock whose holder may be removing the sandbox.
 const REMOVAL_WAIT: Duration = Duration::from_millis(200);
-/// Sandboxes made in quick succession are not each preceded by a sweep.
+/// Minimum time between two sweeps, so that sandboxes made in quick succession do not each cost
+/// one.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// No critical section of this file leaves its data half changed, so a poisoned lock is as good.
+/// Locks a mutex even if it is poisoned: no critical section of this file leaves its data half
+/// changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {
-    /// Opens the registry and removes what dead owners left.
+    /// Opens the registry and removes the remains of dead owners.
     ///
     /// # Errors
-    /// `permission-denied` when somebody else could have prepared the state directory; `io` faults
+    /// `permission-denied` if another user could have prepared the state directory; `io` faults
     /// naming the path.
     pub fn open(config: RegistryConfig) -> Result<Self, Fault> {
         let RegistryConfig {
@@ -121,12 +125,12 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Makes a sandbox owned by this process: it ends when the handle is dropped or the process
-    /// dies. Without a name it gets one of its own.
+    /// Creates a sandbox that this process owns. It ends when the handle is dropped or the process
+    /// dies. If `name` is `None`, a random name is chosen.
     ///
     /// # Errors
-    /// `already-exists`, `too-many-sandboxes`, `limit-unavailable`, and whatever keeps the backend
-    /// from coming up.
+    /// `already-exists`, `too-many-sandboxes`, `limit-unavailable`, and the errors of starting a
+    /// guest.
     pub fn create(&self, spec: &SandboxSpec, name: Option<Name>) -> Result<Sandbox, Fault> {
         backend::check(spec)?;
         self.create_checked(spec, name)
@@ -145,7 +149,7 @@ impl Registry {
         let slot = match self.lease_slot() {
             Ok(slot) => slot,
             Err(fault) => {
-                // The name is given back; the fault is what matters.
+                // The name becomes free again. The first fault is the one to report.
                 let _ = sandbox_dir.discard(&self.layout);
                 return Err(fault);
             }
@@ -186,7 +190,8 @@ impl Registry {
         };
         let core = match backend::bring_up(&cx, begun) {
             Ok((link, owner)) => {
-                // Without it nothing is kept when the sandbox ends, which is said then.
+                // If this fails, the service's files are lost when the sandbox ends, which is
+                // reported then.
                 let _ = sandbox_dir.note_remote_files(spec);
                 status.process = owner.process();
                 Arc::new(SandboxCore::owned(link, owner, begin.elapsed()))
@@ -226,18 +231,18 @@ impl Registry {
             }
             Err(fault) => Some(fault),
         };
-        // From here on dropping the handle cleans up.
+        // From here on, dropping the handle removes everything.
         let sandbox = Sandbox::new(core, info, dir, self.layout.clone(), Some(owned));
         problem.map_or(Ok(sandbox), Err)
     }
 
-    /// Makes or gets the supervised sandbox of this name, in one step, and returns when it is
-    /// ready. An existing one keeps the spec it was made with.
+    /// Creates or finds the supervised sandbox of this name, atomically, and returns when it is
+    /// ready. An existing sandbox keeps its spec.
     ///
     /// # Errors
-    /// `already-exists` when the name belongs to another process's own sandbox, `sandbox-not-found`
-    /// when somebody kills it meanwhile, `timed-out` when it does not get ready in
-    /// `spec.start_ms`, and whatever keeps the backend from coming up.
+    /// `already-exists` if the name belongs to another process's own sandbox; `sandbox-not-found`
+    /// if the sandbox is killed meanwhile; `timed-out` if it is not ready within `spec.start_ms`;
+    /// and the errors of starting a guest.
     pub fn start(
         &self,
         spec: &SandboxSpec,
@@ -296,7 +301,7 @@ impl Registry {
                     lock(&self.supervisors).push(child);
                     return Ok((self.known(name)?, started));
                 }
-                // Its directory went away under the work.
+                // Another process killed the sandbox and removed its directory meanwhile.
                 Err(fault) if fault.code == Code::NotFound && !sandbox_dir.is_in_place() => {
                     return Err(Fault::lost(
                         Code::SandboxNotFound,
@@ -312,7 +317,7 @@ impl Registry {
         }
     }
 
-    /// Connects to a supervised sandbox; waits for one that is just starting.
+    /// Connects to a supervised sandbox. Waits for one that is starting.
     ///
     /// # Errors
     /// `sandbox-not-found`, `sandbox-not-running`, or the loss of the link.
@@ -321,7 +326,7 @@ impl Registry {
         connect::connect(&self.layout, name, deadline)
     }
 
-    /// All entries, by name.
+    /// Returns all entries, sorted by name.
     pub fn list(&self) -> Result<Vec<RegistryEntry>, Fault> {
         let rooms = self.layout.sandboxes();
         let entries =
@@ -341,10 +346,11 @@ impl Registry {
         Ok(found)
     }
 
-    /// One entry; `None` when there is no such sandbox.
+    /// Returns the entry of a name. `None` if there is no such sandbox.
     pub fn entry(&self, name: &Name) -> Result<Option<RegistryEntry>, Fault> {
         let dir = self.layout.sandbox(name.as_str());
-        // Looked at first: what the files say is then never older than what the lock says.
+        // The lock is tested before the files are read, so the files are never older than the
+        // answer of the lock.
         let (found, is_live) = match SandboxDir::find(&self.layout, name)? {
             SandboxDirState::Absent => return Ok(None),
             SandboxDirState::Held => (None, true),
@@ -355,17 +361,18 @@ impl Registry {
         Ok(Some(entry))
     }
 
-    /// When a supervised sandbox last started, made or resumed; `None` where that is not known.
+    /// Returns the time of the last start of a supervised sandbox, new or resumed. `None` if it is
+    /// unknown.
     pub fn last_started(&self, name: &Name) -> Option<SystemTime> {
-        // Written once for each start.
+        // The report is written once for each start.
         let report = self.layout.sandbox(name.as_str()).join(REPORT_FILE);
         report.metadata().and_then(|meta| meta.modified()).ok()
     }
 
-    /// What a sandbox was made with, whether it lives or not.
+    /// Returns the spec of a sandbox, whether it runs or not.
     ///
     /// # Errors
-    /// `sandbox-not-found`, and when its files cannot be read.
+    /// `sandbox-not-found`, and the errors of reading its files.
     pub fn spec(&self, name: &Name) -> Result<SandboxSpec, Fault> {
         let dir = self.layout.sandbox(name.as_str());
         read_spec(&dir).map_err(|found| match found.code {
@@ -374,10 +381,11 @@ impl Registry {
         })
     }
 
-    /// Where the layers of a sandbox's workspace lie, whether it lives or not.
+    /// Returns the location of the workspace's layers, whether the sandbox runs or not.
     ///
     /// # Errors
-    /// `sandbox-not-found`; `unsupported` where there are none that can be seen from outside.
+    /// `sandbox-not-found`; `unsupported` if the workspace has no layers that are visible from
+    /// outside.
     pub fn workspace_layers(&self, name: &Name) -> Result<WorkspaceLayers, Fault> {
         let dir = self.layout.sandbox(name.as_str());
         let in_memory = || control::layers(&dir);
@@ -387,22 +395,22 @@ impl Registry {
         })
     }
 
-    /// Ends a sandbox with all it holds, whoever owns it, and returns when it is gone. Killing what
-    /// is not there is fine.
+    /// Ends a sandbox and removes its files, also one of another process, and returns when it is
+    /// gone. Succeeds if there is no such sandbox.
     pub fn kill(&self, name: &Name) -> Result<KillOutcome, Fault> {
         let killed = termination::kill(&self.layout, name);
         self.reap();
-        // What cannot be removed now is found by the next sweep.
+        // The next sweep removes files that cannot be removed now.
         let _ = checkpoint::store::collect_garbage(&self.layout);
         killed
     }
 
-    /// What dead owners left, without touching it.
+    /// Lists the remains of dead owners, without changing them.
     pub fn orphans(&self) -> Result<Vec<Orphan>, Fault> {
         Ok(sweep::orphans(&self.layout)?.orphans)
     }
 
-    /// Removes what dead owners left, and says what that was.
+    /// Removes the remains of dead owners and lists them.
     pub fn sweep(&self) -> Result<Vec<Orphan>, Fault> {
         let sweep::SweepReport {
             orphans,
@@ -416,13 +424,13 @@ impl Registry {
         Ok(orphans)
     }
 
-    /// What sweeps have parked and dropped since this was asked last.
+    /// Returns the changes that sweeps have parked or dropped since the previous call.
     pub fn take_parking_news(&self) -> Vec<ParkingNews> {
         std::mem::take(&mut lock(&self.swept).parking_news)
     }
 
-    /// Waits until the files of the sandboxes that have ended in this process are removed. A sandbox is
-    /// gone for everybody as soon as it has ended; its files may take a moment longer.
+    /// Waits until the files of sandboxes that ended in this process are removed. A sandbox is gone
+    /// for all processes as soon as it has ended; removing its files may take longer.
     pub fn settle(&self) {
         self.cleanup.settle();
     }
@@ -431,7 +439,7 @@ impl Registry {
         &self.layout
     }
 
-    /// The state directory.
+    /// Returns the state directory.
     pub fn state_dir(&self) -> &Path {
         self.layout.state()
     }
@@ -440,8 +448,8 @@ impl Registry {
         self.reap();
         let is_due = lock(&self.swept).at.elapsed() >= SWEEP_INTERVAL;
         if is_due {
-            // What cannot be removed now is found again by the next sweep and by `doctor`; it must
-            // not keep anybody from working.
+            // An error must not block new sandboxes. The next sweep and `doctor` find the same
+            // remains.
             let _ = self.sweep();
         }
     }
@@ -451,7 +459,7 @@ impl Registry {
         Slot::lease(&self.layout, self.max_sandboxes, &kept)
     }
 
-    /// Remembers that the sandbox in `dir` may be resumed with the ids it had.
+    /// Reserves the ids of the sandbox in `dir`, which may be resumed with them.
     pub(crate) fn keep_slot(&self, dir: &Path) {
         let slot = read_status(dir).ok().and_then(|status| status.slot);
         lock(&self.swept).kept_slots.extend(slot);
@@ -470,7 +478,7 @@ impl Registry {
         Ok(self.image.get_or_init(|| image))
     }
 
-    /// Makes the directory of a sandbox that must be new.
+    /// Creates the directory of a sandbox that must be new.
     fn claim_new(&self, name: &Name, spec: &SandboxSpec) -> Result<SandboxDir, Fault> {
         let patience = Instant::now() + REMOVAL_WAIT;
         loop {
@@ -485,7 +493,7 @@ impl Registry {
                 SandboxDirState::Free(sandbox_dir) => {
                     sweep::remove_dead(&self.layout, sandbox_dir)?;
                 }
-                // It may be on its way out.
+                // Its owner may be removing it.
                 SandboxDirState::Held if Instant::now() < patience => {
                     std::thread::sleep(LOOK_AGAIN);
                 }
@@ -494,7 +502,7 @@ impl Registry {
         }
     }
 
-    /// Waits for another's sandbox to get ready. False when it vanished instead.
+    /// Waits until a sandbox of another process is ready. Returns false if it vanished instead.
     fn await_ready(&self, name: &Name, deadline: Instant) -> Result<bool, Fault> {
         let dir = self.layout.sandbox(name.as_str());
         loop {
@@ -502,7 +510,8 @@ impl Registry {
                 Ok(status) if !status.is_supervised => {
                     return Err(taken(name, "is another command's own"));
                 }
-                // The file may be a dead owner's while somebody else only looks at the lock.
+                // The lock may be held by a process that only tests it, while the status is that of
+                // a dead owner. The socket decides.
                 Ok(status) if status.state == SandboxState::Ready && socket::dial(&dir).is_ok() => {
                     return Ok(true);
                 }
@@ -523,8 +532,9 @@ impl Registry {
         }
     }
 
-    /// Writes down what is about to start in a directory that is ours, with the slot that it gets: a new
-    /// one, or the one it had.
+    /// Writes the status and seed of a sandbox that is about to start in a directory whose lock
+    /// this process holds, and leases its slot: a new one, or the previous one of a resumed
+    /// sandbox.
     fn furnish(
         &self,
         sandbox_dir: &SandboxDir,
@@ -547,7 +557,8 @@ impl Registry {
         if started == StartOutcome::Created {
             checkpoint::seed::make(&self.layout, dir, &spec.jail, self.seed_maker)?;
         } else {
-            // What a change that was interrupted left would be taken for something else.
+            // Finish an interrupted change first: its remains would be mistaken for the present
+            // state of the sandbox.
             for place in checkpoint::change::finish(&self.layout, dir)? {
                 trash::remove(&self.layout, &place)?;
             }
@@ -560,9 +571,9 @@ impl Registry {
         self.entry(name)?.ok_or_else(|| fault::not_found(name))
     }
 
-    /// Undoes a start that failed: a new directory goes, an old one stays as it was.
+    /// Undoes a failed start: removes a new directory, and marks a resumed one as lost.
     fn give_up(&self, sandbox_dir: SandboxDir, started: StartOutcome, status: Status) {
-        // What fails here is found by the next sweep; the fault that led here is the one to tell.
+        // The fault of the start is the one to report. The next sweep removes the remains.
         let _ = if started == StartOutcome::Resumed {
             sandbox_dir.write_status(&Status {
                 state: SandboxState::Lost,

@@ -1,4 +1,4 @@
-//! What callers learn about the network of a running sandbox that reaches listed hosts only, and how they open more.
+//! Network of a running sandbox with an egress proxy: log, rules, statistics and new hosts.
 
 use super::checkpoints::ask;
 use super::connect::not_running;
@@ -17,13 +17,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most pages of news that are taken at once: more than there are of what a supervisor keeps at a time, which is about 100
-/// decisions for each of four kinds of verdict. A program that asks for hosts as fast as they are told holds up nobody.
+/// Maximum number of pages of news to take at once. A supervisor keeps about 100 decisions for each
+/// of four kinds of verdict, which is fewer pages. The bound ends the loop if a program asks for
+/// new hosts as fast as pages are read.
 const MAX_NEWS_PAGES: usize = 32;
 
 impl Registry {
-    /// Decisions about connections and look-ups that came after the one with this number, oldest first; 0 stands
-    /// before all. Older ones than the latest 2000 are forgotten.
+    /// Returns the decisions about connections and look-ups with a number above `after`, oldest
+    /// first; 0 returns all. Only the latest 2000 are kept.
     ///
     /// # Errors
     /// `unsupported` for a sandbox with another network; `sandbox-not-running`; `sandbox-not-found`.
@@ -39,11 +40,11 @@ impl Registry {
         }
     }
 
-    /// Decisions that were made and connections that ended after this change, in that order; 0 stands before all. While
-    /// there are none this waits, at most so long and never longer than ten seconds.
+    /// Returns the decisions and the ends of connections after change `after`, in that order; 0
+    /// returns all. If there are none, waits for at most `wait` and at most ten seconds.
     ///
     /// # Errors
-    /// As [`Self::network_log`]; `link-lost` when the sandbox ends meanwhile.
+    /// As [`Self::network_log`]; `link-lost` if the sandbox ends meanwhile.
     pub fn network_changes(
         &self,
         name: &Name,
@@ -54,7 +55,7 @@ impl Registry {
         self.ask_network(name, NetworkOrder::LogChanges { after, wait_ms })
     }
 
-    /// The rules in force.
+    /// Returns the rules in force.
     ///
     /// # Errors
     /// As [`Self::network_log`].
@@ -70,11 +71,11 @@ impl Registry {
         }
     }
 
-    /// What was carried to and from listed hosts; `None` for a sandbox with another network, for one that is not
-    /// running, and for one that belongs to a command.
+    /// Returns the traffic that the egress proxy relayed. `None` for a sandbox with another
+    /// network, for one that is not running, and for one that is not supervised.
     ///
     /// # Errors
-    /// `sandbox-not-found`; whatever keeps its supervisor from answering.
+    /// `sandbox-not-found`, and the errors of reaching its supervisor.
     pub fn network_stats(&self, name: &Name) -> Result<Option<TrafficStats>, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         let is_supervised = read_status(&dir).is_ok_and(|status| status.is_supervised);
@@ -90,9 +91,9 @@ impl Registry {
         self.ask_network(name, NetworkOrder::Stats).map(Some)
     }
 
-    /// What was decided and carried since this was asked for last, for one who keeps accounts of it: the news are told
-    /// once. `is_last` says that nobody asks again. What came before the supervisor
-    /// answered no more is given back, with `has_more`.
+    /// Takes the decisions and traffic since the previous call, for the caller's accounts. Each is
+    /// returned once. `is_last` says that no call follows. If the supervisor stops responding,
+    /// returns the pages before, with `has_more` set.
     ///
     /// # Errors
     /// As [`Self::network_log`].
@@ -100,12 +101,12 @@ impl Registry {
         take_pages(|| self.ask_network(name, NetworkOrder::News { is_last }))
     }
 
-    /// Opens hosts (rules and names of presets) of a running sandbox, for so long or as long as it runs. Gives back
-    /// the rules in force that came of it.
+    /// Opens hosts (rules and names of presets) of a running sandbox for `lifetime`, or until it
+    /// ends. Returns the rules that were added.
     ///
     /// # Errors
-    /// `invalid-argument` for what is no rule or cannot be opened while a sandbox runs; otherwise as
-    /// [`Self::network_log`].
+    /// `invalid-argument` for a text that is not a rule or cannot be opened while a sandbox runs;
+    /// otherwise as [`Self::network_log`].
     pub fn allow_hosts(
         &self,
         name: &Name,
@@ -115,8 +116,8 @@ impl Registry {
         self.ask_network(name, NetworkOrder::allow(words, lifetime)?)
     }
 
-    /// Changes limits of a running sandbox, until it stops. Gives back what it has carried, with the limits there are
-    /// then.
+    /// Changes limits of a running sandbox's traffic until it stops. Returns its traffic so far,
+    /// with the new limits.
     ///
     /// # Errors
     /// As [`Self::network_log`].
@@ -128,7 +129,8 @@ impl Registry {
         self.ask_network(name, NetworkOrder::Limit(changes))
     }
 
-    /// Says what becomes of a connection to a host, and makes one from this machine if it is allowed.
+    /// Decides about a connection to a host as the proxy would, and makes one from this machine if
+    /// it is allowed.
     ///
     /// # Errors
     /// As [`Self::network_log`].
@@ -137,18 +139,18 @@ impl Registry {
         self.ask_network(name, NetworkOrder::Probe { host, port })
     }
 
-    /// The ports that commands of `sandbox`, which has this name, listen on: without those at which its way out to
-    /// listed hosts is.
+    /// Returns the ports that commands of `sandbox`, whose name is `name`, listen on, without the
+    /// ports of the egress proxy.
     ///
     /// # Errors
-    /// `link-lost` for a sandbox that has ended.
+    /// `link-lost` if the sandbox has ended.
     pub fn ports_of_commands(
         &self,
         name: &Name,
         sandbox: &Sandbox,
     ) -> Result<Vec<ListeningPort>, Fault> {
         let mut ports = sandbox.ports()?;
-        // A sandbox with another network has no rules.
+        // A sandbox with another network has no rules. That is an error here.
         let rules = self.network_rules(name).unwrap_or_default();
         let rules = rules.iter();
         let mut own: BTreeSet<u16> = rules
@@ -171,7 +173,7 @@ impl Registry {
         read(&ask(name, &dir, &Order::Network(order))?)
     }
 
-    /// The directory of a running sandbox that reaches listed hosts only.
+    /// Returns the directory of a running sandbox with an egress proxy.
     fn filtered(&self, name: &Name) -> Result<PathBuf, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         match SandboxDir::find(self.layout(), name)? {
@@ -186,14 +188,14 @@ impl Registry {
     }
 }
 
-/// News from as many pages as there are, up to [`MAX_NEWS_PAGES`].
+/// Takes news until there are none left, at most [`MAX_NEWS_PAGES`] pages.
 fn take_pages(mut ask: impl FnMut() -> Result<TrafficNews, Fault>) -> Result<TrafficNews, Fault> {
     let mut news = ask()?;
     for _ in 1..MAX_NEWS_PAGES {
         if !news.has_more {
             break;
         }
-        // What has come is told to nobody else: it is kept when the rest cannot be had.
+        // The pages before are kept: the supervisor returns each page only once.
         let Ok(page) = ask() else {
             break;
         };

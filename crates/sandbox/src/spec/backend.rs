@@ -1,7 +1,9 @@
-//! Backends by name, and what each can do: plain data that everybody asks instead of names.
+//! Backends by name, with their capabilities as data, so that other code asks for a capability and
+//! not for a name.
 //!
-//! Three are built in. A program registers further ones at its start ([`crate::backend::register`]); a state
-//! file that names a backend which the program does not have cannot be read.
+//! Three backends are built in. A program registers further ones at its start
+//! ([`crate::backend::register`]). A state file cannot be read if it names a backend that the
+//! program lacks.
 
 use super::workspace_mode::WorkspaceMode;
 use glovebox_spec::Net;
@@ -9,104 +11,109 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// What stands behind a sandbox.
+/// Mechanism that isolates a sandbox: native, host, a command that leads to another machine, or one
+/// that the program has registered.
 #[derive(Clone, Copy)]
 pub struct Backend(&'static Declaration);
 
 /// Name and abilities of a backend.
 #[derive(Debug)]
 pub struct Declaration {
-    /// Word of flags, configuration, state files and reports: lower-case letters, digits and hyphens.
+    /// Name in flags, configuration, state files and reports: lower-case letters, digits and
+    /// hyphens.
     pub name: &'static str,
     /// A few words for help and completion.
     pub about: &'static str,
-    /// General settings that mean something to it, where not all do: `carrier`, `guest_dir`, `net` and so on.
+    /// General settings that apply to this backend, among those that do not apply to all:
+    /// `carrier`, `guest_dir`, `net` and so on.
     pub settings: &'static [&'static str],
-    /// Those of them without which it cannot be used.
+    /// Settings among them that the backend requires.
     pub required: &'static [&'static str],
-    /// Settings of its own.
+    /// Settings of this backend alone.
     pub options: &'static [BackendOption],
-    /// Sources of its key or token, where it has one.
+    /// Sources of its key or token. `None` if it needs none.
     pub credential: Option<CredentialSource>,
-    /// Right of a project's file to choose it.
+    /// Whether a project's file may choose it.
     pub project_choice: ProjectChoice,
-    /// Its abilities.
+    /// Capabilities.
     pub capabilities: Capabilities,
 }
 
 /// A setting of a backend. Backends that declare the same name share it.
 #[derive(Debug)]
 pub struct BackendOption {
-    /// Key of configuration files.
+    /// Key in configuration files.
     pub name: &'static str,
     /// Flag, without its hyphens.
     pub flag: &'static str,
-    /// Variable.
+    /// Environment variable.
     pub variable: &'static str,
-    /// Word for its value in the help.
+    /// Placeholder for its value in the help.
     pub value: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// The same for the reference, in Markdown.
+    /// Description for the reference, in Markdown.
     pub meaning: &'static str,
-    /// Whether its value is a path of this machine.
+    /// True if its value is a path of this machine.
     pub is_path: bool,
-    /// Refuses what is no value, in one sentence.
+    /// Checks a value. The error is one sentence.
     pub check: fn(&str) -> Result<(), String>,
 }
 
-/// Sources of a key or token. It is never a flag and never a value of a file.
+/// Sources of a key or token, which is never given by a flag or by a value of a configuration file.
 #[derive(Debug)]
 pub struct CredentialSource {
-    /// Variables; the first that is set counts.
+    /// Environment variables; the first that is set is used.
     pub variables: &'static [&'static str],
-    /// Option that names a file with it.
+    /// Name of the option that names a file with the key or token.
     pub file_option: &'static str,
 }
 
-/// Right of a project's file to choose a backend.
+/// Permission of a project's file to choose a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProjectChoice {
-    /// Without asking: no other backend has stronger walls.
+    /// Allowed without asking, because no other backend has stronger walls.
     Free,
-    /// Once the user has agreed to it.
+    /// Allowed after the user has agreed.
     WithConsent,
-    /// Never: the backend takes something of the user's that no project may decide about, such as an account.
+    /// Forbidden: the backend uses something of the user's that no project may decide about, such
+    /// as an account.
     Never,
 }
 
-/// What a backend can do.
+/// Capabilities of a backend.
 #[derive(Debug, Serialize)]
 pub struct Capabilities {
     /// Machine on which commands run.
     pub place: Place,
-    /// Holder of the walls around commands.
+    /// Party that keeps up the walls around commands.
     pub walls: Walls,
-    /// Place of the sandbox's files.
+    /// Location of the sandbox's files.
     pub files: Files,
-    /// Whether commands start in a directory of the sandbox's own, which its copy of the project fills.
+    /// True if commands start in a directory of the sandbox that holds its copy of the project.
     pub has_own_dir: bool,
-    /// Ways to the project; the first is the default.
+    /// Supported modes of the workspace; the first is the default.
     pub workspace_modes: &'static [WorkspaceMode],
-    /// Whether the files of a sandbox stay where they are, not on this machine, when its guest ends.
+    /// True if a sandbox's files stay at a service when its guest ends.
     pub keeps_files: bool,
-    /// Whether all sandboxes at one address share one machine, and see each other.
+    /// True if all sandboxes at one address share a machine and see each other.
     pub shares_machine: bool,
-    /// Whether all processes can be held still.
+    /// True if all processes of a sandbox can be frozen.
     pub can_freeze: bool,
-    /// Networks that can be asked for; none where the network is as it is found. The first is the default.
+    /// Networks that can be requested; the first is the default. Empty if the backend does not
+    /// control the network.
     pub networks: &'static [Net],
-    /// Whether commands may be let make namespaces.
+    /// True if commands may be allowed to create namespaces.
     pub can_nest: bool,
-    /// Whether a broken connection to the guest is opened again.
+    /// True if a broken connection to the guest can be opened again.
     pub can_resume: bool,
-    /// Sandboxes that a session may make of its own.
+    /// Sandboxes that a session may create for its own use.
     pub sub_sandboxes: SubSandboxes,
-    /// Whether sessions of a server can have such sandboxes.
+    /// True if a server can run sessions in such sandboxes.
     pub can_serve: bool,
-    /// What a start costs.
+    /// Resource that a start takes most of.
     pub start: StartCost,
-    /// Default deadline for coming up, in milliseconds.
+    /// Default deadline for a start, in milliseconds.
     pub start_ms: u64,
 }
 
@@ -116,47 +123,47 @@ pub struct Capabilities {
 pub enum Place {
     /// This machine.
     Here,
-    /// Another machine, or one that cannot be told from another.
+    /// Another machine, or one that must be treated as another.
     Elsewhere,
 }
 
-/// Holder of the walls around commands.
+/// Party that keeps up the walls around commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Walls {
-    /// The kernel of this machine, told by Glovebox.
+    /// The kernel of this machine, configured by Glovebox.
     Ours,
-    /// A service, by its word.
+    /// A service, by its own statement.
     Theirs,
-    /// Nobody that Glovebox knows.
+    /// None that Glovebox knows of.
     None,
 }
 
-/// Place of a sandbox's files.
+/// Location of a sandbox's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Files {
     /// Layers on this machine, over the project.
     Layers,
-    /// A copy that comes and goes over the link.
+    /// Copy that is transferred over the link.
     Copied,
     /// The project itself.
     InPlace,
 }
 
-/// Sandboxes that a session may make of its own.
+/// Sandboxes that a session may create for its own use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubSandboxes {
-    /// With at most what the session has.
+    /// With at most the permissions of the session.
     Narrowed,
-    /// With what the session has.
+    /// With exactly the permissions of the session.
     SameAsSession,
     /// None.
     None,
 }
 
-/// What a start costs.
+/// Resource that a start takes most of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartCost {
@@ -166,15 +173,17 @@ pub enum StartCost {
     Waiting,
 }
 
-/// Directory of the copy of the project in a sandbox's own directory, with a backend that keeps it here.
+/// Name of the directory, in a sandbox's own directory, with the copy of the project. Used by
+/// backends that keep the copy on this machine.
 pub const COPY_DIR: &str = "tree";
 
-/// Option of backends that are services: the address.
+/// Name of the option with the address of a service.
 pub const BASE_URL_OPTION: &str = "base_url";
-/// Part of an address in whose place a sandbox's name stands, so that each sandbox has an address of its own.
+/// Part of an address that is replaced by the sandbox's name, so that each sandbox has its own
+/// address.
 pub const NAME_IN_URL: &str = "{name}";
 
-/// Deadline for coming up unless a backend or the caller says otherwise, in milliseconds.
+/// Default deadline for a start, in milliseconds, unless the backend or the caller sets another.
 pub const DEFAULT_START_MS: u64 = 30_000;
 
 const ALL_MODES: &[WorkspaceMode] = &[
@@ -274,57 +283,58 @@ impl Backend {
     pub const NATIVE: Self = Self(&NATIVE);
     /// An ordinary process of this machine: no walls at all.
     pub const HOST: Self = Self(&HOST);
-    /// The guest at the other end of any command's standard input and output. The words of the command are
-    /// the option `carrier`; its last word must be a POSIX shell, or it must run a given command (`ssh box`,
-    /// `docker exec -i c`): then `sh` is appended.
+    /// Guest at the other end of a command's standard input and output. The option `carrier` holds
+    /// the words of the command. The last word must be a POSIX shell, or the command must run a
+    /// given command (`ssh box`, `docker exec -i c`), and `sh` is appended.
     pub const COMMAND: Self = Self(&COMMAND);
 
-    /// A backend from elsewhere than this crate.
+    /// Creates a backend that another crate declares.
     pub const fn declared(declaration: &'static Declaration) -> Self {
         Self(declaration)
     }
 
-    /// Word of flags, configuration, state files and reports.
+    /// Returns the name in flags, configuration, state files and reports.
     pub const fn as_str(self) -> &'static str {
         self.0.name
     }
 
-    /// A few words for help and completion.
+    /// Returns a few words for help and completion.
     pub const fn about(self) -> &'static str {
         self.0.about
     }
 
-    /// Its abilities.
+    /// Returns the capabilities.
     pub const fn capabilities(self) -> &'static Capabilities {
         &self.0.capabilities
     }
 
-    /// Whether this general setting, which is not for all backends, means something to it.
+    /// Returns true if a general setting that does not apply to all backends applies to this one.
     pub fn takes(self, setting: &str) -> bool {
         self.0.settings.contains(&setting)
     }
 
-    /// Whether it cannot be used without this general setting.
+    /// Returns true if the backend requires a general setting.
     pub fn requires(self, setting: &str) -> bool {
         self.0.required.contains(&setting)
     }
 
-    /// Right of a project's file to choose it.
+    /// Returns whether a project's file may choose the backend.
     pub const fn project_choice(self) -> ProjectChoice {
         self.0.project_choice
     }
 
-    /// Settings of its own.
+    /// Returns the settings of this backend alone.
     pub const fn options(self) -> &'static [BackendOption] {
         self.0.options
     }
 
-    /// Sources of its key or token, where it has one.
+    /// Returns the sources of the key or token. `None` if the backend needs none.
     pub const fn credential(self) -> Option<&'static CredentialSource> {
         self.0.credential.as_ref()
     }
 
-    /// The settings of all backends of this program, each name once.
+    /// Returns the settings of all backends of this program. A name that several share appears
+    /// once.
     pub fn all_options() -> Vec<&'static BackendOption> {
         let mut found: Vec<&'static BackendOption> = Vec::new();
         for option in Self::all().iter().flat_map(|backend| backend.options()) {
@@ -335,38 +345,38 @@ impl Backend {
         found
     }
 
-    /// Whether glovebox's own walls on this machine stand around its commands.
+    /// Returns true if Glovebox isolates the commands with the kernel of this machine.
     pub fn is_walled_here(self) -> bool {
         self.capabilities().walls == Walls::Ours
     }
 
-    /// Whether its commands run on this machine without any walls.
+    /// Returns true if commands run on this machine without any walls.
     pub fn is_unwalled_here(self) -> bool {
         self.capabilities().walls == Walls::None && self.capabilities().place == Place::Here
     }
 
-    /// Whether its commands run on another machine.
+    /// Returns true if commands run on another machine.
     pub fn is_elsewhere(self) -> bool {
         self.capabilities().place == Place::Elsewhere
     }
 
-    /// Whether a sandbox's files are layers on this machine.
+    /// Returns true if a sandbox's files are layers on this machine.
     pub fn has_layers(self) -> bool {
         self.capabilities().files == Files::Layers
     }
 
-    /// Whether a sandbox's copy of the project lies in the sandbox's own directory on this machine
-    /// ([`COPY_DIR`]), where it outlives the guest.
+    /// Returns true if a sandbox's copy of the project lies in the sandbox's own directory on this
+    /// machine ([`COPY_DIR`]), where it outlives the guest.
     pub fn keeps_copy_here(self) -> bool {
         self.capabilities().files == Files::Copied && self.is_walled_here()
     }
 
-    /// Every backend of this program, in the order of help and completion.
+    /// Returns every backend of this program, in the order of help and completion.
     pub fn all() -> &'static [Self] {
         ALL.get().map_or(BUILT_IN, Vec::as_slice)
     }
 
-    /// The backend of this name.
+    /// Returns the backend of a name. `None` if the program has none of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all()
             .iter()
@@ -374,10 +384,10 @@ impl Backend {
             .find(|backend| backend.as_str() == name)
     }
 
-    /// Adds backends to those that are built in. Only the first call counts.
+    /// Adds backends to the built-in ones. Only the first call has an effect.
     pub(crate) fn add(more: impl Iterator<Item = Self>) {
         let all = BUILT_IN.iter().copied().chain(more).collect();
-        // Who asked before has seen the built-in ones; nobody asks before a program has begun.
+        // A caller that came before this would have missed the added ones; programs register first.
         let _ = ALL.set(all);
     }
 }

@@ -1,4 +1,4 @@
-//! What is wanted of a sandbox, whatever stands behind it: declared and serialisable.
+//! Specification of a sandbox, declared and serialisable, for any backend.
 
 pub(crate) mod amount;
 pub(crate) mod backend;
@@ -16,88 +16,97 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Everything the caller decides about one sandbox.
+/// Specification of one sandbox: everything that the caller decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxSpec {
-    /// What stands behind it.
+    /// Backend.
     pub backend: Backend,
-    /// Walls, limits, environment and workspace. The `host` and `command` backends take `env`,
-    /// `limits` and `require` from it. For `host`, `env` is the whole environment of the guest; for
-    /// `command` it is that of the carrier (`ssh` wants `HOME` and `SSH_AUTH_SOCK`, for instance),
-    /// and what commands see is the other side's own.
+    /// Walls, limits, environment and workspace. The `host` and `command` backends use only its
+    /// `env`, `limits` and `require`. For `host`, `env` is the whole environment of the guest. For
+    /// `command` it is that of the carrier (`ssh` needs `HOME` and `SSH_AUTH_SOCK`, for instance),
+    /// and commands see the other machine's own environment.
     pub jail: Isolation,
-    /// Working directory of the guest for the `host` and `command` backends.
+    /// Working directory of the guest for the `host` and `command` backends. `None` for the
+    /// default.
     #[serde(with = "json_path::option")]
     pub cwd: Option<PathBuf>,
-    /// How long coming up may take, in milliseconds.
+    /// Deadline for the start, in milliseconds.
     pub start_ms: u64,
-    /// Where the `command` backend keeps the guest on the other side; `None` for a place that it finds there.
+    /// Directory of the guest on the other machine for the `command` backend. `None` for one that
+    /// is found there.
     #[serde(
         default,
         with = "json_path::option",
         skip_serializing_if = "Option::is_none"
     )]
     pub guest_dir: Option<PathBuf>,
-    /// Settings that belong to the backend: words by name.
+    /// Settings of the backend, as words by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, Vec<String>>,
-    /// Key or token for the backend's service. In memory alone, as the values of secrets are.
+    /// Key or token for the backend's service. Never written to disk, like the values of secrets.
     #[serde(skip)]
     pub credential: Option<Credential>,
-    /// Ends a supervised sandbox after this many milliseconds without any connected client.
+    /// Time without any connected client after which a supervised sandbox ends, in milliseconds.
+    /// `None` for no limit.
     pub lease_ms: Option<u64>,
-    /// The sandbox on whose behalf this one is made, if it is.
+    /// Sandbox for which this one is made. `None` if it is made for a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The project whose package caches it keeps when it has ended; `None` throws away what it wrote to them.
+    /// Project whose package caches are kept when the sandbox has ended. `None` removes what the
+    /// sandbox wrote to them.
     #[serde(
         default,
         with = "json_path::option",
         skip_serializing_if = "Option::is_none"
     )]
     pub cache_project: Option<PathBuf>,
-    /// The user of a server whose caches these are: caches of one project are apart for each user. `None` for the user
-    /// of this machine.
+    /// User of a server that owns the caches; each user has separate caches of a project. `None`
+    /// for the user of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_owner: Option<String>,
-    /// What it may reach, where its network is [`Net::Egress`].
+    /// Hosts that the sandbox may reach if its network is [`Net::Egress`].
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub egress: Policy,
-    /// What is filled in on the way out. Their values are in memory alone: a spec that was read from disk has none, and
-    /// whoever starts a sandbox with it reads them again.
+    /// Secrets that the egress proxy fills in. Their values are never written to disk: in a spec
+    /// that was read from disk they are missing, and the process that starts the sandbox reads them
+    /// again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<Secret>,
-    /// The machine's own proxy, for connections to listed hosts. In memory alone, as the values of secrets are.
+    /// Proxy of the machine for connections to allowed hosts. Never written to disk, like the
+    /// values of secrets.
     #[serde(skip)]
     pub upstream: Option<MachineProxy>,
-    /// Files with certificates of authorities, where there are secrets, or a proxy of the machine that TLS is spoken
-    /// with. The first is what these are checked with; with secrets programs inside trust those of all.
+    /// Files with CA certificates, needed for secrets or for a machine's proxy that speaks TLS. The
+    /// proxy verifies hosts with the first file. If there are secrets, programs inside trust the
+    /// certificates of all files.
     #[serde(
         default,
         with = "json_path::list",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub certificates: Vec<PathBuf>,
-    /// Whether what it changed is parked when the process that owns it dies.
+    /// True if the sandbox's changes are parked when its owner dies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parks_changes: bool,
 }
 
-/// A supervised sandbox on whose behalf another one is made.
+/// Supervised sandbox for which another one is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parent {
-    /// Its name.
+    /// Name of the sandbox.
     pub name: Name,
-    /// When it was made: a later sandbox of that name is another one.
+    /// Time of its creation, in milliseconds since the Unix epoch. A later sandbox of the same name
+    /// is another one.
     pub created_unix_ms: u64,
-    /// Whether the one that is made outlives it. Otherwise it ends with it, and its files go.
+    /// True if the child sandbox outlives the parent. Otherwise it ends with the parent and its
+    /// files are removed.
     pub is_survived: bool,
 }
 
 impl SandboxSpec {
-    /// A sandbox of this backend with everything else at its default.
+    /// Returns the spec of a sandbox with default values.
     pub fn new(backend: Backend) -> Self {
         Self {
             backend,
@@ -119,35 +128,36 @@ impl SandboxSpec {
         }
     }
 
-    /// Whether its files stay on this machine when it stops: their layers are native, and on disk.
+    /// Returns true if the files stay on this machine when the sandbox stops: its layers are native
+    /// and on disk.
     pub fn has_layers_on_disk(&self) -> bool {
         self.backend.has_layers() && self.jail.layers == Layers::Disk
     }
 
-    /// Whether its files stay when it stops, on this machine or on that of a service.
+    /// Returns true if the files stay when the sandbox stops, on this machine or at a service.
     pub fn keeps_files(&self) -> bool {
         self.has_layers_on_disk() || self.backend.capabilities().keeps_files
     }
 
-    /// Whether it ends with the one on whose behalf it was made.
+    /// Returns true if the sandbox ends with its parent.
     pub(crate) fn is_bound(&self) -> bool {
         self.parent
             .as_ref()
             .is_some_and(|parent| !parent.is_survived)
     }
 
-    /// Gives an option of the backend its words.
+    /// Sets the words of a backend's option.
     pub fn set_option(&mut self, name: &str, words: impl IntoIterator<Item = impl Into<String>>) {
         let words = words.into_iter().map(Into::into).collect();
         self.options.insert(name.to_owned(), words);
     }
 
-    /// The words of an option; none where it was not given.
+    /// Returns the words of an option. Empty if it was not set.
     pub fn option(&self, name: &str) -> &[String] {
         self.options.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Checks what is the same for every backend, without touching the system.
+    /// Checks the parts that are common to all backends, without accessing the system.
     ///
     /// # Errors
     /// `invalid-argument`, naming the field.

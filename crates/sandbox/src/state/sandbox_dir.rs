@@ -1,14 +1,14 @@
-//! The directory of one sandbox, and the lock that is the truth about it.
+//! Directory of one sandbox, and the lock that decides whether the sandbox lives.
 //!
-//! `lock` is held (flock(2)) by the owner for as long as the sandbox lives; the kernel lets go of
-//! it when the owner dies, however it dies. A directory appears in `sandboxes/` whole and already
-//! locked (it is put together in `staging/` and renamed), so looking at the lock is always enough:
+//! The owner holds `lock` (flock(2)) while the sandbox lives. The kernel releases it when the owner
+//! dies in any way. A directory appears in `sandboxes/` complete and locked, because it is filled
+//! in `staging/` and renamed. Testing the lock is therefore always enough:
 //!
-//! - held: the sandbox lives, or is being removed this moment;
-//! - free: its owner is dead, and whoever takes the lock decides what becomes of the rest.
+//! - held: the sandbox lives, or is being removed;
+//! - free: its owner is dead, and the process that takes the lock decides about the remains.
 //!
-//! `spec.json` and `status.json` are facts for people and tools. A corrupt one never stands in the
-//! way of listing or killing.
+//! `spec.json` and `status.json` are information for people and tools. A corrupt file never
+//! prevents listing or killing.
 
 use crate::fault;
 use crate::spec::name::random_hex;
@@ -31,10 +31,10 @@ use std::path::{Path, PathBuf};
 
 /// Version of `spec.json` and `status.json`.
 const FILE_VERSION: u32 = 1;
-/// Most bytes read of either.
+/// Maximum number of bytes to read of either file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// A file says first which version of its shape it has.
+/// Content of a file with the version of its schema.
 #[derive(Serialize)]
 struct VersionedFile<T> {
     version: u32,
@@ -51,7 +51,7 @@ impl<T> VersionedFile<T> {
     }
 }
 
-/// A sandbox's directory whose lock this process holds.
+/// Directory of a sandbox whose lock this process holds.
 #[derive(Debug)]
 pub(crate) struct SandboxDir {
     pub(crate) name: Name,
@@ -59,20 +59,20 @@ pub(crate) struct SandboxDir {
     pub(crate) lock: OwnedFd,
 }
 
-/// What a look at a sandbox's directory found.
+/// Result of testing the lock of a sandbox's directory.
 #[derive(Debug)]
 pub(crate) enum SandboxDirState {
-    /// There is none.
+    /// There is no such directory.
     Absent,
-    /// Its owner lives.
+    /// Another process holds the lock, because the owner lives.
     Held,
-    /// Its owner is dead; the lock is ours now.
+    /// The owner is dead. This process holds the lock now.
     Free(SandboxDir),
 }
 
 impl SandboxDir {
-    /// Makes the directory of a new sandbox. `None` when the name is taken. Without a status it is
-    /// one that is starting, and not supervised.
+    /// Creates the directory of a new sandbox. Returns `None` if the name is taken. Without a
+    /// status it counts as starting and not supervised.
     pub(crate) fn make(
         layout: &Layout,
         name: &Name,
@@ -82,7 +82,7 @@ impl SandboxDir {
         Self::make_with(layout, name, spec, status, |_| Ok(()))
     }
 
-    /// [`Self::make`], with more in it from the beginning.
+    /// As [`Self::make`]. `furnish` adds files before the directory becomes visible.
     pub(crate) fn make_with(
         layout: &Layout,
         name: &Name,
@@ -98,7 +98,7 @@ impl SandboxDir {
             .map_err(|error| fault::io("make", &staged, error))?;
         let made = Self::fill(layout, name, spec, status, &staged, furnish);
         if !matches!(made, Ok(Some(_))) {
-            // The first fault is the one to tell; a sweep removes what stays.
+            // The first fault is the one to report. A sweep removes the remains.
             let _ = fs::remove_dir_all(&staged);
         }
         made
@@ -139,7 +139,7 @@ impl SandboxDir {
         }
     }
 
-    /// Looks at a sandbox's directory and takes its lock if the owner is dead.
+    /// Tests the lock of a sandbox's directory, and takes it if the owner is dead.
     pub(crate) fn find(layout: &Layout, name: &Name) -> Result<SandboxDirState, Fault> {
         let path = layout.sandbox(name.as_str());
         Self::find_at(&path, name)
@@ -155,7 +155,7 @@ impl SandboxDir {
             };
             let lock = match open_lock(&dir) {
                 Ok(lock) => lock,
-                // Nothing can be made in a directory that was removed since it was opened.
+                // The directory was removed after it was opened, so no file can be created in it.
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(broken(errno)),
             };
@@ -164,8 +164,9 @@ impl SandboxDir {
                 Err(Errno::WOULDBLOCK) => return Ok(SandboxDirState::Held),
                 Err(errno) => return Err(broken(errno)),
             }
-            // Between opening and locking somebody may have removed the directory, and even made
-            // another of the same name: the lock counts only if it is the one found there now.
+            // Another process may have removed the directory between the open and the lock, and may
+            // have created a new one of the same name. The lock counts only if it is the file at
+            // the path now.
             if is_same(&lock, &path.join("lock")) {
                 return Ok(SandboxDirState::Free(Self {
                     name: name.clone(),
@@ -176,7 +177,7 @@ impl SandboxDir {
         }
     }
 
-    /// Takes over a directory whose lock was handed to this process.
+    /// Takes over a directory whose lock was passed to this process.
     pub(crate) fn adopt(layout: &Layout, name: &Name, lock: OwnedFd) -> Result<Self, Fault> {
         let sandbox_dir = Self {
             name: name.clone(),
@@ -191,7 +192,8 @@ impl SandboxDir {
         )))
     }
 
-    /// Whether the directory is still where the name leads: nobody has killed the sandbox.
+    /// Returns true if the directory is still at its path, so no other process has killed the
+    /// sandbox.
     pub(crate) fn is_in_place(&self) -> bool {
         is_same(&self.lock, &self.path.join("lock"))
     }
@@ -204,12 +206,12 @@ impl SandboxDir {
         write_json(&self.path.join("status.json"), &VersionedFile::new(status))
     }
 
-    /// Removes the directory with all it holds, and lets go of the name.
+    /// Removes the directory with its content and frees the name.
     pub(crate) fn discard(self, layout: &Layout) -> Result<(), Fault> {
         self.discard_with(layout, |place| trash::remove(layout, &place))
     }
 
-    /// Lets go of the name and has the directory removed in the background.
+    /// Frees the name and has the directory removed in the background.
     pub(crate) fn leave_to(self, layout: &Layout, cleanup: &CleanupWorker) -> Result<(), Fault> {
         self.discard_with(layout, |place| cleanup.remove(place))
     }
@@ -221,7 +223,7 @@ impl SandboxDir {
     ) -> Result<(), Fault> {
         let discarded = trash::discard(layout, &self.path);
         unlock(&self.lock);
-        // File systems in user space keep a removed file, and with it the directory, for as long as it is open.
+        // FUSE file systems keep a removed file, and with it the directory, while it is open.
         drop(self.lock);
         match discarded {
             Ok(Some(place)) => remove(place),
@@ -229,7 +231,7 @@ impl SandboxDir {
         }
     }
 
-    /// Notes that a service holds files of this sandbox, if the backend is such a one.
+    /// Records that a service holds files of this sandbox, if its backend keeps files.
     pub(crate) fn note_remote_files(&self, spec: &SandboxSpec) -> Result<(), Fault> {
         if !spec.backend.capabilities().keeps_files {
             return Ok(());
@@ -238,20 +240,22 @@ impl SandboxDir {
         std::fs::write(&path, b"").map_err(|error| fault::io("write", &path, error))
     }
 
-    /// Whether a service holds files of this sandbox.
+    /// Returns true if a service holds files of this sandbox.
     pub(crate) fn has_remote_files(&self) -> bool {
         self.path.join(REMOTE_FILES).exists()
             && read_spec(&self.path).is_ok_and(|spec| spec.backend.capabilities().keeps_files)
     }
 
-    /// Whether it holds layers on disk, that is, work that may be worth keeping.
+    /// Returns true if there are layers on disk, which may be worth keeping.
     pub(crate) fn has_layers(&self) -> bool {
         let is_on_disk = read_spec(&self.path).is_ok_and(|spec| spec.has_layers_on_disk());
-        // A fork that was never started has a checkpoint. A stack alone is that of a start that failed.
+        // A fork that was never started has a checkpoint only. A stack alone is left by a start
+        // that failed.
         is_on_disk && (self.path.join(LAYERS).is_dir() || self.path.join(CHECKPOINTS).is_dir())
     }
 
-    /// Layer of the workspace that an earlier guest left here, below the layers in memory of the next one.
+    /// Returns the workspace layer that an earlier guest saved here, for use below the layers in
+    /// memory of the next guest. `None` if there is none.
     pub(crate) fn saved_layer(&self) -> Option<PathBuf> {
         let is_in_memory =
             |spec: SandboxSpec| spec.backend.has_layers() && spec.jail.layers == Layers::Memory;
@@ -259,7 +263,8 @@ impl SandboxDir {
         (read_spec(&self.path).is_ok_and(is_in_memory) && layer.is_dir()).then_some(layer)
     }
 
-    /// Whether it holds work that a new guest goes on with: layers, a copy of the project, or files at a service.
+    /// Returns true if there is work that a new guest can continue: layers, a copy of the project,
+    /// or files at a service.
     pub(crate) fn holds_work(&self) -> bool {
         let keeps_copy = read_spec(&self.path).is_ok_and(|spec| spec.backend.keeps_copy_here());
         let has_copy = keeps_copy && self.path.join(COPY_DIR).is_dir();
@@ -267,21 +272,21 @@ impl SandboxDir {
     }
 }
 
-/// Note in a sandbox's directory that a service holds files of it.
+/// Marker file in a sandbox's directory: a service holds files of the sandbox.
 const REMOTE_FILES: &str = "remote-files";
 
-/// Whether a dead owner's sandbox is worth keeping: it is supervised, holds work, and does not end with
-/// another one.
+/// Returns true if the sandbox of a dead owner is to be kept: it is supervised, holds work, and
+/// does not end with its parent.
 pub(crate) fn is_kept(sandbox_dir: &SandboxDir) -> bool {
     read_status(&sandbox_dir.path).is_ok_and(|status| status.is_supervised)
         && sandbox_dir.holds_work()
         && !read_spec(&sandbox_dir.path).is_ok_and(|spec| spec.is_bound())
 }
 
-/// Lets go of a lock for good. Closing the file would not be enough while a child that another
-/// thread is just starting still has a copy.
+/// Releases a lock. Closing the file would not be enough while a child process that another thread
+/// is starting still has a copy.
 pub(crate) fn unlock(lock: impl AsFd) {
-    // Fails only for something that is no file.
+    // Fails only for a descriptor that is not a file.
     let _ = flock(lock, FlockOperation::Unlock);
 }
 
@@ -300,11 +305,11 @@ fn is_same(file: impl AsFd, path: &Path) -> bool {
     (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 }
 
-/// Renames a sandbox's directory to a name that nothing has. It is never empty, so where a file system does not know
-/// the flag, rename(2) refuses a name that is taken as well.
+/// Renames a sandbox's directory to a free name. The directory is never empty, so on a file system
+/// without the flag, rename(2) refuses a taken name as well.
 ///
 /// # Errors
-/// `EXIST` or `NOTEMPTY` when the name is taken.
+/// `EXIST` or `NOTEMPTY` if the name is taken.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rustix::fs::rename(from, to),
@@ -322,12 +327,12 @@ pub(crate) fn read_status(dir: &Path) -> Result<Status, Fault> {
     read_versioned(&dir.join("status.json"))
 }
 
-/// Writes a JSON file so that readers see the old one or the new one.
+/// Writes a JSON file atomically: readers see the old or the new content.
 pub(crate) fn write_json<T: Serialize>(path: &Path, content: &T) -> Result<(), Fault> {
     let fresh = path.with_extension("json.new");
     write_fresh(&fresh, content)?;
-    // Swapped rather than replaced: ext4 flushes a file that is renamed over another one
-    // (`auto_da_alloc`, ext4(5)), and nothing here has to survive a power cut.
+    // Exchanged instead of replaced: ext4 flushes a file that is renamed over another one
+    // (`auto_da_alloc`, ext4(5)), and these files need not survive a power failure.
     let placed = match rustix::fs::renameat_with(CWD, &fresh, CWD, path, RenameFlags::EXCHANGE) {
         Ok(()) => fs::remove_file(&fresh),
         Err(_) => fs::rename(&fresh, path),
@@ -335,7 +340,7 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, content: &T) -> Result<(), F
     placed.map_err(|error| fault::io("write", path, error))
 }
 
-/// Writes a JSON file that nobody can see yet.
+/// Writes a JSON file at a path that no other process reads yet.
 fn write_fresh<T: Serialize>(path: &Path, content: &T) -> Result<(), Fault> {
     let bytes = serde_json::to_vec(content).map_err(|error| {
         Fault::failed(
@@ -354,7 +359,7 @@ fn write_fresh<T: Serialize>(path: &Path, content: &T) -> Result<(), Fault> {
         .map_err(|error| fault::io("write", path, error))
 }
 
-/// Reads a JSON file, strictly.
+/// Reads and parses a JSON file. Fails with `io` if the content does not fit `T`.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Fault> {
     serde_json::from_value(read_value(path)?).map_err(|error| corrupt(path, &error.to_string()))
 }

@@ -1,11 +1,12 @@
-//! Limits that the kernel does not hold are watched: one thread per process looks at all native
-//! sandboxes in turn and ends one that is over. Too much memory ends the command that holds most of it, and the
-//! sandbox only where that does not help (`relief`).
+//! Watch over limits that the kernel does not enforce. One thread per process samples all native
+//! sandboxes in turn and ends one that exceeds a limit. If memory is exceeded, it ends the command
+//! that uses most of it, and the sandbox only if that does not help (`relief`).
 //!
-//! What is counted: on disk, what the layers list and what processes hold without a name; in memory,
-//! processes and what the kernel keeps for them. Whatever cannot be seen for several looks is taken for a limit
-//! that was passed. The faster a limit is approached the sooner the next look comes; where nothing runs and the kernel
-//! counts processor time, it comes late (`rest`).
+//! Disk usage is the sum of the files in the layers and of unlinked files that processes hold open.
+//! Memory usage is that of the processes and of the kernel on their behalf. Usage that cannot be
+//! measured several times in a row counts as an exceeded limit. The faster usage approaches a
+//! limit, the sooner the next sample is taken; if nothing runs and the kernel counts processor
+//! time, the next sample is late (`rest`).
 
 mod census;
 mod held;
@@ -42,74 +43,76 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the same sandbox that is far from its limits.
+/// Interval between two samples of a sandbox that is far from its limits.
 const TICK: Duration = Duration::from_millis(200);
-/// The same where a limit will soon be reached.
+/// Shortest interval, used when a limit will soon be reached.
 const SHORT_TICK: Duration = Duration::from_millis(20);
-/// A look may take one part in this many of the time until the next.
+/// Ratio of the interval to the duration of a sample, at least: sampling takes at most a twentieth
+/// of the time.
 const DUTY: u32 = 20;
 
-/// A look at something that cannot be seen is repeated this often before it counts.
+/// Failed measurements in a row after which the limit counts as exceeded.
 const UNSEEN_LOOKS: u32 = 5;
-/// Commands that are ended one after the other before the sandbox is.
+/// Maximum number of commands to end one after the other before the sandbox is ended.
 const MAX_RELIEFS: u32 = 3;
-/// How long the process that looks from inside may take.
+/// Maximum time for the process that measures from inside.
 const INSIDE_DEADLINE: Duration = Duration::from_secs(20);
 
-/// What the watch needs of a sandbox beside its spec.
+/// Resources beside the spec that the watch over a sandbox needs.
 #[derive(Debug, Default)]
 pub(crate) struct Instruments {
-    /// Its control group, if it has one.
+    /// Control group of the sandbox, if it has one.
     pub(crate) group: Option<Cgroup>,
-    /// What counts the memory that the kernel keeps for it, where that is watched.
+    /// Counters of the memory that the kernel holds for the sandbox. `None` if that is not watched.
     pub(crate) counters: Option<Counters>,
-    /// Its layers in memory, where that is watched.
+    /// Layers in memory. `None` if they are on disk or not watched.
     pub(crate) layers: Option<Arc<OwnedFd>>,
-    /// The guest program, where the disk is watched.
+    /// Guest program. `None` if the disk is not watched.
     pub(crate) guest: Option<OwnedFd>,
-    /// Whether the kernel holds the limit on disk.
+    /// True if the kernel enforces the disk limit.
     pub(crate) is_disk_held: bool,
-    /// Most files of all layers, where the disk is watched.
+    /// Maximum number of files in all layers. `None` if the disk is not watched.
     pub(crate) max_files: Option<u64>,
 }
 
-/// One sandbox under watch.
+/// A sandbox under watch.
 #[derive(Debug)]
 pub(crate) struct WatchedSandbox {
-    /// Its first process.
+    /// First process of the sandbox.
     pub(crate) init: Init,
-    /// The same for looking at it in /proc.
+    /// Reference to the same process for reading `/proc`. `None` if it has ended.
     pub(crate) reference: Option<ProcessRef>,
     limits: Limits,
-    /// Where its layers are on disk; `None` when they are in memory, or the kernel holds their limit.
+    /// Directory of the layers on disk. `None` if they are in memory or the kernel enforces their
+    /// limit.
     layers: Option<PathBuf>,
-    /// Most files of all layers.
+    /// Maximum number of files in all layers.
     max_files: u64,
-    /// What checkpoints froze counts as well.
+    /// Layers that checkpoints froze; their size counts against the limit.
     frozen: Mutex<FixedLayers>,
     instruments: Mutex<Instruments>,
     breach: Mutex<Option<LimitBreach>>,
-    /// Commands that were ended for want of memory.
+    /// Number of commands that were ended because memory was exceeded.
     relieved: AtomicU64,
-    /// Looks that found as many processes and threads as the limit allows.
+    /// Number of samples with as many processes and threads as the limit allows.
     full_looks: AtomicU64,
     progress: Mutex<Progress>,
 }
 
-/// What earlier looks found.
+/// Results of earlier samples.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Looks in a row that did not see everything.
+    /// Number of incomplete samples in a row.
     unseen: u32,
-    /// Commands that were ended one after the other without getting below the memory limit.
+    /// Number of commands that were ended in a row while memory stayed above the limit.
     reliefs: u32,
-    /// When the last one was, and how much room was left below each limit.
+    /// Time of the last complete sample, and the room left below each limit.
     last: Option<(Instant, Headroom)>,
-    /// Since when nothing has changed.
+    /// Period in which nothing has changed.
     rest: Rest,
 }
 
-/// What is left below the limits that are watched.
+/// Room left below the limits that are watched. `None` for one that is not watched.
 #[derive(Debug, Clone, Copy, Default)]
 struct Headroom {
     cpu_us: Option<u64>,
@@ -117,28 +120,28 @@ struct Headroom {
     memory_bytes: Option<u64>,
 }
 
-/// What one look found.
+/// Result of one sample.
 enum Finding {
-    /// All is well.
+    /// No limit is exceeded.
     Below(Headroom),
-    /// A limit was passed.
+    /// A limit other than memory is exceeded.
     Exceeded(LimitBreach),
-    /// The memory limit was passed.
+    /// The memory limit is exceeded.
     OverMemory(LimitBreach),
-    /// It cannot be told; why not, as a phrase that follows "because".
+    /// Usage could not be measured; the reason is a phrase that follows "because".
     Unseen(String),
 }
 
-/// When to look again.
+/// Time of the next sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextLook {
-    /// After this time, or later if looking is expensive.
+    /// After this duration, or later if sampling is expensive.
     After(Duration),
-    /// At once: something was ended, and that took most of the time.
+    /// At once: a command was just ended, which took most of the interval.
     AtOnce,
 }
 
-/// Layers that never change, and what they take once that was looked at.
+/// Layers that never change, with their size once it has been measured.
 #[derive(Debug, Default)]
 struct FixedLayers {
     paths: Vec<PathBuf>,
@@ -160,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl WatchedSandbox {
-    /// Takes what was started under its wing.
+    /// Creates the watched state of a sandbox that was just started.
     pub(crate) fn new(
         init: Init,
         spec: &Isolation,
@@ -183,18 +186,19 @@ impl WatchedSandbox {
         }
     }
 
-    /// Other layers are below the writable ones now.
+    /// Replaces the frozen layers after an exchange of layers.
     pub(crate) fn set_frozen(&self, frozen: Vec<CheckpointLayer>) {
         *lock(&self.frozen) = FixedLayers::new(frozen);
         lock(&self.progress).rest = Rest::default();
     }
 
-    /// Layers that checkpoints froze.
+    /// Returns the layers that checkpoints froze.
     pub(crate) fn frozen_layers(&self) -> Vec<PathBuf> {
         lock(&self.frozen).paths.clone()
     }
 
-    /// Times one of its processes was ended for want of memory.
+    /// Returns the number of processes that the kernel or the watch ended because memory was
+    /// exceeded.
     pub(crate) fn oom_kills(&self) -> u64 {
         let by_kernel = lock(&self.instruments)
             .group
@@ -203,7 +207,8 @@ impl WatchedSandbox {
         by_kernel.saturating_add(self.relieved.load(Ordering::Relaxed))
     }
 
-    /// Times it was refused another process because of the limit on them.
+    /// Returns the number of refused new processes that the kernel counted, plus the samples that
+    /// found the limit reached.
     pub(crate) fn forks_refused(&self) -> u64 {
         let counted = lock(&self.instruments)
             .group
@@ -212,19 +217,20 @@ impl WatchedSandbox {
         counted.saturating_add(self.full_looks.load(Ordering::Relaxed))
     }
 
-    /// Why it was ended, if the watch ended it.
+    /// Returns the exceeded limit for which the watch ended the sandbox. `None` if it did not.
     pub(crate) fn breach(&self) -> Option<LimitBreach> {
         lock(&self.breach).clone()
     }
 
-    /// Ends all of it; returns when nothing is left.
+    /// Ends all processes; returns when none is left.
     pub(crate) fn end(&self) -> Result<(), Fault> {
         forced_end::end_all(self.init.pidfd(), self.reference, &|| {
             forced_end::kill_group(lock(&self.instruments).group.as_ref());
         })
     }
 
-    /// The kernel's freezer for its control group, if there is one that lets frozen processes be killed.
+    /// Returns the freezer of the control group. `None` unless the group is of version 2, where
+    /// frozen processes can be killed.
     pub(crate) fn group_freezer(&self) -> Option<GroupFreezer> {
         lock(&self.instruments)
             .group
@@ -232,12 +238,12 @@ impl WatchedSandbox {
             .freezer_of_version_2()
     }
 
-    /// Gives up the control group, to be removed.
+    /// Takes the control group out, for the caller to remove it.
     pub(crate) fn take_cgroup(&self) -> Option<Cgroup> {
         lock(&self.instruments).group.take()
     }
 
-    /// Closes what keeps memory of the sandbox alive; it is about to end.
+    /// Closes descriptors that keep memory of the sandbox alive. Called when it is about to end.
     pub(crate) fn release_memory(&self) {
         let mut instruments = lock(&self.instruments);
         drop((instruments.counters.take(), instruments.layers.take()));
@@ -256,7 +262,8 @@ impl WatchedSandbox {
             || self.is_memory_watched()
     }
 
-    /// What the layers take that never change. `Err` tells why that cannot be told.
+    /// Returns the size of the frozen layers, measured once. `Err` is the result of the sample if
+    /// it cannot be measured.
     fn frozen_usage(&self) -> Result<TreeBounds, Finding> {
         let paths = {
             let frozen = lock(&self.frozen);
@@ -275,14 +282,16 @@ impl WatchedSandbox {
             taken.entries = taken.entries.saturating_add(usage.entries);
         }
         let mut frozen = lock(&self.frozen);
-        // Walked without the lock: what was exchanged meanwhile is counted next time.
+        // The measurement ran without the lock. If layers were exchanged meanwhile, the result is
+        // of the old ones and is not stored.
         if frozen.paths == paths {
             frozen.taken = Some(taken);
         }
         Ok(taken)
     }
 
-    /// What a tree that commands wrote takes, within these bounds. `Err` is what there is to say otherwise.
+    /// Returns the size of a tree that commands wrote. `Err` is the result of the sample if the
+    /// tree exceeds `bounds` or cannot be measured.
     fn tree_usage(&self, path: &Path, bounds: TreeBounds) -> Result<TreeBounds, Finding> {
         let usage = match measure_within(path, bounds) {
             TreeUsage::Unseen(errno) => self.tree_usage_inside(path, bounds, errno),
@@ -302,8 +311,9 @@ impl WatchedSandbox {
         }
     }
 
-    /// Commands can close directories to the user who owns the sandbox, but not to a process in its user
-    /// namespace with all capabilities there.
+    /// Measures a tree from inside the sandbox. A command can deny its directories to the user who
+    /// owns the sandbox, but not to a process with all capabilities in the sandbox's user
+    /// namespace.
     fn tree_usage_inside(&self, path: &Path, bounds: TreeBounds, errno: i32) -> TreeUsage {
         let guest = lock(&self.instruments)
             .guest
@@ -335,7 +345,8 @@ impl WatchedSandbox {
         Finding::Exceeded(LimitBreach::of(Limit::Disk, reason))
     }
 
-    /// Room below the limit of CPU time, of which `counted_us` was used, or as much as the processes tell.
+    /// Returns the room below the limit of CPU time. `counted_us` is the time that the kernel
+    /// counted; `None` to add up the times of the processes.
     fn cpu_room(
         &self,
         counted_us: Option<u64>,
@@ -353,7 +364,7 @@ impl WatchedSandbox {
         })
     }
 
-    /// Room below the disk limit.
+    /// Returns the room below the disk limit.
     fn disk_room(&self, held: &KernelHeldBytes) -> Result<Option<u64>, Finding> {
         let (Some(max), Some(layers)) = (self.limits.disk_bytes, &self.layers) else {
             return Ok(None);
@@ -372,7 +383,8 @@ impl WatchedSandbox {
             entries,
         };
         let usage = self.tree_usage(layers, bounds)?;
-        // How fast both go tells when to look again: a file is worth as many bytes as the limit gives it.
+        // Files are converted to bytes by their share of the limit, because the pace of both
+        // decides when the next sample is due.
         let bytes_left = room.saturating_sub(usage.bytes);
         let of_files = max / self.max_files.max(1);
         let files_left = entries
@@ -381,7 +393,7 @@ impl WatchedSandbox {
         Ok(Some(bytes_left.min(files_left)))
     }
 
-    /// Room below the memory limit.
+    /// Returns the room below the memory limit.
     fn memory_room(
         &self,
         processes: &[Process],
@@ -417,12 +429,12 @@ impl WatchedSandbox {
         })
     }
 
-    /// What the file systems in memory and the System V IPC of the sandbox hold.
+    /// Returns the bytes that file systems in memory and System V IPC of the sandbox hold.
     fn counted_bytes(&self) -> Result<u64, rustix::io::Errno> {
         let instruments = lock(&self.instruments);
         let counters = match &instruments.counters {
             Some(counters) => counters.held_bytes()?,
-            // It is about to end.
+            // The counters were released because the sandbox is about to end.
             None => 0,
         };
         let layers = match &instruments.layers {
@@ -432,18 +444,18 @@ impl WatchedSandbox {
         Ok(counters.saturating_add(layers))
     }
 
-    /// Ends the command that holds most memory. False when there is none.
+    /// Ends the command that uses most memory. Returns false if there is none.
     fn end_largest_command(&self) -> bool {
         let Some(command) = relief::largest_command(self.init.pid) else {
             return false;
         };
-        // Counted first: whoever hears of the command's end finds the reason.
+        // Counted before the end, so that a client that learns of the end finds the reason.
         self.relieved.fetch_add(1, Ordering::Relaxed);
         command.end();
         true
     }
 
-    /// One look at everything. `cpu_us` is the CPU time that the kernel has counted for all of it.
+    /// Takes one sample. `cpu_us` is the CPU time that the kernel has counted for the sandbox.
     fn look(&self, cpu_us: Option<u64>) -> Finding {
         let Some(processes) = processes_of(self.init.pid) else {
             return Finding::Unseen("it has too many processes".to_owned());
@@ -478,10 +490,11 @@ impl WatchedSandbox {
         }
     }
 
-    /// One look. Says what was exceeded, or when the next one is due at the latest.
+    /// Takes one sample if one is due. Returns the time of the next, or the limit for which the
+    /// sandbox must be ended.
     fn exceeded(&self) -> Result<NextLook, LimitBreach> {
         let begun = Instant::now();
-        // Before the look: what runs meanwhile makes for another one.
+        // Read before the sample: processor time used during the sample then makes another one due.
         let cpu_us = lock(&self.instruments)
             .group
             .as_ref()
@@ -543,7 +556,8 @@ impl WatchedSandbox {
     }
 }
 
-/// When to look again: before what is left is used up, should it go on like that.
+/// Returns the time to the next sample: half the time in which the room would be used up at the
+/// present pace, between [`SHORT_TICK`] and [`TICK`].
 fn pause(before: Option<u64>, now: Option<u64>, passed: Duration) -> Duration {
     let (Some(before), Some(now)) = (before, now) else {
         return TICK;

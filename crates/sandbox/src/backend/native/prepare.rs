@@ -1,4 +1,5 @@
-//! Before the start: host paths made absolute, facts read, the root skeleton found or built.
+//! Preparation of a start: resolves host paths, reads facts about the host, and finds or builds the
+//! base layers of the root.
 
 use crate::fault;
 use crate::image::kept;
@@ -20,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Makes every host path of the spec absolute and free of links, and refuses what would be unsafe.
-/// `state` is the state directory, free of links as well where it is there.
+/// Makes every host path of the spec absolute and free of links, and refuses unsafe ones. `state`
+/// is the state directory, also free of links if it exists.
 pub(super) fn resolve(spec: &Isolation, state: &Path) -> Result<Isolation, Fault> {
     let mut spec = spec.clone();
     let canonical = |what: &str, path: &Path| {
@@ -62,7 +63,8 @@ pub(super) fn resolve(spec: &Isolation, state: &Path) -> Result<Isolation, Fault
         }
     }
     if spec.rootfs == RootFs::HostAll {
-        // The host's homes are shown read-only there, so the sandbox user lives elsewhere.
+        // There the host's home directories are mounted read-only, so the sandbox needs another
+        // home.
         spec.home = PathBuf::from("/tmp/home");
     }
     for grant in &mut spec.grants {
@@ -78,7 +80,7 @@ pub(super) fn resolve(spec: &Isolation, state: &Path) -> Result<Isolation, Fault
         }
     }
     for cache in &mut spec.caches {
-        // What is not there, or cannot be shown, is an empty cache.
+        // A source that is missing or must not be visible becomes an empty cache.
         cache.source = cache
             .source
             .take()
@@ -87,7 +89,7 @@ pub(super) fn resolve(spec: &Isolation, state: &Path) -> Result<Isolation, Fault
                 source.is_dir() && !source.starts_with(state) && !state.starts_with(source)
             });
     }
-    // A grant inside another one that shows the same thing already needs no mount of its own.
+    // A grant inside another one that shows the same path needs no mount of its own.
     let all = spec.grants.clone();
     spec.grants.retain(|grant| {
         !all.iter().any(|other| {
@@ -100,33 +102,35 @@ pub(super) fn resolve(spec: &Isolation, state: &Path) -> Result<Isolation, Fault
     Ok(spec)
 }
 
-/// Reads the facts that a plan for `spec` depends on. `state` is as for [`resolve`].
+/// Reads the facts about the host that a plan for `spec` depends on. `state` is as for [`resolve`].
 pub(super) fn facts(spec: &Isolation, state: &Path) -> Result<HostFacts, Fault> {
     let mut facts = HostFacts::read(spec).map_err(|error| {
         let path = spec.workspace.clone().unwrap_or_else(|| PathBuf::from("/"));
         fault::io("look at", &path, error)
     })?;
-    // Sockets of supervisors and layers of other sandboxes.
+    // The state directory is covered: it has the sockets of supervisors and layers of other
+    // sandboxes.
     facts.covers.push(state.to_owned());
     Ok(facts)
 }
 
-/// The generated layers below the root overlay.
+/// Generated base layers below the root overlay. `None` for one that is not needed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Skeletons {
-    /// Mount points, accounts and the link from the project's own path to the workspace.
+    /// Layer with mount points, accounts and the link from the project's own path to the workspace.
     pub(super) root: Option<PathBuf>,
-    /// What programs need of the host's `/etc`.
+    /// Layer with the parts of the host's `/etc` that programs need.
     pub(super) machine: Option<PathBuf>,
 }
 
-/// Finds or builds the root skeletons that fit, whoever else is doing the same.
+/// Finds or builds the base layers for a spec. Safe if other processes do the same at the same
+/// time.
 pub(super) fn skeletons(
     spec: &Isolation,
     facts: &HostFacts,
     state_dir: &Path,
 ) -> Result<Skeletons, Fault> {
-    /// How long a skeleton that was found is trusted to still fit the host's `/etc`.
+    /// Time for which a layer found earlier is assumed to match the host's `/etc`.
     const FRESH: Duration = Duration::from_secs(5);
     type SandboxDirState = (Isolation, PathBuf, Option<u32>, Instant, Skeletons);
     static LAST: Mutex<Option<SandboxDirState>> = Mutex::new(None);
@@ -135,7 +139,7 @@ pub(super) fn skeletons(
         workspace_access: WorkspaceAccess::Overlay,
         hidden: Vec::new(),
         replaced: Vec::new(),
-        // Only whether there are any has a meaning for the skeleton.
+        // The layer depends only on whether there are repositories.
         repositories: spec.repositories.first().cloned().into_iter().collect(),
         start_dir: PathBuf::new(),
         protected: Vec::new(),
@@ -143,7 +147,7 @@ pub(super) fn skeletons(
         env: Vec::new(),
         ..spec.clone()
     };
-    // Held while building, so that threads that start together build once.
+    // Held during the build, so that threads that start together build once.
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((spec, state, first_id, at, found)) = &*last
         && *spec == key
