@@ -1,4 +1,4 @@
-//! What is counted and written down of calls of tools: numbers for metrics, and an entry each in the audit log.
+//! Accounting of tool calls: metrics, trace spans, and one entry per call in the audit log.
 
 use super::network::NetworkWatch;
 use crate::log;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::{Span, error, error_span, field};
 
-/// Where everything is counted and written down.
+/// Destinations of the accounting of the server: metrics, audit log and network counters.
 #[derive(Debug)]
 pub(crate) struct Accounting {
     pub metrics: Arc<Metrics>,
@@ -21,7 +21,7 @@ pub(crate) struct Accounting {
     pub network: NetworkWatch,
 }
 
-/// Whose calls, and where they work.
+/// User, session and sandbox of a tool call.
 #[derive(Debug, Clone)]
 pub(crate) struct CallPlace {
     pub user: String,
@@ -31,30 +31,30 @@ pub(crate) struct CallPlace {
     pub placement: &'static str,
 }
 
-/// A call that has begun.
+/// A tool call that has begun and has not ended.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
     id: String,
     tool: String,
     digest: blake3::Hash,
     begun: Instant,
-    /// For traces; it ends when this is dropped.
+    /// Span of the call in traces; dropping it ends the span.
     span: Span,
 }
 
-/// How a call has ended.
+/// Result of a tool call, as the accounting needs it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallEnd<'a> {
     is_error: bool,
-    /// The code of a fault, if one ended it.
+    /// Code of the fault that ended the call. None if no fault did.
     fault: Option<Code>,
     facts: Option<&'a Map<String, Value>>,
-    /// What the caller was told.
+    /// Text that the caller received.
     text: &'a str,
 }
 
 impl<'a> CallEnd<'a> {
-    /// By what a tool session says.
+    /// Describes the result of a call made through a tool session.
     pub(crate) fn of(called: Result<&'a ToolOutcome, &'a Fault>) -> Self {
         match called {
             Ok(outcome) => Self::told(outcome.is_error, &outcome.facts, &outcome.text),
@@ -67,7 +67,7 @@ impl<'a> CallEnd<'a> {
         }
     }
 
-    /// By what the log of a session says.
+    /// Describes the result of a call by the event in the session's log.
     pub(crate) fn told(is_error: bool, facts: &'a Map<String, Value>, text: &'a str) -> Self {
         Self {
             is_error,
@@ -77,7 +77,7 @@ impl<'a> CallEnd<'a> {
         }
     }
 
-    /// Without more than whether it succeeded, and what was answered.
+    /// Describes a call of which only its success and its text are known.
     pub(crate) const fn plain(is_success: bool, text: &'a str) -> Self {
         Self {
             is_error: !is_success,
@@ -108,7 +108,8 @@ impl<'a> CallEnd<'a> {
 }
 
 impl Accounting {
-    /// With the spans that are lost, where traces have a collector.
+    /// Creates the accounting. `dropped_spans` counts the spans that did not reach the collector;
+    /// None if there is no collector.
     pub(crate) fn new(
         audit: AuditLog,
         registry: Arc<Registry>,
@@ -121,7 +122,8 @@ impl Accounting {
         }
     }
 
-    /// Appends to the audit log. What was done is done: that it could not be written down is counted.
+    /// Appends an entry to the audit log. The action has already happened, so a failure to write is
+    /// counted and logged, and not returned.
     pub(crate) fn write_down(&self, entry: &AuditEntry<'_>) {
         if let Err(fault) = self.audit.write(entry, now_unix_ms()) {
             self.metrics.failed(fault.code.as_str(), "");
@@ -129,7 +131,8 @@ impl Accounting {
         }
     }
 
-    /// A call of a tool begins, which its caller calls `id`, as a part of what `parent` stands for.
+    /// Begins the accounting of a call of `tool`. `id` is the caller's id of the call; `parent` is
+    /// the span of the session or request that makes it.
     pub(crate) fn begin_call(
         &self,
         parent: &Span,
@@ -149,7 +152,7 @@ impl Accounting {
         }
     }
 
-    /// It has ended.
+    /// Ends the accounting of a call: metrics, log, span and audit entry.
     pub(crate) fn end_call(&self, place: &CallPlace, call: &OpenCall, end: CallEnd<'_>) {
         self.unwatch_call(place, &call.id, &call.tool, end.facts);
         self.metrics
@@ -181,7 +184,7 @@ impl Accounting {
     }
 }
 
-/// A call in traces. As in the log, neither its arguments nor its result are there.
+/// Creates the span of a call. Like the log, it holds neither the arguments nor the result.
 fn call_span(parent: &Span, place: &CallPlace, id: &str, tool: &str) -> Span {
     let (tool, call_id) = (log::tool_word(tool), Some(id).filter(|id| log::is_id(id)));
     error_span!(

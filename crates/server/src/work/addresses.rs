@@ -1,6 +1,7 @@
-//! Addresses of the service on which sandboxes are: which of them answer, and whose sandboxes each has.
+//! Addresses of the remote service that runs sandboxes: their health, and the user bound to each.
 //!
-//! An address that is a machine for itself serves one user, so that nobody's files lie beside those of others.
+//! If all sandboxes of an address share one machine, the address serves one user only, so that no
+//! user's files lie beside those of another.
 
 use super::App;
 use super::health::ComponentHealth;
@@ -20,44 +21,44 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Most time until an address has answered.
+/// Maximum time for an address to answer a probe.
 const PROBE_WAIT: Duration = Duration::from_secs(3);
-/// How long an answer holds.
+/// Time for which a successful probe is valid.
 const FRESH: Duration = Duration::from_secs(10);
-/// Failures in a row after which an address counts as down.
+/// Consecutive failures after which an address counts as down.
 const DOWN_AFTER: u32 = 3;
-/// Pause after the first failure, doubled with each further one up to the longest.
+/// Pause after the first failure; each further failure doubles it, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The addresses of a server.
+/// The service addresses that a server is configured with.
 #[derive(Debug)]
 pub(super) struct Addresses {
     all: Vec<Address>,
-    /// Whether all sandboxes of an address share one machine.
+    /// True if all sandboxes of an address share one machine.
     is_shared: bool,
-    /// Held while addresses are asked.
+    /// Held while addresses are probed.
     turn: Mutex<()>,
 }
 
-/// One address.
+/// A service address and its health.
 #[derive(Debug)]
 struct Address {
-    /// None: the one that the backend has by itself.
+    /// URL of the service. None if the backend's own default is used.
     url: Option<String>,
-    /// What is needed to ask it.
+    /// Specification with which the address is probed.
     spec: SandboxSpec,
     state: Mutex<AddressState>,
 }
 
-/// What is known of an address.
+/// Result of the probes of an address.
 #[derive(Debug, Default)]
 struct AddressState {
-    /// Failures since it last answered.
+    /// Consecutive failures since the last answer.
     failures: u32,
-    /// The last of them.
+    /// Message of the last failure. Empty if there was none.
     problem: String,
-    /// When it was asked last.
+    /// Time of the last probe. None before the first.
     asked: Option<Instant>,
     facts: Option<ServiceFacts>,
 }
@@ -67,7 +68,7 @@ impl AddressState {
         self.failures < DOWN_AFTER
     }
 
-    /// Time until it is to be asked again.
+    /// Returns the time until the next probe is due; zero if it is due now.
     fn due_in(&self) -> Duration {
         let Some(asked) = self.asked else {
             return Duration::ZERO;
@@ -95,7 +96,7 @@ impl Address {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its name for people and in metrics. An address holds no credential.
+    /// Returns the name of the address in messages and metrics. An address holds no credential.
     fn place(&self) -> &str {
         self.url.as_deref().unwrap_or(self.spec.backend.as_str())
     }
@@ -133,8 +134,12 @@ impl Address {
 }
 
 impl Addresses {
-    /// The addresses that the server is told. None where sandboxes are on this machine, and where each has an address of
-    /// its own.
+    /// Reads the addresses from the configuration. Returns None if sandboxes run on this machine,
+    /// if the backend has no credential, or if each sandbox has an address of its own.
+    ///
+    /// # Errors
+    /// Fails if a per-sandbox address is not the only one, or if a pool is configured for addresses
+    /// that serve one user each.
     pub(super) fn open(config: &ServerConfig) -> Result<Option<Self>, Error> {
         let capabilities = config.settings.backend.value.capabilities();
         if config.placement == Placement::Local
@@ -193,7 +198,7 @@ impl Addresses {
         }))
     }
 
-    /// Forgets users of addresses that the server is not told any more.
+    /// Removes the bindings of users to addresses that are no longer configured.
     pub(super) fn keep_bindings(&self, owners: &Owners) -> Result<(), Fault> {
         let urls: Vec<&str> = self
             .all
@@ -203,21 +208,22 @@ impl Addresses {
         owners.keep_addresses(&urls)
     }
 
-    /// Asks every address for the first time.
+    /// Probes every address for the first time.
     ///
     /// # Errors
-    /// Why one of them cannot have sandboxes.
+    /// Returns the first failure if one of the addresses cannot run sandboxes.
     fn begin(&self, registry: &Registry) -> Result<(), Fault> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         probe_all(&self.all.iter().collect::<Vec<_>>(), registry)
     }
 
-    /// Asks what is due and tells how they are.
+    /// Probes the addresses that are due. Returns true if at least one is up, with a text about all
+    /// of them.
     fn check(&self, registry: &Registry, metrics: &Metrics) -> (bool, String) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = |one: &&Address| one.state().due_in().is_zero();
         let due: Vec<&Address> = self.all.iter().filter(is_due).collect();
-        // Each keeps its own failure.
+        // Each address keeps its own failure, which the loop below reads.
         let _ = probe_all(&due, registry);
         let mut up = 0;
         let mut problems = Vec::new();
@@ -242,13 +248,13 @@ impl Addresses {
         (up > 0, detail)
     }
 
-    /// Time until one is to be asked again, where one does not work.
+    /// Returns the time until the next probe of a failing address. None if all addresses work.
     fn next_look(&self) -> Option<Duration> {
         let failing = self.all.iter().filter(|one| one.state().failures > 0);
         failing.map(|one| one.state().due_in()).min()
     }
 
-    /// Facts of the first address that answers.
+    /// Returns the facts of the first address that answers, or the message of the last failure.
     fn facts(&self) -> Result<SandboxFacts, String> {
         let mut problem = "the service was not looked at yet".to_owned();
         for address in &self.all {
@@ -261,10 +267,10 @@ impl Addresses {
         Err(problem)
     }
 
-    /// The address for a new sandbox of a user. None: the one that the backend has by itself.
+    /// Chooses the address for a new sandbox of a user. None stands for the backend's own default.
     ///
     /// # Errors
-    /// `too-many-sandboxes` where each address has another user.
+    /// `too-many-sandboxes` if every address is bound to another user.
     fn choose(&self, owners: &Owners, user: &str) -> Result<Option<String>, Fault> {
         let is_up = |one: &&Address| one.state().is_up();
         if !self.is_shared {
@@ -287,7 +293,7 @@ impl Addresses {
     }
 }
 
-/// Asks these addresses at once. Returns the first failure.
+/// Probes these addresses in parallel and waits for all of them. Returns the first failure.
 fn probe_all(addresses: &[&Address], registry: &Registry) -> Result<(), Fault> {
     std::thread::scope(|scope| {
         let probes: Vec<_> = addresses
@@ -299,7 +305,8 @@ fn probe_all(addresses: &[&Address], registry: &Registry) -> Result<(), Fault> {
                 .join()
                 .unwrap_or_else(|_| Err(Fault::failed(Code::Internal, "a probe has panicked")))
         });
-        // All are waited for.
+        // Collect into a Vec first: collecting into a Result stops at the first failure, before the
+        // other probes are joined.
         ended.collect::<Vec<_>>().into_iter().collect()
     })
 }
@@ -325,10 +332,10 @@ fn sandbox_facts(facts: &ServiceFacts) -> SandboxFacts {
 }
 
 impl App {
-    /// Gives the settings of a new sandbox the address that the user's sandboxes have.
+    /// Sets the address in the settings of a new sandbox to the one for this user.
     ///
     /// # Errors
-    /// `too-many-sandboxes` where there is none for another user.
+    /// `too-many-sandboxes` if every address is bound to another user.
     pub(super) fn lay_address(&self, settings: &mut Settings, user: &str) -> Result<(), Fault> {
         let Some(addresses) = &self.addresses else {
             return Ok(());
@@ -340,12 +347,13 @@ impl App {
         Ok(())
     }
 
-    /// Returns true where sandboxes are at addresses that are asked.
+    /// Returns true if the server probes service addresses.
     pub(crate) const fn has_addresses(&self) -> bool {
         self.addresses.is_some()
     }
 
-    /// Asks every address at the start of the server. None where sandboxes are tried instead.
+    /// Probes every address when the server starts. Returns None if the server has no addresses and
+    /// tries a sandbox instead.
     pub(super) fn begin_addresses(&self) -> Option<Result<SandboxFacts, Error>> {
         let addresses = self.addresses.as_ref()?;
         let begun = addresses.begin(&self.config.registry);
@@ -353,14 +361,15 @@ impl App {
         Some(begun.map(facts).map_err(Error::from))
     }
 
-    /// What addresses say about themselves, asked anew where that is due. None as above.
+    /// Returns the facts of the addresses, after probing those that are due. None as in
+    /// `begin_addresses`.
     pub(super) fn capture_addresses(&self) -> Option<Result<SandboxFacts, String>> {
         let addresses = self.addresses.as_ref()?;
         addresses.check(&self.config.registry, &self.metrics);
         Some(addresses.facts())
     }
 
-    /// How the addresses are, as a component of health. None as above.
+    /// Returns the health of the addresses as a component. None as in `begin_addresses`.
     pub(super) fn check_addresses(&self, name: &'static str) -> Option<ComponentHealth> {
         let addresses = self.addresses.as_ref()?;
         let (is_ready, detail) = addresses.check(&self.config.registry, &self.metrics);
@@ -371,7 +380,8 @@ impl App {
         })
     }
 
-    /// Time until an address that does not work is to be asked again.
+    /// Returns the time until the next probe of a failing address. None if all addresses work or
+    /// there are none.
     pub(super) fn next_address_look(&self) -> Option<Duration> {
         self.addresses.as_ref()?.next_look()
     }

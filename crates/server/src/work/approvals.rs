@@ -1,4 +1,4 @@
-//! Questions to the user of a session, and their answers, which come over HTTP.
+//! Questions to the user of a session, and the answers that arrive over HTTP.
 
 use glovebox_agent::{Approval, Approve, Secrets, ToolCall};
 use glovebox_session::agent::{AgentUser, UNANSWERED};
@@ -15,11 +15,11 @@ use utoipa::ToSchema;
 use super::HostRights;
 use super::hub::Hub;
 
-/// How long a question waits for its answer.
+/// Maximum time that a question waits for its answer.
 const ANSWER_WAIT: Duration = Duration::from_mins(15);
-/// How often it is looked whether anybody still wants it.
+/// Interval at which a waiting question checks whether the call was cancelled.
 const LOOK: Duration = Duration::from_millis(200);
-/// Questions that are open at the same time.
+/// Maximum number of open questions of a session.
 const MAX_OPEN: usize = 64;
 
 /// A question that waits for its answer.
@@ -57,26 +57,29 @@ impl OpenApproval {
         if self.tool != HOST {
             return None;
         }
-        // Secrets are taken out of the arguments; a text that is no rule any more is nobody's but an administrator's.
+        // Secrets were removed from the arguments, so the rule may be missing or invalid: then only
+        // an administrator may open it.
         Some(self.arguments["rule"].as_str().unwrap_or_default())
     }
 }
 
-/// An answer to a question.
+/// Answer of a user to a question.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub word: Word,
-    /// Reason of a denial.
+    /// Reason of a denial. None if the user gave none.
     pub reason: Option<String>,
-    /// True if the session belongs to another user. A host that it opens is closed when the work ends.
+    /// True if the session belongs to another user. A host that the reply opens is closed when the
+    /// work ends.
     pub is_foreign: bool,
 }
 
-/// The questions of one session.
+/// Open questions of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Approvals {
     state: Mutex<Open>,
-    /// Rules that administrators opened in the session of another user, for the work that runs now.
+    /// Rules that administrators opened in the session of another user. They are closed when the
+    /// current work ends.
     foreign_rules: Mutex<Vec<String>>,
 }
 
@@ -91,24 +94,24 @@ impl Approvals {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that wait.
+    /// Returns the open questions.
     pub(crate) fn open(&self) -> Vec<OpenApproval> {
         let state = self.state();
         state.open.values().map(|(one, _)| one.clone()).collect()
     }
 
-    /// Returns an open question.
+    /// Returns an open question by its id.
     pub(crate) fn find(&self, id: &str) -> Option<OpenApproval> {
         self.state().open.get(id).map(|(one, _)| one.clone())
     }
 
-    /// Answers a question. Returns false when there is none of this id.
+    /// Delivers the answer to a question. Returns false if no question with this id is open.
     pub(crate) fn answer(&self, id: &str, reply: Reply) -> bool {
         let found = self.state().open.remove(id);
         found.is_some_and(|(_, answer)| answer.send(reply).is_ok())
     }
 
-    /// Takes the rules that are to be closed when the work ends.
+    /// Takes the rules that must be closed when the work ends.
     pub(super) fn take_foreign_rules(&self) -> Vec<String> {
         std::mem::take(&mut *self.foreign_rules())
     }
@@ -145,21 +148,22 @@ impl Approvals {
     }
 }
 
-/// The user of a session, somewhere at the other end of a connection.
+/// The user of a session, who is asked over HTTP.
 #[derive(Debug)]
 pub(crate) struct RemoteUser {
     pub approvals: Arc<Approvals>,
     pub hub: Arc<Hub>,
     pub is_cancelled: Arc<AtomicBool>,
     pub secrets: Secrets,
-    /// Hosts that the request which set the session to work may open.
+    /// Hosts that the user who sent the request may open.
     pub host_rights: HostRights,
-    /// Tools that may be called in this run without another question.
+    /// Tools that the user has allowed for the rest of this run.
     pub always: Mutex<BTreeSet<String>>,
 }
 
 impl RemoteUser {
-    /// Asks about a call, unless the user allowed the tool for the run. Returns `None` when nobody answers.
+    /// Asks about a call, unless the user allowed the tool for the run. Returns None if there is no
+    /// answer.
     fn ask_about_call(
         &self,
         tool: &str,
@@ -178,7 +182,8 @@ impl RemoteUser {
         Some((reply.word, reply.reason))
     }
 
-    /// Asks, and waits. Returns `None` when nobody answers.
+    /// Publishes a question and blocks until it is answered. Returns None if the call or the
+    /// session is cancelled, after `ANSWER_WAIT`, or if too many questions are open.
     fn ask_user(
         &self,
         tool: &str,

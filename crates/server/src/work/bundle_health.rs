@@ -1,4 +1,4 @@
-//! Whether the engines that run tools of bundles work: found out by a call.
+//! Health of the engines that run tools of bundles, determined by a test call.
 
 use super::App;
 use glovebox_js::tool_call::CallLimits;
@@ -10,34 +10,39 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A tool that is right when it adds.
+/// Code of the tool that a probe calls; it returns the sum of its inputs.
 const TOOL: &str = "export default ({ a, b }) => a + b;";
-/// On whose behalf an engine is probed while tools of the user that asks are at work. No user has a name with a space.
+/// Tenant of probes that are made while tools of the requesting user run. No user name contains a
+/// space, so it cannot be a user's.
 const TENANT: &str = "server health";
-/// What a probe may take.
+/// Time limit of a probe, in milliseconds.
 const WALL_MS: u64 = 5_000;
-/// How long the outcome of a probe holds, by its engine: the start of Node takes a while.
+/// Returns the time for which a successful probe of an engine is valid. Node takes longer to start,
+/// so its probes are kept longer.
 const fn fresh(engine: Engine) -> Duration {
     match engine {
         Engine::Quickjs => Duration::from_secs(2),
         Engine::Node => Duration::from_mins(1),
     }
 }
-/// How long a failure holds.
+/// Time for which a failed probe is valid.
 const FRESH_FAILURE: Duration = Duration::from_secs(1);
 
-/// When an engine was probed, and what came of it.
+/// Time and result of the probe of an engine.
 type Probe = (Instant, Result<(), CallFailure>);
 
-/// The last probe of each engine.
+/// Last probe of each engine.
 #[derive(Debug, Default)]
 pub(super) struct EngineProbes(Mutex<HashMap<Engine, Probe>>);
 
 impl App {
-    /// What a call of a tool comes to with each engine that requests may name, now or a moment ago. The call is made
-    /// in the sandbox of this user's tools, where it takes no further one of the sandboxes there may be; while tools of
-    /// the user are at work it is made in one of its own: what they leave of places, memory and processes says nothing
-    /// of the engine, and the outcome is told to all users.
+    /// Returns the result of a test call for each engine that requests may name; a recent result is
+    /// reused.
+    ///
+    /// The call runs in the sandbox of this user's tools, so that it needs no further sandbox.
+    /// While tools of the user are running, it runs in a sandbox of its own: the places, memory and
+    /// processes that those tools leave free say nothing about the engine, and all users see the
+    /// result.
     pub(crate) fn probe_engines(&self, user: &str) -> Vec<(Engine, Result<(), CallFailure>)> {
         let engines = Engine::ALL.into_iter();
         let allowed = engines.filter(|engine| self.check_engine(*engine).is_ok());
@@ -47,7 +52,7 @@ impl App {
     }
 
     fn probe_engine(&self, user: &str, engine: Engine) -> Result<(), CallFailure> {
-        // Held while a probe runs, so that many who ask make one.
+        // Held while a probe runs, so that concurrent requests share one probe.
         let mut probes = self
             .bundles
             .probes

@@ -1,4 +1,5 @@
-//! Sessions of agents that bundles declare: they wait for their turn as others do, and have no sandbox.
+//! Sessions of agents that bundles declare. They are queued like other sessions and have no
+//! sandbox.
 
 use super::bundles::ReadyBundle;
 use super::frontend::EventFrontend;
@@ -24,10 +25,10 @@ use glovebox_settings::{AgentFlags, Settings};
 use serde_json::json;
 use std::sync::Arc;
 
-/// More than any input that is written by hand.
+/// Maximum length of an input.
 const MAX_INPUT_BYTES: usize = 1 << 20;
 
-/// The work of one session of a bundle's agent, ready to begin.
+/// Work of one session of a bundle's agent, ready to begin.
 #[derive(Debug)]
 pub(crate) struct BundleJob {
     pub live: Arc<LiveSession>,
@@ -35,7 +36,7 @@ pub(crate) struct BundleJob {
     session: AgentSession,
 }
 
-/// What every run of an agent needs besides its session.
+/// Inputs of every run of an agent, besides its session.
 #[derive(Debug)]
 struct PreparedRun {
     settings: Settings,
@@ -57,7 +58,10 @@ impl PreparedRun {
     }
 }
 
-/// Checks the words for an agent.
+/// Validates the input text for an agent.
+///
+/// # Errors
+/// `invalid-argument` if it is empty or longer than 1 MiB.
 pub(crate) fn check_input(text: &str) -> Result<(), Fault> {
     let wrong =
         |message: &str, remedy: &str| Fault::failed(Code::InvalidArgument, message).remedy(remedy);
@@ -71,10 +75,10 @@ pub(crate) fn check_input(text: &str) -> Result<(), Fault> {
 }
 
 impl App {
-    /// Whether requests may name this engine.
+    /// Checks that requests may name this engine.
     ///
     /// # Errors
-    /// `permission-denied`, with what the operator has to say.
+    /// `permission-denied`, with the flag that the operator has to set.
     pub(crate) fn check_engine(&self, engine: Engine) -> Result<(), Fault> {
         if engine == Engine::default() || self.config.bundles.engines.contains(&engine) {
             return Ok(());
@@ -120,13 +124,17 @@ impl App {
                 runner: Arc::clone(&self.bundles.runner),
                 engine,
                 tenant: user.to_owned(),
-                // The session's name is known when there is one.
+                // The session's id is added in `enqueue_run`, when it is known.
                 context: json!({ "resourceId": user }),
             },
         })
     }
 
-    /// Begins a session of an agent of a bundle, for `user`: its name.
+    /// Creates and queues a session of a bundle's agent for `user`. Returns the session's id.
+    ///
+    /// # Errors
+    /// Fails if the input is invalid, the agent is not in the bundle, the engine or model is not
+    /// allowed, or the queue is full.
     pub(crate) fn execute(
         self: &Arc<Self>,
         user: &str,
@@ -169,7 +177,11 @@ impl App {
         Ok(id)
     }
 
-    /// A session that begins with the first `events` of this one: its name.
+    /// Creates a session that begins with the first `events` events of session `id`. Returns the
+    /// new session's id.
+    ///
+    /// # Errors
+    /// `conflict` while session `id` is waiting or working; `not-found` if it does not exist.
     pub(crate) fn fork_at(&self, user: &str, id: &str, events: u64) -> Result<String, Error> {
         if self.live(id).is_some() {
             let fault = Fault::failed(Code::Conflict, "the agent still answers an earlier message");
@@ -198,7 +210,7 @@ impl App {
         Ok(new)
     }
 
-    /// Goes on with a session of a bundle's agent.
+    /// Continues a session of a bundle's agent, with a further message if `words` is given.
     pub(super) fn go_on_with_bundle(
         self: &Arc<Self>,
         user: &str,
@@ -251,7 +263,7 @@ impl App {
     }
 }
 
-/// Works until the end. Whatever goes wrong is an event of the session.
+/// Runs the job until its end. An error becomes an event of the session.
 pub(super) fn carry_out(app: &App, mut job: BundleJob) {
     let frontend = app.bundle_frontend(&job.live, &job.prepared.model);
     job.prepared.model.learn_window();
@@ -260,7 +272,7 @@ pub(super) fn carry_out(app: &App, mut job: BundleJob) {
     }
 }
 
-/// Works until the agent has ended and nobody has said anything more.
+/// Runs the agent until it has ended and no message of the user is waiting.
 fn work(frontend: &EventFrontend, job: &mut BundleJob) -> Result<(), Error> {
     loop {
         let session = &mut job.session;

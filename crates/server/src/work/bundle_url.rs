@@ -1,5 +1,5 @@
-//! Bundles that a request names by their address: from listed hosts, over TLS, looked up once, and never from a private
-//! address that the operator has not listed as one.
+//! Bundles that a request names by URL. They are fetched over TLS from listed hosts, without
+//! following redirects, and never from a private address unless the operator listed it as private.
 
 use super::App;
 use super::bundles::{BundleRefusal, ReadyBundle};
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 const TOTAL_WAIT: Duration = Duration::from_secs(15);
 const MAX_URL_BYTES: usize = 2048;
 
-/// What fetches bundles from the hosts that the operator lists.
+/// Creates the client that fetches bundles from the hosts that the operator lists.
 ///
 /// # Errors
-/// Which of the operator's words is wrong.
+/// `invalid-argument` if a host or a certificate authority of the configuration is invalid.
 pub(super) fn client(config: &BundleConfig) -> Result<FetchClient, Fault> {
     let wrong = |message: String| Fault::failed(Code::InvalidArgument, message);
     let policy = Policy::new(&config.hosts, &[]).map_err(|error| {
@@ -33,8 +33,10 @@ pub(super) fn client(config: &BundleConfig) -> Result<FetchClient, Fault> {
 }
 
 impl App {
-    /// Fetches a bundle for `user` and keeps it as one that was uploaded. One that the user has
-    /// already under `pin` is not fetched, unless it lacks the signature that came now.
+    /// Fetches a bundle for `user` and stores it like an upload.
+    ///
+    /// A bundle that the user already has under `pin` is not fetched, unless its stored signature
+    /// is missing or no longer accepted and this request brings one.
     pub(crate) fn fetch_bundle(
         &self,
         user: &str,
@@ -127,7 +129,7 @@ impl App {
     }
 }
 
-/// Advice to list a host, behind `words`.
+/// Returns the advice to list a host, after the text `words`.
 fn host_is_listed(words: &str, host: &str) -> Remedy {
     Remedy::advice([
         words.into(),
@@ -135,7 +137,7 @@ fn host_is_listed(words: &str, host: &str) -> Remedy {
     ])
 }
 
-/// Where a bundle is.
+/// Validated URL of a bundle.
 #[derive(Debug)]
 struct BundleAddress {
     url: Url,
@@ -163,7 +165,7 @@ impl BundleAddress {
         Ok(Self { url })
     }
 
-    /// Without its query, which may hold a secret.
+    /// Returns the URL without its query, which may hold a secret, and without its fragment.
     fn shown(&self) -> String {
         let mut url = self.url.clone();
         url.set_query(None);

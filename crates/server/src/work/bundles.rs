@@ -1,5 +1,5 @@
-//! Bundles of users: kept by digest and language, each of the users that have uploaded it, and
-//! their tools called one by one.
+//! Bundles of users: stored by digest and language, readable only by the users who uploaded them;
+//! and single calls of their tools.
 
 use super::accounting::{CallEnd, CallPlace};
 use super::bundle_health::EngineProbes;
@@ -23,38 +23,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::Span;
 
-/// Bundles of all users, and of one.
+/// Maximum number of bundles of all users, and of one user.
 const MAX_BUNDLES: usize = 10_000;
 const MAX_BUNDLES_PER_USER: usize = 100;
-/// Bundles that are held ready, and the bytes of their texts together.
+/// Maximum number of bundles kept ready in memory, and of the bytes of their sources.
 const MAX_READY: usize = 64;
 const MAX_READY_BYTES: u64 = 64 << 20;
-/// Bundles that are read at the same time; more wait.
+/// Maximum number of bundles that are read at the same time; further requests wait.
 const MAX_READERS: usize = 2;
-/// Calls of tools at the same time, and of one user.
+/// Maximum number of tool calls at the same time, of all users and of one user.
 const MAX_CALLS: usize = 64;
 pub(crate) const MAX_CALLS_PER_USER: usize = 16;
-/// Calls of one user with the engine `node` at the same time, of the eight of all users; more wait.
+/// Maximum number of calls of one user with the engine `node` at the same time, of the eight of all
+/// users. Further calls wait.
 const MAX_NODE_CALLS_PER_USER: usize = 4;
 
 /// A bundle whose tools are ready to be called.
 #[derive(Debug)]
 pub(crate) struct ReadyBundle {
     pub stored: StoredBundle,
-    /// By the key of their agent.
+    /// Tools of each agent, by the agent's key.
     agents: HashMap<String, Arc<BundleTools>>,
-    /// Those without an agent.
+    /// Tools of the bundle that belong to no agent.
     own: Arc<BundleTools>,
 }
 
-/// Why a bundle is refused.
+/// Reason for which a bundle is refused.
 #[derive(Debug)]
 pub(crate) enum BundleRefusal {
-    /// It is wrong; all errors and warnings are in it.
+    /// The bundle is invalid. Holds all errors and warnings.
     Problems(Box<glovebox_bundle::Extraction>),
-    /// Tools cannot be offered as they are declared: agent, tool.
+    /// Tools cannot be offered as they are declared. Holds the agent (empty for none) and the note
+    /// about its tool.
     Tools(Vec<(String, ToolNote)>),
-    /// It cannot be taken.
+    /// The bundle cannot be accepted for another reason.
     Fault(Fault),
 }
 
@@ -94,31 +96,31 @@ impl ReadyBundle {
         self.stored.hash == hash && self.stored.language() == language
     }
 
-    /// The tools of an agent, or those without one.
+    /// Returns the tools of an agent, or those without an agent if `agent` is None or unknown.
     pub(crate) fn tools(&self, agent: Option<&str>) -> &Arc<BundleTools> {
         let found = agent.and_then(|agent| self.agents.get(agent));
         found.unwrap_or(&self.own)
     }
 }
 
-/// Bundles of this server.
+/// All bundles of this server.
 #[derive(Debug)]
 pub(crate) struct Bundles {
     store: BundleStore,
     pub rules: ModelRules,
-    /// Runs their tools.
+    /// Runner of the bundles' tools.
     pub runner: Arc<ToolRunner>,
-    /// Fetches bundles that requests name by their address.
+    /// Client that fetches bundles by URL.
     pub(super) url_client: FetchClient,
     pub(super) probes: EngineProbes,
     is_prepared: AtomicBool,
     ready: Mutex<VecDeque<Arc<ReadyBundle>>>,
-    /// Held while a bundle is read or stored.
+    /// Permits to read or store a bundle.
     readers: Arc<tokio::sync::Semaphore>,
     calls: Mutex<HashMap<String, usize>>,
-    /// Held while a row appears, and while a text that has none is removed.
+    /// Held while a row is added, and while a source without rows is removed.
     rows: Mutex<()>,
-    /// Names of the keys whose signatures were verified since the server started, by user and
+    /// Name of the key of each signature that was verified since the server started, by user and
     /// bundle.
     signers: Mutex<HashMap<(String, BundleHash), String>>,
 }
@@ -154,18 +156,20 @@ impl Bundles {
         })
     }
 
-    /// Leave to read a bundle, which takes memory and a processor.
+    /// Waits for a permit to read a bundle, which takes memory and a processor. Returns None if the
+    /// semaphore is closed.
     pub(crate) async fn reader(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         Arc::clone(&self.readers).acquire_owned().await.ok()
     }
 
-    /// Starts a sandbox for tools, once, so that the first call does not wait for it.
+    /// Starts a sandbox for tools once, in the background, so that the first call does not wait for
+    /// it.
     fn prepare_runner(&self) {
         if self.is_prepared.swap(true, Ordering::Relaxed) {
             return;
         }
         let runner = Arc::clone(&self.runner);
-        // One that cannot be started is started, or told of, when it is needed.
+        // A failure is ignored here: the first call starts the sandbox again and reports the fault.
         let _ = std::thread::Builder::new()
             .name("tool sandbox".to_owned())
             .spawn(move || runner.prepare());
@@ -203,16 +207,16 @@ impl Bundles {
         }
     }
 
-    /// Whether calls of this user are being made, besides those of sessions.
+    /// Returns true if calls of this user are running, apart from those of sessions.
     pub(super) fn has_calls_of(&self, user: &str) -> bool {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.contains_key(user)
     }
 
-    /// Takes a place for one call of a tool. Nobody waits: a caller that gets none is told to come back.
+    /// Counts one tool call of `user` until the result is dropped. Does not wait.
     ///
     /// # Errors
-    /// `busy` where the user has too many calls, `unavailable` where all users together have.
+    /// `busy` if the user has too many calls; `unavailable` if all users together have too many.
     pub(crate) fn begin_call(self: &Arc<Self>, user: &str) -> Result<OpenCall, Fault> {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let own = calls.get(user).copied().unwrap_or_default();
@@ -233,7 +237,7 @@ impl Bundles {
     }
 }
 
-/// A call that is being made. Counted until it is dropped.
+/// A running tool call. It is counted until it is dropped.
 pub(crate) struct OpenCall {
     bundles: Arc<Bundles>,
     user: String,
@@ -256,7 +260,10 @@ impl Drop for OpenCall {
 }
 
 impl App {
-    /// Takes a bundle of `user`.
+    /// Stores a bundle of `user`, after checking its signature, size and tools.
+    ///
+    /// # Errors
+    /// Returns the reason for which the bundle is refused.
     pub(crate) fn put_bundle(
         &self,
         user: &str,
@@ -293,7 +300,8 @@ impl App {
         {
             let _rows = self.bundles.lock_rows();
             self.owners.add_bundle(user, &name, &row)?;
-            // Another user's deletion may have taken the text since it was stored.
+            // Between `store.put` and the row another user's deletion may have removed the source,
+            // since no row held it.
             if self.bundles.store.source(hash, language)?.is_none() {
                 self.bundles.store.restore(&ready.stored, source)?;
             }
@@ -310,7 +318,11 @@ impl App {
         Ok(ready)
     }
 
-    /// A bundle of `user`. What is another's is not there.
+    /// Returns a bundle of `user`.
+    ///
+    /// # Errors
+    /// `not-found` if this user has not uploaded it, even if another user has; `unsigned` if no
+    /// accepted key signed it.
     pub(crate) fn bundle(&self, user: &str, hash: BundleHash) -> Result<Arc<ReadyBundle>, Fault> {
         let absent = || {
             Fault::failed(Code::NotFound, format!("you have no bundle {hash}"))
@@ -339,11 +351,11 @@ impl App {
         Ok(ready)
     }
 
-    /// Checks the signature of a user's upload against the keys of today: an operator adds keys,
-    /// and takes them away.
+    /// Checks the signature of a user's upload against the current keys: the operator may have
+    /// added or removed keys since the upload.
     ///
     /// # Errors
-    /// `unsigned` when no key of today made it.
+    /// `unsigned` if no current key made the signature.
     fn check_signature(&self, user: &str, hash: BundleHash, row: &BundleRow) -> Result<(), Fault> {
         let keys = &self.config.bundles.keys;
         let key = (user.to_owned(), hash);
@@ -364,14 +376,14 @@ impl App {
         Ok(())
     }
 
-    /// Returns the name of the key that signed the upload of a user, where the server asks for
-    /// signatures.
+    /// Returns the name of the key that signed a user's upload. None if the server asks for no
+    /// signatures or the signature was not verified since it started.
     pub(crate) fn signer_of(&self, user: &str, hash: BundleHash) -> Option<String> {
         let key = (user.to_owned(), hash);
         self.bundles.signers().get(&key).cloned()
     }
 
-    /// Removes a text that nobody has in this language.
+    /// Removes a source that no user has in this language.
     fn remove_unused(&self, hash: BundleHash, language: Language) -> Result<(), Fault> {
         let _rows = self.bundles.lock_rows();
         if !self.owners.is_bundle_used(&hash.to_string(), language)? {
@@ -383,7 +395,7 @@ impl App {
         Ok(())
     }
 
-    /// Forgets a bundle of `user`. False when there was none.
+    /// Deletes a bundle of `user`. Returns false if the user has none of this digest.
     pub(crate) fn delete_bundle(&self, user: &str, hash: BundleHash) -> Result<bool, Fault> {
         let name = hash.to_string();
         let Some(row) = self.owners.bundle(user, &name)? else {
@@ -395,7 +407,7 @@ impl App {
         Ok(true)
     }
 
-    /// Calls one tool of a bundle.
+    /// Calls one tool of a bundle and accounts for the call.
     pub(crate) fn call_bundle_tool(
         &self,
         tools: &BundleTools,
@@ -417,7 +429,8 @@ impl App {
             .begin_call(&request, &place, id, tool, arguments);
         let called = tools.call(&self.bundles.runner, tool, call, arguments, cancel);
         if matches!(&called, Err(ToolFailure::NotFound(_))) {
-            // A name that is no tool's is a stranger's word: no call was made.
+            // TRUST: the name of an unknown tool is the client's text; it gets no metric and no
+            // audit entry, because no call was made.
             self.accounting.unwatch_call(&place, call.id, tool, None);
         } else {
             let text = match &called {

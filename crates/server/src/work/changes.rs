@@ -1,4 +1,4 @@
-//! Changes of a session, collected from its sandbox, shown, and applied to its project.
+//! Changes of a session: collected from its sandbox, listed, and applied to its project.
 
 use super::App;
 use super::request::held_elsewhere;
@@ -25,10 +25,10 @@ use std::path::Path;
 use tracing::warn;
 use utoipa::ToSchema;
 
-/// Longest patch that is answered.
+/// Maximum length of a patch, in bytes.
 const MAX_PATCH_BYTES: usize = 64 << 20;
 
-/// Paths of each list of an outcome that is kept.
+/// Maximum number of conflicts in a stored outcome.
 const MAX_KEPT_PATHS: usize = 1000;
 
 /// Decision about a file that both sides changed in a way that cannot be merged.
@@ -92,13 +92,13 @@ impl From<ConflictSide> for shown::ConflictSide {
     }
 }
 
-/// A request to apply changes.
+/// A request to apply changes to the project.
 #[derive(Debug, Default)]
 pub(crate) struct ApplyWish {
-    /// Paths to apply, with all below them; everything without any.
+    /// Paths to apply, each with everything below it. Empty applies all changes.
     pub paths: Vec<String>,
     pub conflicts: ConflictChoices,
-    /// Digest of what was shown; without it whatever is there now is applied.
+    /// Digest of the changes that the user saw. None applies the current changes.
     pub digest: Option<String>,
 }
 
@@ -107,7 +107,8 @@ impl App {
         self.collect_after(id, |_| {})
     }
 
-    /// Collects the changes. Calls `prepare` with the project first, if there is one.
+    /// Collects the changes. First calls `prepare` with the project's directory, if there is a
+    /// project.
     fn collect_after(
         &self,
         id: &str,
@@ -130,7 +131,7 @@ impl App {
         })
     }
 
-    /// All files of a session's workspace as they are now.
+    /// Collects all files of a session's workspace in their current state.
     pub(crate) fn collect_workspace(&self, id: &str) -> Result<CollectedChanges, Error> {
         let name = self.session_sandbox(id)?;
         let opened = self.open_sandbox(&name)?;
@@ -142,7 +143,10 @@ impl App {
         Ok(outside::collect(sandbox, root, &mut *watch, everything)?.collected)
     }
 
-    /// Returns the changes as a patch that `git apply` takes, and the digest of what it shows.
+    /// Returns the changes as a patch for `git apply`, and the digest of the changes it shows.
+    ///
+    /// # Errors
+    /// `too-large` if the patch exceeds `MAX_PATCH_BYTES`.
     pub(crate) fn patch(&self, id: &str) -> Result<(Vec<u8>, String), Error> {
         let collected = self.collect(id)?;
         let shown = ShownState::read(&collected, collected.project.as_deref())?;
@@ -160,7 +164,7 @@ impl App {
         }
     }
 
-    /// Returns the changes as a list, with the digest of what it shows.
+    /// Returns the changes as a list, with the digest of the changes it shows.
     pub(crate) fn changes(&self, id: &str) -> Result<Value, Error> {
         let collected = self.collect(id)?;
         let project = collected.project.as_deref();
@@ -196,6 +200,9 @@ impl App {
     }
 
     /// Reads one version of a path in conflict.
+    ///
+    /// # Errors
+    /// `not-found` if this version does not exist.
     pub(crate) fn read_conflict(
         &self,
         id: &str,
@@ -212,7 +219,10 @@ impl App {
         })
     }
 
-    /// Applies changes to the project.
+    /// Applies changes to the project and returns the outcome.
+    ///
+    /// # Errors
+    /// `changed` if files differ from those of the request's digest; nothing is applied then.
     pub(crate) fn apply(&self, id: &str, wish: &ApplyWish) -> Result<Value, Error> {
         self.check_apply(id)?;
         let typed: Vec<OsString> = wish.paths.iter().map(OsString::from).collect();
@@ -253,8 +263,8 @@ impl App {
             }),
         };
         let mut watch = Unheard.watch_progress();
-        // The plan is made by now, and its commit compares each path once more: from the digest to the
-        // commit no change of the project goes unseen.
+        // The plan exists by now, and the commit compares each path once more. This check closes
+        // the gap between the digest and the plan, so no change of the project goes unseen.
         let mut agree = |review: &apply::Review<'_>| match &shown {
             Some(shown) if !shown.is_destination_of(review)? => Err(Error::from(not_shown())),
             _ => Ok(ReviewAnswer::Yes),
@@ -267,7 +277,7 @@ impl App {
             ApplyOutcome::Declined(_) => return Ok(Value::Null),
         };
         let outcome = outcome_json(&outcome);
-        // The changes are in the project: a full disk must not make a failure of that.
+        // The changes are already in the project: a full disk must not turn that into a failure.
         if let Err(fault) = self.owners.set_outcome(id, &kept_outcome(&outcome)) {
             warn!(
                 session = id,
@@ -279,7 +289,8 @@ impl App {
     }
 }
 
-/// The part of an outcome that is kept: all counts, and conflicts up to a bound.
+/// Returns the part of an outcome that is stored: all counts, and at most `MAX_KEPT_PATHS`
+/// conflicts.
 fn kept_outcome(outcome: &Value) -> Value {
     let count = |name: &str| outcome[name].as_array().map_or(0, Vec::len);
     let conflicts = outcome["conflicts"].as_array().into_iter().flatten();
@@ -307,7 +318,7 @@ fn not_shown() -> Fault {
     Fault::failed(Code::Changed, message).remedy("look at the changes again, then apply them")
 }
 
-/// A buffer that refuses to grow without end.
+/// A buffer that refuses writes beyond `MAX_PATCH_BYTES`.
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {

@@ -1,8 +1,10 @@
-//! What this machine and its sandboxes are like: allow-listed facts, captured at the start, every 15 minutes, and
-//! when somebody asks.
+//! Allow-listed facts about this machine and its sandboxes, captured when the server starts, every
+//! 15 minutes, and on request.
 //!
-//! Capturing starts a sandbox as the health check does; at the start it looks at the one that is tried. Where sandboxes
-//! are at a service, the service is asked instead. What goes wrong in it is part of the snapshot and stops nothing. No variable is read but those that `HostFacts` lists.
+//! Capturing starts a sandbox like the health check does; at the start of the server it uses the
+//! sandbox of the first probe. If sandboxes run at a service, the service is probed instead. A
+//! failure to capture is part of the snapshot and stops nothing. Only the environment variables
+//! that `HostFacts` lists are read.
 
 use super::App;
 use glovebox_agent::{Date, Placement, Program, SystemFacts};
@@ -16,9 +18,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use utoipa::ToSchema;
 
-/// How often facts are captured again.
+/// Interval between captures.
 const REFRESH: Duration = Duration::from_mins(15);
-/// How long a snapshot is new enough for whoever asks for another.
+/// Age up to which a snapshot answers a request without a new capture.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// Facts of the machine that serves and of its sandboxes.
@@ -100,7 +102,7 @@ pub(crate) struct SandboxFactsView {
 }
 
 impl EnvironmentSnapshot {
-    /// Before any sandbox was looked at.
+    /// Returns the snapshot for the time before the first capture.
     pub(super) fn starting(placement: Placement) -> Self {
         Self {
             state: EnvironmentState::Starting,
@@ -165,7 +167,7 @@ fn views(programs: impl IntoIterator<Item = Program>) -> Vec<ProgramView> {
         .collect()
 }
 
-/// A time as RFC 3339 has it, to the second.
+/// Formats a time as in RFC 3339, with a precision of one second.
 fn utc_text(unix_ms: u64) -> String {
     let second = unix_ms / 1000 % 86_400;
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
@@ -173,7 +175,7 @@ fn utc_text(unix_ms: u64) -> String {
     format!("{date}T{hours:02}:{minutes:02}:{seconds:02}Z")
 }
 
-/// Names of the facts that differ.
+/// Returns the names of the facts that differ, such as `sandbox.kernel`.
 fn changes(before: &EnvironmentSnapshot, now: &EnvironmentSnapshot) -> Vec<String> {
     let parts = |snapshot: &EnvironmentSnapshot| {
         let value = |part: Result<Value, serde_json::Error>| part.unwrap_or_default();
@@ -195,12 +197,12 @@ fn changes(before: &EnvironmentSnapshot, now: &EnvironmentSnapshot) -> Vec<Strin
     names
 }
 
-/// When facts are captured.
+/// Time of the last capture, and the lock that serializes captures.
 #[derive(Debug, Default)]
 pub(crate) struct EnvironmentClock {
-    /// Held while somebody captures; when that was done last.
+    /// Time of the last capture; held during a capture.
     last: Mutex<Option<Instant>>,
-    /// Told when the 15 minutes begin anew.
+    /// Signals a capture, so that the 15 minutes begin anew.
     captured: Notify,
 }
 
@@ -211,7 +213,8 @@ impl EnvironmentClock {
 }
 
 impl App {
-    /// A new snapshot, or the last one when that is a few seconds old.
+    /// Captures a new snapshot, or returns the last one if it is younger than `FRESH`. Blocks while
+    /// another capture runs.
     pub(crate) fn refresh_environment(&self) -> Arc<EnvironmentSnapshot> {
         let clock = &self.environment_clock;
         let mut last = clock.lock();
@@ -224,8 +227,11 @@ impl App {
         self.status.environment()
     }
 
-    /// Tries a sandbox, and has the first snapshot from it: how long the sandbox took. What keeps facts from being
-    /// captured is part of the snapshot; a sandbox that does not work is an error.
+    /// Tries a sandbox and captures the first snapshot from it. Returns how long the sandbox took.
+    ///
+    /// # Errors
+    /// Fails if the sandbox does not work. A failure to capture facts is part of the snapshot
+    /// instead.
     pub(crate) fn begin_environment(&self) -> Result<Duration, Error> {
         let mut last = self.environment_clock.lock();
         let begun = Instant::now();
@@ -281,14 +287,14 @@ impl App {
     pub(crate) async fn watch_environment(self: Arc<Self>) {
         self.status.finish_startup();
         loop {
-            // What has just been captured for somebody who asked holds for a while.
+            // A capture on request restarts the interval, since its snapshot is as good.
             while tokio::select! {
                 () = self.end.cancelled() => return,
                 () = self.environment_clock.captured.notified() => true,
                 () = tokio::time::sleep(REFRESH) => false,
             } {}
             let app = Arc::clone(&self);
-            // A panic in there is not this loop's end.
+            // A panic in the capture must not end this loop.
             let _ = tokio::task::spawn_blocking(move || app.refresh_environment()).await;
         }
     }

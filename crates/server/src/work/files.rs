@@ -1,4 +1,4 @@
-//! Files in a session's sandbox.
+//! Files in a session's sandbox, for the API.
 
 use super::App;
 use glovebox_proto::{Code, FileKind};
@@ -8,9 +8,9 @@ use serde::Serialize;
 use std::path::Path;
 use utoipa::ToSchema;
 
-/// Longest file that is answered.
+/// Maximum length of a file in a response, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-/// Entries of a directory that are listed.
+/// Maximum number of directory entries in a response.
 const MAX_ENTRIES: usize = 10_000;
 
 /// An entry of a directory.
@@ -24,7 +24,7 @@ pub(crate) struct FileEntry {
     pub size: u64,
 }
 
-/// What a path leads to.
+/// Content of a path in the workspace.
 #[derive(Debug)]
 pub(crate) enum FileAnswer {
     File(Vec<u8>),
@@ -35,7 +35,8 @@ pub(crate) enum FileAnswer {
 }
 
 impl App {
-    /// What is at a path of the workspace of a session.
+    /// Reads a path of a session's workspace: the content of a file, or the sorted entries of a
+    /// directory. `is_cut` is true if entries are missing.
     pub(crate) fn read_path(&self, id: &str, path: &str) -> Result<FileAnswer, Error> {
         let name = self.session_sandbox(id)?;
         let relative = inside(Path::new(path), None)?;

@@ -1,4 +1,5 @@
-//! The user interface of a session whose user is at the other end of HTTP: what happens becomes events.
+//! User interface of a session whose user is an HTTP client: notices and agent events become events
+//! of the session.
 
 use super::HostRights;
 use super::approvals::RemoteUser;
@@ -20,14 +21,14 @@ use tracing::{debug, info};
 /// Version of the events that the server adds to those of the agent.
 const VERSION: u32 = 1;
 
-/// Turns what happens into events of one session.
+/// Publishes notices and agent events as events of one session.
 #[derive(Debug)]
 pub(crate) struct EventFrontend {
     pub live: Arc<LiveSession>,
     pub calls: SessionCalls,
-    /// Whether somebody is there to be asked.
+    /// True if a user can answer questions.
     pub has_user: bool,
-    /// Hosts that the request which set the session to work may open.
+    /// Hosts that the user who sent the request may open.
     pub host_rights: HostRights,
 }
 
@@ -52,7 +53,8 @@ impl Frontend for EventFrontend {
     }
 }
 
-/// A notice for people, with a word for programs. What the session's own state says needs none.
+/// Returns a kind for programs and a text for people. None for notices that the session's own state
+/// already shows.
 fn told(notice: &Notice<'_>) -> Option<(&'static str, String)> {
     Some(match notice {
         Notice::Started { report, .. } => {
@@ -142,7 +144,7 @@ impl AgentFrontend for EventFrontend {
     }
 }
 
-/// Writes events into the log, then tells the readers.
+/// Appends events to the log, then publishes them to readers.
 #[derive(Debug)]
 struct EventObserver<'a> {
     frontend: &'a EventFrontend,
@@ -172,7 +174,7 @@ impl Observe for EventObserver<'_> {
     }
 }
 
-/// Logs what an event says; the ends of calls are logged where they are counted.
+/// Logs an event. The ends of calls are logged by the accounting.
 fn log_event(event: &Event) {
     match event {
         Event::CallStarted { id, tool, .. } => {
@@ -187,7 +189,7 @@ fn log_event(event: &Event) {
     }
 }
 
-/// An event as its reader gets it.
+/// Converts an event to the JSON that readers receive.
 pub(crate) fn to_json(event: &impl serde::Serialize) -> Value {
     // Events are maps with string keys, which always have a JSON form.
     serde_json::to_value(event).unwrap_or_default()

@@ -1,7 +1,8 @@
-//! Whether the server can work: tried with a real command, at the start, from time to time, and when somebody asks.
+//! Health of the server: probed with a real command when the server starts, periodically, and on
+//! request.
 //!
-//! A sandbox that stops working turns readiness off and keeps tasks from beginning; both come back by themselves with
-//! the first probe that succeeds.
+//! A failing sandbox makes the server unready and refuses new tasks. Both end with the first probe
+//! that succeeds.
 
 use super::App;
 use super::tools::Unheard;
@@ -18,17 +19,19 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 use utoipa::ToSchema;
 
-/// How long the command that is tried may take.
+/// Time limit of the probe's command, in milliseconds.
 const PROBE_MS: u64 = 3000;
-/// How long what was found holds: asking for it must not start a sandbox each time.
+/// Time for which a successful probe is valid, so that frequent requests start few sandboxes.
 const FRESH: Duration = Duration::from_secs(10);
-/// The same after a failure, so that a repair is soon noticed.
+/// Time for which a failed probe is valid; shorter, so that a repair is noticed soon.
 const FRESH_FAILURE: Duration = Duration::from_secs(2);
-/// How often health is checked when nobody follows it, when somebody does, and while a component does not work.
+/// Interval between health checks when no client follows the status, when one does, and while a
+/// component does not work.
 const CHECK_UNFOLLOWED: Duration = Duration::from_mins(1);
 const CHECK_FOLLOWED: Duration = Duration::from_secs(15);
 const CHECK_BROKEN: Duration = Duration::from_secs(3);
-/// Room in the state directory below which sessions cannot be expected to work: events, layers, databases.
+/// Free space in the state directory below which sessions are expected to fail: they write events,
+/// layers and databases.
 const MIN_FREE_BYTES: u64 = 32 << 20;
 const SANDBOX: &str = "sandbox";
 const TOOLS: &str = "tools";
@@ -46,25 +49,25 @@ pub(crate) struct ComponentHealth {
     pub detail: String,
 }
 
-/// A probe that found nothing wrong.
+/// Result of a probe that found nothing wrong.
 #[derive(Debug, Clone)]
 enum Probed {
-    /// A command worked. Holds how long that took.
+    /// A command worked. Holds how long the probe took.
     Tried(Duration),
-    /// There was no place for another sandbox. Holds the reason.
+    /// No further sandbox could be started. Holds the reason.
     NoRoom(String),
 }
 
-/// The last probe, or why it failed.
+/// Result of a probe, or the message of its failure.
 type ProbeResult = Result<Probed, String>;
 
-/// What was last found about sandboxes.
+/// Last result of probing sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct LastProbe {
     found: Mutex<Option<(Instant, ProbeResult)>>,
-    /// Told when it failed, so that a failure that a request has found is followed up at once.
+    /// Signals a failure, so that `watch_health` follows up a failure found by a request at once.
     failed: Notify,
-    /// Held while a probe has the place of a sandbox.
+    /// Held while a probe occupies the place of a sandbox.
     place: Mutex<()>,
 }
 
@@ -73,7 +76,7 @@ impl LastProbe {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the probe of the start.
+    /// Stores the result of the probe at the start of the server.
     pub(super) fn succeeded(&self, took: Duration) {
         *self.lock() = Some((Instant::now(), Ok(Probed::Tried(took))));
     }
@@ -82,7 +85,7 @@ impl LastProbe {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a probe that is under way has given its place back. Returns false without one.
+    /// Waits until a running probe has released its place. Returns false if no probe was running.
     pub(super) fn await_place(&self) -> bool {
         if self.place.try_lock().is_ok() {
             return false;
@@ -93,12 +96,14 @@ impl LastProbe {
 }
 
 impl App {
-    /// Starts a sandbox, runs a command in it, writes, reads, and ends it: how long that took.
+    /// Starts a sandbox, runs a command in it that writes and reads a file, and removes the
+    /// sandbox. Returns how long the command took to finish.
     pub(crate) fn probe_sandbox(&self) -> Result<Duration, Error> {
         Ok(self.try_sandbox(|_| ())?.0)
     }
 
-    /// The same, and `also` something in that sandbox when it works: what came of it.
+    /// Probes a sandbox like `probe_sandbox` and, if the command ran, calls `also` with the sandbox
+    /// before it ends.
     pub(super) fn try_sandbox<T>(
         &self,
         also: impl FnOnce(&Sandbox) -> T,
@@ -154,7 +159,7 @@ impl App {
         Ok((took, also))
     }
 
-    /// Every part, as it is now or was a moment ago.
+    /// Returns the health of every component; recent results are reused.
     pub(crate) fn check_health(&self) -> Vec<ComponentHealth> {
         let mut components = vec![
             self.check_sandbox(),
@@ -199,8 +204,9 @@ impl App {
             let before = last.take().map(|(_, probed)| probed);
             let probed = match self.probe_sandbox().map_err(Error::into_fault) {
                 Ok(took) => Ok(Probed::Tried(took)),
-                // It says nothing about whether sandboxes work: idle ones make room for a task, and
-                // are not stopped for a probe. A failure stays one until a probe succeeds.
+                // No room says nothing about whether sandboxes work: a task may stop an idle
+                // sandbox to make room, a probe may not. A failure stays one until a probe
+                // succeeds.
                 Err(fault) if is_about_room(fault.code) => match before {
                     Some(Err(message)) => Err(message),
                     Some(Ok(_)) | None => Ok(Probed::NoRoom(fault.message)),
@@ -248,7 +254,7 @@ impl App {
         }
     }
 
-    /// Name of the component that tells whether tools can work.
+    /// Returns the name of the component that says whether tools can work.
     const fn tools_component(&self) -> &'static str {
         match self.config.placement {
             Placement::Sandbox => SANDBOX,
@@ -256,7 +262,7 @@ impl App {
         }
     }
 
-    /// Refuses work while no tools can work: a task that begins now could only fail.
+    /// Refuses new work while tools do not work: the task would only fail.
     pub(super) fn refuse_unready(&self) -> Result<(), Fault> {
         let Some(detail) = self.status.problem_of(self.tools_component()) else {
             return Ok(());
@@ -275,7 +281,8 @@ impl App {
         Err(fault.remedy(remedy).retryable())
     }
 
-    /// Checks health from time to time, until the server ends. After a failure the environment is captured anew.
+    /// Checks health periodically, until the server ends. Captures the environment anew after a
+    /// failure has ended.
     pub(crate) async fn watch_health(self: Arc<Self>) {
         let mut was_ready = true;
         loop {
@@ -288,7 +295,7 @@ impl App {
                 }
                 is_ready
             });
-            // A panic in there is not this loop's end.
+            // A panic in the check must not end this loop; it counts as a failure.
             was_ready = checked.await.unwrap_or(false);
             let pause = match (was_ready, self.status.is_followed()) {
                 (false, _) => CHECK_BROKEN,

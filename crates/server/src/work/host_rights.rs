@@ -1,24 +1,25 @@
-//! Rights to open hosts for the sandbox of a session.
+//! Permissions of users to open hosts for the sandbox of a session.
 //!
-//! A host that one user opens is reached with the operator's network. Administrators open any host; other users open
-//! none, or with `--users-open-hosts public` those of the public internet.
+//! A host that a user opens is reached over the operator's network. Administrators may open any
+//! host; other users none, or hosts of the public internet with `--users-open-hosts public`.
 
 use super::App;
 use glovebox_egress::Rule;
 
-/// Hosts that one principal may open.
+/// Hosts that a user may open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostRights {
     /// No host.
     Nothing,
-    /// Names, which lead to public addresses only, and public addresses.
+    /// Names, which resolve to public addresses only, and public addresses.
     Public,
     /// Every host that a rule can open.
     Everything,
 }
 
 impl HostRights {
-    /// Returns true if the rule may be opened.
+    /// Returns true if the rule may be opened. An invalid rule may be opened with `Everything`
+    /// only.
     pub(crate) fn cover(self, rule: &str) -> bool {
         match self {
             Self::Nothing => false,
@@ -32,7 +33,7 @@ impl HostRights {
 }
 
 impl App {
-    /// Returns what a principal may open.
+    /// Returns the hosts that a user may open.
     pub(crate) const fn host_rights(&self, is_admin: bool) -> HostRights {
         match (is_admin, self.config.users_open_public_hosts) {
             (true, _) => HostRights::Everything,

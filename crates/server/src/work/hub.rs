@@ -1,4 +1,4 @@
-//! The events of one running session, for any number of readers at any speed.
+//! Events of one running session, for any number of readers at any speed.
 //!
 //! ```text
 //! observer -> publish -> kept events (in the log; the newest also here)
@@ -6,9 +6,10 @@
 //! reader   <- next(cursor): what follows the cursor, from here or from the log
 //! ```
 //!
-//! An event that is kept has its place in the log as its id, `12`; the third piece after it has `12.3`. A reader comes
-//! back with the last id it has seen and misses nothing that is kept, and sees nothing twice. Pieces are words on their
-//! way: what they add up to is in the next kept event, so they may be let go when there are too many.
+//! The id of a kept event is its position in the log, such as `12`; the third piece after it has
+//! the id `12.3`. A reader that reconnects with the last id it saw misses no kept event and sees no
+//! event twice. Pieces are parts of a message that is still being written. The next kept event
+//! holds the whole message, so the oldest pieces are dropped when there are too many.
 
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -17,14 +18,15 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Kept events that are held here besides in the log: what a reader that keeps up needs.
+/// Maximum number of kept events held in memory, for readers that keep up.
 const MAX_NEWEST: usize = 64;
-/// Pieces between two kept events.
+/// Maximum number of pieces after the last kept event.
 const MAX_PIECES: usize = 1024;
-/// Their bytes.
+/// Maximum bytes of these pieces.
 const MAX_PIECE_BYTES: usize = 1 << 20;
 
-/// A place among the events of a session: after the kept event `seq` and the piece `piece` that followed it.
+/// Position among the events of a session: after the kept event `seq` and the piece `piece` that
+/// followed it. Piece 0 stands for the kept event itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Cursor {
     pub seq: u64,
@@ -54,7 +56,7 @@ impl FromStr for Cursor {
     }
 }
 
-/// One event on its way to a reader.
+/// An event as sent to a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub at: Cursor,
@@ -62,20 +64,20 @@ pub(crate) struct Sent {
     pub json: Arc<str>,
 }
 
-/// What follows a cursor.
+/// Answer to a reader's request for the events after a cursor.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// These.
+    /// Events that follow the cursor.
     Events(Vec<Sent>),
-    /// Kept events that are in the log only.
+    /// Kept events follow that are only in the log.
     InLog,
-    /// Nothing yet.
+    /// No event follows yet; the reader waits for a change.
     Wait,
-    /// Nothing any more.
+    /// No event follows, and the session has ended.
     Over,
 }
 
-/// The events of one running session.
+/// Events of one running session.
 #[derive(Debug)]
 pub(crate) struct Hub {
     state: Mutex<State>,
@@ -93,7 +95,7 @@ struct State {
 }
 
 impl Hub {
-    /// For a session whose log ends with the event `last`.
+    /// Creates the hub of a session whose log ends with the event `last`.
     pub(crate) fn new(last: u64) -> Self {
         Self {
             state: Mutex::new(State {
@@ -109,7 +111,7 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An event that the log has at `seq`.
+    /// Publishes an event that is in the log at `seq`. Drops the pieces before it.
     pub(crate) fn publish_kept(&self, seq: u64, kind: &'static str, json: &Value) {
         let mut state = self.state();
         state.last = seq;
@@ -126,7 +128,7 @@ impl Hub {
         self.changed.send_replace(());
     }
 
-    /// An event that is not in the log.
+    /// Publishes an event that is not in the log.
     pub(crate) fn publish_piece(&self, kind: &'static str, json: &Value) {
         let json: Arc<str> = json.to_string().into();
         let mut state = self.state();
@@ -147,13 +149,13 @@ impl Hub {
         self.changed.send_replace(());
     }
 
-    /// There will be no more.
+    /// Marks the end of the events and wakes all readers.
     pub(crate) fn close(&self) {
         self.state().is_over = true;
         self.changed.send_replace(());
     }
 
-    /// What follows `after`, at most `limit` events.
+    /// Returns the events after `after`, at most `limit`. Does not wait.
     pub(crate) fn next(&self, after: Cursor, limit: usize) -> Next {
         let state = self.state();
         if after.seq < state.last {
@@ -176,7 +178,7 @@ impl Hub {
         }
     }
 
-    /// Hears of every change from now on.
+    /// Returns a receiver that is notified of every change from now on.
     pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

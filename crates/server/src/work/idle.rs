@@ -1,8 +1,9 @@
-//! Sandboxes of sessions whose work has ended: they go on for those who look at them, and not for ever.
+//! Idle sandboxes: those of sessions whose work has ended. They keep running for users who still
+//! look at them, for a limited time.
 //!
-//! One that nobody has used for a while stops and keeps its files; so does the one that was used least lately when a
-//! session needs a sandbox and there can be no more. Whatever a command still does in it keeps it from stopping for
-//! being idle.
+//! A sandbox that was not used for the idle time is stopped and keeps its files. The least recently
+//! used one is stopped when a session needs a sandbox and there is no room. A sandbox in which a
+//! command runs is not stopped for being idle.
 
 use super::App;
 use super::lifetime::shown;
@@ -15,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How often it is looked which have been idle for long, at most and at least.
+/// Minimum and maximum interval between checks for idle sandboxes.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
-/// When each was last used.
+/// Idle sandboxes with the time of their last use.
 #[derive(Debug, Default)]
 pub(crate) struct IdleSandboxes {
     used: Mutex<HashMap<Name, Instant>>,
@@ -29,24 +30,24 @@ impl IdleSandboxes {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was used just now, and nobody works in it.
+    /// Marks a sandbox as idle and used just now.
     pub(crate) fn touch(&self, name: &Name) {
         self.used().insert(name.clone(), Instant::now());
     }
 
-    /// It was used, if it is idle.
+    /// Marks a sandbox as used just now if it is idle.
     pub(super) fn touch_idle(&self, name: &Name) {
         if let Some(used) = self.used().get_mut(name) {
             *used = Instant::now();
         }
     }
 
-    /// Somebody works in it, or it is gone.
+    /// Removes a sandbox that is no longer idle, because a session works in it or it was removed.
     pub(super) fn remove(&self, name: &Name) {
         self.used().remove(name);
     }
 
-    /// All of them, those that were used least lately first.
+    /// Returns all idle sandboxes, the least recently used first.
     fn by_age(&self) -> Vec<Name> {
         let used = self.used();
         let mut all: Vec<_> = used.iter().map(|(name, at)| (*at, name.clone())).collect();
@@ -54,7 +55,7 @@ impl IdleSandboxes {
         all.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// Those that nobody has used for so long.
+    /// Returns the sandboxes that have not been used for at least `idle`.
     fn older_than(&self, idle: Duration) -> Vec<Name> {
         let used = self.used();
         let old = used.iter().filter(|(_, at)| at.elapsed() >= idle);
@@ -63,7 +64,11 @@ impl IdleSandboxes {
 }
 
 impl App {
-    /// Does `start`, when its turn has come, and where there can be no more sandboxes, again after an idle one has stopped.
+    /// Calls `start` inside the start gate. When there is no room for a sandbox, frees a warm or an
+    /// idle one and calls `start` again.
+    ///
+    /// # Errors
+    /// Returns the error of `start` if it has another cause or no sandbox can be freed.
     pub(super) fn with_room<T>(
         &self,
         mut start: impl FnMut() -> Result<T, Error>,
@@ -73,11 +78,11 @@ impl App {
             let started = start();
             drop(inside);
             match started {
-                // Busy: one that runs has the user ids that the files of this one belong to.
+                // Busy: a running sandbox uses the user ids that own the files of this one.
                 Err(Error::Fault(fault))
                     if matches!(fault.code, Code::TooManySandboxes | Code::Busy) =>
                 {
-                    // A probe gives its place back in a moment: nothing is stopped for that.
+                    // A probe releases its place in a moment, so no sandbox is stopped for it.
                     if self.last_probe.await_place() {
                         continue;
                     }
@@ -90,8 +95,8 @@ impl App {
         }
     }
 
-    /// Stops, of those that `may_stop`, the one that was used least lately and that nothing runs in. False when there
-    /// is none.
+    /// Stops the least recently used idle sandbox that `may_stop` accepts and in which no command
+    /// runs. Returns false if there is none.
     pub(super) fn stop_one_idle(&self, may_stop: impl Fn(&Name) -> bool) -> bool {
         let idle = self.idle.by_age();
         let mut candidates = idle.iter().filter(|name| may_stop(name));
@@ -103,7 +108,8 @@ impl App {
         true
     }
 
-    /// Stops a sandbox whose files stay, and tells its sessions why. One that cannot be stopped is left as it is.
+    /// Stops a sandbox and logs the reason in its sessions. A sandbox whose files would be lost, or
+    /// that cannot be stopped, keeps running.
     pub(super) fn stop_sandbox(&self, name: &Name, reason: &str) {
         self.sandboxes.close(name);
         let registry = &self.config.registry;
@@ -114,13 +120,14 @@ impl App {
             self.count_network(name, true);
             if sandbox.stop(reason).is_ok() {
                 info!(sandbox = name.as_str(), reason, "sandbox stopped");
-                // A log that cannot be written now says less, and changes nothing about the sandbox.
+                // The sandbox is stopped already: a failure to write the log must not be reported
+                // as a failure to stop.
                 let _ = self.log_stop(name, reason);
             }
         }
     }
 
-    /// The last event of sessions whose sandbox was stopped says why.
+    /// Appends the reason to the log of each session of a stopped sandbox.
     fn log_stop(&self, name: &Name, reason: &str) -> Result<(), Fault> {
         let log = self.log();
         let over_it = |info: &SessionInfo| info.sandbox.as_deref() == Some(name.as_str());
@@ -134,7 +141,7 @@ impl App {
         Ok(())
     }
 
-    /// Until the server ends, stops what is idle for longer than it may be.
+    /// Stops sandboxes that are idle for longer than allowed, until the server ends.
     pub(crate) async fn stop_idle(self: Arc<Self>) {
         let pause = self.config.idle.clamp(LOOK.0, LOOK.1);
         loop {
@@ -154,14 +161,14 @@ impl App {
                     app.stop_sandbox(&name, &reason);
                 }
             });
-            // A panic in there is not this loop's end.
+            // A panic in the check must not end this loop.
             if stopped.await.is_err() {
                 warn!("idle sandboxes could not be looked at");
             }
         }
     }
 
-    /// Whether a command runs in it.
+    /// Returns true if a command runs in a sandbox. False also if the sandbox cannot be asked.
     fn is_busy(&self, name: &Name) -> bool {
         let sandbox = self.config.registry.connect(name);
         let jobs = sandbox.and_then(|sandbox| sandbox.jobs());
@@ -171,7 +178,7 @@ impl App {
         })
     }
 
-    /// Sandboxes of earlier sessions that still run are idle from now on.
+    /// Marks running sandboxes of earlier sessions as idle, when the server starts.
     pub(super) fn find_idle(&self) -> Result<(), Error> {
         let sessions = self.log().list()?;
         for (name, owned) in self.owners.sandboxes()? {

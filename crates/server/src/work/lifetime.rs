@@ -1,7 +1,8 @@
-//! The longest that a sandbox runs at a stretch, whatever is done in it.
+//! Maximum running time of a sandbox, even while a session works in it.
 //!
-//! When that time is over, a session that works in it ends first, with an event that says why; then the sandbox stops and
-//! keeps its files. Who comes back to it starts it again, and its time anew.
+//! When a sandbox reaches it, the session that works in the sandbox ends first, with an event that
+//! gives the reason. Then the sandbox stops and keeps its files. The next use starts it again, with
+//! a new running time.
 
 use super::{App, LiveSession};
 use glovebox_proto::Fault;
@@ -11,21 +12,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tracing::warn;
 
-/// How often it is looked which have run for long, at most and at least.
+/// Minimum and maximum interval between checks for old sandboxes.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// How long a session may take to end by itself, its last words written down.
+/// Time for a session to end by itself and write its last events.
 const END_WAIT: Duration = Duration::from_secs(30);
 
-/// A time in words.
+/// Formats a time for messages.
 pub(super) fn shown(time: Duration) -> String {
     let ms = u64::try_from(time.as_millis()).ok();
     Span(ms).to_string()
 }
 
 impl App {
-    /// Until the server ends, ends what runs for longer than a sandbox may.
+    /// Ends sandboxes that run for longer than allowed, until the server ends.
     pub(crate) async fn end_old_sandboxes(self: Arc<Self>) {
-        // A sandbox runs for a quarter longer than it may, at most.
+        // In proportion to the limit, so that a short one is not overrun by much.
         let pause = (self.config.session_ttl / 4).clamp(LOOK.0, LOOK.1);
         loop {
             tokio::select! {
@@ -33,7 +34,7 @@ impl App {
                 () = self.end.cancelled() => return,
             }
             let app = Arc::clone(&self);
-            // A fault, or a panic, is not this loop's end: it looks again.
+            // A fault or a panic must not end this loop; the next check tries again.
             let looked = tokio::task::spawn_blocking(move || app.look_for_old_sandboxes()).await;
             if let Ok(Err(fault)) = looked {
                 warn!(
@@ -75,12 +76,13 @@ impl App {
             return Ok(false);
         }
         let started = registry.last_started(name);
-        // A clock that was set back says nothing.
+        // A clock that was set back gives no age.
         let age = started.and_then(|started| SystemTime::now().duration_since(started).ok());
         Ok(age.is_some_and(|age| age >= time))
     }
 
-    /// The session that works in a sandbox; one that waits for its turn does not.
+    /// Returns the session that works in a sandbox. A session that waits in the queue does not
+    /// count.
     fn session_at_work(&self, name: &Name) -> Result<Option<Arc<LiveSession>>, Fault> {
         let all: Vec<Arc<LiveSession>> = self.live_sessions().values().map(Arc::clone).collect();
         for live in all {

@@ -1,4 +1,4 @@
-//! A session that waits or works: what can be said to it, and what it says.
+//! A session that is queued or running: its control by users and by the server.
 
 use super::approvals::Approvals;
 use super::hub::Hub;
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::Span;
 
-/// Messages that wait for the end of what the agent does.
+/// Maximum number of messages that wait until the agent has finished its current work.
 const MAX_MESSAGES: usize = 16;
 
-/// A session that waits or works.
+/// A session that is queued or running.
 #[derive(Debug)]
 pub(crate) struct LiveSession {
     pub id: String,
@@ -22,9 +22,9 @@ pub(crate) struct LiveSession {
     pub hub: Arc<Hub>,
     pub approvals: Arc<Approvals>,
     pub is_cancelled: Arc<AtomicBool>,
-    /// True if the server's end ended it.
+    /// True if the session ended because the server ended.
     is_cut: AtomicBool,
-    /// Its ids, and those of the request that it works for.
+    /// Span with the ids of the session and of the request that started its work.
     pub span: Span,
     control: Mutex<Control>,
 }
@@ -33,10 +33,11 @@ pub(crate) struct LiveSession {
 struct Control {
     on_stop: Option<OnStop>,
     stops: u32,
-    /// The limit of the server's that it has reached, and since when.
+    /// Reason of the server's limit that the session reached, and the time at which it was asked to
+    /// end.
     limit: Option<(String, Instant)>,
     messages: VecDeque<String>,
-    /// Whether nothing that is said now is heard any more.
+    /// True if the session accepts no further messages.
     is_over: bool,
 }
 
@@ -51,19 +52,19 @@ impl fmt::Debug for Control {
     }
 }
 
-/// What became of a message.
+/// Outcome of sending a message to a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// The agent is told when it has ended what it does.
+    /// The agent receives the message when it has finished its current work.
     Later,
-    /// Too many wait.
+    /// Too many messages are waiting.
     Full,
-    /// The session does not work any more.
+    /// The session accepts no further messages.
     Over,
 }
 
 impl LiveSession {
-    /// One whose log ends with the event `last`.
+    /// Creates a session whose log ends with the event `last`.
     pub(crate) fn new(id: &str, user: &str, last: u64) -> Arc<Self> {
         Arc::new(Self {
             id: id.to_owned(),
@@ -81,24 +82,24 @@ impl LiveSession {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks it to end.
+    /// Cancels the session; a waiting question ends unanswered.
     pub(crate) fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Relaxed);
         self.stop();
     }
 
-    /// Ends it because the server ends.
+    /// Cancels the session because the server ends.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
         self.cancel();
     }
 
-    /// Returns true if the server's end ended it.
+    /// Returns true if the session ended because the server ended.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Relaxed)
     }
 
-    /// Ends what it does now; messages that wait are told to it then.
+    /// Stops the agent's current work. Messages that wait are delivered afterwards.
     pub(crate) fn stop(&self) {
         let mut control = self.control();
         control.stops += 1;
@@ -108,7 +109,8 @@ impl LiveSession {
         }
     }
 
-    /// Asks it to end because a limit of the server's was reached: since when it has been asked to.
+    /// Asks the session to end because it reached a limit of the server. Returns the time of the
+    /// first such request.
     pub(crate) fn end_at_limit(&self, why: &str) -> Instant {
         let mut control = self.control();
         if let Some((_, since)) = control.limit {
@@ -116,7 +118,7 @@ impl LiveSession {
         }
         let since = Instant::now();
         control.limit = Some((why.to_owned(), since));
-        // Nothing that waits for the user waits any longer.
+        // Questions to the user must end too, or the session would wait for their answers.
         self.is_cancelled.store(true, Ordering::Relaxed);
         if let Some(on_stop) = &control.on_stop {
             on_stop(StopWish::Limit(why.to_owned()));
@@ -124,7 +126,7 @@ impl LiveSession {
         since
     }
 
-    /// Whether it ends because of a limit of the server's.
+    /// Returns true if the session ends because of a limit of the server.
     pub(crate) fn is_at_limit(&self) -> bool {
         self.control().limit.is_some()
     }
@@ -133,7 +135,8 @@ impl LiveSession {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// From now on `on_stop` hears of wishes to end.
+    /// Registers `on_stop`, which is called for each request to stop. Calls it at once if the
+    /// session is already cancelled or at a limit.
     pub(crate) fn watch_stop(&self, on_stop: OnStop) {
         let mut control = self.control();
         if let Some((why, _)) = &control.limit {
@@ -146,11 +149,11 @@ impl LiveSession {
         control.on_stop = Some(on_stop);
     }
 
-    /// The end of that: how many wishes there were.
+    /// Unregisters the stop handler. Returns the number of stop requests since it was registered.
     pub(crate) fn unwatch_stop(&self) -> u32 {
         let mut control = self.control();
         control.on_stop = None;
-        // One who cancels wants it to end, and not to be asked for more.
+        // A cancelled session must end and not ask for another message.
         if self.is_cancelled() {
             u32::MAX
         } else {
@@ -158,7 +161,7 @@ impl LiveSession {
         }
     }
 
-    /// Keeps a message until the agent can hear it.
+    /// Queues a message until the agent can receive it.
     pub(crate) fn say(&self, text: String) -> Heard {
         let mut control = self.control();
         if control.is_over {
@@ -171,7 +174,8 @@ impl LiveSession {
         Heard::Later
     }
 
-    /// The next message. Without one nothing more is heard if `is_last`.
+    /// Takes the next message. If there is none and `is_last` is true, the session accepts no more
+    /// messages.
     pub(crate) fn next_message(&self, is_last: bool) -> Option<String> {
         let mut control = self.control();
         let message = control.messages.pop_front();
@@ -179,7 +183,8 @@ impl LiveSession {
         message
     }
 
-    /// Nothing more is heard; what waited is told.
+    /// Ends the session: it accepts no further messages, waiting messages are dropped, and readers
+    /// see the end.
     pub(crate) fn end(&self) {
         let mut control = self.control();
         control.is_over = true;

@@ -1,6 +1,7 @@
-//! A user's MCP clients: each works in a sandbox of its own, which is the user's as any other.
+//! MCP clients of a user. Each client works in a sandbox of its own, which belongs to the user.
 //!
-//! A sandbox that a client has left untouched is removed; one with changes stops and stays among the user's.
+//! When a client leaves, its sandbox is removed if it has no changes; otherwise it is stopped and
+//! kept.
 
 use super::accounting::{CallEnd, CallPlace, OpenCall};
 use super::tools::OpenSandbox;
@@ -20,25 +21,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::{Span, error_span};
 
-/// What the names of these sandboxes begin with.
+/// Prefix of the names of these sandboxes.
 const PREFIX: &str = "mcp";
 
-/// Opens the sandboxes of one user's clients.
+/// Factory of the sessions of one user's MCP clients.
 #[derive(Debug)]
 pub(crate) struct McpUser {
     app: Arc<App>,
     name: String,
     toolset: Toolset,
-    /// Sandboxes that clients have left with changes, each with the client's name; the last one at the end.
+    /// Sandboxes that clients left with changes, with the client's name; the latest is last.
     left: LeftSandboxes,
 }
 
 type LeftSandboxes = Arc<Mutex<Vec<(String, Name)>>>;
-/// Sandboxes of clients that are remembered.
+/// Maximum number of such sandboxes that are remembered.
 const MAX_LEFT: usize = 256;
 
 impl McpUser {
-    /// For the user of this name.
+    /// Creates the factory for the user `name`.
+    ///
+    /// # Errors
+    /// Fails if the configured toolset is unknown.
     pub(crate) fn new(app: Arc<App>, name: &str) -> Result<Self, Error> {
         let settings = app.session_settings(None, TaskLimits::default())?;
         let toolset = settings.tools.toolset().map_err(unknown_toolset)?.clone();
@@ -50,7 +54,8 @@ impl McpUser {
         })
     }
 
-    /// The sandbox that a client of this name has left last, running again.
+    /// Reopens the sandbox that a client of this name left last. Returns None if it left none that
+    /// still exists.
     fn reopen_left(&self, client: &str) -> Option<(Name, Arc<OpenSandbox>)> {
         loop {
             let name = {
@@ -58,7 +63,7 @@ impl McpUser {
                 let at = left.iter().rposition(|(name, _)| name == client)?;
                 left.remove(at).1
             };
-            // The user may have removed it.
+            // The user may have removed the sandbox: then try the one that was left before it.
             if let Ok(sandbox) = self.app.open_sandbox(&name) {
                 return Some((name, sandbox));
             }
@@ -80,7 +85,8 @@ impl SessionFactory for McpUser {
             let started = self.app.start_sandbox(&self.name, PREFIX);
             started.map_err(Error::into_fault)?
         };
-        // A client is in it: it does not stop for being idle, or to make room, before the client has gone.
+        // Not idle while the client is connected: the sandbox must not be stopped for being idle or
+        // to make room.
         self.app.idle.remove(&name);
         let tools = sandbox.tools.new_conversation();
         Ok(Box::new(McpSession {
@@ -114,7 +120,7 @@ impl SessionFactory for McpUser {
     }
 }
 
-/// One client in its sandbox.
+/// Session of one client in its sandbox.
 #[derive(Debug)]
 struct McpSession {
     app: Arc<App>,
@@ -122,7 +128,7 @@ struct McpSession {
     name: Name,
     sandbox: Arc<OpenSandbox>,
     tools: ToolSession,
-    /// True if a client of this name has left it before.
+    /// True if the sandbox was left by an earlier client of this name.
     is_back: bool,
     client: Option<String>,
     left: LeftSandboxes,
@@ -177,7 +183,7 @@ impl Session for McpSession {
     }
 }
 
-/// A call that is counted when it ends.
+/// A tool call that is counted when it ends.
 struct CountedCall {
     app: Arc<App>,
     place: CallPlace,
@@ -208,12 +214,13 @@ impl Drop for McpSession {
                 return;
             }
             Ok(LeaveOutcome::Stopped(_)) => {}
-            // It goes on, and stops when nobody has used it for a while.
+            // The sandbox keeps running until it has been idle for too long.
             Ok(LeaveOutcome::Running(_) | LeaveOutcome::Untouched) | Err(_) => {
                 self.app.idle.touch(&self.name);
             }
         }
-        // Only once it has stopped: a client that is quicker gets a new one.
+        // Remembered only after the sandbox has stopped. A client of the same name that connects
+        // earlier gets a new sandbox, not one that is stopping.
         if let Some(client) = &self.client {
             let mut left = lock(&self.left);
             left.push((client.clone(), self.name.clone()));

@@ -1,4 +1,5 @@
-//! The server's sessions: those that wait, those that work, and the way back to those that did.
+//! Sessions of the server: those that wait in the queue, those that run, and those that ended and
+//! can be continued.
 
 mod accounting;
 mod addresses;
@@ -92,24 +93,25 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use worker::Job;
 
-/// A session's thread has deep stacks only where a hostile tree is walked, which is done with explicit ones.
+/// Stack size of a session's thread, in bytes. Trees of untrusted depth are walked without
+/// recursion.
 const STACK_BYTES: usize = 4 << 20;
 
-/// How often it is looked whether there is room for those who wait.
+/// Interval between checks whether waiting sessions have room for their sandboxes.
 const ROOM_LOOK: Duration = Duration::from_secs(1);
 
-/// Whose turn it is to begin what waits.
+/// Lock that lets one thread at a time start waiting sessions.
 #[derive(Debug, Default)]
 struct Turns {
-    /// Somebody begins what may begin.
+    /// True while a thread starts waiting sessions.
     is_taken: AtomicBool,
-    /// Something has changed since that one looked.
+    /// True if something has changed since that thread looked at the queue.
     is_wanted: AtomicBool,
-    /// The places that were told last.
+    /// Queue positions that clients were last notified of.
     told: Mutex<Vec<QueuePlace>>,
 }
 
-/// The turn of one that begins what may begin. Given back when it is dropped, after a panic too.
+/// Guard of `Turns::is_taken`. Dropping it clears the flag, also after a panic.
 #[derive(Debug)]
 struct TakenTurn<'a>(&'a AtomicBool);
 
@@ -119,12 +121,12 @@ impl Drop for TakenTurn<'_> {
     }
 }
 
-/// The work of one session.
+/// Work of one session.
 #[derive(Debug)]
 enum QueuedWork {
-    /// With tools in a sandbox, or on this machine.
+    /// An agent with tools in a sandbox or on this machine.
     Agent(Box<Job>),
-    /// With the tools of a bundle.
+    /// A bundle's agent with the tools of the bundle.
     Bundle(Box<BundleJob>),
 }
 
@@ -137,7 +139,7 @@ impl QueuedWork {
     }
 }
 
-/// All that requests share.
+/// State that all requests share.
 #[derive(Debug)]
 pub(crate) struct App {
     pub config: ServerConfig,
@@ -159,24 +161,28 @@ pub(crate) struct App {
     idle: IdleSandboxes,
     starts: Arc<Starts>,
     start_gate: StartGate,
-    /// None where sandboxes are on this machine, or have an address each.
+    /// None if sandboxes run on this machine or have one address each.
     addresses: Option<Addresses>,
     pool: Option<WarmPool>,
-    /// Ends everything that waits.
+    /// Cancelled when the server ends; every background task waits for it.
     pub end: CancellationToken,
-    /// True once the server was asked to end: sessions at work go on, nothing new begins.
+    /// True once the server was asked to end: running sessions continue, no new work is accepted.
     is_draining: AtomicBool,
     log: Mutex<Log>,
     live: Mutex<HashMap<String, Arc<LiveSession>>>,
     queue: Queue<QueuedWork>,
     turns: Turns,
     last_probe: LastProbe,
-    /// Held by a request with a key, so that the same one is not done twice at once.
+    /// Held by a request with an idempotency key, so that the same request does not run twice at
+    /// once.
     idempotent: Mutex<()>,
 }
 
 impl App {
-    /// Opens what is on disk, and marks what was interrupted.
+    /// Opens the state on disk and marks sessions that an earlier server left unfinished.
+    ///
+    /// # Errors
+    /// Fails if the state or the configuration cannot be read.
     pub(crate) fn open(config: ServerConfig) -> Result<Arc<Self>, Fault> {
         let dir = config.state_dir.join("server");
         let owners = Owners::open(&dir)?;
@@ -230,50 +236,52 @@ impl App {
             .map_err(glovebox_session::Error::into_fault)?;
         app.sweep_workspaces();
         app.sweep_uploads()?;
-        // Last: the directories of sandboxes that wait belong to no session, and would be swept away.
+        // The pool comes last: its directories belong to no session yet, so `sweep_workspaces`
+        // would remove them.
         app.begin_pool();
         Ok(app)
     }
 
-    /// The log, for a moment.
+    /// Locks the shared log. Callers hold it for short operations only.
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A log of one's own, for long.
+    /// Opens a separate handle on the log, for callers that use it for long.
     pub(crate) fn open_log(&self) -> Result<Log, Fault> {
         Log::open(&sessions_dir(&self.config), now_unix_ms)
     }
 
-    /// Sessions that wait or work.
+    /// Locks the map of queued and running sessions.
     fn live_sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<LiveSession>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session that waits or works.
+    /// Returns a queued or running session. None if the session is neither.
     pub(crate) fn live(&self, id: &str) -> Option<Arc<LiveSession>> {
         self.live_sessions().get(id).map(Arc::clone)
     }
 
-    /// Held by a request with a key, until what it made is written down.
+    /// Locks out other requests with an idempotency key. Held until the result of the request is
+    /// stored.
     pub(crate) fn idempotent_turn(&self) -> MutexGuard<'_, ()> {
         self.idempotent
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many work, and how many wait.
+    /// Returns the number of running and of waiting sessions.
     pub(crate) fn counts(&self) -> (usize, usize) {
         self.queue.counts()
     }
 
-    /// The place of a session among those that wait.
+    /// Returns a session's position in the queue. None if it does not wait.
     pub(crate) fn queue_place(&self, id: &str) -> Option<QueuePlace> {
         let places = self.queue.places();
         places.into_iter().find(|place| place.id == id)
     }
 
-    /// Puts a session's work into the queue and begins what may begin.
+    /// Adds a session's work to the queue and starts every session that may start.
     fn enqueue(self: &Arc<Self>, job: QueuedWork) {
         let live = Arc::clone(job.live());
         self.live_sessions()
@@ -283,8 +291,8 @@ impl App {
         self.begin_waiting();
     }
 
-    /// Begins what may begin, and tells the others their places. One caller at a time does so; what others come for is
-    /// done by that one.
+    /// Starts every session that may start and notifies the others of their positions. Only one
+    /// thread does so at a time; a call meanwhile makes that thread look again.
     fn begin_waiting(self: &Arc<Self>) {
         self.turns.is_wanted.store(true, Ordering::SeqCst);
         while self.turns.is_wanted.load(Ordering::SeqCst)
@@ -302,7 +310,8 @@ impl App {
         self.tell_places();
     }
 
-    /// Whether there is room for the sandbox of a session that is next; a place for its start if so.
+    /// Checks whether the next session has room for its sandbox, and reserves the room if so. None
+    /// if no room has to be reserved.
     fn admit(&self, id: &str, user: &str) -> Admission<Option<StartPlace>> {
         let looked = self.queue.peek(id, |job| match job {
             QueuedWork::Agent(job) => Some((job.need, job.sandbox.clone())),
@@ -318,7 +327,7 @@ impl App {
             user,
             need,
             name: name.as_ref(),
-            // Sessions that work are counted by the queue.
+            // The queue already limits the number of running sessions.
             max_running: usize::MAX,
         };
         match self.take_place(&wish) {
@@ -329,14 +338,15 @@ impl App {
             Err(TakeError::NoPlace(NoPlace::Short(shortage))) => {
                 Admission::UserWaits(shortage.text())
             }
-            // What cannot be counted now is met again by the start itself, which tells it.
+            // A failure to count does not block the queue: the start of the sandbox fails for the
+            // same reason and reports it.
             Err(TakeError::NoPlace(NoPlace::TooMany(_)) | TakeError::Fault(_)) => {
                 Admission::Now(None)
             }
         }
     }
 
-    /// Tells those who wait their places, where these have changed.
+    /// Notifies waiting sessions of their positions if these have changed.
     fn tell_places(&self) {
         let mut told = self
             .turns
@@ -358,8 +368,8 @@ impl App {
         *told = places;
     }
 
-    /// Until the server ends, looks from time to time whether there is room for those who wait: sandboxes end in other
-    /// ways than through this server, too.
+    /// Checks periodically whether waiting sessions have room, until the server ends: sandboxes
+    /// also end without this server taking part.
     pub(crate) async fn watch_room(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -406,7 +416,7 @@ impl App {
         }
     }
 
-    /// A session works no more.
+    /// Removes a session whose work has ended and starts waiting ones.
     fn finish(self: &Arc<Self>, live: &LiveSession) {
         self.live_sessions().remove(&live.id);
         live.end();
@@ -414,7 +424,8 @@ impl App {
         self.begin_waiting();
     }
 
-    /// Asks a session to end. False when it does not work.
+    /// Asks a session to end; a waiting session ends at once. Returns false if it neither waits nor
+    /// runs.
     pub(crate) fn cancel(self: &Arc<Self>, id: &str) -> bool {
         let Some(live) = self.live(id) else {
             return false;
@@ -430,7 +441,7 @@ impl App {
         true
     }
 
-    /// Writes the end of a session that did not begin to work.
+    /// Logs and publishes the end of a session that never ran.
     fn end_unbegun(&self, live: &LiveSession, ending: Ending, message: &str) {
         let event = worker::ended(ending, message);
         live.span.in_scope(|| {
@@ -449,7 +460,7 @@ impl App {
         }
     }
 
-    /// Asks all to end: those that wait at once, those that work when their time is over.
+    /// Ends all waiting sessions because the server ends. Running sessions continue.
     pub(crate) fn end_waiting(&self) {
         for job in self.queue.drain() {
             let live = Arc::clone(job.live());
@@ -460,7 +471,7 @@ impl App {
         }
     }
 
-    /// Takes no new work from now on.
+    /// Refuses new work from now on.
     pub(crate) fn begin_drain(&self) {
         self.is_draining.store(true, Ordering::SeqCst);
     }
@@ -473,7 +484,8 @@ impl App {
     /// Refuses new work while the server ends.
     ///
     /// # Errors
-    /// `unavailable` then: another server, or this one after its start, takes it.
+    /// `unavailable` while the server ends. Another server, or this one after a restart, may accept
+    /// the work.
     pub(crate) fn refuse_draining(&self) -> Result<(), Fault> {
         if !self.is_draining() {
             return Ok(());
@@ -487,7 +499,7 @@ impl App {
             .retryable())
     }
 
-    /// Ends all sessions that work: their time is over.
+    /// Ends all running sessions because the server's time to end is over.
     pub(crate) fn cut_all(&self) {
         let live: Vec<_> = self.live_sessions().values().map(Arc::clone).collect();
         for live in live {
@@ -495,7 +507,7 @@ impl App {
         }
     }
 
-    /// A session with this very name.
+    /// Returns the session with exactly this id, not one of which it is a prefix.
     pub(crate) fn find(&self, id: &str) -> Result<Option<SessionInfo>, Fault> {
         let found = self.log().find(id);
         match found {

@@ -1,9 +1,10 @@
-//! What sandboxes with listed hosts, and tools of bundles, send and receive, and whom they ask for: counted for metrics,
-//! and each decision in the audit log, equal ones together.
+//! Network traffic of sandboxes with listed hosts and of tools of bundles. Traffic is counted in
+//! metrics, and each decision is written to the audit log, with equal decisions combined.
 //!
-//! A sandbox's supervisor keeps what was not told yet, also while no server runs; it is asked every few seconds, when
-//! somebody reads the metrics, and before the sandbox ends. So are the supervisors of sandboxes that a session has made
-//! beside its own. What tools of bundles ask for is kept by what runs them, with both engines.
+//! The supervisor of a sandbox keeps decisions until they are collected, even while no server runs.
+//! They are collected every few seconds, when a client reads the metrics, and before the sandbox
+//! ends; the same holds for sandboxes that a session made from its own. For tools of bundles the
+//! tool runner keeps the decisions, with both engines.
 
 use super::App;
 use super::accounting::{Accounting, CallPlace};
@@ -19,18 +20,18 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often sandboxes are asked.
+/// Interval between collections.
 const LOOK: Duration = Duration::from_secs(5);
-/// Calls that are remembered of a sandbox, or of a tool of a bundle.
+/// Maximum number of calls remembered per sandbox or bundle tool.
 const MAX_CALLS: usize = 64;
-/// Tools of bundles whose calls are remembered.
+/// Maximum number of bundle tools whose calls are remembered.
 const MAX_TOOLS: usize = 10_000;
-/// A call of a tool of a bundle whose end nobody has told is over after this long.
+/// Time after which a bundle tool's call counts as ended if its end was never reported.
 const LONGEST_CALL: Duration = Duration::from_mins(10);
-/// Calls that are named with a decision.
+/// Maximum number of calls named in the audit entry of a decision.
 const MAX_NAMED_CALLS: usize = 8;
 
-/// Sandboxes that are asked, and calls that ran lately.
+/// Watched sandboxes, and recent calls of tools.
 #[derive(Debug)]
 pub(crate) struct NetworkWatch {
     registry: Arc<Registry>,
@@ -42,17 +43,17 @@ pub(crate) struct NetworkWatch {
 struct WatchedSandbox {
     user: String,
     session: Option<String>,
-    /// The sandbox from which it was made: commands in it are of calls there.
+    /// Sandbox from which this one was made. Its decisions are attributed to calls in that sandbox.
     parent: Option<String>,
     open_connections: u64,
     calls: RecentCalls,
 }
 
-/// The latest calls, oldest first.
+/// The most recent calls, oldest first.
 #[derive(Debug, Default)]
 struct RecentCalls(VecDeque<CallSpan>);
 
-/// When a call ran.
+/// Period in which a call ran.
 #[derive(Debug)]
 struct CallSpan {
     id: String,
@@ -74,13 +75,13 @@ impl RecentCalls {
 
     fn end(&mut self, id: &str) {
         let mut calls = self.0.iter_mut().rev();
-        // A caller may name two calls alike.
+        // Two calls may have the same id: the latest one without an end is meant.
         if let Some(call) = calls.find(|call| call.id == id && call.ended_unix_ms.is_none()) {
             call.ended_unix_ms = Some(now_unix_ms());
         }
     }
 
-    /// Those that ran at some moment of this time.
+    /// Returns the ids of the calls that ran while the decision was made.
     fn during(&self, decision: &DecisionSum) -> Vec<String> {
         let (first, last) = (decision.first_unix_ms, decision.last_unix_ms);
         let ran = self.0.iter().filter(|call| {
@@ -91,7 +92,7 @@ impl RecentCalls {
             .collect()
     }
 
-    /// Whether one may not have ended, or has ended since this moment.
+    /// Returns true if a call has ended since `unix_ms` or may still be running.
     fn ran_since(&self, unix_ms: u64) -> bool {
         let latest = |call: &CallSpan| call.begun_unix_ms + LONGEST_CALL.as_millis() as u64;
         let mut calls = self.0.iter();
@@ -100,7 +101,7 @@ impl RecentCalls {
 }
 
 impl NetworkWatch {
-    /// Of sandboxes in this registry.
+    /// Creates a watch of sandboxes in this registry.
     pub(crate) fn new(registry: Arc<Registry>) -> Self {
         Self {
             registry,
@@ -121,7 +122,7 @@ impl NetworkWatch {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this sandbox is asked.
+    /// Starts watching a sandbox. Sets its session if `session` is given.
     pub(crate) fn watch(&self, name: &Name, user: &str, session: Option<&str>) {
         let mut sandboxes = self.sandboxes();
         let watched = sandboxes
@@ -138,7 +139,7 @@ impl NetworkWatch {
         }
     }
 
-    /// From now on this sandbox is asked if it was made from one that is.
+    /// Starts watching a sandbox if its parent is watched.
     fn watch_child(&self, name: &Name) {
         let Ok(spec) = self.registry.spec(name) else {
             return;
@@ -195,8 +196,8 @@ impl NetworkWatch {
         }
     }
 
-    /// Forgets calls of tools about which nothing is to be told any more. `asked_unix_ms` is when it was asked about whom
-    /// something is.
+    /// Forgets calls of bundle tools whose decisions have all been collected. `asked_unix_ms` is
+    /// the time just before `told` was collected.
     fn forget_bundle_calls(&self, told: &HashSet<&ToolCaller>, asked_unix_ms: u64) {
         self.bundle_tools()
             .retain(|caller, calls| told.contains(caller) || calls.ran_since(asked_unix_ms));
@@ -215,14 +216,14 @@ impl NetworkWatch {
     }
 }
 
-/// Whether a caller means this tool, by its name or an alias.
+/// Returns true if `asked` is the name or an alias of this tool.
 fn is_tool(asked: &str, name: &str) -> bool {
     glovebox_tools::find(asked).is_ok_and(|tool| tool.name == name)
 }
 
-/// The tool of a bundle that a call at this place is of.
+/// Returns the bundle tool of a call. None for calls of other tools.
 fn bundle_tool(place: &CallPlace, tool: &str) -> Option<ToolCaller> {
-    // Any other word is no tool's, and may be long.
+    // TRUST: any other text is not the name of a tool and may be long, so it is not kept.
     (place.placement == PLACEMENT && is_tool_name(tool)).then(|| ToolCaller {
         tenant: place.user.clone(),
         session: place.session.clone(),
@@ -231,7 +232,8 @@ fn bundle_tool(place: &CallPlace, tool: &str) -> Option<ToolCaller> {
 }
 
 impl Accounting {
-    /// What is decided from now on may be of this call.
+    /// Begins to attribute decisions to a call. Collects the traffic of a sandbox that the call
+    /// will remove.
     pub(super) fn watch_call(&self, place: &CallPlace, id: &str, tool: &str, arguments: &Value) {
         let network = &self.network;
         if let Some(caller) = bundle_tool(place, tool) {
@@ -242,7 +244,7 @@ impl Accounting {
         };
         network.call_began(sandbox, id);
         if is_tool(tool, "SandboxKill") {
-            // Its supervisor ends with what it has not told.
+            // The supervisor loses what was not collected when the sandbox is removed.
             let named = arguments.get("name").or_else(|| arguments.get("sandbox"));
             let mut children = network.children_of(sandbox).into_iter();
             if let Some(child) = children.find(|child| named == Some(&child.as_str().into())) {
@@ -251,7 +253,7 @@ impl Accounting {
         }
     }
 
-    /// The call has ended, with these facts.
+    /// Ends the attribution of decisions to a call. Watches a sandbox that the call has made.
     pub(super) fn unwatch_call(
         &self,
         place: &CallPlace,
@@ -275,8 +277,8 @@ impl Accounting {
         }
     }
 
-    /// Counts what a sandbox, and those that were made from it, have done over the network since they were asked last.
-    /// `is_last` says that it ends now.
+    /// Counts the traffic of a sandbox, and of those made from it, since the last collection.
+    /// `is_last` is true if the sandbox ends now.
     pub(crate) fn count_network(&self, name: &Name, is_last: bool) {
         for child in self.network.children_of(name.as_str()) {
             self.count_sandbox(&child, is_last);
@@ -290,7 +292,8 @@ impl Accounting {
             Ok(news) => news,
             Err(fault) => {
                 if !matches!(fault.code, Code::Busy | Code::TimedOut) {
-                    // It has another network, or has ended: who comes back to it has it watched again.
+                    // The sandbox has ended or uses another network. It is watched again when it is
+                    // next opened.
                     network.sandboxes().remove(name.as_str());
                 }
                 return;
@@ -320,7 +323,7 @@ impl Accounting {
         }
     }
 
-    /// Counts what the calls of tools of bundles came to since this was asked last.
+    /// Counts the traffic of bundle tools since the last collection.
     fn count_bundle_tools(&self, news: &[(ToolCaller, TrafficNews)]) {
         for (caller, news) in news {
             self.metrics.egress(news);
@@ -341,14 +344,14 @@ impl Accounting {
 }
 
 impl App {
-    /// Counts what a sandbox, and those that were made from it, have done over the network since they were asked last.
-    /// `is_last` says that it ends now.
+    /// Counts the traffic of a sandbox, and of those made from it, since the last collection.
+    /// `is_last` is true if the sandbox ends now.
     pub(crate) fn count_network(&self, name: &Name, is_last: bool) {
         self.accounting.count_network(name, is_last);
     }
 
-    /// The same for all that are watched, and for tools of bundles. `is_last` says that the server ends, and its calls of
-    /// tools with it; sandboxes go on.
+    /// Counts the traffic of all watched sandboxes and of bundle tools. `is_last` is true if the
+    /// server ends: calls of bundle tools end with it, sandboxes do not.
     pub(crate) fn count_networks(&self, is_last: bool) {
         let network = &self.accounting.network;
         let names = network.names();
@@ -368,7 +371,7 @@ impl App {
         self.metrics.egress_connections_open(open);
     }
 
-    /// Sandboxes that run and were made from one that is watched are watched as well.
+    /// Watches the running sandboxes that were made from a watched one.
     pub(super) fn watch_children(&self) -> Result<(), Fault> {
         for entry in self.config.registry.list()? {
             if entry.state == SandboxState::Ready {
@@ -378,7 +381,7 @@ impl App {
         Ok(())
     }
 
-    /// Counts every few seconds, until the server ends.
+    /// Counts the traffic every few seconds, until the server ends.
     pub(crate) async fn watch_networks(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -386,7 +389,7 @@ impl App {
                 () = self.end.cancelled() => return,
             }
             let app = Arc::clone(&self);
-            // A panic in there is not this loop's end.
+            // A panic in the collection must not end this loop.
             let _ = tokio::task::spawn_blocking(move || app.count_networks(false)).await;
         }
     }

@@ -1,10 +1,10 @@
-//! Places for what may be open at the same time: so many under one key, such as a user's name, and so many at all.
+//! Counting limits: at most so many slots per key, such as a user's name, and so many in total.
 
 use glovebox_proto::Code;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many are taken under each key.
+/// A limited number of slots, and the number taken per key.
 #[derive(Debug)]
 pub(super) struct Places {
     per_key: usize,
@@ -12,17 +12,18 @@ pub(super) struct Places {
     taken: Mutex<HashMap<String, usize>>,
 }
 
-/// Why there is no place.
+/// Reason for which no slot is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoPlace {
-    /// All places of this key are taken.
+    /// All slots of this key are taken.
     OfKey,
-    /// All places are taken, by whomever.
+    /// All slots are taken, by any key.
     AtAll,
 }
 
 impl NoPlace {
-    /// Code of the failure: `busy` where the user's own places are taken, `unavailable` where those of all users are.
+    /// Returns the code of the failure: `busy` if the user's own slots are taken, `unavailable` if
+    /// those of all users are.
     pub(super) const fn code(self) -> Code {
         match self {
             Self::OfKey => Code::Busy,
@@ -31,7 +32,7 @@ impl NoPlace {
     }
 }
 
-/// One place, until it is dropped.
+/// A slot, which is taken until this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     key: String,
@@ -51,10 +52,10 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place under `key`.
+    /// Takes a slot for `key` without waiting.
     ///
     /// # Errors
-    /// Whose places are all taken.
+    /// Says whether the slots of the key or all slots are taken.
     pub(super) fn take(self: &Arc<Self>, key: &str) -> Result<Place, NoPlace> {
         let mut taken = self.taken();
         let of_all: usize = taken.values().sum();

@@ -1,4 +1,4 @@
-//! Sandboxes that wait for sessions: when they are taken, and how the pool is told of.
+//! The server's pool of warm sandboxes: how sessions take them, and how the pool is reported.
 
 use super::health::ComponentHealth;
 use super::request::lay_session;
@@ -10,23 +10,26 @@ use glovebox_proto::Fault;
 use glovebox_session::agent::AgentWorkplace;
 use glovebox_session::work::{PoolConfig, WarmPool, WarmSandbox, WorkContext};
 
-/// The component of health.
+/// Name of the health component.
 const POOL: &str = "pool";
 
-/// The pool, where the server is to have one. It has yet to begin.
+/// Opens the pool. It starts no sandboxes until `begin_pool`. Returns None if the server has no
+/// pool.
 pub(super) fn open(config: &ServerConfig) -> Result<Option<WarmPool>, Fault> {
     let pool = PoolConfig {
         size: config.pool,
         dir: config.state_dir.join("server/pool"),
         workspaces: workspaces_dir(&config.state_dir),
     };
-    // Without one of its own a server still removes what an earlier one has left.
+    // A server without a pool still opens an existing one, which removes what an earlier server
+    // left in it.
     if config.pool == 0 && !pool.dir.exists() {
         return Ok(None);
     }
     let settings = lay_session(config, None, TaskLimits::default());
     let mut settings = settings.map_err(glovebox_session::Error::into_fault)?;
-    // They are started for nobody yet, so they keep no caches; neither do the sessions that take them.
+    // Warm sandboxes belong to no user yet, so they mount no caches; sessions that take them have
+    // none either.
     settings.cache.value = false;
     let caller = WorkContext {
         host: &config.host,
@@ -39,19 +42,19 @@ pub(super) fn open(config: &ServerConfig) -> Result<Option<WarmPool>, Fault> {
 }
 
 impl App {
-    /// Begins to start sandboxes, over workspaces that no session has yet.
+    /// Begins to start sandboxes, over workspaces that belong to no session yet.
     pub(super) fn begin_pool(&self) {
         if let Some(pool) = &self.pool {
             pool.begin();
         }
     }
 
-    /// A sandbox that waits for a session, if there is one.
+    /// Takes a warm sandbox for a session. None if none is ready.
     pub(super) fn take_warm(&self) -> Option<WarmSandbox> {
         self.pool.as_ref()?.take()
     }
 
-    /// A session has begun, in a sandbox that waited for it or in one that it started.
+    /// Records that a session began, in a warm sandbox or in one that it started.
     pub(super) fn note_begun(&self, is_warm: bool) {
         if let Some(pool) = &self.pool {
             self.metrics.session_begun(is_warm);
@@ -59,25 +62,26 @@ impl App {
         }
     }
 
-    /// Gives up one sandbox that waits, because there can be no more beside it. False when there is none.
+    /// Gives up one warm sandbox to make room for another. Returns false if there is none.
     pub(super) fn give_up_warm(&self) -> bool {
         self.pool.as_ref().is_some_and(WarmPool::make_room)
     }
 
-    /// Ends all that wait.
+    /// Ends the pool and all warm sandboxes.
     pub(crate) fn close_pool(&self) {
         if let Some(pool) = &self.pool {
             pool.close();
         }
     }
 
-    /// How many wait, and how many that waited were lost.
+    /// Returns the number of warm sandboxes and of those that were lost. None without a pool.
     pub(crate) fn pool_counts(&self) -> Option<(usize, u64)> {
         let status = self.pool.as_ref()?.status();
         Some((status.ready, status.lost))
     }
 
-    /// How the pool stands. Sessions begin without it, too, only later.
+    /// Returns the health of the pool. It is always ready: sessions also begin without a warm
+    /// sandbox, only later.
     pub(super) fn check_pool(&self) -> Option<ComponentHealth> {
         let status = self.pool.as_ref()?.status();
         let mut detail = format!("{} of {} sandboxes wait", status.ready, status.size);

@@ -1,6 +1,6 @@
-//! Programs in sandboxes that listen on a port: which ones, and connections to them for previews.
+//! Programs in sandboxes that listen on a port: their ports, and connections to them for previews.
 //!
-//! Nothing is started for a preview: in a sandbox that has stopped nothing would listen.
+//! A preview never starts a sandbox: in one that has stopped no program listens.
 
 use super::App;
 use super::places::{Place, Places};
@@ -9,20 +9,21 @@ use glovebox_sandbox::{Name, PortConnection, SandboxState};
 use glovebox_session::Error;
 use std::sync::Arc;
 
-/// Connections at the same time, each with two threads; of one user; and to one port of one sandbox, so that a page
-/// that opens as many as it can takes none from the user's other previews.
+/// Maximum number of preview connections at the same time; each takes two threads. There is also a
+/// limit per user, and one per port of a sandbox, so that a page with many connections leaves some
+/// for the user's other previews.
 const MAX_CONNECTIONS: usize = 256;
 const MAX_CONNECTIONS_PER_USER: usize = 64;
 const MAX_CONNECTIONS_PER_PREVIEW: usize = 32;
 
-/// The places of connections to programs in sandboxes.
+/// Limits of preview connections.
 #[derive(Debug)]
 pub(crate) struct PreviewPlaces {
     by_preview: Arc<Places>,
     by_user: Arc<Places>,
 }
 
-/// The place of one connection, until it is dropped: when nothing carries the connection any more.
+/// Slot of one preview connection. It is free again when this is dropped with the connection.
 #[derive(Debug)]
 pub(crate) struct PreviewPlace {
     _of_preview: Place,
@@ -39,9 +40,9 @@ impl Default for PreviewPlaces {
 }
 
 impl PreviewPlaces {
-    /// A place for a connection of `user` to what `preview` names; `None` while there is none.
+    /// Takes a slot for a connection of `user` to the preview. None if no slot is free.
     pub(crate) fn take(&self, user: &str, preview: &str) -> Option<PreviewPlace> {
-        // A user who may see another's preview takes no place that the other could have.
+        // The key contains the user: others who may see the preview take none of the owner's slots.
         let of_preview = self.by_preview.take(&format!("{preview} {user}")).ok()?;
         let of_user = self.by_user.take(user).ok()?;
         Some(PreviewPlace {
@@ -52,7 +53,8 @@ impl PreviewPlaces {
 }
 
 impl App {
-    /// The ports that commands of a sandbox listen on; `None` when it does not run. To look is no use of it.
+    /// Returns the ports that commands of a sandbox listen on. None if the sandbox does not run.
+    /// Looking does not count as a use of the sandbox.
     pub(crate) fn listening_ports(&self, name: &Name) -> Result<Option<Vec<ListeningPort>>, Error> {
         let registry = &self.config.registry;
         if let Some(opened) = self.connected_sandbox(name) {
@@ -67,7 +69,10 @@ impl App {
         Ok(Some(registry.ports_of_commands(name, &sandbox)?))
     }
 
-    /// A connection to the program that listens on a port of a sandbox's loopback.
+    /// Connects to the program that listens on a port of a sandbox's loopback.
+    ///
+    /// # Errors
+    /// `sandbox-not-running` if the sandbox has stopped.
     pub(crate) fn connect_port(
         &self,
         name: &Name,

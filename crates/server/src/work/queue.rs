@@ -1,9 +1,10 @@
-//! Whose turn it is: a bounded number of sessions work at the same time, and no user waits behind another's many.
+//! Queue of sessions: a bounded number run at the same time, and the sessions of one user do not
+//! hold up those of others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many at the same time.
+/// Maximum numbers of sessions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub running: usize,
@@ -12,17 +13,17 @@ pub(crate) struct Bounds {
     pub queued_per_user: usize,
 }
 
-/// The place of one that waits.
+/// Position of waiting work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QueuePlace {
     pub id: String,
-    /// From 1.
+    /// Position in the queue, counted from 1.
     pub position: usize,
-    /// What it waits for besides its turn.
+    /// Resource for which the work waits, besides its turn. None if it waits for its turn only.
     pub waits_for: Option<String>,
 }
 
-/// Work of type `J` that waits for its turn.
+/// Queue of work of type `J`.
 #[derive(Debug)]
 pub(crate) struct Queue<J> {
     bounds: Bounds,
@@ -40,22 +41,23 @@ struct Waiting<J> {
     id: String,
     user: String,
     job: J,
-    /// What it waits for besides its turn.
+    /// Resource for which the work waits, besides its turn.
     waits_for: Option<String>,
 }
 
-/// Whether work may begin that is next.
+/// Decision about starting the work whose turn it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission<P> {
-    /// It begins, with what was reserved for it.
+    /// The work starts, with what was reserved for it.
     Now(P),
-    /// Something of its user's is used up; others' may begin.
+    /// A limit of the user is reached; work of other users may start.
     UserWaits(String),
-    /// Something of all is used up; what comes later must not take what this one waits for.
+    /// A limit of all users is reached. Later work must not take what this work waits for, so none
+    /// starts.
     AllWait(String),
 }
 
-/// Work that is next.
+/// The work whose turn it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Candidate {
     id: String,
@@ -77,17 +79,17 @@ impl<J> Queue<J> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether no more can wait, of all users.
+    /// Returns true if no further work may wait.
     pub(crate) fn is_full(&self) -> bool {
         self.state().waiting.len() >= self.bounds.queued
     }
 
-    /// Whether no more of `user` can wait.
+    /// Returns true if no further work of `user` may wait.
     pub(crate) fn is_full_for(&self, user: &str) -> bool {
         self.counts_of(user).1 >= self.bounds.queued_per_user
     }
 
-    /// Whether work of `user` that came now would be next, and could begin.
+    /// Returns true if new work of `user` could start at once.
     pub(crate) fn has_turn_for(&self, user: &str) -> bool {
         let state = self.state();
         let of_user = state.running.get(user).copied().unwrap_or(0);
@@ -96,7 +98,7 @@ impl<J> Queue<J> {
             && of_user < self.bounds.running_per_user
     }
 
-    /// Puts work at the end. What can begin now is returned by [`Self::take`].
+    /// Appends work to the queue. [`Self::take`] returns it when it may start.
     pub(crate) fn push(&self, id: String, user: String, job: J) {
         self.state().waiting.push_back(Waiting {
             id,
@@ -106,9 +108,10 @@ impl<J> Queue<J> {
         });
     }
 
-    /// The next work that may begin, if any, with what `admit` reserved for it: of users with the fewest running
-    /// sessions the one that came first. Its user has one more running session from here on, until [`Self::finish`].
-    /// `admit` may take its time: the queue is not held meanwhile.
+    /// Takes the next work that may start, with what `admit` reserved for it.
+    ///
+    /// The work is the earliest of the users with the fewest running sessions. It counts as running
+    /// until [`Self::finish`]. The queue is not locked while `admit` runs, so `admit` may block.
     pub(crate) fn take<P>(&self, admit: impl Fn(&str, &str) -> Admission<P>) -> Option<(J, P)> {
         let mut passed = Vec::new();
         loop {
@@ -116,7 +119,7 @@ impl<J> Queue<J> {
             match admit(&id, &user) {
                 Admission::Now(reserved) => {
                     let mut state = self.state();
-                    // Cancelled meanwhile, it gives its place to the next.
+                    // The work was removed while `admit` ran: look for the next.
                     let Some(at) = state.waiting.iter().position(|one| one.id == id) else {
                         continue;
                     };
@@ -156,14 +159,14 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Something of work that waits under `id`.
+    /// Calls `look` with the work that waits under `id`. None if there is none.
     pub(crate) fn peek<T>(&self, id: &str, look: impl FnOnce(&J) -> T) -> Option<T> {
         let state = self.state();
         let waiting = state.waiting.iter().find(|one| one.id == id);
         waiting.map(|waiting| look(&waiting.job))
     }
 
-    /// A session of `user` does not work any more.
+    /// Records that a session of `user` no longer runs.
     pub(crate) fn finish(&self, user: &str) {
         let mut state = self.state();
         if let Some(count) = state.running.get_mut(user) {
@@ -174,20 +177,20 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Takes what waits under `id` out.
+    /// Removes the work that waits under `id`.
     pub(crate) fn remove(&self, id: &str) -> Option<J> {
         let mut state = self.state();
         let at = state.waiting.iter().position(|waiting| waiting.id == id)?;
         state.waiting.remove(at).map(|waiting| waiting.job)
     }
 
-    /// Takes out all that waits.
+    /// Removes all waiting work.
     pub(crate) fn drain(&self) -> Vec<J> {
         let mut state = self.state();
         state.waiting.drain(..).map(|waiting| waiting.job).collect()
     }
 
-    /// Everybody who waits, in the order they came.
+    /// Returns the positions of all waiting work, in order of arrival.
     pub(crate) fn places(&self) -> Vec<QueuePlace> {
         let state = self.state();
         let waiting = state.waiting.iter().zip(1..);
@@ -199,13 +202,13 @@ impl<J> Queue<J> {
         places.collect()
     }
 
-    /// How many work, and how many wait.
+    /// Returns the number of running and of waiting sessions.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.state();
         (state.running.values().sum(), state.waiting.len())
     }
 
-    /// How many of `user` work, and how many wait.
+    /// Returns the number of running and of waiting sessions of `user`.
     pub(crate) fn counts_of(&self, user: &str) -> (usize, usize) {
         let state = self.state();
         let running = state.running.get(user).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What each user may have at the same time, and how much of it is used.
+//! Quotas of a user, and how much of each is used.
 
 use super::App;
 use super::resources::{Resources, StartPlace, StartWish, TakeError};
@@ -90,8 +90,8 @@ pub(crate) struct Quotas {
 }
 
 impl App {
-    /// A place for one more sandbox of `user`, without a session. When there is none, the one that the user has used
-    /// least lately stops, if nobody works in it.
+    /// Reserves a place for one more sandbox of `user` that belongs to no session. If there is
+    /// none, the user's least recently used idle sandbox is stopped.
     pub(super) fn take_start_place(
         &self,
         user: &str,
@@ -108,7 +108,7 @@ impl App {
         Ok(self.take_place(&wish).map_err(TakeError::into_fault)?)
     }
 
-    /// What `user` may have and has.
+    /// Returns the quotas of `user` and their use, for administrators also those of all users.
     pub(crate) fn quotas(&self, user: &str, is_admin: bool) -> Result<Quotas, Fault> {
         let (running, queued) = self.queue.counts_of(user);
         let settings = &self.config.settings;

@@ -1,18 +1,18 @@
-//! How many requests a user may make in a second. Short bursts pass; what is beyond is answered 429.
+//! Rate limit of requests per user. Short bursts pass; requests beyond the limit get status 429.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A user who was away has saved up requests for so long.
+/// Time after which an unused bucket is full: the length of a burst.
 const BURST: Duration = Duration::from_secs(2);
-/// Users whose requests are counted at the same time before those with nothing to count are forgotten.
+/// Number of buckets above which full ones are removed.
 const MANY_USERS: usize = 1024;
 
-/// A bucket of requests for each user, which fills steadily.
+/// Rate limit with one token bucket per user.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
-    /// Requests in a second; none for no limit.
+    /// Requests per second and user. None for no limit.
     per_second: Option<u32>,
     users: Mutex<HashMap<String, Bucket>>,
 }
@@ -35,7 +35,8 @@ impl RateLimit {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one request of `user` out of the bucket. When there is none: how long until there is.
+    /// Takes one request out of the user's bucket. If the bucket is empty, returns the time until
+    /// it holds a request.
     pub(crate) fn take(&self, user: &str, now: Instant) -> Result<(), Duration> {
         let Some(per_second) = self.per_second.map(f64::from) else {
             return Ok(());

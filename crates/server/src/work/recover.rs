@@ -1,17 +1,19 @@
-//! After a server that was killed: every session says what happened to it, and rows of what was never made go.
+//! Recovery after a server that was killed: every unfinished session gets an end, and rows without
+//! a session or sandbox are removed.
 
 use super::{App, worker};
 use glovebox_agent::{Ending, Event, SessionState};
 use glovebox_proto::Fault;
 use tracing::info;
 
-/// What the last event of an interrupted session says.
+/// Messages of the last event of an interrupted session.
 const INTERRUPTED: &str = "the server ended while it worked; a message goes on with it, in the same sandbox if that \
     is still there";
 const NOT_BEGUN: &str = "the server ended before it began; a message begins it";
 
 impl App {
-    /// Removes rows of sessions and sandboxes that do not exist: they are written before what they are about.
+    /// Removes rows of sessions and sandboxes that do not exist: a row is written before the
+    /// session or sandbox it describes.
     pub(super) fn remove_rows_of_nothing(&self) -> Result<(), Fault> {
         for (id, _) in self.owners.sessions()? {
             if self.find(&id)?.is_none() {
@@ -27,7 +29,7 @@ impl App {
         Ok(())
     }
 
-    /// Sessions of this server that nobody works on, although they say that somebody does, get an end.
+    /// Logs an end for each session that is marked as running but is not.
     pub(super) fn mark_interrupted(&self) -> Result<(), Fault> {
         for (id, _) in self.owners.sessions()? {
             let Some(info) = self.find(&id)? else {

@@ -1,4 +1,4 @@
-//! What a request asks for, checked once and turned into the work of a session.
+//! Requests for sessions: validated once and turned into the work of a session.
 
 use super::health::DISK;
 use super::live::{Heard, LiveSession};
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-/// More than any task that is written by hand.
+/// Maximum length of a task, in bytes.
 const MAX_TASK_BYTES: usize = 1 << 20;
 const MAX_NAME_CHARS: usize = 256;
-/// How long a session that has ended may take to be over, and how often it is looked whether it is.
+/// Maximum time to wait for a session that is ending, and the interval at which it is checked.
 const END_WAIT: Duration = Duration::from_secs(10);
 const END_LOOK: Duration = Duration::from_millis(10);
 
@@ -112,7 +112,7 @@ impl TaskLimits {
         Ok(())
     }
 
-    /// The tighter of these and those of the server.
+    /// Sets each limit of the request that is tighter than the server's.
     fn lay(self, settings: &mut Settings) {
         let agent = &settings.agent;
         let turns = tighter(self.max_turns, agent.max_turns.value.0);
@@ -136,13 +136,17 @@ impl TaskLimits {
     }
 }
 
-/// What was asked for, where it is tighter than what holds.
+/// Returns the requested limit if it is tighter than the server's. None as `own` means no limit.
 fn tighter<T: Ord + Copy>(asked: Option<T>, own: Option<T>) -> Option<T> {
     asked.filter(|asked| own.is_none_or(|own| *asked < own))
 }
 
 impl App {
-    /// Begins a session, or goes on with one, for `user`: its name.
+    /// Creates and queues a session for `user`, or continues the one the request names. Returns the
+    /// session's id.
+    ///
+    /// # Errors
+    /// Fails if the request is invalid, the server takes no new work, or a quota is exceeded.
     pub(crate) fn submit(
         self: &Arc<Self>,
         user: &str,
@@ -172,7 +176,8 @@ impl App {
         self.choose_model(&mut settings, request.model.as_deref())?;
         let model = find_model(&self.config.host, &settings, None)?;
         self.lay_address(&mut settings, user)?;
-        // An upload that nobody has used for long does not go until the session is written down.
+        // Held until the session's rows are written: until then the upload counts as unused and
+        // could expire.
         let is_upload = matches!(request.workspace, Some(WorkspaceChoice::Upload(_)));
         let _turn = is_upload.then(|| self.uploads_turn());
         let need = self.session_need(&settings, None);
@@ -224,8 +229,9 @@ impl App {
         Ok(id)
     }
 
-    /// Writes the rows of a session, then the session itself by `create`. Whatever ends the server in between leaves
-    /// rows without a session, which its next start removes; never a session without rows.
+    /// Writes the rows of a session, then creates the session with `create`. If the server is
+    /// killed in between, rows without a session remain, which its next start removes; a session
+    /// without rows never exists.
     pub(super) fn create_session<T>(
         &self,
         rows: &SessionRows<'_>,
@@ -233,7 +239,8 @@ impl App {
     ) -> Result<T, Error> {
         self.owners.add_session(rows)?;
         create().inspect_err(|_| {
-            // What cannot be removed now, on a full disk, is removed by the next start.
+            // Rows that cannot be removed now, on a full disk, are removed when the server next
+            // starts.
             let _ = self.owners.remove_session(rows.id);
             if let Some(name) = rows.sandbox {
                 let _ = self.owners.remove_sandbox(name);
@@ -241,7 +248,8 @@ impl App {
         })
     }
 
-    /// Says something to a session: now if it works, else it goes on with that.
+    /// Sends a message to a session. A running session receives it after its current work;
+    /// otherwise the session is queued to continue with it.
     pub(crate) fn say(
         self: &Arc<Self>,
         id: &str,
@@ -280,7 +288,7 @@ impl App {
         Self::lay_caches(&mut settings, &owned.user, workspace.as_ref());
         self.choose_model(&mut settings, Some(&earlier.info.model))?;
         let model = find_model(&self.config.host, &settings, Some(&earlier.info.model))?;
-        // In case that its sandbox is gone.
+        // Needed in case the session's sandbox no longer exists and a new one is started.
         self.lay_address(&mut settings, &owned.user)?;
         let sandbox = earlier.info.sandbox.as_deref();
         let sandbox = sandbox.and_then(|name| Name::parse(name).ok());
@@ -308,7 +316,8 @@ impl App {
         Ok(())
     }
 
-    /// Waits until a session that hears nothing any more has given its lock back: it takes over changes at most.
+    /// Waits up to `END_WAIT` until a session that accepts no further messages has released its
+    /// lock. At most it still applies its changes.
     fn await_end(&self, id: &str) {
         let begun = Instant::now();
         while self.live(id).is_some() && begun.elapsed() < END_WAIT {
@@ -316,8 +325,11 @@ impl App {
         }
     }
 
-    /// An error while the server ends, while no more sessions can wait, and while nothing can be written: every session
-    /// writes down what it does, with a sandbox or without.
+    /// Refuses new sessions.
+    ///
+    /// # Errors
+    /// `unavailable` while the server ends or its queue is full; `busy` if the user has too many
+    /// waiting sessions; `no-space` if the disk is full, because every session writes a log.
     pub(super) fn refuse_when_full(&self, user: &str) -> Result<(), Fault> {
         self.refuse_draining()?;
         if self.queue.is_full_for(user) {
@@ -338,7 +350,7 @@ impl App {
         Err(Fault::failed(Code::NoSpace, message).retryable())
     }
 
-    /// What holds for one session.
+    /// Returns the settings of one session.
     pub(super) fn session_settings(
         &self,
         phase: Option<&str>,
@@ -347,7 +359,8 @@ impl App {
         lay_session(&self.config, phase, limits)
     }
 
-    /// One of the models that the server offers.
+    /// Sets the model of a session. `asked` must be a model that the server offers; None takes the
+    /// first.
     fn choose_model(&self, settings: &mut Settings, asked: Option<&str>) -> Result<(), Error> {
         let offered = &self.config.models;
         let chosen = match (asked, offered.first()) {
@@ -376,7 +389,8 @@ impl App {
         Ok(())
     }
 
-    /// A session that begins where this one is: its words and its files. The name of the new one.
+    /// Creates a session with a copy of this one's conversation and files, or of the files of
+    /// `checkpoint`. Returns its id.
     pub(crate) fn fork(
         &self,
         user: &str,
@@ -415,7 +429,8 @@ impl App {
             let copied = log.fork(&info, &new, None);
             let copied = copied.and_then(|()| log.set_sandbox(&new, Some(name.as_str())));
             copied.inspect_err(|_| {
-                // The fault that led here is the one to tell; a session without its sandbox is of no use.
+                // Errors of the clean-up are ignored so that the first fault is reported. A session
+                // without its sandbox is of no use.
                 let _ = log.delete(&new);
                 let _ = self.config.registry.kill(&name);
             })?;
@@ -424,7 +439,10 @@ impl App {
         Ok(new)
     }
 
-    /// Forgets a session, with its sandbox and the workspace that was made for it.
+    /// Deletes a session, its sandbox, and the workspace that was made for it.
+    ///
+    /// # Errors
+    /// `conflict` while the session waits or runs; `not-found` if it does not exist.
     pub(crate) fn delete(self: &Arc<Self>, id: &str) -> Result<(), Error> {
         let Some(info) = self.find(id)? else {
             return Err(
@@ -438,10 +456,12 @@ impl App {
                     .into(),
             );
         }
-        // Another process, such as `glovebox agent`, may work on it: its sandbox must not go under its hands.
+        // Another process, such as `glovebox agent`, may run the session: its sandbox must not be
+        // removed then.
         drop(self.log().lock(id).map_err(held_elsewhere)?);
-        // The sandbox goes before the rows: what is left after a failure is a session that can be deleted again.
-        // Commands on this machine may have made the session: their sandboxes are not the server's to remove.
+        // The sandbox goes before the rows: after a failure in between, the session can be deleted
+        // again. A session without rows was made by a command on this machine; its sandbox does not
+        // belong to the server.
         if let Some(sandbox) = &info.sandbox
             && self.owners.session(id)?.is_some()
         {
@@ -453,7 +473,8 @@ impl App {
         Ok(self.with_reserve(|| self.owners.remove_session(id))?)
     }
 
-    /// Does what makes room; on a full disk once more, with the space that is kept for it.
+    /// Calls `work`, which frees space. On a full disk, releases the reserve and calls it once
+    /// more.
     fn with_reserve<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
         match work() {
             Err(fault) if fault.code == Code::NoSpace && self.reserve.release() => work(),
@@ -462,7 +483,8 @@ impl App {
     }
 }
 
-/// Names what another process or request works on at this moment as a conflict: `busy` says that there are too many.
+/// Turns `busy` into `conflict`: another process or request holds the session, while `busy` means
+/// that there are too many.
 pub(crate) fn held_elsewhere(error: impl Into<Error>) -> Error {
     let error = error.into();
     let fault = error.clone().into_fault();
@@ -473,7 +495,8 @@ pub(crate) fn held_elsewhere(error: impl Into<Error>) -> Error {
     Fault { code, ..fault }.into()
 }
 
-/// What holds for one session of a server.
+/// Returns the settings of one session: those of the server with the phase and the limits of the
+/// request.
 pub(super) fn lay_session(
     config: &ServerConfig,
     phase: Option<&str>,

@@ -1,28 +1,30 @@
-//! Space that is kept free for deleting: on a full disk a database needs some to forget a session.
+//! Disk space that is reserved for deleting: on a full disk the database needs some to delete a
+//! session.
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Bytes that are kept.
+/// Size of the reserve, in bytes.
 const RESERVED_BYTES: u64 = 8 << 20;
-/// Free bytes from which on they are kept at the start, and again later.
+/// Free bytes from which the reserve is made when the server starts, and again after it was
+/// released.
 const FIRST_FREE_BYTES: u64 = 2 * RESERVED_BYTES;
 const AGAIN_FREE_BYTES: u64 = 64 << 20;
 
-/// A file that is removed where nothing fits any more.
+/// File that occupies the reserved space and is removed when the disk is full.
 #[derive(Debug)]
 pub(super) struct Reserve(PathBuf);
 
 impl Reserve {
-    /// Keeps space in `dir`, if there is some.
+    /// Reserves space in `dir` if the disk has enough.
     pub(super) fn open(dir: &Path) -> Self {
         let reserve = Self(dir.join("reserve"));
         reserve.keep_at(FIRST_FREE_BYTES);
         reserve
     }
 
-    /// Keeps space again after it was released, once the disk has room.
+    /// Reserves space again after it was released, once the disk has room.
     pub(super) fn keep(&self) {
         self.keep_at(AGAIN_FREE_BYTES);
     }
@@ -38,13 +40,13 @@ impl Reserve {
         }
         let kept = File::create(&self.0)
             .is_ok_and(|file| fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES).is_ok());
-        // Half a reserve is none, and a file system without `fallocate` has none.
+        // A partial reserve would not be enough. Also reached on file systems without `fallocate`.
         if !kept {
             let _ = fs::remove_file(&self.0);
         }
     }
 
-    /// Gives the space back. False if there was none.
+    /// Releases the reserved space. Returns false if there was none.
     pub(super) fn release(&self) -> bool {
         fs::remove_file(&self.0).is_ok()
     }

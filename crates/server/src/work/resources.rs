@@ -1,9 +1,10 @@
-//! Memory, processors and disk of sandboxes, against the quotas of a user and of all users together.
+//! Memory, processors and disk of sandboxes, compared with the quotas of each user and of all
+//! users.
 //!
-//! A sandbox that runs counts with its limits, which is what it may use; one that has stopped counts with the disk that
-//! its files take, where there is a quota of that. What counts is read from the registry each time, so it is true after
-//! every way in which a sandbox can end; starts on their way, which the registry does not know of yet, are kept beside it
-//! ([`Starts`]).
+//! A running sandbox counts with its limits, which is what it may use. A stopped one counts with
+//! the disk that its files take, if there is a disk quota. The sandboxes are read from the registry
+//! each time, so the sums are correct however a sandbox ended. Starts in progress, which the
+//! registry does not know yet, are kept in [`Starts`].
 
 use super::App;
 use crate::config::{ResourceLimits, ResourceQuotas};
@@ -17,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-/// Amounts of what a sandbox uses. What nothing limits is the largest number.
+/// Amounts that a sandbox may use. An amount without a limit is `u64::MAX`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub memory_bytes: u64,
@@ -26,7 +27,7 @@ pub(crate) struct Resources {
     pub disk_bytes: u64,
 }
 
-/// What a quota is about.
+/// Resource that a quota limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResourceKind {
     Memory,
@@ -37,7 +38,7 @@ pub(crate) enum ResourceKind {
 impl ResourceKind {
     const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Disk];
 
-    /// The word for people.
+    /// Returns the name of the resource in messages.
     const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -46,7 +47,8 @@ impl ResourceKind {
         }
     }
 
-    /// What sets a sandbox's own limit, and the quotas of each user and of all of them.
+    /// Returns the settings of a sandbox's own limit, of the quota per user, and of the quota of
+    /// all users.
     const fn settings(self) -> [Setting; 3] {
         match self {
             Self::Memory => [
@@ -59,7 +61,7 @@ impl ResourceKind {
         }
     }
 
-    /// An amount in the words of settings.
+    /// Formats an amount as settings show it.
     fn shown(self, amount: u64) -> String {
         if amount == u64::MAX {
             return "no limit".to_owned();
@@ -72,7 +74,7 @@ impl ResourceKind {
 }
 
 impl Resources {
-    /// What a sandbox of these settings may use.
+    /// Returns what a sandbox of these settings may use.
     pub(super) fn of_settings(settings: &Settings) -> Self {
         Self::of_limits(&settings.limits.to_limits(None))
     }
@@ -115,7 +117,7 @@ impl ResourceLimits {
         }
     }
 
-    /// The first amount that is more than there may be.
+    /// Returns the first resource of which `amounts` exceed the limit, with that limit.
     fn exceeded_by(&self, amounts: Resources) -> Option<(ResourceKind, u64)> {
         ResourceKind::ALL.into_iter().find_map(|kind| {
             let limit = self.of(kind)?;
@@ -124,17 +126,17 @@ impl ResourceLimits {
     }
 }
 
-/// Why a sandbox cannot start now: whose quota is used, and of what.
+/// Quota that keeps a sandbox from starting now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shortage {
-    /// Of the user alone; else of all users together.
+    /// True if the quota is the user's; false if it is that of all users.
     pub is_of_user: bool,
     pub kind: ResourceKind,
     limit: u64,
 }
 
 impl Shortage {
-    /// What is waited for, for people.
+    /// Returns the reason for people.
     pub(crate) fn text(&self) -> String {
         let whose = if self.is_of_user {
             "this user's sandboxes"
@@ -147,7 +149,8 @@ impl Shortage {
 
     fn fault(&self) -> Fault {
         let remedy = "wait until a sandbox has stopped, end one, or delete a session; /api/quotas says what is used";
-        // A user's own places are the user's to give back; those of all are not there at the moment.
+        // Only the user can free a user's own quota; for that of all users, waiting is all the
+        // client can do.
         let code = if self.is_of_user {
             Code::Busy
         } else {
@@ -157,11 +160,11 @@ impl Shortage {
     }
 }
 
-/// Starts on their way, by user: what their sandboxes may use.
+/// Starts in progress by user, with what their sandboxes may use.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
     on_their_way: Mutex<HashMap<String, Vec<Resources>>>,
-    /// Bytes of the files of sandboxes that have stopped, and since when they are so.
+    /// Bytes of the files of stopped sandboxes, and the time of the state they belong to.
     stopped_bytes: Mutex<HashMap<Name, (SystemTime, u64)>>,
 }
 
@@ -179,7 +182,8 @@ impl Starts {
     }
 }
 
-/// A start on its way, until it is dropped: the sandbox is known by then, or there is none.
+/// Reservation of a start in progress. It is dropped when the registry knows the sandbox or the
+/// start has failed.
 #[derive(Debug)]
 pub(super) struct StartPlace {
     starts: Arc<Starts>,
@@ -201,33 +205,33 @@ impl Drop for StartPlace {
     }
 }
 
-/// What sandboxes use now.
+/// Resources that sandboxes use now.
 #[derive(Debug, Default)]
 pub(super) struct ResourceUse {
     pub of_user: Resources,
     pub of_all: Resources,
-    /// Those of the user that run.
+    /// Running sandboxes of the user.
     pub running: Vec<Name>,
 }
 
-/// A sandbox that is to start.
+/// A sandbox that is about to start.
 #[derive(Debug, Clone)]
 pub(super) struct StartWish<'a> {
     pub user: &'a str,
-    /// What it may use.
+    /// Amounts that the sandbox may use.
     pub need: Resources,
-    /// Its name, if it is there already and may run.
+    /// Name of the sandbox if it exists already; it may even run.
     pub name: Option<&'a Name>,
-    /// How many of the user's may run, the new one among them.
+    /// Maximum number of running sandboxes of the user, including this one.
     pub max_running: usize,
 }
 
-/// Why there is no place for one more.
+/// Reason for which a sandbox cannot start now.
 #[derive(Debug)]
 pub(super) enum NoPlace {
-    /// So many run.
+    /// The user runs the maximum number of sandboxes, which it holds.
     TooMany(usize),
-    /// A quota is used.
+    /// A quota is exhausted.
     Short(Shortage),
 }
 
@@ -247,28 +251,28 @@ impl NoPlace {
 }
 
 impl ResourceQuotas {
-    /// Whether there are any.
+    /// Returns true if there is any quota.
     pub(super) fn is_limited(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Whether there is one of disk.
+    /// Returns true if there is a quota of disk.
     const fn is_disk_limited(&self) -> bool {
         self.in_all.disk_bytes.is_some() || self.per_user.disk_bytes.is_some()
     }
 
-    /// An error for settings whose sandboxes can never start here.
+    /// Checks that sandboxes of these settings can ever start here.
     ///
     /// # Errors
-    /// `too-large`, with the limit and what to do.
+    /// `too-large`, with the limit and the settings to change.
     pub fn check_settings(&self, settings: &Settings) -> Result<(), Fault> {
         self.check(Resources::of_settings(settings))
     }
 
-    /// An error for a sandbox that can never start here, whatever else ends.
+    /// Checks that a sandbox can ever start here, even if no other one runs.
     ///
     /// # Errors
-    /// `too-large`, with the limit and what to do.
+    /// `too-large`, with the limit and the settings to change.
     pub(crate) fn check(&self, need: Resources) -> Result<(), Fault> {
         for (limits, whose, is_of_all) in [
             (&self.per_user, "each user", false),
@@ -297,7 +301,7 @@ impl ResourceQuotas {
 }
 
 impl App {
-    /// What the sandbox of a session may use: that of an earlier one has limits of its own.
+    /// Returns what the sandbox of a session may use. An existing sandbox has limits of its own.
     pub(super) fn session_need(&self, settings: &Settings, sandbox: Option<&Name>) -> Resources {
         if self.config.placement == Placement::Local {
             return Resources::default();
@@ -309,12 +313,16 @@ impl App {
         )
     }
 
-    /// A place for a sandbox that is to start. Where there is none, idle ones stop that are in its way, those first that
-    /// were used least lately.
+    /// Reserves the resources of a sandbox that is about to start. If they do not suffice, stops
+    /// idle sandboxes that count against the same limit, the least recently used first.
+    ///
+    /// # Errors
+    /// `TakeError::NoPlace` if no further idle sandbox can be stopped.
     pub(super) fn take_place(&self, wish: &StartWish<'_>) -> Result<StartPlace, TakeError> {
         let quotas = &self.config.quotas;
         loop {
-            // Not held while one stops: that takes a while, and others start as well.
+            // The lock is released before an idle sandbox is stopped: that takes a while, and other
+            // starts must not wait for it.
             let mut starts = self.starts.lock();
             let used = self.resources_used(wish.user, wish.name)?;
             let own = starts.get(wish.user);
@@ -362,8 +370,8 @@ impl App {
         }
     }
 
-    /// What sandboxes of `user`, and of all, use now, without the one that is `left_out`. Files of those that have stopped
-    /// are measured only where there is a quota of disk.
+    /// Returns what the sandboxes of `user`, and of all users, use now, without `left_out`. The
+    /// files of stopped sandboxes are measured only if there is a disk quota.
     pub(super) fn resources_used(
         &self,
         user: &str,
@@ -389,7 +397,7 @@ impl App {
                 continue;
             }
             let amounts = if is_running {
-                // One that goes just now counts no more.
+                // A sandbox that is just being removed has no spec and counts as nothing.
                 registry
                     .spec(&name)
                     .map_or_else(|_| Resources::default(), |spec| Resources::of_spec(&spec))
@@ -410,7 +418,8 @@ impl App {
         Ok(used)
     }
 
-    /// Bytes of the files of a sandbox that has stopped, which are the same until it starts again.
+    /// Returns the bytes of the files of a stopped sandbox. The size is cached until the sandbox
+    /// changes its state.
     fn stopped_disk_bytes(&self, name: &Name) -> u64 {
         let registry = &self.config.registry;
         let since = registry.changed_at(name).ok().flatten();
@@ -428,13 +437,13 @@ impl App {
         bytes
     }
 
-    /// Forgets what was known of a sandbox that is gone.
+    /// Removes the cached size of a sandbox that was removed.
     pub(super) fn forget_disk_bytes(&self, name: &Name) {
         self.starts.stopped_bytes().remove(name);
     }
 }
 
-/// Why no place was taken.
+/// Error of reserving a place.
 #[derive(Debug)]
 pub(super) enum TakeError {
     NoPlace(NoPlace),

@@ -1,5 +1,5 @@
-//! Calls of tools in a session, from its events: counted, and written down in the audit log. Turns and answers of the
-//! model become spans on the way.
+//! Accounting of the tool calls of a session, driven by the session's events. Turns and model
+//! responses become trace spans.
 
 use super::App;
 use super::accounting::{Accounting, CallEnd, CallPlace, OpenCall};
@@ -10,7 +10,7 @@ use glovebox_sandbox::Name;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The calls of one session.
+/// Accounting of one session.
 #[derive(Debug)]
 pub(crate) struct SessionCalls {
     accounting: Arc<Accounting>,
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl SessionCalls {
-    /// The calls of a session whose model has the label `model`.
+    /// Creates the accounting of a session whose model has the label `model`.
     pub(crate) fn new(app: &App, live: &LiveSession, placement: &'static str, model: &str) -> Self {
         Self {
             accounting: Arc::clone(&app.accounting),
@@ -46,7 +46,7 @@ impl SessionCalls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session works in this sandbox from now on.
+    /// Records that the session works in this sandbox from now on.
     pub(crate) fn work_in(&self, sandbox: &Name) {
         let place = &mut self.state().place;
         place.sandbox = Some(sandbox.to_string());
@@ -54,7 +54,7 @@ impl SessionCalls {
         network.watch(sandbox, &place.user, place.session.as_deref());
     }
 
-    /// Something has happened in the session.
+    /// Records an event of the session.
     pub(crate) fn observe(&self, event: &Event) {
         self.state().spans.observe(event);
         match event {
@@ -82,7 +82,7 @@ impl SessionCalls {
                 ..
             } => {
                 let mut state = self.state();
-                // Each has begun.
+                // Each call that finishes was started before.
                 if let Some(call) = state.open.remove(id) {
                     let end = CallEnd::told(*is_error, facts, text);
                     self.accounting.end_call(&state.place, &call, end);

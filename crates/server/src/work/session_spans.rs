@@ -1,24 +1,26 @@
-//! Turns of a session and what its model was asked, as spans for traces: from its events, without their content.
+//! Trace spans of a session's turns and model requests, created from its events, without their
+//! content.
 
 use super::worker::state_of;
 use crate::log;
 use glovebox_agent::{Ending, Event, ModelName, Provider};
 use tracing::{Span, error_span, field};
 
-/// The spans of one session that are open.
+/// Open spans of one session.
 #[derive(Debug)]
 pub(super) struct SessionSpans {
     session: Span,
     id: String,
     model: ModelLabel,
-    /// From the question to the model until the next one, with the calls of tools between; disabled before the first.
+    /// Span of the current turn: from a request to the model until the next one, including the tool
+    /// calls. Disabled before the first turn.
     turn: Span,
-    /// Until the model has answered; disabled when it is asked nothing.
+    /// Span of the current model request. Disabled while there is none.
     answer: Span,
 }
 
 impl SessionSpans {
-    /// Of the session with this span and id, whose model has the label `model`.
+    /// Creates the spans of the session with this span and id, whose model has the label `model`.
     pub(super) fn new(session: &Span, id: &str, model: &str) -> Self {
         let model = ModelLabel::parse(model);
         session.record("gen_ai.provider.name", model.provider);
@@ -31,7 +33,7 @@ impl SessionSpans {
         }
     }
 
-    /// What calls of tools belong to.
+    /// Returns the span that tool calls belong to: the turn, or the session if no turn is open.
     pub(super) fn turn(&self) -> &Span {
         if self.turn.is_none() {
             &self.session
@@ -40,7 +42,7 @@ impl SessionSpans {
         }
     }
 
-    /// Something has happened in the session.
+    /// Updates the spans after an event of the session.
     pub(super) fn observe(&mut self, event: &Event) {
         match event {
             Event::TurnStarted { turn } => self.begin_turn(*turn),
@@ -65,7 +67,8 @@ impl SessionSpans {
     }
 
     fn begin_turn(&mut self, turn: u32) {
-        // One ends before the next begins.
+        // Drop the old spans first: a turn must end before the next begins, and the response before
+        // its turn.
         self.answer = Span::none();
         self.turn = Span::none();
         self.turn = error_span!(
@@ -105,19 +108,19 @@ impl SessionSpans {
             log::mark_failed(&self.session, word);
             log::mark_failed(&self.turn, word);
         }
-        // What the model was asked last has had no answer.
+        // A request to the model that is still open got no response.
         log::mark_failed(&self.answer, word);
         self.answer = Span::none();
         self.turn = Span::none();
     }
 }
 
-/// A model in the words of traces.
+/// Provider and name of a model, as traces show them.
 #[derive(Debug, PartialEq, Eq)]
 struct ModelLabel {
-    /// As OpenTelemetry names providers, where it does.
+    /// Provider name from the OpenTelemetry conventions, if they define one.
     provider: &'static str,
-    /// Without one it is a recording, whose name may be that of a file.
+    /// Name of the model. None for a recorded model, whose name may be that of a file.
     name: Option<String>,
 }
 

@@ -1,27 +1,28 @@
-//! How many sandboxes start at a time.
+//! Limit of the number of sandboxes that start at the same time.
 //!
-//! To start one is work for the processors of this machine. When a hundred sessions come at once and all their sandboxes
-//! start together, each takes a hundred times as long, and calls of tools in those that run already wait behind all of
-//! them. One at a time for each processor, for a start computes nearly all the time, and all are done sooner.
+//! Starting a sandbox is nearly all processor work. If a hundred sandboxes start together, each
+//! takes a hundred times as long, and tool calls in running sandboxes wait behind all of them. With
+//! one start per processor, all of them are done sooner.
 
 use glovebox_sandbox::{Backend, StartCost};
 use std::num::NonZeroUsize;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Lets a few in at a time; the others wait.
+/// Semaphore for the starts of sandboxes.
 #[derive(Debug)]
 pub(super) struct StartGate {
-    /// How many may still enter.
+    /// Number of starts that may still enter.
     free: Mutex<usize>,
     left: Condvar,
 }
 
-/// Being inside; it ends when this is dropped.
+/// A start that has entered. Dropping it lets the next one in.
 #[derive(Debug)]
 pub(super) struct Inside<'a>(&'a StartGate);
 
 impl StartGate {
-    /// For sandboxes of this kind. Those that start elsewhere wait for other machines, and so not for one another.
+    /// Creates the gate for sandboxes of this backend. Starts that only wait for another machine
+    /// are not limited.
     pub(super) fn for_backend(backend: Backend) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self::new(match backend.capabilities().start {
@@ -37,7 +38,7 @@ impl StartGate {
         }
     }
 
-    /// Waits until there is room.
+    /// Blocks until the start may enter.
     pub(super) fn enter(&self) -> Inside<'_> {
         let free = self.free();
         let mut free = self

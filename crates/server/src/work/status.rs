@@ -1,5 +1,5 @@
-//! How the server stands, for everybody who follows it: the newest state is always at hand, and whoever comes gets it at
-//! once.
+//! Status of the server for clients that follow it. A new subscriber gets the current status at
+//! once, then every change.
 
 use super::environment::EnvironmentSnapshot;
 use super::health::ComponentHealth;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
-/// Steps of the start: files, a sandbox that is tried, the environment.
+/// Number of steps when the server starts: open the files, try a sandbox, read the environment.
 const STEPS: u8 = 3;
 
 /// How the server stands.
@@ -48,19 +48,20 @@ pub(crate) struct StartupStep {
     pub name: &'static str,
 }
 
-/// What those who follow the server see.
+/// Status and environment, as published to followers.
 #[derive(Debug, Clone)]
 pub(crate) struct Board {
     pub status: Arc<ServerStatus>,
     pub environment: Arc<EnvironmentSnapshot>,
 }
 
-/// The newest state, and whoever follows it.
+/// Publisher of the current status and environment.
 #[derive(Debug)]
 pub(crate) struct StatusBoard(watch::Sender<Board>);
 
 impl StatusBoard {
-    /// Of a server that answers as soon as this is made: its files are open and a sandbox was tried.
+    /// Creates the board of a server whose files are open and whose sandbox was tried: the last
+    /// step of the start is under way.
     pub(super) fn new(placement: Placement) -> Self {
         Self(watch::Sender::new(Board {
             status: Arc::new(ServerStatus {
@@ -98,7 +99,7 @@ impl StatusBoard {
         self.change(|status| status.components = components.to_vec());
     }
 
-    /// Changes the status; whoever follows it hears only of a difference.
+    /// Changes the status. Followers are notified only if it differs.
     fn change(&self, change: impl FnOnce(&mut ServerStatus)) {
         self.0.send_if_modified(|board| {
             let mut now = ServerStatus::clone(&board.status);
@@ -117,7 +118,8 @@ impl StatusBoard {
         });
     }
 
-    /// What was last found to be wrong with a component.
+    /// Returns the detail of a component if it does not work. None if it works or was not checked
+    /// yet.
     pub(super) fn problem_of(&self, component: &str) -> Option<String> {
         let board = self.0.borrow();
         let mut components = board.status.components.iter();

@@ -1,4 +1,4 @@
-//! Terminals that are open: so many of one user, and so many at all.
+//! Open terminals, limited per user and in total.
 
 use super::App;
 use super::places::{Place, Places};
@@ -18,13 +18,16 @@ pub(crate) struct OpenTerminal {
     _place: Place,
 }
 
-/// The places of all users' terminals.
+/// Creates the limits of open terminals.
 pub(super) fn terminal_places() -> Arc<Places> {
     Places::new(MAX_TERMINALS_PER_USER, MAX_TERMINALS)
 }
 
 impl App {
-    /// A shell for `user` in a sandbox, which is started again if it has stopped.
+    /// Opens a shell for `user` in a sandbox. A stopped sandbox is started again.
+    ///
+    /// # Errors
+    /// `busy` or `unavailable` if too many terminals are open.
     pub(crate) fn open_terminal(
         &self,
         user: &str,

@@ -1,4 +1,5 @@
-//! Single tool calls: sandboxes that are connected to, each with what its callers have seen in it.
+//! Single tool calls, and the connections to sandboxes that they use. Each connection has a tool
+//! session, which remembers what its callers have read.
 
 use super::App;
 use super::accounting::{CallEnd, CallPlace};
@@ -23,19 +24,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::{Span, info, warn};
 
-/// A sandbox without a connection stops after this long, and keeps its files.
+/// Lease of a sandbox, in milliseconds: without a connection it stops after this time and keeps its
+/// files.
 const LEASE_MS: u64 = 3_600_000;
-/// Connections that are kept.
+/// Maximum number of connections that are kept open.
 const MAX_OPEN: usize = 256;
 
-/// A sandbox that is connected to.
+/// An open connection to a sandbox.
 #[derive(Debug)]
 pub(crate) struct OpenSandbox {
     pub work: WorkSession,
     pub tools: ToolSession,
 }
 
-/// Sandboxes that are connected to, by name.
+/// Open connections to sandboxes, by name, with the time of their last use.
 #[derive(Debug, Default)]
 pub(crate) struct OpenSandboxes {
     open: Mutex<HashMap<Name, (Arc<OpenSandbox>, Instant)>>,
@@ -64,18 +66,18 @@ impl OpenSandboxes {
         open.insert(name, (Arc::clone(sandbox), Instant::now()));
     }
 
-    /// Forgets a connection.
+    /// Closes the server's connection to a sandbox.
     pub(crate) fn close(&self, name: &Name) {
         self.open().remove(name);
     }
 
-    /// Forgets all of them.
+    /// Closes all connections.
     pub(crate) fn close_all(&self) {
         self.open().clear();
     }
 }
 
-/// Nobody reads what happens beside a single call.
+/// Frontend of single calls: it discards notices and never cancels.
 #[derive(Debug)]
 pub(crate) struct Unheard;
 
@@ -97,7 +99,11 @@ impl App {
         }
     }
 
-    /// Starts a sandbox for `user`, with a name that begins with `prefix`.
+    /// Starts a sandbox for `user`, with a random name that begins with `prefix`.
+    ///
+    /// # Errors
+    /// Fails if the server works without sandboxes, a limit is reached, or the sandbox does not
+    /// start.
     pub(crate) fn start_sandbox(
         &self,
         user: &str,
@@ -139,7 +145,8 @@ impl App {
         span.record("sandbox", work.sandbox().info().name.as_str());
         span.record("glovebox.is_new", true);
         drop(span);
-        // From here on it goes with its sandbox.
+        // The workspace must not be removed with this value any more: it belongs to the sandbox
+        // now.
         workspace.keep();
         self.metrics.operation("start", backend, begun.elapsed());
         let tools = work.permitted_tools(&settings)?;
@@ -152,8 +159,9 @@ impl App {
         Ok((name, sandbox))
     }
 
-    /// Writes down whose a sandbox is, then starts it. Whatever ends the server in between leaves a row without a
-    /// sandbox, which its next start removes; never a sandbox that nobody sees and that never idles.
+    /// Writes the owner of a sandbox, then starts it. If the server is killed in between, a row
+    /// without a sandbox remains, which its next start removes. The other order could leave a
+    /// sandbox that no user sees and that is never stopped for being idle.
     pub(super) fn start_owned<T>(
         &self,
         user: &str,
@@ -166,18 +174,21 @@ impl App {
         })
     }
 
-    /// A sandbox that is connected to and answers.
+    /// Returns the open connection to a sandbox if it still answers.
     pub(super) fn connected_sandbox(&self, name: &Name) -> Option<Arc<OpenSandbox>> {
         let found = self.sandboxes.find(name)?;
         if found.work.sandbox().ping().is_ok() {
             return Some(found);
         }
-        // It has stopped or was lost; it may be there again.
+        // The sandbox has stopped or was lost; the caller may start it again.
         self.sandboxes.close(name);
         None
     }
 
-    /// A sandbox by its name, started again if it has stopped.
+    /// Returns a connection to a sandbox, which is started again if it has stopped.
+    ///
+    /// # Errors
+    /// Fails if the sandbox does not exist or cannot be started.
     pub(crate) fn open_sandbox(&self, name: &Name) -> Result<Arc<OpenSandbox>, Error> {
         if let Some(found) = self.connected_sandbox(name) {
             self.idle.touch_idle(name);
@@ -198,7 +209,10 @@ impl App {
         Ok(sandbox)
     }
 
-    /// The sandbox of a session.
+    /// Returns the name of a session's sandbox.
+    ///
+    /// # Errors
+    /// `not-found` if there is no such session; `sandbox-not-found` if it has no sandbox.
     pub(crate) fn session_sandbox(&self, id: &str) -> Result<Name, Error> {
         let Some(info) = self.find(id)? else {
             return Err(
@@ -215,7 +229,7 @@ impl App {
         }
     }
 
-    /// One call of a tool, by `user`.
+    /// Calls a tool in a sandbox on behalf of `user`, and accounts for the call.
     pub(crate) fn call_tool(
         &self,
         user: &str,
@@ -258,7 +272,7 @@ impl App {
         }
     }
 
-    /// Ends a sandbox with all that is in it.
+    /// Removes a sandbox and its files.
     pub(crate) fn kill_sandbox(&self, name: &Name) -> Result<(), Error> {
         self.sandboxes.close(name);
         self.idle.remove(name);
@@ -275,7 +289,8 @@ impl App {
         Ok(())
     }
 
-    /// Removes the files that a service has of a sandbox without a guest, which would remove them.
+    /// Removes a stopped sandbox's files at the service. A running sandbox's guest would remove
+    /// them itself.
     fn clean_stopped(&self, name: &Name) {
         let registry = &self.config.registry;
         let entry = registry.entry(name).ok().flatten();
@@ -291,11 +306,12 @@ impl App {
         }
     }
 
-    /// Forgets a sandbox that is gone, and what it worked over.
+    /// Removes what the server knows of a sandbox that no longer exists, and releases its
+    /// workspace.
     pub(super) fn forget_sandbox(&self, name: &Name, project: Option<&Path>) {
         self.idle.remove(name);
         self.forget_disk_bytes(name);
-        // An owner of nothing is shown to nobody.
+        // A row that stays behind names no existing sandbox, so it is shown to no user.
         let _ = self.owners.remove_sandbox(name.as_str());
         if let Some(project) = project {
             self.release_workspace(project);

@@ -1,11 +1,14 @@
-//! Workspaces that users bring: one archive each, unpacked once, the beginning of any number of sessions.
+//! Uploaded workspaces: one archive each, unpacked once, with which any number of sessions can
+//! begin.
 //!
 //! ```text
-//! bytes of the client -> `incoming-XXXX` (bounded, checked) -> `u-XXXX`, written down -> sessions over it -> expired
+//! bytes of the client -> `incoming-XXXX` (bounded, checked) -> `u-XXXX` and its row
+//!                     -> sessions over it -> expired
 //! ```
 //!
-//! Nothing writes to an upload after that: sandboxes have layers over it, and changes do not go back into it. What does
-//! not become an upload leaves nothing behind, whatever ended it.
+//! The server does not write to an upload afterwards: sandboxes have layers over it, and changes
+//! are not applied to it. An archive that does not become an upload leaves no files behind, however
+//! the attempt ended.
 
 use super::App;
 use super::places::{NoPlace, Place, Places};
@@ -24,34 +27,35 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most entries of an upload, and most components of a path in it. The other bounds are the operator's
-/// ([`crate::UploadLimits`]) and those of every archive (`glovebox_workspace::archive`).
+/// Maximum number of entries of an upload, and of components of a path in it. Further limits are
+/// the operator's ([`crate::UploadLimits`]) and those of every archive
+/// (`glovebox_workspace::archive`).
 const MAX_ENTRIES: usize = 100_000;
 const MAX_DEPTH: usize = 64;
-/// Bytes of headers and padding that come with an entry, at most, where names are not long.
+/// Maximum bytes of headers and padding per entry, unless names are long.
 const HEADER_BYTES: u64 = 4096;
-/// Workspaces that are brought or taken along at the same time; of one user one.
+/// Maximum number of workspaces that are uploaded or downloaded at the same time, one per user.
 const MAX_TRANSFERS: usize = 8;
-/// What the names of directories begin with that are not uploads yet.
+/// Prefix of the names of directories that are not uploads yet.
 const INCOMING: &str = "incoming";
-/// How often it is looked which uploads nobody has used for long.
+/// Minimum and maximum interval between checks for expired uploads.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// The places of workspaces that are on their way.
+/// Creates the limits of transfers in progress.
 pub(super) fn transfer_places() -> Arc<Places> {
     Places::new(1, MAX_TRANSFERS)
 }
 
-/// The place of one of them, until it is dropped.
+/// Slot of one transfer, which is taken until this is dropped.
 #[derive(Debug)]
 pub(crate) struct TransferPlace {
     _place: Place,
 }
 
-/// Why an archive did not become an upload.
+/// Reason for which an archive did not become an upload.
 #[derive(Debug)]
 pub(crate) enum UploadRefusal {
-    /// The user's other uploads leave no room for it.
+    /// The user's quota of uploads is exhausted.
     Quota(Fault),
     Archive(ArchiveError),
 }
@@ -62,37 +66,41 @@ impl From<Fault> for UploadRefusal {
     }
 }
 
-/// An archive that is about to arrive.
+/// An upload that is being received.
 #[derive(Debug)]
 pub(crate) struct IncomingUpload {
     app: Arc<App>,
     user: String,
     dir: IncomingDir,
     quota: Quota,
-    /// Whether that quota is what other uploads have left, and not the bound of every upload.
+    /// True if `quota` is what the user's other uploads leave, rather than the limit of each
+    /// upload.
     is_rest: bool,
     _place: TransferPlace,
 }
 
-/// A directory that goes with the value, until it is an upload.
+/// Directory that is removed when this is dropped, unless it was renamed to an upload.
 #[derive(Debug)]
 struct IncomingDir(PathBuf);
 
 impl Drop for IncomingDir {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next start of the server.
+        // A directory that cannot be removed now is removed when the server next starts.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 impl IncomingUpload {
-    /// Most bytes of the archive itself.
+    /// Returns the maximum length of the archive, in bytes.
     pub(crate) fn max_archive_bytes(&self) -> u64 {
         let headers = HEADER_BYTES * self.quota.max_changes as u64;
         self.quota.max_bytes.saturating_add(headers)
     }
 
-    /// Unpacks the archive.
+    /// Unpacks the archive and stores the upload.
+    ///
+    /// # Errors
+    /// Says whether the user's quota or the archive is the reason.
     pub(crate) fn receive(self, archive: impl Read) -> Result<Upload, UploadRefusal> {
         let app = &self.app;
         let totals = unpack(archive, &self.dir.0, &self.quota).map_err(|error| match error {
@@ -120,7 +128,7 @@ impl IncomingUpload {
         let dir = app.upload_dir(&upload.id);
         fs::rename(&self.dir.0, &dir).map_err(|error| cannot("keep the upload", &dir, &error))?;
         if let Err(fault) = app.owners.add_upload(&upload) {
-            // Not written down it is nobody's.
+            // A directory without a row belongs to no user.
             let _ = fs::remove_dir_all(&dir);
             return Err(fault.into());
         }
@@ -151,23 +159,24 @@ impl App {
         self.uploads_dir().join(id)
     }
 
-    /// Bytes that `user` may still upload.
+    /// Returns the bytes that `user` may still upload.
     fn upload_bytes_left(&self, user: &str) -> Result<u64, Fault> {
         let most = self.config.uploads.max_bytes_per_user;
         Ok(most.saturating_sub(self.upload_bytes(user)?))
     }
 
-    /// What the uploads of `user` count for.
+    /// Returns the bytes that the uploads of `user` count for.
     pub(super) fn upload_bytes(&self, user: &str) -> Result<u64, Fault> {
         let uploads = self.owners.uploads()?;
         let own = uploads.iter().filter(|upload| upload.user == user);
         Ok(own.map(Upload::charged_bytes).sum())
     }
 
-    /// A place for a workspace of `user` that is brought or taken along.
+    /// Takes a slot for uploading or downloading a workspace of `user`.
     ///
     /// # Errors
-    /// `busy`, which passes.
+    /// `busy` if another transfer of the user is in progress, `unavailable` if too many are in
+    /// total.
     pub(crate) fn take_transfer_place(&self, user: &str) -> Result<TransferPlace, Fault> {
         let place = self.transfers.take(user).map_err(|no_place| {
             let message = match no_place {
@@ -180,7 +189,7 @@ impl App {
         Ok(TransferPlace { _place: place })
     }
 
-    /// Makes a place for an archive of `user`.
+    /// Creates the directory and the limits for an upload of `user`.
     pub(crate) fn begin_upload(self: &Arc<Self>, user: &str) -> Result<IncomingUpload, Fault> {
         let place = self.take_transfer_place(user)?;
         let left = self.upload_bytes_left(user)?;
@@ -206,13 +215,16 @@ impl App {
         })
     }
 
-    /// Held while it is decided whether an upload is used.
+    /// Locks the decision whether an upload is in use.
     pub(super) fn uploads_turn(&self) -> MutexGuard<'_, ()> {
         let turn = self.uploads_turn.lock();
         turn.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a session of `user` works over that begins with an upload.
+    /// Returns the workspace of a session of `user` that begins with an upload.
+    ///
+    /// # Errors
+    /// `not-found` if the user has no such upload.
     pub(super) fn use_upload(&self, user: &str, id: &str) -> Result<NewWorkspace, Error> {
         let found = self.owners.upload(id)?;
         if found.is_none_or(|upload| upload.user != user) {
@@ -226,7 +238,7 @@ impl App {
         Ok(NewWorkspace::existing(self.upload_dir(id)))
     }
 
-    /// Whether a session or a sandbox works over it.
+    /// Returns true if a session or a sandbox uses the upload.
     pub(crate) fn is_upload_used(&self, id: &str) -> Result<bool, Error> {
         let choice = SessionWorkspace::Chosen(WorkspaceChoice::Upload(id.to_owned()));
         let workspaces = self.owners.workspaces()?;
@@ -236,10 +248,10 @@ impl App {
         self.is_workspace_used(&self.upload_dir(id))
     }
 
-    /// Removes an upload that nobody works over.
+    /// Removes an upload that is not in use.
     ///
     /// # Errors
-    /// `conflict` when somebody does.
+    /// `conflict` if a session or a sandbox uses it.
     pub(crate) fn remove_upload(&self, id: &str) -> Result<(), Error> {
         let _turn = self.uploads_turn();
         if self.is_upload_used(id)? {
@@ -248,12 +260,12 @@ impl App {
         }
         self.owners.remove_upload(id)?;
         let dir = self.upload_dir(id);
-        // What cannot be removed now is removed by the next start of the server.
+        // Files that cannot be removed now are removed when the server next starts.
         let _ = fs::remove_dir_all(dir);
         Ok(())
     }
 
-    /// Until the server ends, removes uploads that nobody has used for longer than they are kept.
+    /// Removes uploads that were not used for longer than they are kept, until the server ends.
     pub(crate) async fn expire_uploads(self: Arc<Self>) {
         let pause = self.config.uploads.ttl.clamp(LOOK.0, LOOK.1);
         loop {
@@ -262,7 +274,7 @@ impl App {
                 () = self.end.cancelled() => return,
             }
             let app = Arc::clone(&self);
-            // A fault, or a panic, is not this loop's end: it looks again.
+            // A fault or a panic must not end this loop; the next check tries again.
             let _ = tokio::task::spawn_blocking(move || app.remove_old_uploads()).await;
         }
     }
@@ -277,14 +289,16 @@ impl App {
             if self.is_upload_used(&upload.id)? {
                 self.owners.touch_upload(&upload.id, now)?;
             } else {
-                // A session that begins with it just now keeps it.
+                // `remove_upload` checks again under the lock: a session may have begun with the
+                // upload just now.
                 let _ = self.remove_upload(&upload.id);
             }
         }
         Ok(())
     }
 
-    /// Removes what is no upload: what a server that was killed was about to receive or to remove.
+    /// Removes rows without a directory and directories without a row, which a killed server left
+    /// while it received or removed an upload.
     pub(super) fn sweep_uploads(&self) -> Result<(), Fault> {
         for upload in self.owners.uploads()? {
             if !self.upload_dir(&upload.id).is_dir() {

@@ -1,4 +1,4 @@
-//! One session's work, from its sandbox to the end of its events, on a thread of its own.
+//! Work of one session on its own thread, from opening its sandbox to its last event.
 
 use super::frontend::EventFrontend;
 use super::live::LiveSession;
@@ -24,15 +24,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tracing::{Span, error, info, warn};
 
-/// What the last event of a session says that the end of the server ended.
+/// Message of the last event of a session that ended because the server ended.
 const CUT: &str = "the server stopped while this session worked; a message goes on with it";
 
-/// How a session's work begins.
+/// Start of a session's work.
 #[derive(Debug)]
 pub(crate) enum Beginning {
-    /// It is new.
+    /// A new session.
     New(NewSession),
-    /// It goes on, with what the user says.
+    /// A continued session, with the user's message.
     Again {
         log: Log,
         earlier: Box<EarlierSession>,
@@ -40,29 +40,29 @@ pub(crate) enum Beginning {
     },
 }
 
-/// The work of one session, ready to begin.
+/// Work of one session, ready to begin.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub live: Arc<LiveSession>,
     pub owned: Owned,
     pub beginning: Beginning,
     pub settings: Settings,
-    /// What its sandbox may use.
+    /// Resources that the session's sandbox may use.
     pub need: Resources,
-    /// The sandbox of an earlier run.
+    /// Sandbox of an earlier run of the session. None for a new session.
     pub sandbox: Option<Name>,
-    /// A sandbox that waits for this session.
+    /// Warm sandbox that was taken for this session.
     pub warm: Option<WarmSandbox>,
     pub project: PathBuf,
     pub model: ModelConfig,
     pub phase: Option<String>,
-    /// Whether somebody is there to be asked.
+    /// True if a user can answer questions.
     pub has_user: bool,
-    /// Hosts that the request which set the session to work may open.
+    /// Hosts that the user who sent the request may open.
     pub host_rights: HostRights,
 }
 
-/// Works until the end. Whatever goes wrong is an event of the session.
+/// Runs the job until its end. An error becomes the last event of the session.
 pub(crate) fn carry_out(app: &App, job: Job, place: Option<StartPlace>) {
     let id = job.live.id.clone();
     let frontend = EventFrontend {
@@ -85,7 +85,7 @@ pub(crate) fn carry_out(app: &App, job: Job, place: Option<StartPlace>) {
     }
 }
 
-/// The session's last event says why there is no more.
+/// Ends a session with an event that gives the reason.
 pub(super) fn fail(app: &App, frontend: &EventFrontend, id: &str, error: &Error) {
     let code = error.clone().into_fault().code;
     app.metrics.failed(code.as_str(), "");
@@ -116,7 +116,7 @@ pub(super) fn fail(app: &App, frontend: &EventFrontend, id: &str, error: &Error)
             code = code.as_str(),
             "the end of the session cannot be written down"
         );
-        // The log cannot be written; whoever reads the events now still hears it.
+        // The log cannot be written; clients that read the stream now still get the event.
         let json = super::frontend::to_json(&ended(ending, lost.message()));
         frontend.live.hub.publish_piece("ended", &json);
     }
@@ -182,7 +182,7 @@ impl Worker<'_> {
             app.owners.add_sandbox(name.as_str(), &owned.user)?;
             self.frontend.calls.work_in(name);
         }
-        // It is known from here on.
+        // The registry knows the sandbox now: keeping the reservation would count it twice.
         drop(start_place);
         let outcome = self.converse(&run, &mut place, &mut session);
         self.close_hosts(&place);
@@ -201,14 +201,15 @@ impl Worker<'_> {
             app.check_apply(&session.id)?;
             self.apply(&settings, &place)?;
         }
-        // A sandbox goes on for those who look at it, until its lease ends; the project itself needs nothing.
+        // A sandbox keeps running for users who look at it, until its lease ends. Local work has no
+        // sandbox to keep.
         if place.work.placement() == Placement::Local {
             place.end(self.frontend);
         }
         Ok(())
     }
 
-    /// The sandbox, or where else the tools work; and whether it was made now.
+    /// Opens the workplace of the tools. Returns it, and true if it was made now.
     fn open_place(
         &self,
         user: &str,
@@ -254,7 +255,8 @@ impl Worker<'_> {
         Ok(opened)
     }
 
-    /// That, and whether it had waited for this session.
+    /// Opens the workplace like `open_place`, without accounting. The second bool is true if a warm
+    /// sandbox was used.
     fn find_place(
         &self,
         user: &str,
@@ -315,7 +317,7 @@ impl Worker<'_> {
         place.start_servers(&self.caller(), run.settings, run.project, cancel)
     }
 
-    /// Works until the agent has ended and nobody has said anything more.
+    /// Runs the agent until it has ended and no message of the user is waiting.
     fn converse(
         &self,
         run: &AgentRun<'_>,
@@ -339,7 +341,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Closes what administrators opened for this work in the session of another user, who goes on in the sandbox.
+    /// Closes the hosts that administrators opened for this work in the session of another user,
+    /// who keeps using the sandbox.
     fn close_hosts(&self, place: &AgentWorkplace) {
         let rules = self.frontend.live.approvals.take_foreign_rules();
         if !rules.is_empty()
@@ -350,7 +353,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes over what changed.
+    /// Applies the session's changes to the project.
     fn apply(&self, settings: &Settings, place: &AgentWorkplace) -> Result<(), Error> {
         let context = SettleContext {
             host: &self.app.config.host,
@@ -374,7 +377,7 @@ impl Worker<'_> {
     }
 }
 
-/// The end of a session that did not get to one of its own.
+/// Returns the last event of a session that did not reach an end of its own.
 pub(crate) fn ended(ending: Ending, message: &str) -> Event {
     Event::Ended {
         ending,
@@ -386,8 +389,7 @@ pub(crate) fn ended(ending: Ending, message: &str) -> Event {
     }
 }
 
-/// Writes down that the end of the server ended a session, as the next start does for one that was
-/// killed.
+/// Logs that the end of the server ended a session, as the next start does for one that was killed.
 pub(super) fn end_cut(frontend: &EventFrontend, log: &Log, id: &str) -> Result<(), Error> {
     frontend
         .observer(log, id)
@@ -395,7 +397,7 @@ pub(super) fn end_cut(frontend: &EventFrontend, log: &Log, id: &str) -> Result<(
     Ok(log.set_state(id, SessionState::Interrupted)?)
 }
 
-/// How a session stands after this end.
+/// Returns the state of a session after this ending.
 pub(crate) const fn state_of(ending: Ending) -> SessionState {
     match ending {
         Ending::Completed => SessionState::Completed,
@@ -406,7 +408,7 @@ pub(crate) const fn state_of(ending: Ending) -> SessionState {
     }
 }
 
-/// What is taken over in any case needs nobody's word.
+/// Reviewer for changes that are applied without a question.
 struct Unasked;
 
 impl Reviewer for Unasked {

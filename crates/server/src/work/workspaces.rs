@@ -1,8 +1,9 @@
-//! Where the files of sessions begin, where their changes may go, and when a directory of the server's own goes.
+//! Workspaces of sessions: their origin, where their changes may be applied, and when the server
+//! removes its own directories.
 //!
-//! A session begins with the server's project, with a source that the operator has named, with what its user has
-//! uploaded, or with an empty directory of its own. Whatever it is, the sandbox writes to layers over it. A directory of
-//! its own is removed with the last session and the last sandbox over it.
+//! A session begins with the server's project, with a source of the operator, with an upload of its
+//! user, or with an empty directory of its own. The sandbox writes to layers over it. A directory
+//! of its own is removed with the last session and the last sandbox that use it.
 
 use super::{App, TaskRequest};
 use crate::store::{SessionWorkspace, WorkspaceChoice};
@@ -15,14 +16,14 @@ use glovebox_settings::{Settings, SourceDir};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Advice where changes are not taken over.
+/// Advice for sessions whose changes cannot be applied.
 const INSTEAD_OF_APPLY: &str = "take the changes along as a patch, GET /api/sessions/{id}/diff, or all files, GET \
                                 /api/sessions/{id}/workspace";
-/// Where the sandbox that tries whether sandboxes work has its project.
+/// Name of the directory that serves as project of health probes.
 const PROBE: &str = "probe";
 
-/// The directory that a new session or sandbox works over. One that was made for it goes with this value, until
-/// somebody has it.
+/// Directory of a new session or sandbox. A directory that was made for it is removed when this is
+/// dropped, unless `keep` was called.
 #[derive(Debug)]
 pub(super) struct NewWorkspace {
     dir: PathBuf,
@@ -31,7 +32,7 @@ pub(super) struct NewWorkspace {
 }
 
 impl NewWorkspace {
-    /// One that is there already, and stays.
+    /// Wraps a directory that exists already and is never removed.
     pub(super) fn existing(dir: PathBuf) -> Self {
         Self {
             dir,
@@ -40,7 +41,7 @@ impl NewWorkspace {
         }
     }
 
-    /// The sandbox that waits over it, if it is of one.
+    /// Takes the warm sandbox that works over the directory, if there is one.
     pub(super) fn take_warm(&mut self) -> Option<WarmSandbox> {
         self.warm.take()
     }
@@ -49,7 +50,7 @@ impl NewWorkspace {
         &self.dir
     }
 
-    /// From now on it belongs to a session or a sandbox.
+    /// Returns the directory, which now belongs to a session or a sandbox and is not removed.
     pub(super) fn keep(mut self) -> PathBuf {
         self.is_own = false;
         std::mem::take(&mut self.dir)
@@ -59,32 +60,32 @@ impl NewWorkspace {
 impl Drop for NewWorkspace {
     fn drop(&mut self) {
         if self.is_own {
-            // Nobody has written to it yet.
+            // The directory is still empty: `remove_dir` fails rather than delete files.
             let _ = fs::remove_dir(&self.dir);
         }
     }
 }
 
-/// Directory of the workspaces of sessions that bring no project.
+/// Returns the directory of the workspaces of sessions without a project.
 pub(super) fn workspaces_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("server/workspaces")
 }
 
 impl App {
-    /// Directory of the workspaces of sessions that bring no project.
+    /// Returns the directory of the workspaces of sessions without a project.
     fn workspaces_dir(&self) -> PathBuf {
         workspaces_dir(&self.config.state_dir)
     }
 
-    /// The project of the sandbox that is tried.
+    /// Returns the project directory of health probes.
     pub(super) fn probe_dir(&self) -> PathBuf {
         self.workspaces_dir().join(PROBE)
     }
 
-    /// The source of this name.
+    /// Returns the source of this name.
     ///
     /// # Errors
-    /// `not-found`, with the names that there are.
+    /// `not-found`, with the names of the sources.
     fn source(&self, name: &str) -> Result<&SourceDir, Fault> {
         let sources = &self.config.sources;
         let found = sources.iter().find(|source| source.name == name);
@@ -99,7 +100,7 @@ impl App {
         })
     }
 
-    /// Returns what the workspace of a new session begins with.
+    /// Returns the origin of a new session's workspace.
     pub(super) fn beginning_of(&self, choice: Option<&WorkspaceChoice>) -> SessionWorkspace {
         match (choice, &self.config.project) {
             (Some(choice), _) => SessionWorkspace::Chosen(choice.clone()),
@@ -108,8 +109,9 @@ impl App {
         }
     }
 
-    /// Keeps caches apart for the user. A session over a directory of its own keeps none: they would be of use to no
-    /// other session, and a sandbox of the pool, which is started for nobody yet, has the same settings.
+    /// Separates the caches of users. A session over a directory of its own has no caches: no other
+    /// session could use them, and warm sandboxes, which belong to no user yet, have the same
+    /// settings.
     pub(super) fn lay_caches(
         settings: &mut Settings,
         user: &str,
@@ -121,7 +123,10 @@ impl App {
         settings.cache_owner = Some(user.to_owned());
     }
 
-    /// What a new session or sandbox of `user` works over.
+    /// Returns the workspace of a new session or sandbox of `user`.
+    ///
+    /// # Errors
+    /// `not-found` if the source or the upload does not exist.
     pub(super) fn workspace_for(
         &self,
         user: &str,
@@ -139,14 +144,16 @@ impl App {
         }
     }
 
-    /// What a new session of `user` works over, with a sandbox that waits for it where there is one.
+    /// Returns the workspace of a new session of `user`, with a warm sandbox if one fits and is
+    /// ready.
     pub(super) fn session_workspace(
         &self,
         user: &str,
         request: &TaskRequest,
     ) -> Result<NewWorkspace, Error> {
         let choice = request.workspace.as_ref();
-        // A phase wants a sandbox of its own kind; a session that has to wait for its turn would keep one from others.
+        // A phase needs other settings than a warm sandbox has. A session that must wait in the
+        // queue would keep the warm sandbox from others.
         if choice.is_none()
             && request.phase.is_none()
             && self.config.project.is_none()
@@ -173,17 +180,18 @@ impl App {
         })
     }
 
-    /// Refuses to take changes of a session over where they may not go.
+    /// Checks that the changes of a session may be applied.
     ///
     /// # Errors
-    /// `read-only` for an upload and for a source that takes none; `permission-denied` for a source that the operator
-    /// names no longer, and where no row says what the session began with.
+    /// `read-only` for an upload and for a read-only source; `permission-denied` if the operator no
+    /// longer lists the source, or if no row says with what the session began.
     pub(crate) fn check_apply(&self, id: &str) -> Result<(), Fault> {
         let began = self.find(id)?.map(|info| info.project);
         self.check_workspace(self.owners.workspace(id)?.as_ref(), began.as_deref())
     }
 
-    /// Refuses the same by the row of a session that works over the directory `began`.
+    /// Checks the same for the row of a session; `began` is the directory that the session works
+    /// over.
     pub(crate) fn check_workspace(
         &self,
         workspace: Option<&SessionWorkspace>,
@@ -200,7 +208,8 @@ impl App {
         }
     }
 
-    /// Refuses the same for a choice; `began` is the directory of a session that has begun.
+    /// Checks the same for a choice; `began` is the directory of a session that has begun, None for
+    /// a new one.
     pub(crate) fn check_choice(
         &self,
         choice: &WorkspaceChoice,
@@ -214,7 +223,8 @@ impl App {
                 return Err(Fault::refused(Code::ReadOnly, message).remedy(instead));
             }
         };
-        // The operator may have changed the sources since the session began.
+        // The operator may have changed the sources since the session began: the name alone is not
+        // enough.
         let source = self
             .source(name)
             .ok()
@@ -232,18 +242,19 @@ impl App {
         }
     }
 
-    /// Removes a directory that the server has made, when no session and no sandbox is over it any more.
+    /// Removes a directory that the server made, if no session and no sandbox uses it any more.
     pub(super) fn release_workspace(&self, dir: &Path) {
         if dir.parent() != Some(self.workspaces_dir().as_path()) {
             return;
         }
-        // What cannot be removed now takes room and does no harm; the next start of the server looks again.
+        // A directory that cannot be removed now only takes space; the next start of the server
+        // tries again.
         if self.is_workspace_used(dir).is_ok_and(|is_used| !is_used) {
             let _ = fs::remove_dir_all(dir);
         }
     }
 
-    /// Whether a session, or a sandbox of any kind, works over a directory.
+    /// Returns true if a session or a sandbox of any kind uses a directory.
     pub(super) fn is_workspace_used(&self, dir: &Path) -> Result<bool, Error> {
         let sessions = self.log().list()?;
         if sessions.iter().any(|session| session.project == dir) {
@@ -258,7 +269,7 @@ impl App {
         Ok(false)
     }
 
-    /// Removes what a server that was killed has left: directories without a session and without a sandbox.
+    /// Removes directories without a session and a sandbox, which a killed server left.
     pub(super) fn sweep_workspaces(&self) {
         let Ok(entries) = fs::read_dir(self.workspaces_dir()) else {
             return;
