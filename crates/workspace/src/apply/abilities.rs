@@ -1,4 +1,5 @@
-//! What a destination has and can do: room for what comes, ways to rename.
+//! Requirements of an apply that depend on the destination: free space, and features of its file
+//! system.
 
 use super::journal::{Staging, keeps_modes};
 use crate::beneath::{Anchor, io, stat_at};
@@ -9,12 +10,13 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 
-/// What a file system needs for itself beside the contents.
+/// Space that a file system needs beside the contents, in bytes.
 const SPARE_BYTES: u64 = 4 << 20;
-/// What a file costs beside its contents, at most (a block, an inode, a name).
+/// Maximum space that a file needs beside its content, in bytes: a block, an inode and a name.
 const FILE_BYTES: u64 = 8 << 10;
 
-/// Refuses what the file system of a destination has no room for.
+/// Fails with [`Code::NoSpace`] if the file system of a destination has too little space or too few
+/// inodes.
 pub(super) fn require_space(anchor: &Anchor, files: u64, bytes: u64) -> Result<(), Fault> {
     let space =
         rustix::fs::fstatvfs(anchor).map_err(|errno| io("inspect", anchor.path(), errno))?;
@@ -39,14 +41,14 @@ pub(super) fn require_space(anchor: &Anchor, files: u64, bytes: u64) -> Result<(
     .remedy("make room there; the sandbox keeps its changes"))
 }
 
-/// What the file system of a destination is found to do.
+/// Features of the file system of a destination.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Abilities {
-    /// It can exchange two names.
+    /// True if it can exchange two names atomically.
     pub(super) can_exchange: bool,
-    /// It takes names that differ only in case for one.
+    /// True if it treats names that differ only in case as one.
     pub(super) folds_case: bool,
-    /// It keeps the permissions of files.
+    /// True if it stores the permissions of files.
     pub(super) keeps_modes: bool,
 }
 
@@ -78,8 +80,8 @@ pub(super) fn try_out(staging: &Staging) -> Result<Abilities, Fault> {
     })
 }
 
-/// Refuses a plan that would give two things one name. The plan sees to that by itself, unless the
-/// destination has nothing yet from which it could be seen that it folds case.
+/// Refuses a plan that would write two objects to one name. The planner prevents that itself,
+/// unless the destination is empty and does not show whether it folds case.
 pub(super) fn require_distinct(anchor: &Anchor, plan: &Plan) -> Result<(), Fault> {
     let mut names: HashMap<Vec<u8>, &RelPath> = HashMap::new();
     for step in &plan.steps {

@@ -1,20 +1,21 @@
-//! What a file of the host has beside content and mode, kept when a pull replaces it: extended
-//! attributes of its user and its access control list.
+//! Keeps the extended attributes in the `user` namespace and the access control list of a host file
+//! that a pull replaces.
 //!
-//! They are the host's own words about its own file, so nothing of the sandbox is in them. Where the
-//! file system or our rights do not allow it, the replacement goes without.
+//! The host set these attributes on its own file, so they contain nothing of the sandbox. They are
+//! lost without an error if the file system or the permissions do not allow to copy them.
 
 use crate::RelPath;
 use crate::beneath::Anchor;
 use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
 use std::fs::File;
 
-/// Longest list of names, and longest value, that Linux knows (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+/// Maximum size of a list of names and of a value on Linux, in bytes (`XATTR_LIST_MAX`,
+/// `XATTR_SIZE_MAX`).
 const MAX_BYTES: usize = 64 << 10;
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// Gives a staged file the attributes of the one it replaces. To be done before its mode is set: a
-/// list brings its own.
+/// Copies the attributes of a file to the staged file that replaces it. Must be called before the
+/// mode is set, because an access control list changes the mode.
 pub(super) fn keep(anchor: &Anchor, path: &RelPath, staged: &File) {
     let Ok((replaced, _)) = anchor.file(path.as_bytes()) else {
         return;

@@ -1,7 +1,7 @@
-//! Whether a directory takes names that differ only in case for one.
+//! Detects whether a directory treats names that differ only in case as one.
 //!
-//! What the file system says of itself comes first; where it says nothing, names that are there are
-//! tried in the other case. Nothing is written.
+//! The type and the flags of the file system are checked first. If they do not decide, existing
+//! names are looked up in the other case. Nothing is written.
 
 use crate::beneath::{Anchor, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
@@ -9,14 +9,15 @@ use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 use std::collections::HashSet;
 
-/// The directory folds case (`FS_CASEFOLD_FL`): a choice per directory on ext4, f2fs and tmpfs.
+/// Flag of a directory that folds case (`FS_CASEFOLD_FL`), set per directory on ext4, f2fs and
+/// tmpfs.
 const CASEFOLD: u32 = 0x4000_0000;
-/// File systems that fold case everywhere, or do where their server does: FAT, exFAT, HFS+, SMB.
+/// Types of file systems that fold case everywhere, or if their server does: FAT, exFAT, HFS+, SMB.
 const FOLDING: &[u64] = &[0x4d44, 0x2011_bab0, 0x482b, 0xff53_4d42, 0xfe53_4d42];
-/// A handful of names tells as much as all of them.
+/// Maximum number of names that are read; a few suffice.
 const MAX_NAMES: usize = 1000;
 
-/// Whether a destination folds case, as far as that can be seen.
+/// Returns true if a destination is known to fold case.
 pub(super) fn folds(anchor: &Anchor) -> bool {
     let is_marked =
         rustix::fs::ioctl_getflags(anchor).is_ok_and(|flags| flags.bits() & CASEFOLD != 0);
@@ -46,13 +47,13 @@ fn folds_names(anchor: &Anchor) -> bool {
             .find(|(name, other)| *name != other && !names.contains(other))
             .is_some_and(|(name, other)| {
                 let inode = |name: &[u8]| stat_at(dir.as_fd(), name).ok().map(|stat| stat.st_ino);
-                // What is found although no list has it is there under another name. (Inode numbers
-                // alone do not tell: in user space, file systems make them up name by name.)
+                // A name that can be looked up but is not listed exists under another name. Inode
+                // numbers alone do not decide, because FUSE file systems may invent them per name.
                 inode(&other).is_some() && (is_complete || inode(&other) == inode(name))
             })
 }
 
-/// The same name with small letters for capitals and the reverse.
+/// Returns the name with the case of its ASCII letters inverted.
 pub(super) fn other_case(name: &[u8]) -> Vec<u8> {
     let flip = |byte: &u8| {
         if byte.is_ascii_lowercase() {

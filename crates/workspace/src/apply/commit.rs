@@ -1,4 +1,4 @@
-//! Committing: what was staged is renamed into place, all of it or nothing.
+//! Commit: renames the staged contents into place, all of them or none.
 
 use super::journal::{COMMITTING, DONE, Journal, Staging};
 use super::operation::OperationDirs;
@@ -15,16 +15,17 @@ use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// Longer files are not kept as the base of later changes.
+/// Maximum size of a file that is kept as the base of later changes, in bytes.
 const MAX_NOTED_BYTES: u64 = 1 << 20;
 
-/// Applies what lies in a staging directory, and removes the directory. Calls `on_applied` with the paths once all of
-/// them are in place, before anything is removed: what kills the commit later leaves a journal, by which the next pull
-/// tells of the same changes again.
+/// Applies the contents of a staging directory, and removes the directory. Calls `on_applied` with
+/// the paths once all of them are in place, before anything is removed: a commit that is killed
+/// later leaves a journal, by which the next pull reports the same changes again.
 ///
 /// # Errors
-/// When an operation fails: then everything before it has been undone, and the destination is as it
-/// was. When undoing fails too, the message says so, and the next pull to this destination tries again.
+/// When an operation fails. All earlier operations have been undone then, and the destination is
+/// unchanged. If undoing fails as well, the message says so, and the next pull to this destination
+/// tries again.
 pub fn commit(staging: &Path, on_applied: &mut dyn FnMut(&[RelPath])) -> Result<(), SyncError> {
     run(staging, on_applied).map_err(|fault| SyncError::pull(Stage::Apply, fault))
 }
@@ -53,9 +54,11 @@ fn run(path: &Path, on_applied: &mut dyn FnMut(&[RelPath])) -> Result<(), Fault>
         Err(errno) => return Err(io("read", path, errno)),
     };
     if staging.has(COMMITTING) || staging.has(DONE) {
-        // An earlier attempt was interrupted; the next pull recovers from it.
+        // An earlier commit of this directory was interrupted; the next pull recovers it.
         return Err(gone());
     }
+    // Without the mark, a recovery would assume that no operation was performed, and would remove
+    // the staging directory together with the host's versions in it.
     if let Err(fault) = staging.mark_committing() {
         staging.remove(anchor.as_fd(), Some(lock));
         return Err(fault);
@@ -68,6 +71,7 @@ fn run(path: &Path, on_applied: &mut dyn FnMut(&[RelPath])) -> Result<(), Fault>
             return Err(fault);
         }
     }
+    // With this mark, a recovery finishes the commit instead of undoing it.
     if let Err(fault) = staging.mark_done() {
         undo(&place, &journal, journal.operations.len())?;
         staging.remove(anchor.as_fd(), Some(lock));
@@ -78,7 +82,7 @@ fn run(path: &Path, on_applied: &mut dyn FnMut(&[RelPath])) -> Result<(), Fault>
     Ok(())
 }
 
-/// Undoes the first `count` operations, the last one first. Goes on after a failure, and reports the
+/// Undoes the first `count` operations in reverse order. Continues after a failure, and returns the
 /// first one.
 pub(super) fn undo(
     place: &OperationDirs<'_>,
@@ -93,7 +97,8 @@ pub(super) fn undo(
             first = undone;
         }
     }
-    // Going there and back again is no change of the host, although the times say so.
+    // The renames changed the times of the files, but the host did not change them. Recording the
+    // new signatures keeps the next pull from reporting conflicts.
     let restored = operations
         .iter()
         .filter_map(|operation| place.restored(operation));
@@ -101,13 +106,15 @@ pub(super) fn undo(
     first
 }
 
-/// What remains to be done after a commit.
+/// Records the effects of a commit in the base index, and removes the staging directory.
 pub(super) fn finish(anchor: &Anchor, staging: &Staging, journal: &Journal, lock: File) {
+    // The staging directory has the contents of new bases, so they are recorded before it is
+    // removed.
     note(anchor, staging, journal);
     staging.remove(anchor.as_fd(), Some(lock));
 }
 
-/// Tells the base index what the pull made of the paths, so that it is not taken for the host's work.
+/// Records the pulled paths in the base index, so that they do not count as changes of the host.
 fn note(anchor: &Anchor, staging: &Staging, journal: &Journal) {
     let Some(index) = index_of(journal) else {
         return;
@@ -150,13 +157,15 @@ fn note(anchor: &Anchor, staging: &Staging, journal: &Journal) {
         let stat = anchor.stat_within(path.as_bytes()).ok()?;
         Some((path.clone(), Signature::from(&stat)))
     });
-    // Without these, the next pull reports conflicts where there are none, or leaves what it put beside.
+    // If this fails, the next pull reports false conflicts, or keeps versions that it put beside
+    // paths.
     let _ = advance_contents(&index, &contents);
     let _ = note_theirs(&index, theirs.collect());
     tell_base(journal, entries);
 }
 
-/// What the destination has at a path, if that is little.
+/// Returns the content of a path of the destination; `None` if it is not a file or is too large to
+/// keep.
 fn content(anchor: &Anchor, path: &RelPath) -> Option<Vec<u8>> {
     let (file, stat) = anchor.file(path.as_bytes()).ok()?;
     if stat.st_size as u64 > MAX_NOTED_BYTES {
@@ -169,13 +178,13 @@ fn content(anchor: &Anchor, path: &RelPath) -> Option<Vec<u8>> {
 
 fn tell_base(journal: &Journal, entries: Vec<(RelPath, Signature)>) {
     if let Some(index) = index_of(journal) {
-        // Without the note, the next pull reports conflicts where there are none: inconvenient, and
-        // safe. The sandbox may be gone by now, and its directory with it.
+        // If this fails, the next pull reports false conflicts, which is safe. The sandbox and its
+        // directory may no longer exist.
         let _ = advance(&index, entries);
     }
 }
 
-/// The base index of the sandbox, if its directory is still there.
+/// Returns the path of the sandbox's base index, if its directory still exists.
 fn index_of(journal: &Journal) -> Option<PathBuf> {
     let index = PathBuf::from(OsString::from_vec(journal.base_index.clone()?));
     index.parent()?.is_dir().then_some(index)

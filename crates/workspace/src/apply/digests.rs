@@ -1,5 +1,5 @@
-//! What a destination has at the paths of a change set, as digests: they tell whether it still is
-//! what a reviewer was shown.
+//! Digests of the paths of a change set in a destination. They show whether the destination is
+//! still in the state that a reviewer was shown.
 
 use super::{Destination, paths};
 use crate::beneath::{Anchor, io};
@@ -9,23 +9,24 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// Digests of what a destination has, by path. A path without anything has one too.
+/// Digests of the state of a destination, by path. A path that does not exist has a digest as well.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DestinationDigests(BTreeMap<RelPath, Digest>);
 
 impl DestinationDigests {
-    /// Adds all of it to a digest.
+    /// Adds all paths and digests to `hasher`.
     pub fn add_to(&self, hasher: &mut blake3::Hasher) {
         for (path, digest) in &self.0 {
             let bytes = path.as_bytes();
-            // The length before the name: no two sets of paths are one text.
+            // The length comes before the name, so that different sets of paths never produce the
+            // same bytes.
             hasher.update(&(bytes.len() as u64).to_le_bytes());
             hasher.update(bytes).update(digest);
         }
     }
 
-    /// Returns true if every path of `later` has what it has here. Paths that are missing there do
-    /// not count.
+    /// Returns true if every path in `later` has the same digest here. Paths that `later` lacks are
+    /// ignored.
     pub fn holds(&self, later: &Self) -> bool {
         let mut later = later.0.iter();
         later.all(|(path, digest)| self.0.get(path) == Some(digest))
@@ -33,10 +34,10 @@ impl DestinationDigests {
 }
 
 impl Destination {
-    /// Reads what is here at each path of a change set, the sources of renames included.
+    /// Reads the state of each path of a change set, including the sources of renames.
     ///
     /// # Errors
-    /// When something cannot be looked at.
+    /// When a path cannot be inspected.
     pub fn digest_paths(&self, set: &ChangeSet) -> Result<DestinationDigests, SyncError> {
         let digests = paths(set).into_iter().map(|path| {
             let digest = digest_node(&self.anchor, &path)?;
@@ -48,7 +49,7 @@ impl Destination {
     }
 }
 
-/// Digest of kind, owner's execute permission and content of what is at a path.
+/// Returns the digest of type, owner's execute permission and content of a path.
 fn digest_node(anchor: &Anchor, path: &RelPath) -> Result<Digest, Fault> {
     let failed = |errno| io("read", &anchor.path().join(path.as_path()), errno);
     let stat = match anchor.stat_within(path.as_bytes()) {
@@ -71,7 +72,7 @@ fn digest_node(anchor: &Anchor, path: &RelPath) -> Result<Digest, Fault> {
             };
             match anchor.digest(path.as_bytes(), stat.st_size as u64)? {
                 Some(content) => digest_parts(kind, &content),
-                // Written at this moment, or not readable: its times stand for the content.
+                // The file is being written, or is not readable. Its times represent the content.
                 None => digest_parts(kind, &times(&stat)),
             }
         }

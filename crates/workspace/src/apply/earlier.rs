@@ -3,13 +3,14 @@
 //!
 //! ```text
 //! STATE/undo/ID/
-//!   record   the project, when, and for each path what it was and what the apply put there
+//!   record   the project, the time, and for each path its old state and the one that the apply
+//!            wrote
 //!   N        the content of a file
 //! ```
 //!
-//! They are copied and on the disk before the first file of the project changes, so whatever ends
-//! the apply afterwards, they are there. Putting them back is a change set like any other: what
-//! changed since is a conflict, and what never changed is no change.
+//! The versions are copied and on the disk before the first file of the project changes, so they
+//! exist however the apply ends. They are restored as an ordinary change set: a path that changed
+//! after the apply is a conflict, and one that the apply did not change is no change.
 
 use super::{CollectedChanges, Destination};
 use crate::base::{CleanFiles, Kind, Signature};
@@ -28,16 +29,16 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Name of the directory in the state directory.
+/// Name of the directory below the state directory.
 const UNDO: &str = "undo";
 const RECORD: &str = "record";
 const VERSION: u32 = 1;
 /// Time for which versions are kept.
 const KEPT: Duration = Duration::from_hours(24);
-/// Most bytes of one apply, and of all.
+/// Maximum size of the versions of one apply, and of all applies, in bytes.
 const MAX_APPLY_BYTES: u64 = 2 << 30;
 const MAX_ALL_BYTES: u64 = 20 << 30;
-/// Longest record that is read, in bytes.
+/// Maximum size of a record that is read, in bytes.
 const MAX_RECORD_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,20 +50,21 @@ struct Record {
     versions: Vec<Version>,
 }
 
-/// What a path was, and what an apply put there.
+/// State of a path before an apply, and the state that the apply wrote.
 #[derive(Debug, Serialize, Deserialize)]
 struct Version {
     path: RelPath,
-    /// `None` for a link.
+    /// Number of the file with the content; `None` for a link.
     slot: Option<u32>,
     old: Node,
-    /// Permission bits of a file.
+    /// Permission bits of the old file.
     mode: u32,
-    /// `None` for nothing.
+    /// Node that the apply wrote; `None` if it removed the path.
     made: Option<Node>,
 }
 
-/// Keeps what a plan of a destination overwrites or deletes and git does not have; `None` if that is nothing.
+/// Copies the files and links that a plan overwrites or deletes and that git does not have. `None`
+/// if there are none.
 ///
 /// # Errors
 /// Any failure to copy. Nothing is kept then.
@@ -136,16 +138,16 @@ pub fn keep_earlier(
     Ok(Some(kept))
 }
 
-/// Removes what was kept for an apply that does not take place.
+/// Removes the versions that were kept for an apply that does not take place.
 pub fn discard_earlier(state_dir: &Path, kept: &EarlierVersions) {
     if !kept.id.is_empty() {
-        // What stays goes with the next sweep.
+        // If the removal fails, a later sweep removes the directory.
         let _ = fs::remove_dir_all(state_dir.join(UNDO).join(&kept.id));
     }
 }
 
-/// Removes what was kept for longer than a day, and the oldest where all of it is too much. Returns the number of
-/// applies whose versions went.
+/// Removes versions older than a day, and the oldest ones while the total exceeds its limit.
+/// Returns the number of applies whose versions were removed.
 pub fn sweep_earlier(state_dir: &Path) -> usize {
     let undo = state_dir.join(UNDO);
     let now = now_unix_s();
@@ -164,22 +166,22 @@ pub fn sweep_earlier(state_dir: &Path) -> usize {
     removed
 }
 
-/// Earlier versions as changes of a project.
+/// Earlier versions as a change set for their project.
 #[derive(Debug)]
 pub struct PutBack {
-    /// The changes.
+    /// Changes that restore the versions.
     pub collected: CollectedChanges,
-    /// The project they belong to.
+    /// Project to which they belong.
     pub project: PathBuf,
-    /// Permission bits of the files among them.
+    /// Permission bits of the files.
     modes: BTreeMap<RelPath, u32>,
 }
 
 impl PutBack {
-    /// Opens what was kept under a name, or the newest of a project.
+    /// Opens the versions with the identifier `id`, or the newest ones of a project.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when there is none.
+    /// [`Code::NotFound`] if there are none.
     pub fn open(state_dir: &Path, id: Option<&str>, project: &Path) -> Result<Self, Fault> {
         let undo = state_dir.join(UNDO);
         let mut all = entries(&undo);
@@ -257,7 +259,8 @@ impl PutBack {
         })
     }
 
-    /// Gives files that came back the permissions that they had. `paths` came back.
+    /// Restores the former permissions of restored files. `paths` are the paths that were restored.
+    /// Failures are ignored.
     pub fn restore_modes<'p>(&self, paths: impl Iterator<Item = &'p RelPath>) {
         let Ok(anchor) = Anchor::open(&self.project) else {
             return;
@@ -266,14 +269,14 @@ impl PutBack {
             if let Some(mode) = self.modes.get(path)
                 && let Ok((file, _)) = anchor.file(path.as_bytes())
             {
-                // One that may not be changed came back all the same.
+                // The content is restored even if the permissions cannot be changed.
                 let _ = file.set_permissions(Permissions::from_mode(*mode));
             }
         }
     }
 }
 
-/// Contents of earlier versions, by path.
+/// Files with the contents of earlier versions, by path.
 #[derive(Debug)]
 struct KeptContents(BTreeMap<RelPath, PathBuf>);
 
@@ -291,7 +294,8 @@ impl Contents for KeptContents {
     }
 }
 
-/// Files and links that a plan overwrites or deletes and git does not have, with what comes in their place.
+/// Returns the files and links that a plan overwrites or deletes and that git does not have, with
+/// the nodes that replace them; `None` for a deletion.
 fn lost_paths(destination: &Destination, plan: &Plan) -> BTreeMap<RelPath, Option<Node>> {
     let mut lost = BTreeMap::new();
     let mut moved: HashSet<&RelPath> = HashSet::new();
@@ -340,7 +344,7 @@ fn lost_paths(destination: &Destination, plan: &Plan) -> BTreeMap<RelPath, Optio
     lost
 }
 
-/// A node of a plan, with the digest of what is written.
+/// Returns a node of a plan with the digest of the content that is actually written.
 fn as_written(plan: &Plan, path: &RelPath, node: &Node) -> Node {
     match (plan.merged.get(path), node) {
         (Some(content), Node::File { is_executable, .. }) => Node::File {
@@ -352,7 +356,7 @@ fn as_written(plan: &Plan, path: &RelPath, node: &Node) -> Node {
     }
 }
 
-/// A directory of earlier versions that is being filled. Dropping it removes it.
+/// Directory of earlier versions under construction. Dropping it unfinished removes it.
 struct Store {
     dir: PathBuf,
     next_slot: u32,
@@ -392,13 +396,14 @@ impl Store {
         options.write(true).create_new(true).mode(0o600).open(path)
     }
 
-    /// Copies the content of a file, and waits until it is on the disk.
+    /// Copies the content of a file, and waits until it is on the disk. Returns the number of the
+    /// copy.
     fn copy(&mut self, mut from: File) -> Result<u32, Fault> {
         self.next_slot += 1;
         let path = self.dir.join(self.next_slot.to_string());
         let mut copy = || -> std::io::Result<()> {
             let to = Self::create(&path)?;
-            // A file system that shares blocks has it at once.
+            // On a file system that shares blocks this copies no data.
             if rustix::fs::ioctl_ficlone(&to, &from).is_err() {
                 let mut buffer = vec![0; 256 << 10];
                 let mut at = 0;
@@ -418,7 +423,7 @@ impl Store {
         Ok(self.next_slot)
     }
 
-    /// Writes the record, by which the versions are found.
+    /// Writes the record, without which the versions are not found. Returns the identifier.
     fn finish(mut self, record: &Record) -> Result<String, Fault> {
         let path = self.dir.join(RECORD);
         let write = || -> std::io::Result<()> {
@@ -426,6 +431,7 @@ impl Store {
             let file = Self::create(&path)?;
             std::io::Write::write_all(&mut &file, &bytes)?;
             file.sync_all()?;
+            // Without this, a crash could lose the name of the record.
             File::open(&self.dir)?.sync_all()
         };
         write().map_err(|error| io("write", &path, error))?;
@@ -435,7 +441,8 @@ impl Store {
     }
 }
 
-/// Directories of earlier versions, each with the time when it was made.
+/// Returns the directories of earlier versions, each with its time of modification in seconds since
+/// the epoch.
 fn entries(undo: &Path) -> Vec<(u64, PathBuf)> {
     let Ok(entries) = fs::read_dir(undo) else {
         return Vec::new();

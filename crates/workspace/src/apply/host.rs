@@ -1,4 +1,5 @@
-//! The destination as a plan sees it: what is at each path, and whether the host changed it.
+//! [`Host`] for a destination directory: the state of each path, and whether the host changed it
+//! since the push.
 
 use super::case;
 use crate::base::{Base, BaseContents, Signature};
@@ -11,18 +12,18 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 
-/// What is known about the project as it was when the sandbox started from it.
+/// Recorded state of the project at the time when the sandbox started from it.
 pub(super) struct KnownBase<'a> {
     pub(super) signatures: Base,
     pub(super) contents: BaseContents<'a>,
-    /// What earlier pulls have put beside paths.
+    /// Versions of the sandbox that earlier pulls put beside paths.
     pub(super) theirs: Vec<(RelPath, Signature)>,
 }
 
-/// Looks at a destination and notes what it saw.
+/// Inspects a destination, and records the signatures of the paths that it inspects.
 pub(super) struct DestinationLook<'a> {
     anchor: &'a Anchor,
-    /// `None`: not the project the sandbox started from.
+    /// `None` if the destination is not the project from which the sandbox started.
     base: Option<KnownBase<'a>>,
     collected: &'a CollectedChanges,
     seen: &'a mut HashMap<RelPath, Signature>,
@@ -47,7 +48,7 @@ impl<'a> DestinationLook<'a> {
         io("read", &self.anchor.path().join(path.as_path()), error)
     }
 
-    /// The topmost part of a path that is there but is no directory.
+    /// Returns the topmost component of a path that exists and is not a directory.
     fn blocker(&self, path: &RelPath) -> Option<RelPath> {
         let mut end = 0;
         for name in path.components() {
@@ -97,8 +98,8 @@ impl<'a> DestinationLook<'a> {
         Ok(HostNode::Present(node))
     }
 
-    /// Whether what is at a path of another directory than the project differs from what the
-    /// sandbox started from. What such a directory never had was not removed from it.
+    /// Compares a path of a destination that is not the project with the base of the sandbox. A
+    /// path without a base counts as added.
     fn compare(
         &self,
         path: &RelPath,
@@ -165,7 +166,7 @@ impl Host for DestinationLook<'_> {
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 return match self.blocker(path) {
                     Some(at) => state(HostNode::Blocked(at), HostChange::Changed),
-                    // It was a directory again in between.
+                    // The component became a directory again in the meantime.
                     None => state(HostNode::Absent, HostChange::Changed),
                 };
             }
@@ -179,7 +180,7 @@ impl Host for DestinationLook<'_> {
             None => self.compare(path, &stat, from)?,
         };
         let known = match from {
-            // Collected from this very file, which has not changed since.
+            // The digest was computed from this file, which has not changed since.
             Some(Node::File { digest, .. }) if self.base.is_some() && since == HostChange::Same => {
                 *digest
             }
@@ -218,7 +219,7 @@ impl Host for DestinationLook<'_> {
             Err(Errno::ACCESS | Errno::PERM) => return Ok(None),
             Err(errno) => return Err(self.cannot_read(path, errno)),
         };
-        // What is merged has to be what is replaced.
+        // The merged text must be based on the version that it will replace.
         if self.seen.get(path) != Some(&Signature::from(&stat)) {
             return Ok(None);
         }
@@ -291,7 +292,7 @@ impl Host for DestinationLook<'_> {
     }
 }
 
-/// The path beside which a pull has put `theirs`.
+/// Returns the path beside which a pull put `theirs`; `None` if the name has no such suffix.
 fn before_suffix(theirs: &RelPath) -> Option<RelPath> {
     const SUFFIX: &[u8] = b".theirs";
     let bytes = theirs.as_bytes();

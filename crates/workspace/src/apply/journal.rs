@@ -1,12 +1,12 @@
-//! The staging directory and its journal: what a commit does, written down before it begins.
+//! Staging directory and journal. The journal records the operations of a commit before it begins.
 //!
 //! ```text
 //! .glovebox-pull-XXXX/
-//!   identity     which directory this is: what merely looks like ours, say in a cloned project, is not
-//!   new/N old/N  contents on their way in and out
-//!   journal      the operations, with a digest; locked while somebody commits or recovers
-//!   committing   a commit has begun
-//!   done         it has ended; only cleaning up remains
+//!   identity       inode and time of birth: a copy, say in a cloned project, is not recognized
+//!   new/N old/N    contents to be put in, and contents taken out
+//!   journal        the operations, with a digest; locked during a commit or recovery
+//!   committing     marks a commit that has begun
+//!   done           marks a commit that has ended; only cleaning up remains
 //! ```
 
 use super::operation::Operation;
@@ -28,39 +28,40 @@ use std::time::Duration;
 pub(super) const COMMITTING: &str = "committing";
 /// Name of the marker of a commit that has ended.
 pub(super) const DONE: &str = "done";
-/// Times that a directory is tried to be removed, and the pause between them.
+/// Maximum number of attempts to remove a directory, and the pause between them.
 const EMPTY_TRIES: u32 = 50;
 const EMPTY_STEP: Duration = Duration::from_millis(4);
 const IDENTITY: &str = "identity";
 const JOURNAL: &str = "journal";
 
-/// What a commit does.
+/// Operations of a commit, and the effects to record afterwards.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Journal {
-    /// In the order in which they are done.
+    /// Operations, in the order in which they are performed.
     pub(super) operations: Vec<Operation>,
-    /// The base index to be told what became of the paths.
+    /// Path of the base index in which the effects are recorded; `None` if there is none.
     #[serde(with = "serde_bytes")]
     pub(super) base_index: Option<Vec<u8>>,
-    /// Paths that become what they are in the sandbox. What is put beside a path is not among them: it
-    /// belongs to the host from then on.
+    /// Paths that get the sandbox's version. A version put beside a path is not listed: it belongs
+    /// to the host from then on.
     pub(super) applied: Vec<RelPath>,
-    /// Digests of the sandbox's versions of files among the applied.
+    /// Digests of the sandbox's versions of applied files.
     pub(super) digests: Vec<(RelPath, Digest)>,
-    /// Paths whose base becomes something else than what the host has, and the slot with its content.
+    /// Paths whose base must differ from what the host has afterwards, each with the slot of the
+    /// new base.
     pub(super) bases: Vec<(RelPath, u32)>,
-    /// Where the sandbox's versions of paths in conflict are put.
+    /// Paths at which the sandbox's versions of conflicts are put.
     pub(super) theirs: Vec<RelPath>,
-    /// Paths that were as they should be already.
+    /// Paths where the host already had the sandbox's version.
     pub(super) settled: Vec<(RelPath, Signature)>,
 }
 
-/// Which directory a staging directory is.
+/// Identity of a staging directory.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     device: u64,
     inode: u64,
-    /// When it was made; 0 where the file system does not say.
+    /// Time of birth in nanoseconds since the epoch; 0 if the file system does not store it.
     birth_ns: i128,
 }
 
@@ -80,13 +81,13 @@ impl Identity {
 /// An open staging directory.
 #[derive(Debug)]
 pub(super) struct Staging {
-    /// The directory itself.
+    /// Descriptor of the directory itself.
     pub(super) dir: OwnedFd,
-    /// Contents on their way in.
+    /// Descriptor of `new`, for contents to be put in.
     pub(super) new: OwnedFd,
-    /// Contents on their way out.
+    /// Descriptor of `old`, for contents taken out.
     pub(super) old: OwnedFd,
-    /// Its path, for messages and for another process.
+    /// Path of the directory, for messages and for another process.
     pub(super) path: PathBuf,
     name: Vec<u8>,
 }
@@ -97,7 +98,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 impl Staging {
-    /// Makes a staging directory in `parent`.
+    /// Creates a staging directory in `parent`.
     pub(super) fn make(parent: BorrowedFd<'_>, parent_path: &Path) -> Result<Self, Fault> {
         let mut random = [0_u8; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
@@ -114,7 +115,8 @@ impl Staging {
         let made = rustix::fs::openat(parent, &name, DIRECTORY, Mode::empty())
             .map_err(cannot)
             .and_then(|dir| {
-                // First of all, so that whatever is interrupted is known as ours.
+                // The identity is written first, so that a recovery recognizes the directory after
+                // an interruption at any later step.
                 let identity = encode(&Identity::of(dir.as_fd()).map_err(cannot)?)?;
                 write(&dir, &path, IDENTITY, &identity)?;
                 Self::opened(dir, path.clone(), name.clone().into_bytes()).map_err(cannot)
@@ -125,7 +127,8 @@ impl Staging {
         made
     }
 
-    /// Opens what a name in `parent` says is a staging directory; `None` when it is not one of ours.
+    /// Opens a staging directory by its name in `parent`. `None` if it was not created by this user
+    /// on this machine.
     // TRUST: a project from elsewhere may contain anything by that name. It cannot know the inode
     // and the time of birth that a directory gets on this machine.
     pub(super) fn open(parent: BorrowedFd<'_>, parent_path: &Path, name: &[u8]) -> Option<Self> {
@@ -134,8 +137,8 @@ impl Staging {
         let euid = rustix::process::geteuid();
         let is_own = stat.st_uid == euid.as_raw();
         if !is_own || stat.st_mode & 0o077 != 0 {
-            // Where there are no modes, owner and mode say nothing about who made it. Of another user's directory only
-            // root can tell.
+            // On a file system without modes, owner and mode do not show who created the directory.
+            // Only root can check this for a directory of another user.
             let mode = Mode::from_raw_mode(stat.st_mode);
             let is_without =
                 (is_own || euid.is_root()) && keeps_modes(dir.as_fd(), mode) == Ok(false);
@@ -151,7 +154,8 @@ impl Staging {
         Self::opened(dir, path, name.to_vec()).ok()
     }
 
-    /// Opens the rooms of a staging directory. One that was being removed may have none.
+    /// Opens the subdirectories of a staging directory, and creates those that are missing: an
+    /// interrupted removal may have removed them.
     fn opened(dir: OwnedFd, path: PathBuf, name: Vec<u8>) -> Result<Self, Errno> {
         let room = |room: &str| {
             match rustix::fs::mkdirat(&dir, room, Mode::from_raw_mode(0o700)) {
@@ -169,18 +173,19 @@ impl Staging {
         })
     }
 
-    /// Writes the journal, and makes sure that it is on the disk. Its name is there by the time the
-    /// commit is marked as begun.
+    /// Writes the journal and waits until its content is on the disk. Its name is on the disk after
+    /// [`Self::mark_committing`].
     pub(super) fn write_journal(&self, journal: &Journal) -> Result<(), Fault> {
         let file = write(&self.dir, &self.path, JOURNAL, &encode(journal)?)?;
         file.sync_data()
             .map_err(|error| io("write", &self.path.join(JOURNAL), error))
     }
 
-    /// Reads the journal and locks it.
+    /// Reads the journal and locks it without waiting. `None` if there is none, or it is
+    /// incomplete.
     ///
     /// # Errors
-    /// `None` when there is none, or it is not complete. [`Errno::AGAIN`] when somebody else has it.
+    /// [`Errno::AGAIN`] if another process holds the lock.
     pub(super) fn take_journal(&self) -> Result<Option<(Journal, File)>, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.dir, JOURNAL, flags, Mode::empty()) {
@@ -189,12 +194,12 @@ impl Staging {
             Err(errno) => return Err(errno),
         };
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            // As with the destination: some file systems cannot lock.
+            // As with the destination, some file systems do not support locks.
             Ok(()) | Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
             Err(errno) => return Err(errno),
         }
         if rustix::fs::fstat(&file)?.st_nlink == 0 {
-            // Whoever had it before has cleaned up.
+            // The previous holder of the lock has removed the journal.
             return Ok(None);
         }
         let mut bytes = Vec::new();
@@ -204,7 +209,8 @@ impl Staging {
         Ok(decode(&bytes).map(|journal| (journal, file)))
     }
 
-    /// What a slot on the way in has, if it is a file.
+    /// Returns the content of a slot of `new`, if it is a file. At most [`MAX_TEXT_BYTES`] are
+    /// read.
     pub(super) fn content(&self, slot: u32) -> Option<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.new, slot.to_string(), flags, Mode::empty()).ok()?;
@@ -216,29 +222,33 @@ impl Staging {
         Some(bytes)
     }
 
-    /// Whether a marker is there.
+    /// Returns true if a marker exists.
     pub(super) fn has(&self, marker: &str) -> bool {
         rustix::fs::statat(&self.dir, marker, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Marks the commit as begun. Everything before is on the disk after that.
+    /// Marks the commit as begun. All earlier writes to the directory are on the disk when this
+    /// returns.
     pub(super) fn mark_committing(&self) -> Result<(), Fault> {
         write(&self.dir, &self.path, COMMITTING, &[])?;
         rustix::fs::fsync(&self.dir).map_err(|errno| io("write", &self.path, errno))
     }
 
-    /// Marks the commit as ended. File systems keep the order of such changes: should the machine
-    /// stop before it is on the disk, what follows is not there either, and the commit is undone.
+    /// Marks the commit as ended. This does not wait for the disk: file systems keep the order of
+    /// such changes, so after a crash either the mark exists or what follows does not, and the
+    /// commit is undone.
     pub(super) fn mark_done(&self) -> Result<(), Fault> {
         write(&self.dir, &self.path, DONE, &[]).map(drop)
     }
 
-    /// Removes everything, as far as it goes; what remains is removed by the next recovery. The
-    /// journal goes first, so that nothing is done by it any more; the identity goes last, so that what
-    /// remains is still known as ours. `lock` is that of the journal, if this process has it.
+    /// Removes the staging directory as far as possible; the next recovery removes the rest. The
+    /// journal is removed first, so that no recovery acts on it any more. The identity is removed
+    /// last, so that the rest is still recognized. `lock` is that of the journal, if this process
+    /// holds it.
     pub(super) fn remove(&self, parent: BorrowedFd<'_>, lock: Option<File>) {
         let mut is_clean = is_gone(rustix::fs::unlinkat(&self.dir, JOURNAL, AtFlags::empty()));
-        // NFS and file systems in user space keep a removed file under another name while it is open.
+        // NFS and FUSE keep a removed file under another name while it is open, so that the
+        // directory would not be empty.
         drop(lock);
         for room in [&self.new, &self.old] {
             let mut names = Vec::new();
@@ -268,8 +278,8 @@ impl Staging {
     }
 }
 
-/// Removes a directory whose entries were removed. Where the kernel tells a file system in user space of the last close
-/// without waiting for it, an entry is there for some moments more.
+/// Removes a directory whose entries were removed. Retries for a moment: if the kernel reports the
+/// last close to a FUSE file system without waiting for it, an entry can remain for a short time.
 fn remove_emptied(parent: BorrowedFd<'_>, name: &[u8]) {
     for _ in 0..EMPTY_TRIES {
         match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
@@ -279,8 +289,8 @@ fn remove_emptied(parent: BorrowedFd<'_>, name: &[u8]) {
     }
 }
 
-/// Returns true if the file system keeps the permissions of an open file or directory of this user, which has `mode` now:
-/// they are changed, looked at and changed back.
+/// Tests whether the file system stores permissions: changes those of an open file or directory of
+/// this user, reads them back and restores `mode`, which are the current ones.
 pub(super) fn keeps_modes(file: BorrowedFd<'_>, mode: Mode) -> Result<bool, Errno> {
     let set = |bits: u32| rustix::fs::fchmod(file, Mode::from_raw_mode(bits));
     let (own, other) = (
@@ -300,7 +310,8 @@ fn is_gone(unlinked: Result<(), Errno>) -> bool {
     matches!(unlinked, Ok(()) | Err(Errno::NOENT))
 }
 
-/// Removes a directory that has no identity yet. One with anything else in it is not ours, and stays.
+/// Removes a directory that has no complete identity. If it has any other content it was not
+/// created by Glovebox, and stays.
 pub(super) fn discard_unfinished(parent: BorrowedFd<'_>, name: &[u8]) {
     let Ok(dir) = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()) else {
         return;
@@ -331,14 +342,14 @@ fn read(dir: &OwnedFd, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Bytes with their digest in front.
+/// Serializes a value, preceded by the digest of the bytes.
 fn encode(value: &impl Serialize) -> Result<Vec<u8>, Fault> {
     let body = postcard::to_allocvec(value)
         .map_err(|error| Fault::failed(Code::Internal, format!("cannot encode: {error}")))?;
     Ok([blake3::hash(&body).as_bytes().as_slice(), &body].concat())
 }
 
-/// `None` for what is cut off or was never ours.
+/// Decodes the output of [`encode`]. `None` if it is truncated or the digest does not match.
 fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<T> {
     let (sum, body) = bytes.split_at_checked(blake3::OUT_LEN)?;
     if blake3::hash(body).as_bytes() != sum {

@@ -1,18 +1,18 @@
-//! Bringing changes to a destination on the host: all of them, or none.
+//! Applies changes to a destination on the host: all of them, or none.
 //!
 //! ```text
-//! Destination::open   locks it, and finishes or undoes what an interrupted pull left
+//! Destination::open   locks it, and finishes or undoes an interrupted pull
 //!   .plan             compares it with a change set (three-way)
-//!   .stage            copies what is needed into `.glovebox-pull-XXXX` in it, digests checked
-//! commit              renames everything into place; undoes what it did when anything fails
+//!   .stage            copies contents into `.glovebox-pull-XXXX` in it, and checks digests
+//! commit              renames everything into place; undoes its operations if one fails
 //! ```
 //!
-//! Until [`commit`] nothing but the staging directory is written, and it is on the same file system,
-//! so committing is renaming: one system call per path, each of which can be undone. What replaces
-//! something is exchanged with it (`renameat2(2)`), so the old version is in the staging directory
-//! until the end. A journal there tells the next [`Destination::open`] what to do should a commit be
-//! interrupted. Every host path is opened beneath the destination and through no link, and is compared
-//! with what the plan saw at the last moment.
+//! Before [`commit`] only the staging directory is written. It is on the same file system, so a
+//! commit consists of renames: one system call per path, each of which can be undone. A replaced
+//! object is exchanged with its replacement (`renameat2(2)`), so the old version is in the staging
+//! directory until the end. A journal there tells the next [`Destination::open`] how to handle an
+//! interrupted commit. Every host path is opened beneath the destination without following links,
+//! and is compared with what the plan saw immediately before it is changed.
 
 mod abilities;
 mod attributes;
@@ -50,25 +50,26 @@ use std::io::{Cursor, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a lock is waited for: whoever had it may be dying at this moment, or be a child that has
-/// not yet become another program.
+/// Maximum time to wait for a lock. Its holder may be exiting, or may be a forked child that has
+/// not called `execve(2)` yet.
 const LOCK_WAIT: Duration = Duration::from_millis(300);
 const LOCK_STEP: Duration = Duration::from_millis(5);
 
-/// A directory on the host that receives changes. Holds an advisory lock while it lives.
+/// A directory on the host to which changes are applied. Holds an advisory lock while it exists,
+/// unless it was opened with [`Self::look`].
 #[derive(Debug)]
 pub struct Destination {
     anchor: Anchor,
     base: Option<BaseFile>,
-    /// What the plan saw, by path.
+    /// Signatures that the plan saw, by path.
     seen: HashMap<RelPath, Signature>,
 }
 
-/// What a destination has at a path: the content of a regular file, or the target of a link.
+/// The destination's version of a path: the content of a regular file, or the target of a link.
 pub struct HostVersion {
-    /// Its bytes.
+    /// Reader of the content.
     pub content: Box<dyn Read + Send>,
-    /// Number of its bytes.
+    /// Length of the content.
     pub bytes: u64,
 }
 
@@ -82,16 +83,17 @@ impl fmt::Debug for HostVersion {
 impl Destination {
     /// Opens a destination for applying: locks it, and recovers it from an interrupted pull.
     ///
-    /// `base` is given when it is the project that the sandbox started from. Any other destination
-    /// is compared by content with what the sandbox started from.
+    /// `base` is given if the destination is the project from which the sandbox started. Any other
+    /// destination is compared by content with the base of the sandbox.
     ///
     /// # Errors
-    /// [`Code::Busy`] when somebody else applies to it; whatever opening or recovering fails with.
+    /// [`Code::Busy`] if another process applies changes to it; any error of opening or recovering.
     pub fn open(path: &Path, base: Option<BaseFile>) -> Result<Self, SyncError> {
         Self::open_telling(path, base, &mut || {})
     }
 
-    /// As [`Self::open`]. Calls `on_recovered` for each interrupted pull that had changed files.
+    /// Opens a destination like [`Self::open`]. Calls `on_recovered` for each interrupted pull that
+    /// had changed files.
     ///
     /// # Errors
     /// Those of [`Self::open`].
@@ -106,20 +108,22 @@ impl Destination {
         Ok(destination)
     }
 
-    /// Finishes or undoes what an interrupted commit has left in a destination that was opened for applying. Calls
+    /// Finishes or undoes interrupted commits in a destination that was opened for applying. Calls
     /// `on_recovered` for each commit that had changed files.
     ///
     /// # Errors
-    /// When something cannot be put back: the message says where it lies, and the next recovery tries again.
+    /// When an object cannot be put back: the message says where it is, and the next recovery tries
+    /// again.
     pub fn recover(&self, on_recovered: &mut dyn FnMut()) -> Result<Recovery, SyncError> {
         recover::recover(&self.anchor, on_recovered)
             .map_err(|fault| SyncError::pull(Stage::Apply, fault))
     }
 
-    /// Opens a destination for planning only: nothing is locked, nothing is written.
+    /// Opens a destination for planning only: locks and writes nothing.
     ///
     /// # Errors
-    /// When it cannot be opened; [`Code::PermissionDenied`] when `path` leads through a symbolic link.
+    /// When it cannot be opened; [`Code::PermissionDenied`] if `path` leads through a symbolic
+    /// link.
     pub fn look(path: &Path, base: Option<BaseFile>) -> Result<Self, SyncError> {
         let anchor =
             Anchor::open_canonical(path).map_err(|fault| SyncError::pull(Stage::Plan, fault))?;
@@ -130,10 +134,10 @@ impl Destination {
         })
     }
 
-    /// Compares what was collected with what is here.
+    /// Compares collected changes with the destination.
     ///
     /// # Errors
-    /// Whatever reading the destination fails with.
+    /// Any error of reading the destination.
     pub fn plan(
         &mut self,
         collected: &CollectedChanges,
@@ -153,8 +157,9 @@ impl Destination {
             .map_err(|fault| SyncError::pull(Stage::Plan, fault))
     }
 
-    /// What a plan of this destination comes to, as changes of what the destination has now: those of the
-    /// sandbox and nothing else. Applying them by other means does what applying the plan does.
+    /// Returns the effects of a plan as changes of the current state of the destination. The host's
+    /// own changes since the push are not part of it. Applying them by other means has the same
+    /// result as applying the plan.
     ///
     /// # Errors
     /// When the destination cannot be opened again.
@@ -167,7 +172,8 @@ impl Destination {
             .map_err(|fault| SyncError::pull(Stage::Plan, fault))
     }
 
-    /// Opens what is at a path. `None` if it is neither a regular file nor a link.
+    /// Opens the destination's version of a path. `None` if it is neither a regular file nor a
+    /// link.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -200,20 +206,21 @@ impl Destination {
         }
     }
 
-    /// Returns the text of a path from which both sides went on: what the last pull brought, or what
-    /// the sandbox began with. `None` when it was not kept.
+    /// Returns the common base of both sides' texts of a path: the version of the last pull, or the
+    /// one from which the sandbox started. `None` if it was not kept.
     pub fn base_text(&self, path: &RelPath) -> Option<Vec<u8>> {
         let base = self.base.as_ref()?;
         let wanted = BTreeSet::from([path.clone()]);
         BaseContents::load(base, self.anchor.path(), &wanted).text(path)
     }
 
-    /// Copies what a plan of this destination needs into a staging directory in it. The sandbox is
-    /// not needed any more after that.
+    /// Copies the contents that a plan of this destination needs into a staging directory in it.
+    /// The sandbox is not needed afterwards.
     ///
     /// # Errors
-    /// [`Code::NoSpace`] when there is too little room, with [`Stage::Validate`] when contents are not
-    /// those that were collected, [`Code::Cancelled`] when `watch` says so. Nothing remains then.
+    /// [`Code::NoSpace`] if there is too little space; an error with [`Stage::Validate`] if
+    /// contents differ from what was collected; [`Code::Cancelled`] if `watch` stops the operation.
+    /// Nothing remains then.
     pub fn stage(
         &self,
         plan: &Plan,
@@ -224,7 +231,7 @@ impl Destination {
     }
 }
 
-/// The paths that a change set is about.
+/// Returns the paths of a change set, including the sources of renames.
 pub(crate) fn paths(set: &ChangeSet) -> BTreeSet<RelPath> {
     let mut paths = BTreeSet::new();
     for change in &set.changes {
@@ -236,8 +243,8 @@ pub(crate) fn paths(set: &ChangeSet) -> BTreeSet<RelPath> {
     paths
 }
 
-/// Takes the advisory lock of a destination, which is one on the directory itself: nothing is left
-/// behind, and no other name for the same directory gets around it.
+/// Takes the advisory lock of a destination. The lock is on the directory itself, so that nothing
+/// is left behind and every path to the directory leads to the same lock.
 fn lock(anchor: &Anchor) -> Result<(), Fault> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {

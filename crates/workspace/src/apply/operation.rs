@@ -1,7 +1,7 @@
-//! One operation of a commit: how it is done, how to see whether it was done, and how it is undone.
+//! Operations of a commit: performing one, detecting whether it was performed, and undoing it.
 //!
-//! Every operation is one `renameat2(2)`, `mkdirat(2)` or `fchmod(2)`, so it was done or it was not,
-//! and which of the two can be told from inode numbers afterwards, whenever the commit stopped.
+//! Every operation is one `renameat2(2)`, `mkdirat(2)` or `fchmod(2)`, so it was either performed
+//! or not. Inode numbers tell which, wherever the commit was interrupted.
 
 use super::journal::Staging;
 use crate::RelPath;
@@ -18,37 +18,37 @@ use std::collections::BTreeMap;
 /// One operation of a commit. Slots are names in the staging directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Operation {
-    /// Gives what the host has another name.
+    /// Renames the host's version.
     Move {
         path: RelPath,
         to: RelPath,
         expected: Signature,
     },
-    /// Takes a file, link or empty directory out.
+    /// Moves a file, link or empty directory into the staging directory.
     TakeOut {
         path: RelPath,
         slot: u32,
         expected: Signature,
     },
-    /// Makes a directory, with an owner if there is a choice.
+    /// Creates a directory, and sets its owner if one is given.
     MakeDir {
         path: RelPath,
         owner: Option<(u32, u32)>,
     },
-    /// Puts a staged file or link where nothing is.
+    /// Moves a staged file or link to a free path.
     PutIn {
         path: RelPath,
         slot: u32,
         made: Signature,
     },
-    /// Exchanges a staged file or link with what is there.
+    /// Exchanges a staged file or link with the existing object.
     Exchange {
         path: RelPath,
         slot: u32,
         made: Signature,
         expected: Signature,
     },
-    /// Gives a file other permissions.
+    /// Sets the permissions of a file.
     SetMode {
         path: RelPath,
         mode: u32,
@@ -56,23 +56,23 @@ pub(super) enum Operation {
     },
 }
 
-/// How many names are tried for a version that cannot go back to its place.
+/// Number of names that are tried for a version that cannot go back to its path.
 const MAX_NAMES: u32 = 100;
 
-/// Where operations take place.
+/// Directories in which operations work.
 pub(super) struct OperationDirs<'a> {
     anchor: &'a Anchor,
     staging: &'a Staging,
     /// Files that operations of this commit have changed, by inode number: a rename changes the
-    /// time of the file, which its other hard links show as well.
+    /// `ctime` of the file, which its other hard links show as well.
     own_changes: RefCell<BTreeMap<u64, OwnChange>>,
 }
 
-/// What operations of this commit have made of the attributes of a file.
+/// Attributes of a file before and after operations of this commit.
 struct OwnChange {
     /// Attributes that the plan saw.
     planned: Signature,
-    /// Attributes after the last of the operations.
+    /// Attributes after the last operation.
     now: Signature,
 }
 
@@ -85,7 +85,7 @@ impl<'a> OperationDirs<'a> {
         }
     }
 
-    /// Does one operation. When it fails, it was not done.
+    /// Performs one operation. If it fails, it has no effect.
     pub(super) fn perform(&self, operation: &Operation) -> Result<(), Fault> {
         match operation {
             Operation::Move { path, to, expected } => {
@@ -113,7 +113,7 @@ impl<'a> OperationDirs<'a> {
                     rustix::fs::Uid::from_raw(*uid),
                     rustix::fs::Gid::from_raw(*gid),
                 );
-                // A file system without owners may refuse even what is so already.
+                // A file system without owners may refuse even a change to the current owner.
                 let is_given = stat_at(dir.as_fd(), name)
                     .is_ok_and(|stat| (stat.st_uid, stat.st_gid) == (uid.as_raw(), gid.as_raw()));
                 if is_given {
@@ -152,8 +152,8 @@ impl<'a> OperationDirs<'a> {
         }
     }
 
-    /// Remembers what an operation has made of a file that the plan saw as `planned`; it is `name`
-    /// in `dir` now.
+    /// Records the attributes of a file after an operation on it. The plan saw it as `planned`, and
+    /// it is now `name` in `dir`.
     fn note_own_change(&self, dir: &OwnedFd, name: &[u8], planned: &Signature) {
         let (Signature::Present { ino, .. }, Ok(stat)) = (planned, stat_at(dir.as_fd(), name))
         else {
@@ -166,8 +166,8 @@ impl<'a> OperationDirs<'a> {
         self.own_changes.borrow_mut().insert(*ino, change);
     }
 
-    /// Returns the attributes that a file has if nobody but this commit has changed it since the
-    /// plan saw it as `planned`.
+    /// Returns the attributes that a file has if only this commit has changed it since the plan saw
+    /// it as `planned`.
     fn current(&self, planned: &Signature) -> Signature {
         let Signature::Present { ino, .. } = planned else {
             return *planned;
@@ -185,14 +185,15 @@ impl<'a> OperationDirs<'a> {
         let slot = slot.to_string();
         let old = &self.staging.old;
         match rename_new(&dir, name, old, slot.as_bytes()) {
-            // An overlay does not rename a directory of the layers below it.
+            // An overlay cannot rename a directory that is in a lower layer.
             Err(Errno::XDEV) if is_dir(expected) => {
                 return remove_dir(&dir, name, old, slot.as_bytes())
                     .map_err(|errno| self.cannot("remove", path, errno));
             }
             renamed => renamed.map_err(|errno| self.cannot("remove", path, errno))?,
         }
-        // What was taken may be another one than was looked at, or a directory that got content.
+        // The host may have replaced the object after the check above, or put something into the
+        // directory.
         let is_right = is_untouched(old, slot.as_bytes(), &current)
             && (!is_dir(expected) || is_empty_dir(old, slot.as_bytes()));
         if is_right {
@@ -215,6 +216,7 @@ impl<'a> OperationDirs<'a> {
             rustix::fs::renameat_with(new, slot.as_bytes(), &dir, name, flags)
         };
         swap().map_err(|errno| self.cannot("replace", path, errno))?;
+        // The host may have replaced the object between the check and the exchange.
         if is_untouched(new, slot.as_bytes(), &current) {
             self.note_own_change(new, slot.as_bytes(), expected);
             return Ok(());
@@ -223,8 +225,8 @@ impl<'a> OperationDirs<'a> {
         Err(self.changed(path))
     }
 
-    /// Undoes one operation, if it was done. What the host did to the result meanwhile stays, and the
-    /// earlier version is put beside it.
+    /// Undoes one operation, if it was performed. If the host has changed the result since, that
+    /// stays and the earlier version is put beside it.
     pub(super) fn undo(&self, operation: &Operation) -> Result<(), Fault> {
         let result = match operation {
             Operation::Move { path, to, expected } => {
@@ -245,7 +247,8 @@ impl<'a> OperationDirs<'a> {
                 if exists(&self.staging.old, slot.as_bytes()) {
                     self.at(path, |dir, name| {
                         if is_dir(expected) && is_same_inode(dir, name, expected) {
-                            // Only its copy was made ([`remove_dir`]), which goes with the staging directory.
+                            // Only the copy was made ([`remove_dir`]); it is removed with the
+                            // staging directory.
                             return Ok(());
                         }
                         put_back(&self.staging.old, slot.as_bytes(), dir, name)
@@ -256,7 +259,7 @@ impl<'a> OperationDirs<'a> {
             }
             Operation::MakeDir { path, .. } => self.at(path, |dir, name| {
                 match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-                    // The host has put something into it, or something else in its place.
+                    // The host has put something into it, or something else at its path.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
                     other => other,
                 }
@@ -317,7 +320,7 @@ impl<'a> OperationDirs<'a> {
             | Operation::SetMode { path, .. } => (path, None),
         };
         match (result, kept) {
-            // The host may have removed the directory, and with it what was put there.
+            // The host may have removed the directory together with the result.
             (Ok(()), _) | (Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP), None) => Ok(()),
             (Err(errno), None) => Err(self.cannot("put back", path, errno)),
             (Err(errno), Some((room, slot))) => {
@@ -330,13 +333,14 @@ impl<'a> OperationDirs<'a> {
         }
     }
 
-    /// What is at a path that an undone operation found unchanged by the host, if it is that again.
+    /// Returns the current signature of a path after an operation was undone, if the object is
+    /// again the one that the plan saw. `None` for operations that create or rename.
     pub(super) fn restored(&self, operation: &Operation) -> Option<(RelPath, Signature)> {
         let (Operation::TakeOut { path, expected, .. }
         | Operation::Exchange { path, expected, .. }
         | Operation::SetMode { path, expected, .. }) = operation
         else {
-            // The others made something new, or moved what the host had changed.
+            // The other operations created an object, or renamed one that the host had changed.
             return None;
         };
         let (dir, name) = self.open_parent(path).ok()?;
@@ -344,7 +348,7 @@ impl<'a> OperationDirs<'a> {
         is_untouched(&dir, name, expected).then(|| (path.clone(), now))
     }
 
-    /// Acts on a path in its directory.
+    /// Calls `act` with the directory of a path and the last component.
     fn at(
         &self,
         path: &RelPath,
@@ -377,7 +381,7 @@ impl<'a> OperationDirs<'a> {
             .map_err(|errno| self.cannot("open the directory of", path, errno))
     }
 
-    /// Compares what is there with what the plan saw, and with what this commit has made of it.
+    /// Fails if the object differs from what the plan saw and from what this commit made of it.
     fn expect(
         &self,
         dir: &OwnedFd,
@@ -412,10 +416,10 @@ impl<'a> OperationDirs<'a> {
     }
 }
 
-/// Renames to a name that nothing has.
+/// Renames to a free name. Fails with [`Errno::EXIST`] if the name is taken.
 fn rename_new(from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Result<(), Errno> {
     match rustix::fs::renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
-        // A file system that does not know the flag: look first.
+        // The file system does not support the flag, so the check is not atomic.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             if exists(to, new) {
                 return Err(Errno::EXIST);
@@ -426,7 +430,8 @@ fn rename_new(from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Result<(
     }
 }
 
-/// Renames back to the old name, or to one beside it when the host has put something there.
+/// Renames an object back to its former name, or to one beside it if the host has put something
+/// there.
 fn put_back(from: &OwnedFd, slot: &[u8], dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     match rename_new(from, slot, dir, name) {
         Err(Errno::EXIST) => {}
@@ -445,8 +450,8 @@ fn put_back(from: &OwnedFd, slot: &[u8], dir: &OwnedFd, name: &[u8]) -> Result<(
     Err(Errno::EXIST)
 }
 
-/// Removes an empty directory that cannot be renamed, with a copy of it in its slot, which an undo puts back. The copy
-/// comes first: whenever this stops, one of the two is there.
+/// Removes an empty directory that cannot be renamed, after creating a copy of it in its slot for
+/// an undo. The copy comes first, so that one of the two exists wherever this is interrupted.
 fn remove_dir(dir: &OwnedFd, name: &[u8], old: &OwnedFd, slot: &[u8]) -> Result<(), Errno> {
     let stat = stat_at(dir.as_fd(), name)?;
     rustix::fs::mkdirat(old, slot, Mode::RWXU)?;
@@ -462,7 +467,7 @@ fn remove_dir(dir: &OwnedFd, name: &[u8], old: &OwnedFd, slot: &[u8]) -> Result<
         }
         rustix::fs::fchmod(&copy, Mode::from_raw_mode(stat.st_mode & 0o7777))
     });
-    // The kernel refuses one that is not empty.
+    // The kernel refuses to remove a directory that is not empty.
     made.and_then(|()| rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR))
         .inspect_err(|_| {
             let _ = rustix::fs::unlinkat(old, slot, AtFlags::REMOVEDIR);
@@ -479,7 +484,8 @@ fn set_mode(dir: &OwnedFd, name: &[u8], expected: &Signature, mode: u32) -> Resu
     if stat.st_ino != *ino {
         return Err(Errno::STALE);
     }
-    // `fchmod` needs an open file, and the host's owner need not be allowed to read its own file.
+    // `fchmod(2)` needs a file open for reading or writing, and the owner may lack both
+    // permissions.
     let mut path = b"/proc/self/fd/".to_vec();
     path.extend_from_slice(
         std::os::fd::AsRawFd::as_raw_fd(&file)
@@ -506,7 +512,8 @@ fn is_same_inode(dir: &OwnedFd, name: &[u8], expected: &Signature) -> bool {
     matches!(expected, Signature::Present { ino, .. } if inode(dir, name) == Some(*ino))
 }
 
-/// Whether it is what was seen before, but for the time at which it was renamed.
+/// Returns true if the object is the one seen before. Its `ctime` is not compared, because a rename
+/// changes it; a directory is compared by inode number alone.
 fn is_untouched(dir: &OwnedFd, name: &[u8], expected: &Signature) -> bool {
     let Ok(stat) = stat_at(dir.as_fd(), name) else {
         return false;

@@ -1,4 +1,4 @@
-//! Recovery: what an interrupted pull left is finished or undone by the next one.
+//! Recovery: finishes or undoes commits that an earlier pull left incomplete.
 
 use super::commit::{finish, undo};
 use super::journal::{COMMITTING, DONE, Staging, discard_unfinished};
@@ -10,14 +10,14 @@ use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
-/// How long a commit that goes on without its caller is waited for.
+/// Maximum time to wait for a commit that another process still performs.
 const WAIT: Duration = Duration::from_secs(20);
 const WAIT_STEP: Duration = Duration::from_millis(10);
 
 /// Result of recovering a destination from commits that were interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recovery {
-    /// No commit had begun: the destination is as it was.
+    /// No commit had begun: the destination is unchanged.
     Nothing,
     /// A commit that had begun was undone.
     Undone,
@@ -25,8 +25,9 @@ pub enum Recovery {
     Finished,
 }
 
-/// Recovers a destination, which is locked. Calls `on_recovered` for each commit that was undone or finished, before
-/// its journal is removed: if this process dies in between, the next recovery calls it again.
+/// Recovers a destination, which must be locked. Calls `on_recovered` for each commit that was
+/// undone or finished, before its journal is removed: if this process dies in between, the next
+/// recovery calls it again.
 pub(super) fn recover(anchor: &Anchor, on_recovered: &mut dyn FnMut()) -> Result<Recovery, Fault> {
     let failed = |errno: Errno| io("read", anchor.path(), errno);
     let dir = anchor.dir(b"").map_err(failed)?;
@@ -81,7 +82,8 @@ fn one(
         finish(anchor, staging, &journal, lock);
         return Ok(Recovery::Finished);
     }
-    // Without the mark nothing was applied yet, or everything was and it is being removed.
+    // Without the mark, either no operation was performed yet, or the commit has ended and its
+    // staging directory is being removed.
     let is_begun = staging.has(COMMITTING);
     if is_begun {
         undo(

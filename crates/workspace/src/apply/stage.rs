@@ -1,4 +1,5 @@
-//! Staging: everything a commit needs is copied next to where it goes, checked, and written down.
+//! Staging: copies the contents that a commit needs next to their targets, checks them and writes
+//! the journal.
 
 use super::abilities::{require_distinct, require_space, try_out};
 use super::journal::{Journal, Staging};
@@ -21,14 +22,14 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-/// Bit of a directory whose new entries get its group.
+/// Mode bit of a directory whose group new entries inherit.
 const SETGID: u32 = 0o2000;
-/// Up to so many files are synchronised one by one; more, and the whole file system at once is faster.
+/// Maximum number of files that are synchronized one by one. For more, `syncfs(2)` is faster.
 const SYNC_FILES: u64 = 64;
-/// How many of them wait at the same time.
+/// Number of threads that synchronize files.
 const SYNC_THREADS: usize = 8;
 
-/// A staging directory with everything in it. Dropping it discards it.
+/// A complete staging directory. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct StagedChanges {
     /// `None` once it was handed over.
@@ -40,23 +41,25 @@ pub struct StagedChanges {
 }
 
 impl StagedChanges {
-    /// Links and modes that the file system of the destination cannot hold. They are not applied; the content of a file
-    /// without its mode is.
+    /// Links and modes that the file system of the destination cannot store. They are not applied;
+    /// the content of a file is applied without its mode.
     pub fn unheld(&self) -> &[RefusedPath] {
         &self.unheld
     }
 
-    /// Files that come with another group than those that they replace, because the user is not in it.
+    /// Files whose group will differ from that of the files they replace, because the user is not a
+    /// member of it.
     pub fn lost_groups(&self) -> &[RelPath] {
         &self.lost_groups
     }
 
-    /// Where it is.
+    /// Returns the path of the staging directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Leaves it to whoever calls [`super::commit`] on this path, in this process or another one.
+    /// Keeps the directory for a call of [`super::commit`] with the returned path, in this or
+    /// another process.
     pub fn hand_over(mut self) -> PathBuf {
         self.staging = None;
         self.path.clone()
@@ -142,7 +145,8 @@ pub(super) fn stage(
         .base
         .as_ref()
         .map(|base| base.index.clone().into_os_string().into_vec());
-    // What was merged or taken in part is not what the sandbox has: it stays a change of the host.
+    // A file that was merged or taken in part differs from the sandbox's version, so it remains a
+    // change of the host.
     let left: HashSet<&[u8]> = staged
         .unheld
         .iter()
@@ -178,6 +182,8 @@ pub(super) fn stage(
     journal.theirs = theirs
         .filter_map(|conflict| conflict.theirs.clone())
         .collect();
+    // The contents must be on the disk before the journal: after a crash, a recovery must not find
+    // a journal that names incomplete files.
     let synced = if total_files > SYNC_FILES {
         rustix::fs::syncfs(&staging.dir).map_err(std::io::Error::from)
     } else {
@@ -188,7 +194,8 @@ pub(super) fn stage(
     Ok(staged)
 }
 
-/// Waits until contents are on the disk: all at once, which file systems make into one wait.
+/// Waits until contents are on the disk. Calls in parallel let a file system combine them into one
+/// wait.
 fn sync(files: &[File]) -> std::io::Result<()> {
     let Some((first, rest)) = files.split_first() else {
         return Ok(());
@@ -198,7 +205,7 @@ fn sync(files: &[File]) -> std::io::Result<()> {
             .chunks(rest.len().div_ceil(SYNC_THREADS).max(1))
             .map(|chunk| {
                 let work = || chunk.iter().try_for_each(File::sync_data);
-                // Where there can be no more threads, this one does it, only later.
+                // If no thread can be started, this thread does the work afterwards.
                 std::thread::Builder::new()
                     .spawn_scoped(scope, work)
                     .map_err(|_| work)
@@ -228,16 +235,16 @@ struct Stager<'a, 'w> {
     keeps_modes: bool,
     is_root: bool,
     journal: Journal,
-    /// Paths whose group this user may not give.
+    /// Paths whose group this user may not set.
     lost_groups: Vec<RelPath>,
-    /// What the file system cannot hold.
+    /// Links and modes that the file system cannot store.
     unheld: Vec<RefusedPath>,
     next_slot: u32,
     files: u64,
     bytes: u64,
     total_files: u64,
     total_bytes: u64,
-    /// Files whose contents may not be on the disk yet.
+    /// Open files whose contents may not be on the disk yet.
     unsynced: Vec<File>,
 }
 
@@ -254,7 +261,7 @@ impl Stager<'_, '_> {
                 slot: self.slot(),
                 expected: self.seen(path)?,
             },
-            // The kernel gives a new directory the group and the bit of a setgid directory by itself.
+            // In a setgid directory the kernel sets group and mode bit by itself.
             Step::MakeDir { path } => Operation::MakeDir {
                 path: path.clone(),
                 owner: self.is_root.then(|| self.owner_in_parent(path)),
@@ -321,7 +328,7 @@ impl Stager<'_, '_> {
         Ok(())
     }
 
-    /// Notes what the file system cannot hold.
+    /// Records a link or mode that the file system cannot store.
     fn leave(&mut self, path: &RelPath, reason: RefusalReason) {
         self.unheld.push(RefusedPath {
             path: path.as_bytes().to_vec(),
@@ -341,7 +348,8 @@ impl Stager<'_, '_> {
         })
     }
 
-    /// Copies one file or link into the staging directory. `None` for a link where there can be none.
+    /// Copies one file or link into the staging directory. `None` for a link if the file system
+    /// does not support them.
     fn write(
         &mut self,
         path: &RelPath,
@@ -364,7 +372,7 @@ impl Stager<'_, '_> {
                 }
                 let (uid, gid) = self.owner_of(path, replaced);
                 match rustix::fs::chownat(new, &name, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
-                    // The group of a link decides nothing.
+                    // The group of a link has no effect.
                     Err(_) if uid.is_none() => {}
                     given => given.map_err(|errno| cannot(errno.into()))?,
                 }
@@ -375,7 +383,7 @@ impl Stager<'_, '_> {
                 is_executable,
                 digest,
             } => {
-                // The umask does what it does for every file the user makes.
+                // The umask applies, as for any file that the user creates.
                 let mode = if *is_executable { 0o777 } else { 0o666 };
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
                 let fd = rustix::fs::openat(new, &name, flags, Mode::from_raw_mode(mode))
@@ -384,17 +392,18 @@ impl Stager<'_, '_> {
                 let owner = self.owner_of(path, replaced);
                 let mut is_group_lost = false;
                 let mut finish = |file: &File| -> std::io::Result<()> {
-                    // Before the permissions are set: it takes special bits away.
+                    // The owner is set before the permissions, because a change of owner clears
+                    // special bits.
                     let (uid, gid) = owner;
                     let has = rustix::fs::fstat(file)?;
                     let is_given = gid.is_none_or(|gid| gid.as_raw() == has.st_gid)
                         && uid.is_none_or(|uid| uid.as_raw() == has.st_uid);
-                    // A file system without owners may refuse even what is so already.
+                    // A file system without owners may refuse even a change to the current owner.
                     if !is_given && let Err(errno) = rustix::fs::fchown(file, uid, gid) {
                         if uid.is_some() {
                             return Err(errno.into());
                         }
-                        // A group that the user is not in: the file comes with another one.
+                        // The user is not a member of the group, so the file gets another one.
                         is_group_lost = true;
                     }
                     if let Some(before) = replaced.and_then(mode_of) {
@@ -438,7 +447,7 @@ impl Stager<'_, '_> {
         Ok(Some((slot, Signature::from(&stat))))
     }
 
-    /// Puts aside what becomes the base of a path when everything else is done.
+    /// Stores the content that becomes the base of a path after the commit.
     fn keep_base(&mut self, path: &RelPath, content: &[u8]) -> Result<(), SyncError> {
         let slot = self.slot();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -454,7 +463,7 @@ impl Stager<'_, '_> {
     }
 
     /// Copies a content and compares it with what was collected.
-    // TRUST: a sandbox that still runs may have changed the file, or made it longer, since.
+    // TRUST: a sandbox that still runs may have changed or extended the file since.
     fn copy(
         &mut self,
         path: &RelPath,
@@ -509,7 +518,7 @@ impl Stager<'_, '_> {
         match result {
             Ok((sum, read)) if read == size && Some(sum) == expected => {
                 self.bytes += size;
-                // A hole at the end has made nothing longer.
+                // A hole at the end does not extend the file by itself.
                 file.set_len(size).map_err(|error| {
                     let at = self.destination.anchor.path().join(path.as_path());
                     SyncError::pull(Stage::Apply, io("write", &at, error))
@@ -524,8 +533,9 @@ impl Stager<'_, '_> {
         }
     }
 
-    /// Returns owner and group of a staged file: those of what it replaces, else those that the kernel gives in the
-    /// directory that it goes to. Only root sets the owner.
+    /// Returns owner and group of a staged file: those of the file it replaces, else those that the
+    /// kernel would give it in its target directory. The owner is `None` unless this process is
+    /// root.
     fn owner_of(&self, path: &RelPath, replaced: Option<&Signature>) -> (Option<Uid>, Option<Gid>) {
         let anchor = &self.destination.anchor;
         let replaced = replaced.and_then(|_| anchor.stat_within(path.as_bytes()).ok());
@@ -539,8 +549,9 @@ impl Stager<'_, '_> {
         )
     }
 
-    /// Returns the owner of the nearest directory above a path that is there, and the group that new entries of it
-    /// get. For root they are the directory's, as files of a project belong together.
+    /// Returns the owner of the nearest existing directory above a path, and the group that new
+    /// entries of it get. Root uses the directory's group, so that the files of a project have the
+    /// same owners.
     fn owner_in_parent(&self, path: &RelPath) -> (u32, u32) {
         let anchor = &self.destination.anchor;
         let mut above = path.parent();
@@ -574,7 +585,7 @@ impl Stager<'_, '_> {
     }
 }
 
-/// Permissions of a regular file without its special bits.
+/// Returns the permission bits of a regular file, without special bits. `None` for other objects.
 fn mode_of(signature: &Signature) -> Option<u32> {
     match signature {
         Signature::Present {
@@ -586,7 +597,8 @@ fn mode_of(signature: &Signature) -> Option<u32> {
     }
 }
 
-/// Whoever may read a file may execute it, or nobody may.
+/// Sets or clears execute permissions. Setting them gives execute permission to the owner and to
+/// everyone with read permission; clearing removes all of them.
 fn with_x(mode: u32, is_executable: bool) -> u32 {
     match (is_executable, mode & 0o100 != 0) {
         (true, false) => mode | ((mode & 0o444) >> 2) | 0o100,

@@ -1,8 +1,8 @@
-//! A plan as a change set: what a patch of it says.
+//! View of a plan as a change set, from which a patch is made.
 //!
-//! A change set as collected compares the sandbox with the host as it is, so it holds the host's own
-//! edits the wrong way round. Here stays what the plan takes: clean changes, merged texts in place of the
-//! sandbox's, and the sandbox's versions of conflicts beside the host's.
+//! A collected change set compares the sandbox with the current host, so it contains the host's own
+//! edits in reverse. The view contains what the plan applies: clean changes, merged texts in place
+//! of the sandbox's, and the sandbox's versions of conflicts beside the host's.
 
 use crate::base::Signature;
 use crate::beneath::{Anchor, io};
@@ -42,7 +42,7 @@ pub(super) fn view(
     Ok(view)
 }
 
-/// Paths that get the content of other ones.
+/// Returns the paths that get the content of another path of the change set.
 fn sources(plan: &Plan) -> HashMap<RelPath, RelPath> {
     let pairs = plan.steps.iter().filter_map(|step| match step {
         Step::Write { path, source, .. } if path != source => Some((path.clone(), source.clone())),
@@ -51,7 +51,7 @@ fn sources(plan: &Plan) -> HashMap<RelPath, RelPath> {
     pairs.collect()
 }
 
-/// Paths that keep the host's content.
+/// Returns the paths that keep the host's content.
 fn hosts(plan: &Plan) -> HashSet<RelPath> {
     let merged = plan.outcome.applied.iter().filter(|done| done.is_merged);
     merged
@@ -60,7 +60,7 @@ fn hosts(plan: &Plan) -> HashSet<RelPath> {
         .collect()
 }
 
-/// The changes that a plan makes, sorted by path.
+/// Returns the changes that a plan makes, sorted by path.
 fn changes(plan: &Plan, set: &ChangeSet) -> Vec<Change> {
     let applied: HashMap<&RelPath, &AppliedChange> = plan
         .outcome
@@ -119,7 +119,8 @@ fn changes(plan: &Plan, set: &ChangeSet) -> Vec<Change> {
     changes
 }
 
-/// A change as far as it is applied: of a rename perhaps only the half that adds something.
+/// Returns the part of a change that is applied: if the source of a rename stays, only the
+/// addition.
 fn taken(change: &Change, done: &AppliedChange, written: Option<&Node>) -> Change {
     let mut change = change.clone();
     let is_half = matches!(change.kind, ChangeKind::Renamed { .. })
@@ -147,7 +148,7 @@ fn taken(change: &Change, done: &AppliedChange, written: Option<&Node>) -> Chang
     change
 }
 
-/// Contents of what a plan makes, and of what the destination had when it was made.
+/// Contents of the results of a plan, and of the destination when the plan was made.
 struct ViewContents {
     inner: Arc<dyn Contents>,
     merged: HashMap<RelPath, Vec<u8>>,
@@ -170,7 +171,7 @@ impl Contents for ViewContents {
 
     fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         match self.host.file(path.as_bytes()) {
-            // What the host has written since must not look like a change of the sandbox.
+            // An edit of the host after the plan must not appear as a change of the sandbox.
             Ok((_, stat))
                 if self
                     .seen

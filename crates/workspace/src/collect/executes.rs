@@ -1,14 +1,14 @@
-//! Which files the host executes or obeys, by name, and what does so.
+//! Names of files that the host executes or evaluates, with the programs that do so.
 //!
-//! Data for [`super::flags`]. Deliberately wide: a flag costs a look, a missed one costs the machine.
-//! Patterns are in lower case. `name` is a file, `name/` a directory with all it holds, and one `*`
-//! stands for anything, in names of files.
+//! Data for [`super::flags`]. The list is deliberately broad: a needless flag costs a look, a
+//! missing one can cost the machine. Patterns are in lower case. `name` matches a file, `name/` a
+//! directory with all its content, and one `*` any characters in the name of a file.
 
-/// What executes or obeys some files.
+/// Patterns of files that one program executes or evaluates.
 pub(super) struct Program {
-    /// What a reviewer is told, after "FILE: ".
+    /// Text for the reviewer, after "FILE: ".
     pub(super) reason: &'static str,
-    /// Patterns, with white space between them.
+    /// Patterns, separated by white space.
     pub(super) patterns: &'static str,
 }
 
@@ -16,7 +16,7 @@ const fn program(reason: &'static str, patterns: &'static str) -> Program {
     Program { reason, patterns }
 }
 
-/// The first that fits is told.
+/// All patterns. The first match provides the reason.
 pub(super) const PROGRAMS: &[Program] = &[
     program(
         "agents obey it",

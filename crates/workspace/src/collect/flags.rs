@@ -1,6 +1,8 @@
-//! What of a change a reviewer should look at: files that the host executes or obeys.
+//! Flags on changes that a reviewer should check, such as files that the host executes or
+//! evaluates.
 //!
-//! By name, from the list in [`super::executes`]. Names are compared as file systems do that fold them.
+//! Files are recognized by name, from the list in [`super::executes`]. Names are compared as on
+//! file systems that fold them.
 
 use super::executes::PROGRAMS;
 use super::git_dirs::plain_name;
@@ -8,12 +10,12 @@ use crate::{Change, ChangeKind, Flag, Node, RelPath};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The list, ready to be looked up in. Each entry leads to its reason.
+/// Patterns prepared for lookup, with their reasons.
 #[derive(Default)]
 struct FlagList {
     files: HashMap<&'static str, &'static str>,
     directories: HashMap<&'static str, &'static str>,
-    /// Beginning, end, reason.
+    /// Beginning and end of the name, and reason.
     patterns: Vec<(&'static str, &'static str, &'static str)>,
 }
 
@@ -33,7 +35,7 @@ static KNOWN: LazyLock<FlagList> = LazyLock::new(|| {
     known
 });
 
-/// Adds flags to those that a change has from its collection.
+/// Adds flags to those that the collection set on a change.
 pub(super) fn add(change: &mut Change) {
     let mut flags = std::mem::take(&mut change.flags);
     if executes(&change.path) && change.to().is_some_and(|to| *to != Node::Dir) {
@@ -45,12 +47,13 @@ pub(super) fn add(change: &mut Change) {
     change.flags = flags;
 }
 
-/// Whether the host executes or obeys a file of that name.
+/// Returns true if the host executes or evaluates a file of that name.
 pub(super) fn executes(path: &RelPath) -> bool {
     why_executed(path).is_some()
 }
 
-/// What on the host executes or obeys a file of that name, in a few words.
+/// Returns what the host does with a file of that name, in a few words; `None` if it neither
+/// executes nor evaluates it.
 pub fn why_executed(path: &RelPath) -> Option<&'static str> {
     let known = &*KNOWN;
     let name = plain_name(path.name());

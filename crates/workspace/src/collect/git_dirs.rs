@@ -1,9 +1,9 @@
-//! What git takes for a repository: nothing of the host's own comes back, and what a sandbox put
-//! together is pointed out.
+//! Git repositories in changes: those of the host's own repository are refused, and those that a
+//! sandbox created are flagged.
 //!
-//! A directory with `HEAD`, `objects` and `refs` is a repository, whatever its name is: git that runs in
-//! it obeys its `config`, which can name programs. The host's own repository is `.git`, by any name that
-//! some file system takes for that one, or the directory that a file `.git` names.
+//! A directory with `HEAD`, `objects` and `refs` is a repository, whatever its name: git that runs
+//! in it reads its `config`, which can name programs. The host's own repository is `.git`, by any
+//! name that some file system treats as that one, or the directory that a file `.git` names.
 
 use super::BaseTree;
 use crate::beneath::Anchor;
@@ -14,7 +14,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 
-/// Parts of a repository that say what programs run, or where the rest of it is.
+/// Parts of a repository that name programs to run, or the location of other parts.
 const STEERING: [&[u8]; 6] = [
     b"head",
     b"config",
@@ -23,13 +23,13 @@ const STEERING: [&[u8]; 6] = [
     b"hooks",
     b"info",
 ];
-/// Other parts by which one is known.
+/// Other parts by which git recognizes a repository.
 const STORES: [&[u8]; 2] = [b"objects", b"refs"];
-/// Longest `.git` file, in bytes.
+/// Maximum size of a `.git` file, in bytes.
 const MAX_POINTER_BYTES: u64 = 8 << 10;
 
-/// A name as the file systems see it that take the most for the same: without regard to case, without
-/// characters that HFS+ ignores and without what NTFS drops at the end.
+/// Returns a name as the most permissive file systems compare it: in lower case, without characters
+/// that HFS+ ignores, and without what NTFS drops at the end.
 pub(super) fn plain_name(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let is_ignored = |c: &char| {
@@ -41,12 +41,14 @@ pub(super) fn plain_name(name: &[u8]) -> String {
     kept.trim_end_matches(['.', ' ']).to_lowercase()
 }
 
-/// Whether a name is `.git` on some file system, or the short name of it. Git itself refuses the same.
+/// Returns true if a name is `.git`, or its short name, on some file system. Git itself refuses the
+/// same names.
 pub(crate) fn is_git_name(name: &[u8]) -> bool {
     matches!(plain_name(name).as_str(), ".git" | "git~1")
 }
 
-/// The directory in the project that its file `.git` names, if it is one.
+/// Returns the directory in the project that its file `.git` names; `None` if there is no such file
+/// or it leads out of the project.
 pub(crate) fn named_by_file(project: &Anchor) -> Option<RelPath> {
     let (file, _) = project.file(b".git").ok()?;
     let mut content = Vec::new();
@@ -67,14 +69,14 @@ pub(crate) fn named_by_file(project: &Anchor) -> Option<RelPath> {
     RelPath::new(below.as_os_str().as_bytes()).ok()
 }
 
-/// Whether the host has a repository at this path.
+/// Returns true if the host has a repository at this path.
 pub(super) fn is_of_host(base: &dyn BaseTree, path: &RelPath) -> bool {
     base.git_dir()
         .is_some_and(|git_dir| path.starts_with(git_dir))
         || is_repository(path.as_bytes(), &|part| base.holds(part))
 }
 
-/// Moves what lies in the host's own repository from the changes to what is refused.
+/// Moves changes in the host's own repository to the refused paths.
 pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
     let Some(git_dir) = base.git_dir() else {
         return;
@@ -90,7 +92,7 @@ pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
     }
 }
 
-/// Flags what steers a directory that git will take for a repository.
+/// Flags changes of files that control a directory which git will treat as a repository.
 pub(super) fn flag(set: &mut ChangeSet, base: &dyn BaseTree) {
     let mut dirs: HashSet<Vec<u8>> = HashSet::new();
     for change in &set.changes {
@@ -123,8 +125,8 @@ pub(super) fn flag(set: &mut ChangeSet, base: &dyn BaseTree) {
     }
 }
 
-/// Directories above a path of which it may be a part of a repository, with the name of that part. The
-/// project's own directory is the empty path.
+/// Returns the directories above a path of which it may be a part of a repository, with the name of
+/// that part. The project's own directory is the empty path.
 fn parts(change: &Change) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
     let path = change.path.as_bytes();
     let mut end = 0;

@@ -1,9 +1,10 @@
-//! The changes of a native sandbox, read from its layers on this machine.
+//! Collects the changes of a native sandbox from its layers on this machine.
 //!
-//! In: the writable layer and those frozen below it, the project below all of them, and what was
-//! hidden from the sandbox. Out: a change set with digests, and access to the contents. The layers
-//! were written from inside and are hostile: see [`crate::beneath`]. Only what is in a layer is looked
-//! at, so the cost is that of the changes and not of the project.
+//! Input: the writable layer and the frozen ones below it, the project below all of them, and the
+//! paths that were hidden from the sandbox. Output: a change set with digests, and access to the
+//! contents. The layers were written from inside and are untrusted: see [`crate::beneath`]. Only
+//! paths in a layer are inspected, so the cost depends on the changes and not on the size of the
+//! project.
 
 use super::BaseTree;
 use super::merge::LayerId;
@@ -18,25 +19,25 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the layers of a workspace are.
+/// Locations of the layers of a workspace.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerPaths<'a> {
-    /// The host's directory below the layers, if there is one.
+    /// The host's directory below the layers; `None` if there is none.
     pub project: Option<&'a Path>,
-    /// The layers, newest first: the writable one, then those that checkpoints froze.
+    /// Layers, newest first: the writable one, then those that checkpoints froze.
     pub layers: &'a [PathBuf],
-    /// Relative paths that the sandbox was not shown.
+    /// Relative paths that were hidden from the sandbox.
     pub hidden: &'a [PathBuf],
 }
 
-/// Beginning of the names of our own directories in a destination.
+/// Prefix of the names of staging directories in a destination.
 pub(crate) const RESERVED_PREFIX: &[u8] = b".glovebox-pull-";
 
-/// Finds out what a sandbox changed.
+/// Collects the changes of a sandbox.
 ///
 /// # Errors
-/// [`Code::TooLarge`] when there is more than `quota` allows, [`Code::Cancelled`] when `watch` says
-/// so, and whatever reading the layers or the project fails with.
+/// [`Code::TooLarge`] if the changes exceed `quota`, [`Code::Cancelled`] if `watch` stops the
+/// operation, and any error of reading the layers or the project.
 pub fn from_layers(
     source: &LayerPaths<'_>,
     filter: &Filter,
@@ -58,7 +59,7 @@ pub fn from_layers(
     Ok(collected)
 }
 
-/// The opened layers and project.
+/// Opened layers and project.
 #[derive(Debug)]
 pub(super) struct Trees {
     pub(super) layers: Vec<Anchor>,
@@ -81,7 +82,7 @@ impl Trees {
     }
 }
 
-/// Contents in layers. The change set says what to expect; here only the place is found again.
+/// Contents in layers. They are not checked here: the change set has their digests.
 struct LayerContents {
     trees: Arc<Trees>,
     git_dir: Option<RelPath>,
@@ -117,7 +118,7 @@ impl BaseTree for LayerContents {
         match self.trees.project.as_ref()?.link(path.as_bytes()) {
             Ok(target) => Some(target),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::LOOP) => None,
-            // What cannot be looked at may be a link to anywhere.
+            // A path that cannot be inspected may be a link to anywhere.
             Err(_) => Some(b"/".to_vec()),
         }
     }

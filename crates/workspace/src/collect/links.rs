@@ -1,17 +1,18 @@
-//! Symbolic links: those that stay within the tree and out of repositories are kept, the others refused.
+//! Refuses symbolic links that lead out of the tree or into a repository.
 //!
-//! A target is followed through the tree as it will be: the sandbox's changes over what the host
-//! has. Following it by name alone would not do, since `a/..` is not where it seems to be when `a` is
+//! Targets are resolved in the tree as it will be after the apply: the sandbox's changes over the
+//! host's files. Resolving by name alone is not enough, because `a/..` is somewhere else if `a` is
 //! itself a link.
 
 use super::{BaseTree, git_dirs, is_git_name};
 use crate::{Change, ChangeKind, ChangeSet, Node, RefusalReason, RefusedPath, RelPath};
 use std::collections::HashMap;
 
-/// How many links one target may lead through, as in the kernel (`path_resolution(7)`).
+/// Maximum number of links that one target may lead through, as in the kernel
+/// (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
 
-/// Moves links that lead out of the tree from the changes to what is refused.
+/// Moves links that lead out of the tree from the changes to the refused paths.
 pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
     let tree = Tree {
         changes: set
@@ -36,7 +37,7 @@ pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
             .as_ref()
             .is_some_and(|dir| change.path.starts_with(dir))
         {
-            // The host's directory stays, and so does what is in it.
+            // The host's directory stays, and so does its content.
             return false;
         }
         let Some(reason) = verdict else {
@@ -51,8 +52,8 @@ pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
     });
 }
 
-/// Of the links of a tree that has nothing else but directories and files, those that lead out of it or into a
-/// repository.
+/// Returns the links that lead out of a tree or into a repository. Apart from `links`, the tree has
+/// only directories and files.
 pub(crate) fn links_that_lead_out(
     links: impl Iterator<Item = (RelPath, Vec<u8>)>,
 ) -> Vec<RefusedPath> {
@@ -68,7 +69,7 @@ pub(crate) fn links_that_lead_out(
     set.refused
 }
 
-/// There was no tree before.
+/// Base without any files.
 struct NothingBefore;
 
 impl BaseTree for NothingBefore {
@@ -85,19 +86,19 @@ impl BaseTree for NothingBefore {
     }
 }
 
-/// The tree as it will be.
+/// The tree as it will be after the apply.
 struct Tree<'a> {
     changes: HashMap<&'a [u8], Option<&'a Node>>,
     base: &'a dyn BaseTree,
 }
 
 impl Tree<'_> {
-    // TRUST: targets are a sandbox's; the number of components that are followed is bounded by the
-    // length of a target (`PATH_MAX`) times the number of links.
+    // TRUST: the sandbox controls the targets. The number of components that are resolved is
+    // bounded by the length of a target (`PATH_MAX`) times the number of links.
     fn follow(&self, link: &RelPath, target: &[u8]) -> Result<(), RefusalReason> {
         let mut at: Vec<Vec<u8>> = link.components().map(<[u8]>::to_vec).collect();
         at.pop();
-        // Components still to be followed, the next one last.
+        // Components still to be resolved, in reverse order.
         let mut rest: Vec<Vec<u8>> = Vec::new();
         let mut links = 0;
         if !push(&mut rest, target) {
@@ -143,7 +144,7 @@ impl Tree<'_> {
     }
 }
 
-/// Adds the components of a target; `false` when it is absolute or empty.
+/// Adds the components of a target. Returns false if the target is absolute or empty.
 fn push(rest: &mut Vec<Vec<u8>>, target: &[u8]) -> bool {
     if target.is_empty() || target[0] == b'/' {
         return false;

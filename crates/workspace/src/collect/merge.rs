@@ -1,10 +1,10 @@
-//! The names of one directory, merged from the layers by the rules of overlayfs.
+//! Merges the names of one directory from the layers by the rules of overlayfs.
 //!
 //! `overlayfs.rst` of the kernel: a character device 0:0 is a whiteout and hides the name in every
-//! lower layer; a directory with the attribute `user.overlay.opaque` = `y` hides the whole directory of
-//! the same name below; directories are merged, everything else is taken from the topmost layer.
-//! Sandboxes are mounted without `metacopy` and `redirect_dir`, so there are no other marks; whatever
-//! attributes a sandbox made up have no meaning here.
+//! lower layer; a directory with the attribute `user.overlay.opaque` = `y` hides the whole
+//! directory of the same name below; directories are merged, everything else is taken from the
+//! topmost layer. Sandboxes are mounted without `metacopy` and `redirect_dir`, so there are no
+//! other marks; other attributes that a sandbox may set are ignored.
 
 use crate::beneath::{Anchor, DIRECTORY, open_beneath, read_names, stat_at};
 use glovebox_proto::{Code, Fault, Setting};
@@ -12,24 +12,24 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
-/// Number of a layer, counted from the newest.
+/// Index of a layer, counted from the newest.
 pub(super) type LayerId = u16;
 
-/// What the host's directory of the same name contributes.
+/// Contribution of the host's directory of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
-    /// There is none.
+    /// The host has no such directory.
     Absent,
-    /// It shows through.
+    /// The host's directory is visible.
     Shows,
-    /// It is there, but hidden by a layer.
+    /// The host's directory exists, but a layer hides it.
     Hidden,
 }
 
-/// What the layers have at a name.
+/// Object that the layers have at a name.
 #[derive(Debug)]
 pub(super) enum TopEntry {
-    /// Nothing; the host has something that is hidden.
+    /// No layer has the name; the host has an object that is hidden.
     Nothing,
     /// A whiteout.
     Whiteout,
@@ -38,11 +38,11 @@ pub(super) enum TopEntry {
         layers: Vec<LayerId>,
         is_opaque: bool,
     },
-    /// Something else.
+    /// Any other object.
     Other { layer: LayerId, kind: FileType },
 }
 
-/// What the host has at a name, in few bytes: there may be many of them.
+/// Attributes of the host's object at a name. Small, because many may be held at a time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostEntry {
     pub(super) kind: FileType,
@@ -60,31 +60,31 @@ impl From<Stat> for HostEntry {
     }
 }
 
-/// One name of a merged directory.
+/// A name of a merged directory.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) name: Box<[u8]>,
     pub(super) top: TopEntry,
-    /// What the host has there, if its directory is one.
+    /// The host's object of this name; `None` if there is none.
     pub(super) base: Option<HostEntry>,
 }
 
-/// What a directory of the layers turned out to be.
+/// Result of listing a directory of the layers.
 pub(super) enum Listing {
     Entries(Vec<Entry>),
-    /// A layer's directory cannot be read.
+    /// The directory of a layer cannot be read.
     Unreadable,
 }
 
 /// A name in a layer.
 struct LayerEntry {
     name: Box<[u8]>,
-    /// `None`: the host, whose directory is hidden.
+    /// `None` for the host, whose directory is hidden.
     layer: Option<LayerId>,
     kind: FileType,
 }
 
-/// Why a listing stops.
+/// Reason for which a listing stops.
 enum ListingError {
     TooMany,
     Errno(Errno),
@@ -96,8 +96,8 @@ impl From<Errno> for ListingError {
     }
 }
 
-/// Reads one directory of the layers, sorted by name.
-// TRUST: the number of names is a sandbox's and is bounded by `max_names`.
+/// Lists one directory of the layers, sorted by name.
+// TRUST: the sandbox controls the number of names. It is bounded by `max_names`.
 pub(super) fn list(
     layers: &[Anchor],
     ids: &[LayerId],
@@ -112,7 +112,7 @@ pub(super) fn list(
         let anchor = &layers[usize::from(*id)];
         match anchor.dir(path) {
             Ok(dir) => dirs.push((*id, dir)),
-            // It went away or turned into something else: the sandbox still runs.
+            // The sandbox still runs, and has removed or replaced the directory.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(Errno::ACCESS) => return Ok(Listing::Unreadable),
             Err(errno) => return Err(cannot_read(anchor, path, errno)),
@@ -135,7 +135,7 @@ pub(super) fn list(
         collect(dir, None, &mut seen, max_names)
             .map_err(|stop| words(&stop, project, path, max_names))?;
     }
-    // Newest layer first within a name; the host last.
+    // Within a name, the newest layer comes first and the host last.
     seen.sort_by(|a, b| {
         let rank = |seen: &LayerEntry| seen.layer.unwrap_or(LayerId::MAX);
         a.name.cmp(&b.name).then(rank(a).cmp(&rank(b)))
@@ -191,7 +191,7 @@ fn collect(
     })
 }
 
-/// What the layers that have a name make of it.
+/// Merges the objects that the layers have at a name.
 fn resolve(
     dirs: &[(LayerId, OwnedFd)],
     name: &[u8],
@@ -225,7 +225,7 @@ fn resolve(
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_whiteout = kind == FileType::CharacterDevice && stat.st_rdev == 0;
         if !merged.is_empty() {
-            // What is below a directory and is none itself is hidden by it.
+            // The directory hides an object below that is not a directory.
             return Ok(TopEntry::Dir {
                 layers: merged,
                 is_opaque: true,
@@ -247,8 +247,8 @@ fn resolve(
     })
 }
 
-/// Returns true if a layer holds a path, or holds what covers it: a whiteout, something else than a directory above it,
-/// or an opaque directory. What cannot be looked at covers nothing.
+/// Returns true if a layer has a path, or an object that hides it: a whiteout, something other than
+/// a directory above it, or an opaque directory. An object that cannot be inspected hides nothing.
 pub(crate) fn is_covered_by(layer: &Anchor, path: &[u8]) -> bool {
     let Ok(mut parent) = layer.dir(b"") else {
         return false;
@@ -266,7 +266,7 @@ pub(crate) fn is_covered_by(layer: &Anchor, path: &[u8]) -> bool {
             Err(_) => return false,
         };
     }
-    // A directory stands where the path was a file.
+    // The layer has a directory at the path of the file.
     true
 }
 

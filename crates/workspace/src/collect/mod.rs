@@ -1,9 +1,8 @@
-//! What a sandbox changed, found out without trusting it.
+//! Collects the changes of a sandbox without trusting it.
 //!
 //! [`from_layers`] reads the layers of a native sandbox on this machine, whether it runs or not.
-//! Whoever gets at the changes in another way hands them to [`complete`], which does what is the same
-//! for all: renames are detected, links that lead out are refused, and what runs on the host is
-//! flagged.
+//! Callers that obtain the changes in another way pass them to [`complete`], which does the common
+//! part: it detects renames, refuses links that lead out, and flags files that the host executes.
 
 mod executes;
 mod flags;
@@ -25,20 +24,21 @@ pub(crate) use too_many::too_many_changes;
 
 use crate::{ChangeSet, Contents, RelPath};
 
-/// Looks at the host's side of a change set.
+/// Access to the host's side of a change set.
 pub trait BaseTree {
-    /// Where a link of the host points; `None` when there is none at the path.
+    /// Returns the target of a link of the host; `None` if there is no link at the path.
     fn link(&self, path: &RelPath) -> Option<Vec<u8>>;
 
-    /// Whether the host has something at the path.
+    /// Returns true if the host has an object at the path.
     fn holds(&self, path: &RelPath) -> bool;
 
-    /// The directory in the project that its file `.git` names, if it has one.
+    /// Returns the directory in the project that its file `.git` names; `None` if there is none.
     fn git_dir(&self) -> Option<&RelPath>;
 }
 
 /// Completes a change set that has only additions, modifications and deletions, sorted by path:
-/// refuses links that lead out or into the host's repository, detects renames, flags what a reviewer should look at.
+/// refuses links that lead out or into the host's repository, detects renames, and flags changes
+/// that a reviewer should check.
 pub fn complete(set: &mut ChangeSet, contents: &dyn Contents, base: &dyn BaseTree) {
     git_dirs::refuse(set, base);
     links::refuse(set, base);

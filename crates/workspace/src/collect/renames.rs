@@ -1,8 +1,9 @@
-//! Renames, found out afterwards: what is new and was elsewhere before, in the same or similar form.
+//! Detects renames: added files that have the same or similar content as a deleted one.
 //!
-//! First by content: a deleted file with the digest of an added one. Then by likeness, for text of
-//! moderate size: at least half of the bytes, counted in whole lines, are the same. Both are bounded in
-//! number and bytes; beyond the bounds a rename stays an addition and a deletion, which means the same.
+//! First by content: a deleted file with the digest of an added one. Then by similarity, for text
+//! of moderate size: at least half of the bytes, counted in whole lines, are equal. Both are
+//! bounded in number and bytes; beyond the bounds a rename remains an addition and a deletion,
+//! which has the same effect.
 
 use crate::beneath::digest;
 use crate::{Change, ChangeKind, ChangeSet, Contents, Digest, Node, RelPath};
@@ -11,16 +12,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hasher as _;
 use std::io::Read;
 
-/// Most bytes of deleted files that are read to find their digests.
+/// Maximum total size of deleted files that are read to find their digests, in bytes.
 const MAX_DIGEST_BYTES: u64 = 256 << 20;
-/// Largest file whose likeness is looked at.
+/// Maximum size of a file that is compared by similarity, in bytes.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
-/// Most files on each side whose likeness is looked at.
+/// Maximum number of files on each side that are compared by similarity.
 const MAX_TEXTS: usize = 200;
-/// Least likeness of a rename, in percent.
+/// Minimum similarity of a rename, in percent.
 const MIN_PERCENT: u64 = 50;
 
-/// Turns pairs of additions and deletions into renames.
+/// Replaces pairs of additions and deletions by renames.
 pub(super) fn detect(set: &mut ChangeSet, contents: &dyn Contents) {
     let mut pairs = RenamePairs::default();
     exact(set, contents, &mut pairs);
@@ -124,7 +125,8 @@ fn exact(set: &ChangeSet, contents: &dyn Contents, pairs: &mut RenamePairs) {
         if sources.is_empty() {
             continue;
         }
-        // Of several with the same content, one of the same name moved to another directory.
+        // If several deleted files have the same content, one with the same name is preferred: it
+        // was moved to another directory.
         let same_name = sources
             .iter()
             .position(|source| source.name() == file.path.name());
@@ -134,7 +136,7 @@ fn exact(set: &ChangeSet, contents: &dyn Contents, pairs: &mut RenamePairs) {
 }
 
 fn base_digest(contents: &dyn Contents, file: &Candidate<'_>) -> Option<Digest> {
-    // What the host is changing at this moment is no source of a rename.
+    // A file that the host is changing cannot be the source of a rename.
     let mut source = contents.open_base(file.path).ok()?;
     let (sum, size) = digest(&mut source, file.size, &mut |_| Ok(())).ok()?;
     (size == file.size).then_some(sum)
@@ -188,14 +190,14 @@ fn similar(set: &ChangeSet, contents: &dyn Contents, pairs: &mut RenamePairs) {
     }
 }
 
-/// The lines of a text as a multiset: hash -> bytes.
+/// Lines of a text as a multiset: bytes by hash of the line.
 struct LineCounts {
     lines: HashMap<u64, u64>,
     size: u64,
 }
 
 impl LineCounts {
-    /// `None` for what is no text, or too large, or cannot be read.
+    /// Reads a text. `None` if it is not text, too large, or not readable.
     fn read(source: Box<dyn Read + Send + '_>) -> Option<Self> {
         let mut text = Vec::new();
         source
@@ -215,7 +217,7 @@ impl LineCounts {
         Some(Self { lines, size })
     }
 
-    /// How much of the larger one is in both, in percent.
+    /// Returns the size of the common lines, in percent of the larger text.
     fn likeness(&self, other: &Self) -> u64 {
         let (large, small) = (self.size.max(other.size), self.size.min(other.size));
         if large == 0 || small * 100 < large * MIN_PERCENT {

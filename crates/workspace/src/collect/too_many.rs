@@ -1,14 +1,14 @@
-//! The failure for more changed paths than are taken at once.
+//! The fault of a change set with too many paths.
 
 use crate::{Quota, RelPath};
 use glovebox_proto::{Code, Fault, Setting};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Most directories that are named.
+/// Maximum number of directories that the message names.
 const MAX_NAMES: usize = 3;
 
-/// Refuses so many changes, and names the directories at the top with the most of them.
+/// Returns the fault for too many changes. It names the topmost directories with the most of them.
 pub(crate) fn too_many_changes<'a>(
     quota: &Quota,
     changed: impl Iterator<Item = &'a RelPath>,

@@ -1,4 +1,4 @@
-//! Files and links in the layers, and what the host has in their place.
+//! Files and links in the layers, and the host's objects at the same paths.
 
 use super::Walk;
 use crate::beneath::{digest, io};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::io::Read;
 
 impl Walk<'_, '_> {
-    /// A file, link or special file in a layer. False when it is not taken.
+    /// Collects a file, link or special file in a layer. Returns false if it is not taken.
     pub(super) fn other(
         &mut self,
         path: &RelPath,
@@ -26,7 +26,7 @@ impl Walk<'_, '_> {
             FileType::Symlink => {
                 let target = match anchor.link(bytes) {
                     Ok(target) => target,
-                    // It went away or turned into something else: the sandbox still runs.
+                    // The sandbox still runs, and has removed or replaced the link.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::LOOP) => {
                         return Ok(false);
                     }
@@ -56,7 +56,7 @@ impl Walk<'_, '_> {
                 self.refuse(bytes, RefusalReason::Unreadable);
                 return Ok(false);
             }
-            // It went away or turned into something else: the sandbox still runs.
+            // The sandbox still runs, and has removed or replaced the file.
             Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NOTDIR | Errno::NXIO) => {
                 return Ok(false);
             }
@@ -76,6 +76,8 @@ impl Walk<'_, '_> {
                 Some(project) => project.digest(path.as_bytes(), size)?,
                 None => None,
             };
+            // An unchanged copy of the host's file is no change and does not count against the
+            // quota.
             if *base_digest == Some(sum) && *base_executable == is_executable {
                 self.bytes -= size;
                 return Ok(true);
@@ -97,9 +99,9 @@ impl Walk<'_, '_> {
         Ok(true)
     }
 
-    /// Reads a file of a layer, within the quota.
-    // TRUST: the length is a sandbox's. A sparse file counts with its apparent length, and before it
-    // is read.
+    /// Computes the digest of a file of a layer, within the quota.
+    // TRUST: the sandbox controls the length. A sparse file counts with its apparent length, and
+    // before it is read.
     fn digest(
         &mut self,
         path: &RelPath,
@@ -150,7 +152,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What the host has; `None` for nothing and for what cannot travel.
+    /// Returns the host's node; `None` if there is none or it cannot be transferred.
     pub(super) fn base_node(
         &self,
         path: &RelPath,
@@ -167,7 +169,7 @@ impl Walk<'_, '_> {
             }),
             FileType::Symlink => match project.link(path.as_bytes()) {
                 Ok(target) => Some(Node::Link { target }),
-                // The host removes or replaces it at this moment.
+                // The host is removing or replacing the link at this moment.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::LOOP) => None,
                 Err(errno) => return Err(io("read", &project.path().join(path.as_path()), errno)),
             },

@@ -1,4 +1,5 @@
-//! Counting what is left out because the project ignores it: names and sizes, no contents.
+//! Counts the paths and bytes that are left out because the project ignores them. Reads no
+//! contents.
 
 use super::Walk;
 use crate::RelPath;
@@ -8,14 +9,14 @@ use rustix::fd::AsFd as _;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-/// Most paths that are counted; a directory of packages has some hundred thousand.
+/// Maximum number of paths that are counted; a directory of packages has some hundred thousand.
 const MAX_PATHS: u64 = 2_000_000;
-/// How deep directories are looked into.
+/// Maximum depth of directories that are counted.
 const MAX_DEPTH: usize = 128;
 
 impl Walk<'_, '_> {
-    /// Counts what the layers have at an ignored path and below.
-    // TRUST: what a sandbox wrote there is only counted, up to a bound.
+    /// Counts the paths that the layers have at and below an ignored path.
+    // TRUST: the sandbox controls these paths. They are only counted, up to a limit.
     pub(super) fn leave_out(&mut self, path: &RelPath, entry: &Entry) {
         let (paths, bytes) = match &entry.top {
             TopEntry::Dir { layers, .. } => self.count(path, layers),
@@ -35,7 +36,7 @@ impl Walk<'_, '_> {
             let mut waiting = vec![(path.as_bytes().to_vec(), 0)];
             while let Some((dir, depth)) = waiting.pop() {
                 let Ok(open) = layer.dir(&dir) else { continue };
-                // What cannot be read is not counted.
+                // A directory that cannot be read is not counted.
                 let _ = read_names(&open, |name, _| {
                     let Ok(stat) = stat_at(open.as_fd(), name) else {
                         return Ok(());

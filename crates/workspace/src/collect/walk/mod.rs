@@ -1,8 +1,8 @@
-//! The walk over the layers of a sandbox: every name is looked at once, and what differs from the host
-//! becomes a change.
+//! Walk over the layers of a sandbox. Inspects every name once, and records the differences from
+//! the host as changes.
 //!
-//! The layers are hostile: depth, number and size are bounded by the quota, and directories are kept on a
-//! stack of its own.
+//! The layers are untrusted: depth, number and size are bounded by the quota, and directories are
+//! kept on an explicit stack.
 
 mod files;
 mod ignored;
@@ -21,27 +21,27 @@ use glovebox_proto::Fault;
 use rustix::fs::FileType;
 use std::collections::HashSet;
 
-/// How many more names than changes are held at a time.
+/// Number of names beyond the maximum number of changes that may be held at a time.
 const SPARE_NAMES: usize = 10_000;
-/// How often progress is reported, in paths.
+/// Number of paths between reports of progress.
 const REPORT_EVERY: u64 = 64;
 
-/// The walk over the layers, and what it has found so far.
+/// State of the walk over the layers.
 pub(super) struct Walk<'a, 'w> {
     trees: &'a Trees,
     hidden: HashSet<Vec<u8>>,
     filter: &'a Filter,
     quota: &'a Quota,
     watch: &'a mut Watch<'w>,
-    /// `None`: a deletion that turned out not to be one.
+    /// Changes in order; `None` for one that was withdrawn.
     changes: Vec<Option<Change>>,
     refused: Vec<RefusedPath>,
     ignored: IgnoredChanges,
-    /// Rules for what lies below the directories that were looked into so far.
+    /// Ignore rules that the sandbox added, for paths below the directories visited so far.
     new_rules: NewRules,
     paths: u64,
     bytes: u64,
-    /// Names of the directories that are being looked at, one within the other.
+    /// Number of names in all directories on the stack.
     held_names: usize,
 }
 
@@ -73,7 +73,7 @@ impl<'a, 'w> Walk<'a, 'w> {
         }
     }
 
-    /// Looks at everything.
+    /// Walks over all layers.
     pub(super) fn run(mut self) -> Result<(ChangeSet, IgnoredChanges), Fault> {
         let base = match self.trees.project {
             Some(_) => Base::Shows,
@@ -96,20 +96,21 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
 }
 
-/// A directory that is to be looked into.
+/// A directory to be visited.
 struct PendingDirectory {
     path: Vec<u8>,
-    /// The layers that have it.
+    /// Layers that have the directory.
     layers: Vec<LayerId>,
     base: Base,
-    /// It is excluded, and only what is included below it is taken.
+    /// True if the directory is excluded, so that only included paths below it are taken.
     is_excluded: bool,
-    /// The sandbox removed it: where that stands among the changes. It has not if something in it stays.
+    /// Index of the change that deletes the directory, if the sandbox removed it. The change is
+    /// withdrawn if a path in the directory stays.
     deletion: Option<usize>,
-    /// The sandbox made it: where that stands among the changes, and how many paths were left out until
-    /// then. It is no change if all it holds is left out.
+    /// Index of the change that adds the directory, if the sandbox created it, and the number of
+    /// paths left out before. The change is withdrawn if everything in the directory is left out.
     addition: Option<(usize, u64)>,
-    /// It stays on the host whatever is in it.
+    /// True if the directory stays on the host whatever its content.
     stays_anyway: bool,
 }
 
@@ -127,26 +128,26 @@ impl PendingDirectory {
     }
 }
 
-/// What came of looking at a name.
+/// Result of inspecting a name.
 enum LookOutcome {
-    /// It is done with; whether something of the host there stays, whatever the sandbox did.
+    /// The name is complete. True if an object of the host stays at the name.
     Done(bool),
-    /// It is a directory that is to be looked into.
+    /// The name is a directory to be visited.
     Below(PendingDirectory),
 }
 
-/// A directory that is being looked at.
+/// A directory that is being visited.
 struct Level {
     descent: PendingDirectory,
     entries: std::vec::IntoIter<Entry>,
-    /// Names in it.
+    /// Number of names in the directory.
     held: usize,
-    /// Something of the host in it stays.
+    /// True if an object of the host in the directory stays.
     stays: bool,
 }
 
 impl Walk<'_, '_> {
-    /// Looks at everything, with a stack of its own: how deep the layers are was decided inside.
+    /// Visits all directories. Uses an explicit stack, because the sandbox controls the depth.
     fn tree(&mut self, top: PendingDirectory) -> Result<(), Fault> {
         let mut levels: Vec<Level> = Vec::new();
         let mut next = Some(top);
@@ -200,8 +201,9 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What is in a directory, or whether something of the host there stays if it is not looked into.
-    // TRUST: names, depth and number are a sandbox's; all are bounded by the quota.
+    /// Lists a directory. If it cannot be visited, the inner error is true if an object of the host
+    /// stays there.
+    // TRUST: the sandbox controls names, depth and number; all are bounded by the quota.
     fn list(
         &mut self,
         descent: &PendingDirectory,
@@ -216,7 +218,7 @@ impl Walk<'_, '_> {
             return Ok(Err(is_on_host));
         }
         let trees = self.trees;
-        // Unchanged copies may be among them, so a few more names than changes are in order.
+        // Unchanged copies may be among the names, so there may be more names than changes.
         let max_names = (self.quota.max_changes + SPARE_NAMES).saturating_sub(self.held_names);
         let project = trees.project.as_ref();
         match list(&trees.layers, layers, project, *base, path, max_names)? {
@@ -228,7 +230,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// A directory is done with. True when something of the host there stays.
+    /// Completes a directory. Returns true if an object of the host stays there.
     fn settle(&mut self, descent: &PendingDirectory, stays: bool) -> bool {
         if stays && let Some(at) = descent.deletion {
             self.changes[at] = None;
@@ -267,7 +269,8 @@ impl Walk<'_, '_> {
             return Ok(LookOutcome::Done(exists_below));
         }
         if self.hidden.contains(path) {
-            // A whiteout here is the sandbox's own file, made and removed.
+            // A whiteout at a hidden path means that the sandbox created a file there and removed
+            // it.
             if matches!(entry.top, TopEntry::Dir { .. } | TopEntry::Other { .. })
                 || matches!(base, Base::Hidden)
             {
@@ -310,7 +313,8 @@ impl Walk<'_, '_> {
         self.take(&checked, entry, base, is_out)
     }
 
-    /// Reads the `.gitignore` that the layers have in a directory, if it comes along.
+    /// Reads the `.gitignore` that the layers have in a directory, unless it is hidden or left out
+    /// itself.
     fn read_new_rules(&mut self, dir: &[u8], entries: &[Entry]) {
         let own = entries.iter().find(|entry| *entry.name == *b".gitignore");
         if let Some(entry) = own
@@ -327,7 +331,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Looks at a path that takes part; or, with `is_out`, only at what lies below it.
+    /// Collects a path that is taken. With `is_out`, only paths below it are.
     fn take(
         &mut self,
         path: &RelPath,
@@ -377,7 +381,7 @@ impl Walk<'_, '_> {
         is_out: bool,
     ) -> Result<LookOutcome, Fault> {
         let Some(look) = base else {
-            // The host has removed it too, or never had it.
+            // The host has removed it as well, or never had it.
             return Ok(LookOutcome::Done(false));
         };
         match self.base_node(path, Some(look))? {
@@ -427,7 +431,7 @@ impl Walk<'_, '_> {
     }
 
     fn refuse(&mut self, path: &[u8], reason: RefusalReason) {
-        // Beyond any number a person would read, the first ones stand for all.
+        // The list is bounded; the first paths stand for the rest.
         if self.refused.len() < self.quota.max_changes {
             let path = path.to_vec();
             self.refused.push(RefusedPath { path, reason });
