@@ -1,4 +1,5 @@
-//! Reading to the end of a vector, without writing zeroes there first, and to large pages where it is much.
+//! Appending file content to a vector, without zeroing the capacity first, and on large pages if
+//! there is much content.
 #![expect(
     unsafe_code,
     reason = "the standard library fills spare capacity only to its end, and not in one read"
@@ -8,13 +9,14 @@ use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
-/// Capacity from which on the kernel is asked for large pages: for a file of many MiB, fresh pages of
-/// 4 KiB, one after the other, cost more than their content does.
+/// Capacity from which on the kernel is asked for large pages. Faulting in many MiB page by page, 4
+/// KiB each, costs more than reading the content.
 const MANY_BYTES: usize = 8 << 20;
-/// The smallest page of the machines we know.
+/// Page size that mappings are rounded to: the smallest of the supported machines.
 const PAGE_BYTES: usize = 4096;
 
-/// Reads once, at most `max` bytes, and appends them to `bytes`; returns how many.
+/// Reads once, at most `max` bytes, and appends them to `bytes`. Returns the number of bytes read;
+/// 0 at the end of the file.
 pub(crate) fn append(fd: impl AsFd, bytes: &mut Vec<u8>, max: usize) -> Result<usize, Errno> {
     let capacity = bytes.capacity();
     bytes.reserve(max);
@@ -32,8 +34,9 @@ pub(crate) fn append(fd: impl AsFd, bytes: &mut Vec<u8>, max: usize) -> Result<u
     Ok(count)
 }
 
-/// Asks for large pages behind all of a vector, and so behind all of a mapping of its own: a part of it
-/// could not be moved when it grows. A kernel that has none says no, which changes nothing.
+/// Asks for large pages for the whole of a vector's mapping. Advice for a part of it would split
+/// the mapping, which then could not be moved when it grows. Errors are ignored: a kernel without
+/// large pages refuses, which changes nothing.
 fn prefer_large_pages(bytes: &mut Vec<u8>) {
     let start = bytes.as_mut_ptr();
     let before = start.addr() % PAGE_BYTES;

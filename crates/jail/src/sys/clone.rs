@@ -1,4 +1,4 @@
-//! A child in new namespaces.
+//! Creation of a child in new namespaces.
 #![expect(
     unsafe_code,
     reason = "clone(2) with namespace flags has no safe wrapper"
@@ -8,7 +8,7 @@ use rustix::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-/// Which side of [`clone_into`] this is.
+/// Side of [`clone_into`] on which the caller continues.
 #[derive(Debug)]
 pub(crate) enum Side {
     /// The new process.
@@ -17,7 +17,7 @@ pub(crate) enum Side {
     Parent {
         /// Process id of the child as the parent sees it.
         pid: Pid,
-        /// Refers to the child and nothing else, whatever happens to its pid.
+        /// Pidfd of the child. It refers to the child alone, even if the pid is reused.
         pidfd: OwnedFd,
     },
 }
@@ -25,12 +25,13 @@ pub(crate) enum Side {
 /// Namespaces and parenthood of the child, as `CLONE_*` bits of clone(2).
 pub(crate) type Flags = libc::c_int;
 
-/// What would have the child share what it must have for itself.
+/// Flags that would make the child share memory or thread state with its parent. They are masked
+/// out.
 const OWNED_BY_PARENT: Flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS;
 /// `CLONE_INTO_CGROUP` of clone3(2).
 const INTO_CGROUP: u64 = 1 << 33;
 
-/// The argument of clone3(2), as linux/sched.h has it; the C library's is not to be had everywhere.
+/// Argument of clone3(2), laid out as in linux/sched.h. Not every C library declares it.
 #[repr(C)]
 #[derive(Default)]
 struct CloneArgs {
@@ -47,16 +48,16 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// As [`clone_into`], the child in the version 2 control group whose directory is `group` from its first
-/// moment: moving a process that lives makes the kernel wait for every fork and exit on the machine, which
-/// takes milliseconds.
+/// Does the same as [`clone_into`], with the child created inside the version 2 control group whose
+/// directory is `group`. Moving a living process takes milliseconds, because the kernel waits for
+/// every fork and exit on the machine.
 ///
 /// # Errors
-/// Those of clone3(2): `ENOSYS` where a container host forbids it, `EACCES` where the caller may not move
-/// processes there.
+/// Those of clone3(2): `ENOSYS` where a container host forbids it, `EACCES` where the caller may
+/// not move processes to the group.
 pub(crate) fn clone_into_group(flags: Flags, group: BorrowedFd<'_>) -> Result<Side, Errno> {
     let mut pidfd: libc::c_int = -1;
-    // The child of a parent's parent ends with the signal its parent was to end with.
+    // With CLONE_PARENT the kernel uses the exit signal of the caller and refuses another one.
     let is_sibling = flags & libc::CLONE_PARENT != 0;
     let wanted = (flags & !OWNED_BY_PARENT) | libc::CLONE_PIDFD;
     let args = CloneArgs {
@@ -99,7 +100,7 @@ pub(crate) fn clone_into(flags: Flags) -> Result<Side, Errno> {
     side(result, pidfd)
 }
 
-/// What a call that has returned, perhaps twice, means in this process.
+/// Converts the result of a call that returns in two processes into the side of this one.
 fn side(result: libc::c_long, pidfd: libc::c_int) -> Result<Side, Errno> {
     match result {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),

@@ -1,9 +1,10 @@
-//! System calls made to see that the filter answers them.
+//! System calls that test whether the filter is in force.
 //!
-//! The mode the kernel reports says that there is a filter, and under a container engine there is one before
-//! ours. So calls are made whose answer under our table differs from that of a kernel without it, for a process
-//! without capabilities. None has an effect where nothing filters it. They are calls that the set-up makes
-//! too: a filter around us that ends whoever makes a call it does not expect does not meet new ones here.
+//! The seccomp mode that the kernel reports only says that there is a filter, and a container
+//! engine installs one before ours. So this module makes calls for which our table gives another
+//! error than an unfiltered kernel gives to a process without capabilities. None of the calls has
+//! an effect without a filter. Set-up makes the same calls anyway: an outer filter that kills a
+//! process for an unexpected call meets no new one here.
 #![expect(
     unsafe_code,
     reason = "arguments that no safe wrapper would pass: none of them is valid"
@@ -11,13 +12,14 @@
 
 use libc::c_long;
 
-/// One call, and what the filter answers.
+/// A system call and the error that the filter returns for it.
 struct Trial {
     name: &'static str,
     number: c_long,
     arguments: [c_long; 5],
     answer: i32,
-    /// What the filter of a sandbox with nested namespaces answers; `None` where it lets the call through.
+    /// Error that the filter of a sandbox with nested namespaces returns. `None` if that filter
+    /// allows the call.
     nested_answer: Option<i32>,
 }
 
@@ -25,7 +27,7 @@ const KEYCTL_GET_KEYRING_ID: c_long = 0;
 const KEY_SPEC_SESSION_KEYRING: c_long = -3;
 
 const TRIALS: &[Trial] = &[
-    // Of no namespaces: done without a filter.
+    // No namespaces: succeeds without a filter.
     Trial {
         name: "unshare",
         number: libc::SYS_unshare,
@@ -33,7 +35,7 @@ const TRIALS: &[Trial] = &[
         answer: libc::EPERM,
         nested_answer: None,
     },
-    // Of no descriptor: EBADF without a filter.
+    // Invalid descriptor: EBADF without a filter.
     Trial {
         name: "setns",
         number: libc::SYS_setns,
@@ -41,7 +43,7 @@ const TRIALS: &[Trial] = &[
         answer: libc::EPERM,
         nested_answer: None,
     },
-    // Of no attributes: EINVAL without a filter.
+    // No attributes: EINVAL without a filter.
     Trial {
         name: "mount_setattr",
         number: libc::SYS_mount_setattr,
@@ -49,7 +51,7 @@ const TRIALS: &[Trial] = &[
         answer: libc::EPERM,
         nested_answer: Some(libc::ENOSYS),
     },
-    // A question: the id of the keyring without a filter.
+    // A query: the id of the keyring without a filter.
     Trial {
         name: "keyctl",
         number: libc::SYS_keyctl,
@@ -57,7 +59,7 @@ const TRIALS: &[Trial] = &[
         answer: libc::EPERM,
         nested_answer: Some(libc::EPERM),
     },
-    // Refused by argument. Of no descriptor: EBADF without a filter.
+    // Refused by argument. Invalid descriptor: EBADF without a filter.
     Trial {
         name: "ioctl TIOCSTI",
         number: libc::SYS_ioctl,
@@ -65,7 +67,8 @@ const TRIALS: &[Trial] = &[
         answer: libc::EPERM,
         nested_answer: Some(libc::EPERM),
     },
-    // Refused by argument. Without a filter it makes a socket, since every kernel with NETLINK has this protocol.
+    // Refused by argument. Without a filter the call makes a socket, because every kernel with
+    // NETLINK has this protocol.
     Trial {
         name: "socket NETLINK_USERSOCK",
         number: libc::SYS_socket,
@@ -81,8 +84,8 @@ const TRIALS: &[Trial] = &[
     },
 ];
 
-/// The calls that were answered by something else than the filter, each with that answer. `is_nested`: the filter
-/// is [`crate::seccomp::Profile::Nested`].
+/// Returns the calls that did not get the filter's error, each with its result. Empty if the filter
+/// is in force. `is_nested` is true if the filter is [`crate::seccomp::Profile::Nested`].
 pub(crate) fn unfiltered(is_nested: bool) -> Vec<String> {
     TRIALS
         .iter()

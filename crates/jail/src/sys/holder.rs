@@ -1,5 +1,5 @@
-//! Processes that do nothing but be in namespaces of their own, so that they can be set up and
-//! opened through `/proc`, or make one while this process does other things.
+//! Helper processes that hold namespaces of their own, which are set up and opened through `/proc`,
+//! or that create a namespace while this process does other work.
 #![expect(
     unsafe_code,
     reason = "a process on our own address space needs clone(2) with a stack"
@@ -14,26 +14,27 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-/// The process makes a few system calls and calls nothing else.
+/// Size of a stack in bytes. The process makes a few system calls and calls no other code.
 const STACK_BYTES: usize = 4096;
 
-/// A stack with the alignment that both architectures want.
+/// Stack with the alignment that both architectures require.
 #[repr(C, align(16))]
 struct Stack([u8; STACK_BYTES]);
 
-/// A living holder. It shares the address space instead of copying it, which would take longer than
-/// all it is there for. Dropping it ends it, and so does the end of the thread that started it: what
-/// holds the same descriptors must not outlive whoever is waited for at their other ends.
+/// A running holder process. It shares the address space, because copying it would take longer than
+/// the holder's work. Dropping the value kills the process and waits for it. The process also dies
+/// with the thread that started it: it shares the descriptor table, and a peer that waits for the
+/// end of a socket must not wait for the holder.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pid: Pid,
     pidfd: OwnedFd,
-    /// In use for as long as the process lives.
+    /// Stack of the process, in use while it lives.
     _stack: Box<std::mem::MaybeUninit<Stack>>,
 }
 
 impl Holder {
-    /// Starts one in the new namespaces that `namespaces` names (`CLONE_NEW*`).
+    /// Starts a process in the new namespaces that `namespaces` names (`CLONE_NEW*`).
     pub(crate) fn start(namespaces: i32) -> Result<Self, Errno> {
         const NAMESPACES: i32 = libc::CLONE_NEWUSER
             | libc::CLONE_NEWNET
@@ -46,6 +47,8 @@ impl Holder {
         unsafe { Self::run(namespaces & NAMESPACES, sleep, owner) }
     }
 
+    /// Starts a process that runs `entry(argument)` in the new namespaces.
+    ///
     /// # Safety
     /// `entry` must follow the rules of [`raw`] and not return; `argument` must outlive the result.
     pub(super) unsafe fn run<S>(
@@ -82,19 +85,19 @@ impl Holder {
         !matches!(found, Ok(None) | Err(Errno::INTR))
     }
 
-    /// Waits for one that ends by itself.
+    /// Blocks until the process has ended by itself. It is still to be reaped then.
     pub(super) fn wait(&self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let wait = || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
         while wait().err() == Some(Errno::INTR) {}
     }
 
-    /// What tells of its end.
+    /// Returns the descriptor that becomes readable when the process ends.
     pub(super) fn pidfd(&self) -> &OwnedFd {
         &self.pidfd
     }
 
-    /// Its id, its own for as long as this lives.
+    /// Returns its pid, which cannot be reused while this value lives.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
@@ -102,7 +105,8 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It cannot have ended before, and nobody else waits for it.
+        // The process has not been reaped, so the pidfd still refers to it: no other code waits for
+        // it.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
         let wait =
             || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
@@ -110,7 +114,8 @@ impl Drop for Holder {
     }
 }
 
-/// Dies with `owner`, the process that started this one. False when that has ended already.
+/// Makes this process die with `owner`, the process that started it. Returns false if `owner` has
+/// already ended.
 #[inline(always)]
 #[expect(
     clippy::inline_always,
@@ -126,7 +131,7 @@ pub(super) fn follow(owner: usize) -> bool {
         );
         raw::syscall(libc::SYS_getppid, [0; 5])
     };
-    // It may have ended before it could be asked to tell.
+    // The parent may have ended before the call above took effect.
     parent as usize == owner
 }
 
@@ -137,7 +142,7 @@ pub(super) fn exit() -> ! {
     }
 }
 
-/// `owner` is the id of the process that started this one.
+/// Sleeps until it is killed. `owner` is the id of the process that started this one.
 unsafe extern "C" fn sleep(owner: *const ()) -> ! {
     if follow(owner.addr()) {
         loop {
@@ -148,30 +153,31 @@ unsafe extern "C" fn sleep(owner: *const ()) -> ! {
     exit()
 }
 
-/// A network namespace that is being made, with its loopback interface up. It takes the kernel longer than
-/// all others together, so a process beside this one waits for it.
+/// A network namespace under construction, with its loopback interface up. Creating it takes the
+/// kernel longer than all other namespaces together, so a helper process waits for it.
 #[derive(Debug)]
 pub(crate) struct Network {
     maker: Holder,
-    /// Dropped after the maker, who writes to it.
+    /// Shared with the maker, which writes to it. Must be dropped after the maker.
     made: Box<MakerState>,
 }
 
-/// What the maker is told and tells.
+/// Input and result of the maker process.
 #[derive(Debug)]
 struct MakerState {
     /// Id of the process that started it.
     owner: usize,
-    /// [`UNMADE`], then twice the number of a descriptor plus two, or twice the errno plus one.
+    /// Result. [`UNMADE`], or twice the number of the descriptor plus two, or twice the errno plus
+    /// one.
     word: AtomicU32,
 }
 
 const UNMADE: u32 = 0;
-/// How often it is looked whether the maker still lives.
+/// Interval in nanoseconds at which the waiting side checks that the maker still lives.
 const LOOK_EVERY_NS: i64 = 20_000_000;
 
 impl Network {
-    /// Begins to make one that belongs to the caller's user namespace.
+    /// Starts to create a network namespace that belongs to the caller's user namespace.
     pub(crate) fn begin() -> Result<Self, Errno> {
         let made = Box::new(MakerState {
             owner: std::process::id() as usize,
@@ -182,7 +188,7 @@ impl Network {
         Ok(Self { maker, made })
     }
 
-    /// Waits until it is made.
+    /// Blocks until the namespace has been created. Returns its descriptor.
     pub(crate) fn finish(self) -> Result<OwnedFd, Errno> {
         let pause = Timespec {
             tv_sec: 0,
@@ -210,7 +216,8 @@ impl Network {
     }
 }
 
-/// Brings the loopback interface of the caller's namespace up (netdevice(7)): 0, or a negative errno.
+/// Brings up the loopback interface of the caller's namespace (netdevice(7)). Returns 0 or a
+/// negative errno.
 fn loopback_up() -> isize {
     let [family, kind] = [libc::AF_INET as usize, libc::SOCK_DGRAM as usize];
     let request = once::LOOPBACK_UP;
@@ -228,11 +235,12 @@ fn loopback_up() -> isize {
     }
 }
 
-/// Length of a [`loopback_route`].
+/// Length of a [`loopback_route`] message in bytes.
 const ROUTE_BYTES: usize = 52;
 
-/// A message that adds a route to the loopback interface (rtnetlink(7)): header, `rtmsg`, and the attributes
-/// destination, source and interface. With scope "host" the sender's address is 127.0.0.1.
+/// Returns the message that adds a route to the loopback interface (rtnetlink(7)): header, `rtmsg`,
+/// and the attributes destination, source and interface. With scope "host" the source address is
+/// 127.0.0.1.
 const fn loopback_route(destination: [u8; 4], prefix_bits: u8) -> [u8; ROUTE_BYTES] {
     const LOOPBACK_INDEX: u8 = 1;
     let mut message = [0; ROUTE_BYTES];
@@ -299,14 +307,14 @@ impl Writer {
     }
 }
 
-/// Multicast and broadcast, which stay inside.
+/// Routes for multicast and broadcast, whose packets stay inside.
 static LOCAL_ROUTES: [[u8; ROUTE_BYTES]; 2] = [
     loopback_route([224, 0, 0, 0], 4),
     loopback_route([255, 255, 255, 255], 32),
 ];
 
-/// Adds [`LOCAL_ROUTES`] in the caller's namespace: 0, or a negative errno. The kernel answers before sendto(2)
-/// returns.
+/// Adds [`LOCAL_ROUTES`] in the caller's namespace. Returns 0 or a negative errno. The kernel
+/// replies before write(2) returns.
 fn add_local_routes() -> isize {
     let [family, kind] = [libc::AF_NETLINK as usize, libc::SOCK_RAW as usize];
     let protocol = libc::NETLINK_ROUTE as usize;
@@ -319,7 +327,7 @@ fn add_local_routes() -> isize {
         }
         let mut result = 0;
         for route in &LOCAL_ROUTES {
-            // Header, then the errno, negative or 0; the rest of the answer is cut off.
+            // Header and errno, which is negative or 0. The rest of the reply is cut off.
             let mut answer = [0_u8; 20];
             let sent = [socket as usize, route.as_ptr().addr(), ROUTE_BYTES, 0, 0];
             let received = [

@@ -1,5 +1,5 @@
-//! The two Landlock calls no crate offers in the form we need: asking for the ABI version, and
-//! restricting the calling thread from a ruleset descriptor without allocating, panicking or
+//! The two Landlock calls that no crate offers in the form needed here: querying the ABI version,
+//! and restricting the calling thread by a ruleset descriptor without allocating, panicking or
 //! touching thread-local storage, so that a child sharing our address space may do it.
 #![expect(
     unsafe_code,
@@ -12,7 +12,8 @@ use std::os::fd::RawFd;
 /// `LANDLOCK_CREATE_RULESET_VERSION` of landlock_create_ruleset(2).
 const CREATE_RULESET_VERSION: usize = 1;
 
-/// One system call with up to three arguments, result in the kernel's own form (negative errno).
+/// Makes a system call with up to three arguments. Returns the result in the kernel's own form
+/// (negative errno).
 #[inline]
 fn call3(number: usize, first: usize, second: usize, third: usize) -> isize {
     let result: isize;
@@ -47,7 +48,7 @@ fn call3(number: usize, first: usize, second: usize, third: usize) -> isize {
     result
 }
 
-/// The ABI version of the running kernel, or 0 when Landlock is not built in or not enabled.
+/// Returns the ABI version of the running kernel; 0 if Landlock is not built in or not enabled.
 pub(crate) fn abi_version() -> u32 {
     let version = call3(
         libc::SYS_landlock_create_ruleset as usize,
@@ -55,11 +56,12 @@ pub(crate) fn abi_version() -> u32 {
         0,
         CREATE_RULESET_VERSION,
     );
-    // Refusals are ENOSYS (not built, or filtered) and EOPNOTSUPP (built, not enabled at boot).
+    // Errors are ENOSYS (not built in, or filtered) and EOPNOTSUPP (built in, not enabled at boot).
     u32::try_from(version).unwrap_or(0)
 }
 
-/// Restricts the calling thread to `ruleset`; 0, or a negative errno (landlock_restrict_self(2)).
+/// Restricts the calling thread by `ruleset`. Returns 0 or a negative errno
+/// (landlock_restrict_self(2)).
 ///
 /// Requires `no_new_privs`. Safe to call in a vfork child: no allocation, no errno, no panic.
 #[inline]

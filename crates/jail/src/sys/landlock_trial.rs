@@ -1,7 +1,8 @@
-//! A process that confines itself by a Landlock ruleset as commands do, and tries what must fail then.
+//! Trial of a Landlock ruleset: a process confines itself by it, as commands do, and makes calls
+//! that must fail then.
 //!
-//! It shares our memory and descriptors, as commands do before they are executed: starting it copies nothing. It
-//! makes a few system calls, writes their answers down and exits.
+//! The process shares our memory and descriptors, as pre-exec commands do, so starting it copies
+//! nothing. It makes a few system calls, stores their results and exits.
 #![expect(
     unsafe_code,
     reason = "a process on our own address space makes its system calls as bare instructions"
@@ -14,45 +15,47 @@ use rustix::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// What an answer is before there is one: no call answers this.
+/// Value of a result before the call was made. No call returns it.
 const UNANSWERED: i32 = i32::MIN;
 
-/// What was answered: 0, or a positive errno.
+/// Results of the calls: 0, or a positive errno.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answers {
-    /// Opening a directory that no rule covers, before the ruleset was put on.
+    /// Opening a directory that no rule covers, before the ruleset is applied.
     pub(crate) free_open: i32,
-    /// Putting the ruleset on.
+    /// Applying the ruleset.
     pub(crate) restrict: i32,
-    /// Opening that directory afterwards.
+    /// Opening the same directory afterwards.
     pub(crate) denied_open: i32,
     /// Opening a directory that a rule covers.
     pub(crate) granted_open: i32,
-    /// Reaching an abstract Unix socket that was made outside the domain.
+    /// Connecting to an abstract Unix socket that was made outside the Landlock domain.
     pub(crate) abstract_socket: i32,
-    /// Having descriptors of its own, as every command must.
+    /// Unsharing the descriptor table, as every command does. An error means that the table is
+    /// still shared.
     pub(crate) own_descriptors: i32,
 }
 
-/// A trial that is being made.
+/// A running trial.
 #[derive(Debug)]
 pub(crate) struct Trial {
     process: Holder,
-    /// Dropped after the process, which uses them.
+    /// Shared with the process. Must be dropped after it.
     shared: Box<TrialMemory>,
     sockets: [OwnedFd; 2],
-    /// A socket. The process has this number refer to something else, in what must be its own table.
+    /// A socket. The process replaces the descriptor of this number in its own table. If the table
+    /// were still shared, this process would see the replacement.
     witness: OwnedFd,
 }
 
-/// What the process is told, and where it writes its answers.
+/// Input of the trial process, and the place of its results.
 #[derive(Debug)]
 struct TrialMemory {
-    /// Id of the process that started it.
+    /// Pid of the process that started the trial.
     owner: usize,
     ruleset: i32,
     uncovered: i32,
-    /// A socket, and an address that it is to reach.
+    /// Socket, and the address that it connects to.
     socket: i32,
     address: Vec<u8>,
     /// Number of [`Trial::witness`].
@@ -61,17 +64,19 @@ struct TrialMemory {
 }
 
 impl Trial {
-    /// Starts a process that confines itself by `ruleset` and tries. `uncovered` is a directory that everybody
-    /// may list and no rule covers. Both stay open until [`Trial::finish`].
+    /// Starts a process that confines itself by `ruleset` and makes the calls. `uncovered` is a
+    /// directory that everybody may list and that no rule covers. Both descriptors must stay open
+    /// until [`Trial::finish`].
     ///
     /// # Errors
-    /// The process could not be started, or the sockets not be made.
+    /// The process could not be started, or the sockets could not be made.
     pub(crate) fn begin(ruleset: BorrowedFd<'_>, uncovered: BorrowedFd<'_>) -> Result<Self, Errno> {
         let datagram = || {
             let (unix, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
             rustix::net::socket_with(unix, kind, SocketFlags::CLOEXEC, None)
         };
-        // An address without a name: the kernel gives one in the abstract name space (unix(7)).
+        // Binding to an address without a name makes the kernel choose one in the abstract name
+        // space (unix(7)).
         let listener = datagram()?;
         rustix::net::bind(&listener, &SocketAddrUnix::new_unnamed())?;
         let name = SocketAddrUnix::try_from(rustix::net::getsockname(&listener)?)?;
@@ -101,7 +106,7 @@ impl Trial {
         })
     }
 
-    /// The descriptors it takes.
+    /// Returns the descriptors that the trial uses in this process.
     pub(crate) fn descriptors(&self) -> [i32; 4] {
         let [listener, socket] = &self.sockets;
         [
@@ -112,10 +117,10 @@ impl Trial {
         ]
     }
 
-    /// Waits until it has been made.
+    /// Blocks until the trial has ended. Returns its results.
     ///
     /// # Errors
-    /// `ESRCH`: the process ended before it was done.
+    /// `ESRCH`: the process ended before its last call.
     pub(crate) fn finish(self) -> Result<Answers, Errno> {
         self.process.wait();
         let answer = |index: usize| {
@@ -147,7 +152,8 @@ unsafe extern "C" fn attempt(shared: *const TrialMemory) -> ! {
     let shared = unsafe { &*shared };
     let note = |slot: &AtomicI32, answer: i32| slot.store(answer, Ordering::Release);
     if holder::follow(shared.owner) {
-        // First: what is opened from here on must not appear among the descriptors of the one that started us.
+        // This comes first. With a shared table, the descriptors opened below would appear in the
+        // process that started the trial, which examines its own.
         let own = own_descriptors(shared);
         let uncovered = shared.uncovered as Word;
         note(&shared.answers[0], open(uncovered, c"."));
@@ -163,12 +169,12 @@ unsafe extern "C" fn attempt(shared: *const TrialMemory) -> ! {
     holder::exit()
 }
 
-/// A result of the kernel as an answer.
+/// Converts a result of the kernel: 0, or a positive errno.
 fn answer(result: isize) -> i32 {
     if result < 0 { -result as i32 } else { 0 }
 }
 
-/// Opens a directory for listing, and closes it.
+/// Opens a directory for listing, and closes it. Returns 0 or the errno.
 fn open(at: Word, path: &core::ffi::CStr) -> i32 {
     let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as Word;
     // SAFETY: the path is a string that lives; the descriptor that is closed is the one just opened.
@@ -181,7 +187,7 @@ fn open(at: Word, path: &core::ffi::CStr) -> i32 {
     }
 }
 
-/// As a command that is about to be executed.
+/// Applies the ruleset in the same way as a pre-exec command. Returns 0 or the errno.
 fn restrict(ruleset: i32) -> i32 {
     // SAFETY: both calls take integers only.
     unsafe {
@@ -208,7 +214,7 @@ fn connect(shared: &TrialMemory) -> i32 {
     answer(unsafe { raw::syscall(libc::SYS_connect, arguments) })
 }
 
-/// Takes a copy of the descriptor table, and changes a descriptor in it.
+/// Unshares the descriptor table, and replaces a descriptor in the copy. Returns 0 or the errno.
 fn own_descriptors(shared: &TrialMemory) -> i32 {
     /// `CLOSE_RANGE_UNSHARE` of close_range(2).
     const UNSHARE: Word = 1 << 1;

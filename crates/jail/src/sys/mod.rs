@@ -1,5 +1,5 @@
-//! The system calls that have no safe wrapper elsewhere. Every file here opts in to `unsafe` and
-//! states per block why it is sound; everything it exports is safe to call.
+//! System calls that no other crate wraps safely. Each file here opts in to `unsafe` and states for
+//! each block why it is sound. All functions that the module exports are safe to call.
 
 pub(crate) mod append;
 pub(crate) mod clone;

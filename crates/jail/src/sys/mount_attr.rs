@@ -4,7 +4,7 @@
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
-/// Attributes to set on a mount; nothing is ever cleared.
+/// Attributes to set on a mount. No attribute is ever cleared.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Attributes<'a> {
     /// `MOUNT_ATTR_RDONLY`.
@@ -15,8 +15,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) idmap: Option<BorrowedFd<'a>>,
 }
 
-/// Sets `attributes` (and always `MOUNT_ATTR_NOSUID` and private propagation) on the mount behind
-/// `mount`.
+/// Sets `attributes`, and always `MOUNT_ATTR_NOSUID` and private propagation, on the mount that
+/// `mount` refers to; with `is_recursive` also on all mounts below it.
 pub(crate) fn set(
     mount: impl AsFd,
     attributes: Attributes<'_>,
@@ -35,8 +35,8 @@ pub(crate) fn set(
     // SAFETY: `mount_attr` is a plain C struct of integers, for which all zeroes is a value.
     let mut attr: libc::mount_attr = unsafe { std::mem::zeroed() };
     attr.attr_set = attr_set;
-    // A copy of a shared mount, and under systemd every mount is shared, stays its peer: what is
-    // mounted on the one appears on the other, on the host as well as inside.
+    // A copy of a shared mount stays in its peer group, and under systemd every mount is shared:
+    // without this, a mount on one side would appear on the other, on the host as well as inside.
     attr.propagation = libc::MS_PRIVATE;
     attr.userns_fd = attributes.idmap.map_or(0, |fd| fd.as_raw_fd() as u64);
     let flags = libc::AT_EMPTY_PATH | if is_recursive { libc::AT_RECURSIVE } else { 0 };

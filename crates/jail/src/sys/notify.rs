@@ -1,4 +1,5 @@
-//! seccomp_unotify(2): a filter whose listener answers some calls in place of the kernel.
+//! seccomp_unotify(2): a filter with a listener that answers some system calls in place of the
+//! kernel.
 #![expect(
     unsafe_code,
     reason = "neither the listener nor its ioctls have a safe wrapper"
@@ -8,24 +9,25 @@ use rustix::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 
-/// `SECCOMP_FILTER_FLAG_NEW_LISTENER` and `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`: once a call was taken up, only
-/// a deadly signal ends the wait for its answer, so that nothing is done twice.
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER` and `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`. With the
+/// latter, after a call was received only a fatal signal ends the caller's wait. Otherwise a
+/// handled signal would restart a call whose work is already done.
 const LISTENER_FLAGS: libc::c_ulong = (1 << 3) | (1 << 5);
 
-/// One call that waits for its answer.
+/// A system call that waits for its answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Notification {
     /// Cookie of the call.
     pub(crate) id: u64,
-    /// Thread that made it.
+    /// Id of the thread that made the call.
     pub(crate) thread: i32,
-    /// Number of the call.
+    /// Number of the system call.
     pub(crate) number: i64,
-    /// Its arguments.
+    /// Arguments of the call.
     pub(crate) args: [u64; 6],
 }
 
-/// Puts `program` on the calling thread and gives its listener (close-on-exec).
+/// Installs `program` on the calling thread. Returns its listener (close-on-exec).
 pub(crate) fn install(program: &'static [libc::sock_filter]) -> io::Result<OwnedFd> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog {
@@ -49,10 +51,10 @@ pub(crate) fn install(program: &'static [libc::sock_filter]) -> io::Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
-/// Takes up the next call; blocks until there is one.
+/// Receives the next call. Blocks until there is one.
 ///
 /// # Errors
-/// `NOENT` when the caller was killed meanwhile, `INTR`.
+/// `NOENT` if the calling thread was killed meanwhile; `INTR`.
 pub(crate) fn receive(listener: BorrowedFd<'_>) -> Result<Notification, Errno> {
     // SAFETY: all fields are integers, for which zero is a value; the kernel wants it zeroed.
     let mut request: libc::seccomp_notif = unsafe { core::mem::zeroed() };
@@ -73,7 +75,8 @@ pub(crate) fn receive(listener: BorrowedFd<'_>) -> Result<Notification, Errno> {
     })
 }
 
-/// Whether the thread that made the call still waits for its answer, so that its id is its own.
+/// Returns true if the thread that made the call still waits for its answer. While it waits, its
+/// thread id cannot be reused.
 pub(crate) fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: the kernel reads one integer of 64 bits, which lives.
     let result = unsafe {
@@ -86,7 +89,8 @@ pub(crate) fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
     result == 0
 }
 
-/// Answers a call. Never lets the kernel go on with it: what its pointers lead to may have changed.
+/// Answers a call: 0 or the errno. Never tells the kernel to execute the call itself, because the
+/// memory that its pointers refer to may have changed since it was examined.
 pub(crate) fn answer(
     listener: BorrowedFd<'_>,
     id: u64,

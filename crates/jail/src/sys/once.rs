@@ -1,4 +1,5 @@
-//! Small calls that stage 0 makes once: loopback up, further addresses of it, a keyring of its own.
+//! Small system calls that stage 0 makes once: bringing up the loopback interface, adding addresses
+//! to it, joining a new keyring.
 #![expect(
     unsafe_code,
     reason = "ioctl(2) on an interface request and keyctl(2) have no safe wrapper"
@@ -13,7 +14,7 @@ fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-/// What SIOCSIFFLAGS is given to bring `lo` up (netdevice(7)).
+/// Argument of SIOCSIFFLAGS that brings `lo` up (netdevice(7)).
 pub(crate) const LOOPBACK_UP: libc::ifreq = {
     // SAFETY: `ifreq` is a C struct of byte arrays, integers and pointers, for which all zeroes is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -40,8 +41,8 @@ pub(crate) fn loopback_up() -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(last()) }
 }
 
-/// Gives `lo` of the network namespace that `socket` is of a further address, with the mask that says how many addresses
-/// come with it (netdevice(7)). `number` tells apart the addresses that are given so.
+/// Adds an address to `lo` of `socket`'s network namespace. `netmask` says how many addresses are
+/// added with it (netdevice(7)). Each added address needs a different `number`.
 pub(crate) fn add_loopback_address(
     socket: BorrowedFd<'_>,
     number: u8,
@@ -54,7 +55,7 @@ pub(crate) fn add_loopback_address(
         (libc::SIOCSIFNETMASK, netmask),
     ] {
         let mut request = LOOPBACK_UP;
-        // A second name of the interface, which the further address goes by.
+        // Alias of the interface, which holds the added address.
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = from as libc::c_char;
         }
@@ -91,21 +92,21 @@ pub(crate) fn new_session_keyring() -> Result<(), Errno> {
         )
     };
     match result {
-        // The id of the new keyring. None is zero.
+        // Id of the new keyring, which is never zero.
         1.. => Ok(()),
         0 => Err(Errno::INVAL),
         _ => Err(last()),
     }
 }
 
-/// Tries to enter a new user namespace; the self-test wants this to fail.
+/// Tries to enter a new user namespace. The self-test requires this to fail.
 pub(crate) fn try_user_namespace() -> Result<(), Errno> {
     // SAFETY: CLONE_NEWUSER changes credentials only; it closes no descriptors and unshares no
     // memory, so no other code can notice.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWUSER) }
 }
 
-/// Closes every descriptor from `first` on, whatever the caller of this program left open.
+/// Closes every descriptor from `first` on that this process inherited.
 pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
     // SAFETY: close_range(2) takes three integers. The descriptors it closes belong to nobody in
     // this program: it is called before anything has been opened.

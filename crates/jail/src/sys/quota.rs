@@ -1,25 +1,26 @@
-//! Project ids of files and the quotas of projects: the ioctls `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`,
-//! and `quotactl_fd(2)`, which takes any file of the file system in place of its device.
+//! Project ids of files and quotas of projects: the ioctls `FS_IOC_FSGETXATTR` and
+//! `FS_IOC_FSSETXATTR`, and `quotactl_fd(2)`, which takes any file of the file system in place of
+//! its device.
 #![expect(unsafe_code, reason = "none of these calls has a safe wrapper")]
 
 use rustix::fd::{AsRawFd as _, BorrowedFd};
 use rustix::io::Errno;
 use rustix::ioctl::opcode;
 
-/// What is done to the quota of a project (`PRJQUOTA`).
+/// Quota type of projects (`PRJQUOTA`).
 const PROJECTS: u32 = 2;
-/// `Q_GETQUOTA`, `Q_SETQUOTA`, `Q_GETNEXTQUOTA` of `linux/quota.h`.
+/// Commands `Q_GETQUOTA`, `Q_SETQUOTA`, `Q_GETNEXTQUOTA` of `linux/quota.h`.
 const GET: u32 = 0x80_0007;
 const SET: u32 = 0x80_0008;
 const GET_NEXT: u32 = 0x80_0009;
-/// `Q_XGETQSTATV` of `linux/dqblk_xfs.h`, and the version of the structure it fills.
+/// Command `Q_XGETQSTATV` of `linux/dqblk_xfs.h`, and the version of the structure it fills.
 const STATE: u32 = 0x5808;
 const STATE_VERSION: i8 = 1;
-/// The flag of [`State`] that says that limits of projects are held (`FS_QUOTA_PDQ_ENFD`).
+/// Flag of [`State`]: limits of projects are enforced (`FS_QUOTA_PDQ_ENFD`).
 const PROJECTS_ENFORCED: u16 = 1 << 5;
-/// What a call sets: limits of bytes and of inodes (`QIF_LIMITS`).
+/// Fields that [`set_limits`] sets: limits of bytes and of inodes (`QIF_LIMITS`).
 const LIMITS: u32 = 1 | 4;
-/// Byte limits are counted in blocks of this size (`QIF_DQBLKSIZE`).
+/// Unit of byte limits (`QIF_DQBLKSIZE`).
 pub(crate) const BLOCK_BYTES: u64 = 1024;
 
 /// `struct fsxattr` of `linux/fs.h`.
@@ -34,10 +35,11 @@ pub(crate) struct Attributes {
     padding: [u8; 8],
 }
 
-/// The flag of [`Attributes`] by which new files in a directory get its project id (`FS_XFLAG_PROJINHERIT`).
+/// Flag of [`Attributes`] of a directory: new files inherit its project id
+/// (`FS_XFLAG_PROJINHERIT`).
 pub(crate) const INHERITS: u32 = 0x200;
 
-/// `struct if_nextdqblk` of `linux/quota.h`, which begins as `struct if_dqblk` does.
+/// `struct if_nextdqblk` of `linux/quota.h`, which begins with the fields of `struct if_dqblk`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quota {
@@ -50,7 +52,7 @@ pub(crate) struct Quota {
     block_grace: u64,
     inode_grace: u64,
     valid: u32,
-    /// The project, where the call is the one that looks for the next.
+    /// Project id. Only [`next_quota`] fills it.
     pub(crate) project: u32,
 }
 
@@ -64,7 +66,7 @@ struct State {
     rest: [u32; 39],
 }
 
-/// Flags and project id of an open file.
+/// Returns flags and project id of an open file.
 pub(crate) fn attributes(file: BorrowedFd<'_>) -> Result<Attributes, Errno> {
     const CODE: libc::Ioctl = opcode::read::<Attributes>(b'X', 31) as libc::Ioctl;
     let mut found = Attributes::default();
@@ -83,7 +85,7 @@ pub(crate) fn set_attributes(file: BorrowedFd<'_>, wanted: &Attributes) -> Resul
     answer(result.into())
 }
 
-/// Whether the file system of an open file holds the limits of projects.
+/// Returns true if the file system of an open file enforces limits of projects.
 pub(crate) fn is_enforced(file: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut state = State {
         version: STATE_VERSION,
@@ -95,17 +97,18 @@ pub(crate) fn is_enforced(file: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(state.flags & PROJECTS_ENFORCED != 0)
 }
 
-/// Limits and use of a project; what has neither is all zeroes.
+/// Returns limits and usage of a project; all zeroes if it has neither.
 pub(crate) fn quota(file: BorrowedFd<'_>, project: u32) -> Result<Quota, Errno> {
     let mut found = Quota::default();
     match call(file, GET, project, &mut found) {
-        // xfs knows only what was used once.
+        // xfs knows only projects that were used at least once.
         Err(Errno::NOENT | Errno::SRCH) => Ok(Quota::default()),
         other => other.map(|()| found),
     }
 }
 
-/// The first project from this one on that has limits or is used.
+/// Returns the first project from `project` on that has limits or usage. `None` if there is no
+/// further one.
 pub(crate) fn next_quota(file: BorrowedFd<'_>, project: u32) -> Result<Option<Quota>, Errno> {
     let mut found = Quota::default();
     match call(file, GET_NEXT, project, &mut found) {
@@ -114,7 +117,7 @@ pub(crate) fn next_quota(file: BorrowedFd<'_>, project: u32) -> Result<Option<Qu
     }
 }
 
-/// Sets the limits of a project; zero is none.
+/// Sets the limits of a project; zero is no limit.
 pub(crate) fn set_limits(
     file: BorrowedFd<'_>,
     project: u32,
@@ -130,20 +133,20 @@ pub(crate) fn set_limits(
     call(file, SET, project, &mut wanted)
 }
 
-/// Whether the kernel has the call at all (Linux 5.14).
+/// Returns true if the kernel has the system call (Linux 5.14).
 pub(crate) fn is_known() -> bool {
     // SAFETY: no descriptor has this number, so the call ends before it looks at anything else.
     let result = unsafe { libc::syscall(libc::SYS_quotactl_fd, -1, 0, 0, 0) };
     answer(result) != Err(Errno::NOSYS)
 }
 
-/// Types that `command` of [`call`] reads or writes: C structures of integers, at least as large as the
-/// kernel's.
+/// Types that a `command` of [`call`] reads or writes: C structures of integers, at least as large
+/// as the kernel's.
 trait Argument {}
 impl Argument for Quota {}
 impl Argument for State {}
 
-/// Precondition: `command` takes an argument of the type `T`.
+/// Makes one quota call for a project. Precondition: `command` takes an argument of the type `T`.
 fn call<T: Argument>(
     file: BorrowedFd<'_>,
     command: u32,

@@ -1,10 +1,10 @@
-//! Scheduling policy of another process, which has no safe wrapper.
+//! Setting of another process's scheduling policy.
 #![expect(unsafe_code, reason = "sched_setscheduler(2) has no safe wrapper")]
 
 use rustix::process::Pid;
 use rustix::thread::CpuSet;
 
-/// Ordinary policy, ordinary nice value, every processor. What the kernel refuses stays as it is.
+/// Gives a process the ordinary policy, nice value 0 and every processor. Failures are ignored.
 pub(crate) fn make_normal(pid: Pid) {
     // SAFETY: a C struct of integers, for which all zeroes is a value; it outlives the call, which
     // only reads it.

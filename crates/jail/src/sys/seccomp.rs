@@ -3,11 +3,11 @@
 
 use std::io;
 
-/// What became of an attempt to install a filter.
+/// Result of an attempt to install a filter.
 pub(crate) enum InstallOutcome {
     /// Every thread of the process runs under it.
     Everywhere,
-    /// This thread (its id) has filters of its own, so nothing was changed.
+    /// This thread (by its id) has filters of its own, so no thread was changed.
     Diverged(i32),
 }
 

@@ -1,8 +1,9 @@
-//! Starting a program without waiting for it.
+//! Start of a program without waiting until it is loaded.
 //!
-//! posix_spawn(3) lends its address space to the new process as well, but holds up whoever calls it until
-//! the program is loaded. Here the caller goes on meanwhile, which is worth a good part of what a sandbox
-//! takes to start; what the new process needs until then stays where it is until the process has ended.
+//! posix_spawn(3) lends its address space to the new process as well, but blocks the caller until
+//! the program is loaded. Here the caller continues meanwhile, which saves a good part of a
+//! sandbox's start time. In return, the memory that the new process reads stays allocated until
+//! that process has ended.
 #![expect(
     unsafe_code,
     reason = "a process on our own address space needs clone(2) with a stack"
@@ -20,48 +21,49 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// The process makes a few system calls and calls nothing else.
+/// Size of the stack in bytes. The process makes a few system calls and calls no other code.
 const STACK_BYTES: usize = 8 << 10;
 
-/// How often a program is tried that is still open for writing (`ETXTBSY`), a millisecond apart: it may
-/// have been written a moment ago, and another process that is just starting may have inherited that.
+/// Number of times that loading is retried, a millisecond apart, while the program is open for
+/// writing (`ETXTBSY`). It may have been written a moment ago, and another process that is just
+/// starting may have inherited the descriptor.
 const BUSY_TURNS: u32 = 1000;
 
-/// A stack with the alignment that both architectures want.
+/// Stack with the alignment that both architectures require.
 #[repr(C, align(16))]
 struct Stack([u8; STACK_BYTES]);
 
-/// What the new process looks at until it has loaded its program.
+/// Memory that the new process reads until it has loaded its program.
 #[derive(Debug)]
 struct Order {
     program: CString,
-    /// What `argv` points to.
+    /// Strings that `argv` points to.
     _args: Vec<CString>,
     /// Addresses of NUL-terminated strings, and 0.
     argv: Vec<usize>,
-    /// Its copies of what is to be its standard input, and of `/dev/null`. Those of the caller are closed
-    /// by then, so that the end of the process is the end of its socket.
+    /// Descriptors of the new process's standard input and of `/dev/null`, in its copy of the
+    /// table. The caller's are closed by then, so that the socket ends when the process ends.
     stdin: RawFd,
     null: RawFd,
-    /// The errno of a program that could not be loaded, or 0.
+    /// Errno of loading the program, or 0.
     failed: AtomicU32,
 }
 
-/// A process that was started. Dropping it ends it and waits for that.
+/// A process that was started. Dropping it kills the process and waits for it.
 #[derive(Debug)]
 pub(crate) struct StartedProgram {
     pidfd: OwnedFd,
     order: Box<Order>,
-    /// In use until the program is loaded.
+    /// Stack of the process, in use until the program is loaded.
     _stack: Box<core::mem::MaybeUninit<Stack>>,
 }
 
 impl StartedProgram {
-    /// Starts `program` with these arguments after its own path, an empty environment and `stdin` as its
-    /// standard input; what it says is lost. Every signal does to it what it does by default.
+    /// Starts `program` with these arguments after its own path, an empty environment and `stdin`
+    /// as its standard input. Its output is discarded. Every signal has its default action.
     ///
     /// # Errors
-    /// What keeps a process from being made. Whether the program can be loaded is not known yet: see
+    /// The process cannot be made. Whether the program can be loaded is not known yet: see
     /// [`Self::failure`].
     pub(crate) fn new(program: &Path, args: &[&str], stdin: OwnedFd) -> io::Result<Self> {
         let program = CString::new(program.as_os_str().as_bytes())?;
@@ -87,16 +89,17 @@ impl StartedProgram {
         });
         let mut stack = Box::<Stack>::new_uninit();
         let top = stack.as_mut_ptr().wrapping_add(1).cast::<u8>();
-        // The kernel writes the pidfd where clone(2) has parent_tid.
+        // The kernel writes the pidfd to clone(2)'s parent_tid.
         let pidfd = AtomicU32::new(0);
         let flags = libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
-        // A handler of this process must not run on that stack: until it has none, nothing gets through.
+        // A signal handler of this process must not run on the new stack. Signals stay blocked
+        // until the new process has reset its handlers.
         let mask = exchange_mask(u64::MAX);
         // SAFETY: the stack is aligned and nobody else's; it and the order stay where they are until the
         // process has been waited for (in `drop`). `load` follows the rules of `raw`.
         let result = unsafe { raw::clone_onto(flags, top, [&pidfd; 2], load, &raw const *order) };
         exchange_mask(mask);
-        // The new process has its own.
+        // The new process has copies of them.
         drop((stdin, null));
         if result <= 0 {
             return Err(io::Error::from_raw_os_error(-result as i32));
@@ -110,7 +113,8 @@ impl StartedProgram {
         })
     }
 
-    /// Why the program could not be loaded; known at the latest when its end of a socket is closed.
+    /// Returns the error of loading the program, if it failed. It is known at the latest when the
+    /// process's end of a socket is closed.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         match self.order.failed.load(Ordering::Acquire) {
             0 => None,
@@ -121,7 +125,8 @@ impl StartedProgram {
 
 impl Drop for StartedProgram {
     fn drop(&mut self) {
-        // It may have ended by itself; nobody else waits for it.
+        // The process may have ended by itself. No other code waits for it, so the pidfd still
+        // refers to it.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
         let wait =
             || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
@@ -129,7 +134,7 @@ impl Drop for StartedProgram {
     }
 }
 
-/// The same descriptor under a number that is none of 0, 1 and 2.
+/// Returns the same descriptor under a number above 2.
 fn above_stdio(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     if fd.as_raw_fd() > 2 {
         return Ok(fd);
@@ -137,8 +142,8 @@ fn above_stdio(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(fd, 3)
 }
 
-/// Blocks these signals in the calling thread and no others; gives those that were blocked before. Straight
-/// to the kernel: the C library leaves out two it keeps for itself.
+/// Blocks exactly these signals in the calling thread. Returns the mask that was in force before.
+/// It bypasses the C library, which leaves out two signals that it reserves for itself.
 fn exchange_mask(mask: u64) -> u64 {
     let mut before = 0_u64;
     let [new, old] = [
@@ -153,7 +158,8 @@ fn exchange_mask(mask: u64) -> u64 {
     before
 }
 
-/// What the new process does. Its signals are blocked.
+/// Entry of the new process: resets signals, places the descriptors and loads the program. Its
+/// signals are blocked.
 unsafe extern "C" fn load(order: *const Order) -> ! {
     // SAFETY: it outlives this process's stay in the address space.
     let order = unsafe { &*order };

@@ -1,28 +1,30 @@
-//! The warden: a process per command that everything the command starts falls back to.
+//! The warden: a supervisor process for each command, to which all descendants of the command are
+//! reparented.
 //!
 //! A warden shares the guest's address space and descriptor table (`CLONE_VM | CLONE_FILES`), so
-//! making one costs no page tables and no duplicate descriptors. It makes itself a child
-//! subreaper, starts one child on the same memory, publishes how that ended, and stays until nothing
-//! it started is left, double forks and new sessions included. "Everything this command started" is
-//! therefore always "the descendants of this warden".
+//! making one costs no page tables and no duplicate descriptors. It makes itself a child subreaper,
+//! starts one child on the same memory, publishes how that ended, and stays until no process it
+//! started is left, double forks and new sessions included. The processes that a command started
+//! are therefore always the descendants of its warden.
 //!
-//! The child puts up its walls (process group, Landlock) and waits for an [`Order`]; with it, it rearranges
-//! its descriptors, gives up what it has of the guest's rights, and becomes the command. So warden and child can be made ready before there is
-//! anything to run ([`ready`]), and a command then costs one wake-up ([`give`]). Nothing of one
-//! command is left to another: a child serves one order, and what reached it while it waited
-//! (signals) is thrown away.
+//! The child applies its restrictions (process group, Landlock) and waits for an [`Order`]. With
+//! the order, it rearranges its descriptors, gives up the guest's rights, and executes the command.
+//! So warden and child can be made ready before there is a command to run ([`ready`]), and a
+//! command then costs one wake-up ([`give`]). No state of one command reaches another: a child
+//! serves one order, and signals sent to it while it waited are discarded.
 //!
-//! Why this is sound although several processes run on our memory:
-//! - Warden and unborn command run on stacks of their own and touch only their [`Slot`] and what
-//!   its order points to. They allocate nothing, take no lock, and make system calls as bare
-//!   instructions ([`raw`]), so neither `errno` nor any other thread-local state is touched.
+//! "Pre-exec command" means that child until execve(2). It is sound that several processes run on
+//! our memory, because:
+//! - Warden and pre-exec command run on stacks of their own and touch only their [`Slot`] and the
+//!   memory that its order points to. They allocate nothing, take no lock, and make system calls as
+//!   bare instructions ([`raw`]), so neither `errno` nor any other thread-local state is touched.
 //! - A stack is reused or unmapped only when the warden has been reaped *and* the kernel has
 //!   cleared the command's `child_tid` word, which it does when the command leaves our address
 //!   space by exec or death. Killing a warden between the two therefore frees nothing early.
-//! - What an order points to is borrowed by [`give`], which returns only when the command has
-//!   left the address space.
-//! - The unborn command shares our descriptor table until it has its order, and takes a copy before
-//!   it changes anything.
+//! - The memory that an order points to is borrowed by [`give`], which returns only when the
+//!   command has left the address space.
+//! - The pre-exec command shares our descriptor table until it has its order, and takes a copy
+//!   before it changes the table.
 //! - The kernel drops rseq registration, robust futex list and child_tid of `CLONE_VM` children.
 #![expect(
     unsafe_code,
@@ -53,19 +55,20 @@ use rustix::thread::futex;
 use rustix::time::Timespec;
 use slot::{ENDED_EMPTY, LEFT, NOT_ENDED, ORDERED, RawOrder, Slot, TAKEN, WardenSetup};
 
-/// Name of wardens and unborn commands, as the kernel shows it. For people: any process may have it.
+/// Process name of wardens and pre-exec commands. It is for people only: any process may set the
+/// same name.
 pub(crate) const NAME: &CStr = c"glovebox-warden";
 
-/// How long a start may take before the warden is given up; only a hostile process that keeps
-/// stopping it can make it take longer than an exec.
+/// Time after which a warden that has not started its command is killed, in milliseconds. Only a
+/// hostile process that keeps stopping it can make a start take longer than an exec.
 const START_LIMIT_MS: u32 = 10_000;
 const LOOK_EVERY_MS: u32 = 20;
 
-/// Which step between clone and exec failed.
+/// Step between clone and exec that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Stage {
-    /// Making a process.
+    /// Creating a process.
     Fork = 1,
     /// Session, terminal or standard descriptors.
     Stdio = 2,
@@ -107,7 +110,7 @@ pub(crate) struct LimitEntry {
     pub(crate) hard: u64,
 }
 
-/// What to run. Each list of pointers ends with a null; every pointer is to a NUL-terminated
+/// Command to run. Each list of pointers ends with a null. Every pointer is to a NUL-terminated
 /// string that outlives the call of [`give`].
 #[derive(Debug)]
 pub(crate) struct Order<'a> {
@@ -115,32 +118,33 @@ pub(crate) struct Order<'a> {
     pub(crate) env: &'a [*const c_char],
     /// Paths to try in order.
     pub(crate) candidates: &'a [*const c_char],
-    /// What is executed instead of them.
+    /// Program that is executed instead of the candidates.
     pub(crate) program: Option<BorrowedFd<'a>>,
     pub(crate) cwd: Option<&'a CStr>,
-    /// Descriptors for 0, 1 and 2, each at least 3.
+    /// Sources of the descriptors 0, 1 and 2, each at least 3.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
-    /// Further descriptors of this process and the numbers that they get, by number; no source is one of the numbers.
+    /// Further descriptors of this process and their numbers in the command, sorted by number. No
+    /// source has one of the numbers.
     pub(crate) descriptors: &'a [[i32; 2]],
     pub(crate) limits: &'a [LimitEntry],
     /// File mode creation mask; `None` for that of the guest.
     pub(crate) umask: Option<Mode>,
 }
 
-/// How a command ended.
+/// Result of a command that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// As wait(2) reports it.
+    /// Status as wait(2) reports it.
     pub(crate) status: i32,
-    /// CPU time in user mode.
+    /// CPU time in user mode, in microseconds.
     pub(crate) user_us: u64,
-    /// CPU time in the kernel.
+    /// CPU time in the kernel, in microseconds.
     pub(crate) system_us: u64,
-    /// Largest resident set.
+    /// Largest resident set, in KiB.
     pub(crate) max_rss_kib: u64,
-    /// Moment of the end on the monotonic clock.
+    /// Time of the end on the monotonic clock, in nanoseconds.
     pub(crate) ended_ns: u64,
-    /// Nothing the command started was left at that moment.
+    /// True if no process that the command started was left at that moment.
     pub(crate) is_empty: bool,
 }
 
@@ -161,9 +165,9 @@ impl ReapedProcess {
     }
 }
 
-/// Waits for one dead child of this process, whichever it is, without blocking. A child that was
-/// stopped is told to go on: only something hostile stops wardens, and one that is stopped would
-/// keep the end of its command to itself. A child that made this process its tracer is let go.
+/// Waits for one dead child of this process, whichever it is, without blocking. A stopped child is
+/// continued: only a hostile process stops wardens, and a stopped warden would not report the end
+/// of its command. A child that made this process its tracer is detached.
 pub(crate) fn reap_any() -> Option<ReapedProcess> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
@@ -181,8 +185,8 @@ pub(crate) fn reap_any() -> Option<ReapedProcess> {
     }
 }
 
-/// A warden. Dropping it leaks its memory, for the processes may still be using it;
-/// [`Warden::retire`] is the way to get that back.
+/// A warden. Dropping it leaks its memory, because the processes may still be using it;
+/// [`Warden::retire`] returns that memory.
 #[derive(Debug)]
 pub(crate) struct Warden {
     pid: Pid,
@@ -201,18 +205,19 @@ impl Warden {
         self.pid
     }
 
-    /// Pid of the command, which is also its process group.
+    /// Returns the pid of the command, which is also its process group. `None` if it was never
+    /// made.
     pub(crate) fn command(&self) -> Option<Pid> {
         Pid::from_raw(self.slot().command.load(Ordering::Acquire) as i32)
     }
 
-    /// The command's pid while it is on our memory.
+    /// Returns the command's pid while it runs on our memory.
     fn unborn(&self) -> Option<Pid> {
         let is_inside = self.slot().inside.load(Ordering::Acquire) != LEFT;
         self.command().filter(|_| is_inside)
     }
 
-    /// How the command ended, once it has.
+    /// Returns the result of the command. `None` while it runs.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         let slot = self.slot();
         let ended = slot.ended.load(Ordering::Acquire);
@@ -238,21 +243,22 @@ impl Warden {
         })
     }
 
-    /// Takes the signal that has stopped the command since the last look.
+    /// Returns and clears the signal that has stopped the command since the last call.
     pub(crate) fn take_stop(&self) -> Option<i32> {
         let signal = self.slot().stop.swap(0, Ordering::AcqRel);
         (signal != 0).then_some(signal)
     }
 
-    /// Books that this warden is gone.
+    /// Records that this warden is gone, if `proof` is of its pid.
     pub(crate) fn reaped(&mut self, proof: &ReapedProcess) {
         self.is_reaped |= proof.pid == self.pid;
     }
 
-    /// Takes the memory back, if warden and command have both left it.
+    /// Returns the memory if warden and command have both left it. Otherwise returns the warden
+    /// unchanged.
     pub(crate) fn retire(self) -> Result<Stack, Self> {
-        // The kernel writes the command's pid before it lets it run, so a warden that is gone
-        // without one never had one.
+        // The kernel writes the command's pid before the command runs. So a warden that is gone
+        // without having a command pid never had a command.
         if self.is_reaped && self.unborn().is_none() {
             Ok(ManuallyDrop::into_inner(self.stack))
         } else {
@@ -264,45 +270,49 @@ impl Warden {
 /// A terminal for a command.
 #[derive(Debug, Clone, Copy)]
 pub struct ControllingTerminal<'a> {
-    /// The end that commands use. It must stay open for as long as something of the command runs.
+    /// The end of the terminal that commands use. It must stay open while any process of the
+    /// command runs.
     pub fd: BorrowedFd<'a>,
-    /// True if the command's process group is in its foreground from the start. Otherwise it is put there when it is
-    /// stopped for reading or changing the terminal (SIGTTIN, SIGTTOU).
+    /// True if the command's process group is in the terminal's foreground from the start.
+    /// Otherwise it is put there when it is stopped for reading or changing the terminal (SIGTTIN,
+    /// SIGTTOU).
     pub is_foreground: bool,
 }
 
-/// What a command is confined by beyond what the guest is.
+/// Restrictions of a command beyond those of the guest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Confinement<'a> {
     /// Landlock ruleset.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
-    /// The terminal of warden and command, in the table of this process, which the warden shares.
+    /// The terminal of warden and command, in this process's descriptor table, which the warden
+    /// shares.
     pub(crate) terminal: Option<ControllingTerminal<'a>>,
-    /// What keeps it from steering the guest.
+    /// Mechanism that keeps the command from signalling or tracing the guest.
     pub(crate) separation: Separation,
-    /// It may make namespaces, so it is marked by its number of filters.
+    /// True if the command may make namespaces. It then gets a further filter, whose count marks it
+    /// as a command.
     pub(crate) is_nested: bool,
-    /// The processors that it starts on, unless those are all.
+    /// Processors that the command starts on. `None` for all.
     pub(crate) processors: Option<Mask>,
 }
 
-/// A start that did not work.
+/// Error of starting a command.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) stage: Stage,
     pub(crate) errno: Errno,
-    /// The warden that was made for it and has yet to be reaped.
+    /// The warden that was made for it and is still to be reaped.
     pub(crate) remains: Option<Warden>,
-    /// Nothing of the order was done, for the warden or its child was killed before: another may
-    /// do it.
+    /// True if no step of the order was done because the warden or its child was killed before.
+    /// Another warden may then carry it out.
     pub(crate) is_untouched: bool,
 }
 
 /// Starts a warden and its child, which then wait for an order.
 ///
 /// Preconditions: every signal is blocked in the calling thread and no handler is installed
-/// ([`reset_and_block`]); `bell` stays open while the warden lives. The child confines itself by
-/// `confinement` now, as far as that does not wait for its order.
+/// ([`reset_and_block`]); `bell` stays open while the warden lives. The child applies the parts of
+/// `confinement` that do not depend on the order before it waits.
 pub(crate) fn ready(
     stack: Stack,
     bell: BorrowedFd<'_>,
@@ -323,7 +333,7 @@ pub(crate) fn ready(
         processors: confinement.processors,
     };
     let slot = stack.slot();
-    // Not passed to the kernel for the warden itself (no *_SETTID flag), only to fill the arguments.
+    // The warden is started without *_SETTID flags, so the kernel ignores these two arguments.
     let unused = AtomicU32::new(0);
     // SAFETY: a `Stack` that is not part of a `Warden` is used by nobody, so the slot may be
     // written and the stack handed over. It stays mapped until the warden has been reaped: it is
@@ -349,8 +359,8 @@ pub(crate) fn ready(
     })
 }
 
-/// Has the command of `order` run under a warden that has had none. Returns when the command has
-/// been executed or has failed to.
+/// Runs the command of `order` under a warden that has had none. Blocks until the command has been
+/// executed or has failed to be.
 pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal> {
     let lists = [order.argv, order.env, order.candidates];
     let is_whole = order.argv.len() >= 2
@@ -388,7 +398,7 @@ pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal>
     // once: the warden was waiting, and is no more.
     unsafe { *slot.order.get() = raw };
     slot.phase.store(ORDERED, Ordering::Release);
-    // Fails only for a bad address. Whoever does not wait yet will see the word.
+    // Wake-up fails only for a bad address. A child that does not wait yet will read the new phase.
     let _ = futex::wake(&slot.phase, futex::Flags::PRIVATE, 1);
     let was_given_up = await_departure(&warden);
     // The command borrowed `order` and `shell_argv` until here.
@@ -412,8 +422,8 @@ pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal>
     })
 }
 
-/// Waits until the command has left our memory: by exec, or because it failed or was killed. `true`
-/// when it took too long and was killed for that.
+/// Blocks until the command has left our memory, because it was executed, failed or was killed.
+/// Returns true if it took too long and was killed for that.
 fn await_departure(warden: &Warden) -> bool {
     let slot = warden.slot();
     let pause = Timespec {
@@ -431,8 +441,8 @@ fn await_departure(warden: &Warden) -> bool {
             Err(Errno::TIMEDOUT) => {}
             _ => continue,
         }
-        // Not the ordinary course of things: the machine is very busy, or something with our user
-        // id stops or kills what it finds.
+        // This happens only if the machine is very busy, or if a process of our user id stops or
+        // kills the warden or the command.
         waited_ms += LOOK_EVERY_MS;
         if !is_dead(warden.pid) {
             let signal = if waited_ms < START_LIMIT_MS {
@@ -447,7 +457,7 @@ fn await_departure(warden: &Warden) -> bool {
             }
             continue;
         }
-        // With the warden dead its child is our own, so the pid cannot be another's.
+        // With the warden dead, the command is our own child, so its pid cannot have been reused.
         match warden.unborn() {
             Some(command) => {
                 let _ = rustix::process::kill_process(command, Signal::KILL);

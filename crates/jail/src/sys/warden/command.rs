@@ -1,4 +1,5 @@
-//! The command before it is one: walls, waiting, and the last steps to execve(2), on shared memory.
+//! The command before exec: restrictions, waiting for the order, and the last steps to execve(2),
+//! all on shared memory.
 
 use super::Stage;
 use super::raw::{self, Word};
@@ -11,10 +12,11 @@ use core::sync::atomic::Ordering;
 /// A failed system call: the step it belongs to and the positive errno.
 type Failure = (Stage, i32);
 
-/// Signals thrown away at most. Whoever keeps sending more can as well kill.
+/// Maximum number of stale signals that are discarded. A process that sends more could kill the
+/// command as well.
 const MAX_STALE_SIGNALS: usize = 4096;
 
-/// Becomes the command, or leaves the reason in the slot and exits.
+/// Becomes the command, or stores the reason for the failure in the slot and exits.
 ///
 /// # Safety
 /// Only as the entry of [`raw::clone_onto`] with a slot written by [`super::ready`], whose orders
@@ -29,7 +31,7 @@ pub(super) unsafe extern "C" fn command_main(slot: *const Slot) -> ! {
     raw::exit(127)
 }
 
-/// Returns only with the reason why not.
+/// Becomes the command. Returns only on failure.
 ///
 /// # Safety
 /// As for [`command_main`].
@@ -47,8 +49,8 @@ unsafe fn become_command(slot: &Slot) -> Failure {
     if let Err(failure) = leave_guest(slot.terms.separation, warden) {
         return failure;
     }
-    // From here on it can have the guest's capability again, in a namespace of its own making: what tells it from
-    // the guest must be on it before it does anything that its order says.
+    // From here on it could regain the guest's capability in a namespace that it makes itself. So
+    // the filter that marks it as a command must be installed before it acts on its order.
     if slot.terms.is_nested
         && let Err(failure) = add_filter(Profile::Mark)
     {
@@ -62,7 +64,7 @@ unsafe fn become_command(slot: &Slot) -> Failure {
     }
 }
 
-/// A system call whose failure belongs to `stage`.
+/// Makes a system call whose failure belongs to `stage`.
 ///
 /// # Safety
 /// As for [`raw::syscall`].
@@ -84,7 +86,7 @@ pub(super) fn put_in_front(terminal: i32, group: i32) -> isize {
     unsafe { raw::syscall(libc::SYS_ioctl, args) }
 }
 
-/// Has this process die with its warden, so that killing wardens sets nothing free.
+/// Makes this process die with its warden, so that a killed warden frees no process.
 fn tie_to(warden: i32) -> Result<(), Failure> {
     let death = [
         libc::PR_SET_PDEATHSIG as Word,
@@ -97,21 +99,23 @@ fn tie_to(warden: i32) -> Result<(), Failure> {
     unsafe {
         call(Stage::Stdio, libc::SYS_prctl, death)?;
         if call(Stage::Stdio, libc::SYS_getppid, [0; 5])? != warden as isize {
-            // It died before the line above could tie us to it, and nobody would end our waiting.
+            // The warden died before the call above took effect, so no process would end this one's
+            // wait.
             return Err((Stage::Interrupted, libc::EINTR));
         }
     }
     Ok(())
 }
 
-/// What can be done before it is known what to run.
+/// Applies the restrictions that do not depend on the order.
 fn confine(terms: &WardenSetup, warden: i32) -> Result<(), Failure> {
-    // A process group of its own in the warden's session: terminal signals and group kills reach the command alone,
-    // and since its parent is in another group of that session, the kernel lets it be stopped (job control).
+    // A process group of its own in the warden's session: terminal signals and group kills reach
+    // the command alone. Since its parent is in another group of that session, the kernel lets it
+    // be stopped (job control).
     // SAFETY: setpgid(2) takes integers.
     unsafe { call(Stage::Stdio, libc::SYS_setpgid, [0; 5])? };
     if terms.terminal >= 0 && terms.is_foreground {
-        // SIGTTOU is blocked, so that one in the background may do it.
+        // SIGTTOU is blocked, so a process in the background may do this.
         // SAFETY: getpid(2) takes nothing.
         let own = unsafe { raw::syscall(libc::SYS_getpid, [0; 5]) } as i32;
         let result = put_in_front(terms.terminal, own);
@@ -122,8 +126,9 @@ fn confine(terms: &WardenSetup, warden: i32) -> Result<(), Failure> {
     tie_to(warden)?;
     if let Some(mask) = &terms.processors {
         let affinity = [0, size_of_val(mask), mask.as_ptr() as Word, 0, 0];
-        // Before the filter that may refuse it. It tells programs how many processors fit and holds no limit, so a
-        // set of processors that the machine has no more leaves all of them.
+        // This comes before the filter, which may refuse it. It only tells programs how many
+        // processors to use and enforces no limit. So if the machine no longer has these
+        // processors, all of them remain.
         // SAFETY: this process alone, and a live mask of the length given, which the kernel only reads.
         let _ = unsafe { raw::syscall(libc::SYS_sched_setaffinity, affinity) };
     }
@@ -138,13 +143,13 @@ fn confine(terms: &WardenSetup, warden: i32) -> Result<(), Failure> {
     }
     match (terms.separation, terms.is_nested) {
         (Separation::Filter, _) => add_filter(Profile::SameUser),
-        // Then what waits has as many filters with each kind of separation.
+        // The pre-exec command then has the same number of filters with each kind of separation.
         (Separation::UserId(_) | Separation::None, true) => add_filter(Profile::Mark),
         (Separation::UserId(_) | Separation::None, false) => Ok(()),
     }
 }
 
-/// Puts a filter on this process, on top of those it has.
+/// Installs a filter on this process, in addition to those it has.
 fn add_filter(profile: Profile) -> Result<(), Failure> {
     let filter = seccomp::program(profile);
     let filter = libc::sock_fprog {
@@ -168,9 +173,9 @@ fn add_filter(profile: Profile) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives up what this process has of the guest: its capability and, where it has one of its own, its user id.
-/// While it waits it keeps both, so that no command can steer it, and whoever looks from outside can tell what
-/// waits from what runs.
+/// Gives up the guest's capability and, where the guest has its own, the guest's user id. The child
+/// keeps both while it waits, so that no command can signal or trace it, and so that the host can
+/// tell waiting processes from running commands.
 fn leave_guest(separation: Separation, warden: i32) -> Result<(), Failure> {
     /// `_LINUX_CAPABILITY_VERSION_3` of capget(2), and this process.
     const HEADER: [u32; 2] = [0x2008_0522, 0];
@@ -187,11 +192,11 @@ fn leave_guest(separation: Separation, warden: i32) -> Result<(), Failure> {
     let uid = uid as Word;
     // SAFETY: all arguments are integers.
     unsafe { call(Stage::Confine, libc::SYS_setresuid, [uid, uid, uid, 0, 0])? };
-    // The kernel has forgotten this with the change of ids.
+    // The kernel cleared the death signal when the ids changed.
     tie_to(warden)
 }
 
-/// Throws away what was sent while there was nothing to send it to.
+/// Discards signals that were sent to this process while it waited for its order.
 fn drop_stale_signals() {
     let all = u64::MAX;
     let now = libc::timespec {
@@ -213,7 +218,7 @@ fn drop_stale_signals() {
     }
 }
 
-/// Takes a copy of the descriptor table that was shared so far.
+/// Unshares the descriptor table, so that changes no longer affect the guest.
 fn own_descriptors() -> Result<(), Failure> {
     /// `CLOSE_RANGE_UNSHARE` of close_range(2).
     const UNSHARE: Word = 1 << 1;
@@ -232,9 +237,11 @@ fn own_descriptors() -> Result<(), Failure> {
     }
 }
 
-/// Where a program that is executed by its descriptor is put.
+/// Descriptor number of a program that is executed by its descriptor.
 const PROGRAM: Word = 3;
 
+/// Carries out the order up to exec: descriptors, working directory, mask, limits and signal mask.
+///
 /// # Safety
 /// As for [`command_main`].
 unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
@@ -257,7 +264,7 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
     if order.program >= 0 {
         first_unused = PROGRAM + 1;
         if order.program as Word != PROGRAM {
-            // The sources of the standard streams are not needed any more.
+            // The sources of the standard streams are no longer needed, so this number is free.
             let args = [
                 order.program as Word,
                 PROGRAM,
@@ -296,8 +303,8 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
             [0, resource as Word, limit as Word, 0, 0],
         )?;
     }
-    // Everything of ours is close-on-exec already; this is the second lock on that door. Kernels
-    // before 5.9 do not have the call.
+    // A second safeguard: all descriptors of the guest are close-on-exec already. Kernels before
+    // 5.9 do not have the call.
     let close = |first: Word, last: Word| {
         if first <= last {
             let _ = call(Stage::Stdio, libc::SYS_close_range, [first, last, 0, 0, 0]);
@@ -322,7 +329,7 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tries the candidates in order by the rules of execvp(3); returns the errno that sums them up.
+/// Tries the candidates in order by the rules of execvp(3). Returns the errno of the whole attempt.
 ///
 /// # Safety
 /// As for [`command_main`].
@@ -355,8 +362,8 @@ unsafe fn execute(order: &RawOrder) -> i32 {
         }
         // SAFETY: path, argv and env are lists and strings kept alive by `give`.
         match unsafe { execve(path, order.argv, order.env) } {
-            // Behind a directory of PATH that may not be searched nothing can be seen, so nothing
-            // was found there; a file that is seen and refused is another matter.
+            // A candidate in a directory of PATH that may not be searched counts as not found. A
+            // file that is visible but refused is an error.
             // SAFETY: as above.
             libc::EACCES if is_only || unsafe { is_visible(path) } => verdict = libc::EACCES,
             libc::ENOENT
@@ -383,6 +390,8 @@ unsafe fn execute(order: &RawOrder) -> i32 {
     }
 }
 
+/// Executes the file at `path`. Returns the errno on failure.
+///
 /// # Safety
 /// All pointers must be to null-terminated lists of NUL-terminated strings.
 unsafe fn execve(
@@ -400,7 +409,7 @@ unsafe fn execve(
     -result as i32
 }
 
-/// Whether something is seen to exist at a path.
+/// Returns true if a file is visible at a path.
 ///
 /// # Safety
 /// `path` must be a NUL-terminated string.
@@ -416,7 +425,7 @@ unsafe fn is_visible(path: *const c_char) -> bool {
     result == 0
 }
 
-/// Whether the beginning of a file has no NUL byte, so that handing it to a shell makes sense.
+/// Returns true if the beginning of a file has no NUL byte, so that a shell may run it.
 ///
 /// # Safety
 /// `path` must be a NUL-terminated string.

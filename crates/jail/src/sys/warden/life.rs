@@ -1,4 +1,4 @@
-//! What a warden does from its first instruction to its last.
+//! Main loop of a warden, from its first instruction to its exit.
 
 use super::raw::{self, Word};
 use super::slot::{ENDED_EMPTY, ENDED_OTHERS_LEFT, LEFT, RawOutcome, Slot};
@@ -7,9 +7,9 @@ use crate::identity::Separation;
 use core::sync::atomic::Ordering;
 use glovebox_spec::GUEST_UID;
 
-/// Gives up the way to the user id of commands, which only the child needs: from now on they cannot signal
-/// this process either. It keeps its capability, with which the kernel checks the signal that ends the
-/// command when its warden dies (prctl(2), `PR_SET_PDEATHSIG`).
+/// Gives up the user id of commands, which only the child needs to change to. From now on commands
+/// cannot signal this process either. It keeps its capability, with which the kernel checks the
+/// signal that kills the command when its warden dies (prctl(2), `PR_SET_PDEATHSIG`).
 fn settle(guest: i32) {
     let own = GUEST_UID as Word;
     let death = [
@@ -23,7 +23,7 @@ fn settle(guest: i32) {
     // refuse.
     let parent = unsafe {
         raw::syscall(libc::SYS_setresuid, [own, own, own, 0, 0]);
-        // The kernel has forgotten this with the change of ids.
+        // The kernel cleared the death signal when the ids changed.
         raw::syscall(libc::SYS_prctl, death);
         raw::syscall(libc::SYS_getppid, [0; 5])
     };
@@ -32,7 +32,7 @@ fn settle(guest: i32) {
     }
 }
 
-/// Notes that the warden's child could not be made, and why.
+/// Records that the warden's child could not be made, and why. Exits.
 fn fail(slot: &Slot, stage: Stage, result: isize) -> ! {
     slot.failed_errno.store(-result as i32, Ordering::Relaxed);
     slot.failed_stage.store(stage as u32, Ordering::Relaxed);
@@ -41,18 +41,18 @@ fn fail(slot: &Slot, stage: Stage, result: isize) -> ! {
     raw::exit(0);
 }
 
-/// Notes that a signal has stopped the command. Returns true if the guest is to be told: it may not have looked at
-/// the last stop yet.
+/// Records that a signal has stopped the command. Returns true if the guest must be notified; false
+/// if it has not yet seen the previous stop.
 fn note_stop(slot: &Slot, command: i32, signal: i32) -> bool {
-    // It wants to read or change a terminal in whose background it is. It has it as soon as the guest continues it;
-    // only a process of this session may give it.
+    // The command is in the background and wants to read or change its terminal. Put it in the
+    // foreground before the guest continues it: only a process of this session may do that.
     if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && slot.terms.terminal >= 0 {
         command::put_in_front(slot.terms.terminal, command);
     }
     slot.stop.swap(signal, Ordering::AcqRel) == 0
 }
 
-/// The warden's whole life.
+/// Runs the warden until no process of its command is left, then exits.
 ///
 /// # Safety
 /// Only as the entry of [`raw::clone_onto`] with a slot written by [`super::ready`].
@@ -69,11 +69,12 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
     prctl(libc::PR_SET_NAME, super::NAME.as_ptr() as Word);
     // SAFETY: getppid(2) takes nothing.
     if unsafe { raw::syscall(libc::SYS_getppid, [0; 5]) } != terms.guest as isize {
-        // The guest died before the line above could tie us to it.
+        // The guest died before the call above took effect.
         raw::exit(1);
     }
-    // The command is to be a process group of a session that it does not lead: the group of a leader is orphaned
-    // here, and the kernel stops no orphaned one at Ctrl-Z. Before the child, which is to be in this session.
+    // setsid comes before the clone, because the child has to be in this session. The command must
+    // be in a session that it does not lead: the process group of a leader is orphaned here, and
+    // the kernel does not stop an orphaned group at Ctrl-Z.
     // SAFETY: setsid(2) takes nothing.
     let result = unsafe { raw::syscall(libc::SYS_setsid, [0; 5]) };
     if result < 0 {
@@ -81,7 +82,7 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
     }
     if terms.terminal >= 0 {
         let args = [terms.terminal as Word, libc::TIOCSCTTY as Word, 0, 0, 0];
-        // Before there is a child: one that is there already does not get it.
+        // This comes before the clone: an existing child would not get the terminal.
         // SAFETY: all arguments are integers.
         let result = unsafe { raw::syscall(libc::SYS_ioctl, args) };
         if result < 0 {
@@ -91,7 +92,7 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
     // SAFETY: getpid(2) takes nothing.
     let own_pid = unsafe { raw::syscall(libc::SYS_getpid, [0; 5]) } as i32;
     slot.warden.store(own_pid, Ordering::Release);
-    // The descriptor table is shared with the child as well, until it has its order.
+    // The child shares the descriptor table as well, until it has its order.
     // SAFETY: the command's stack is the other part of our own mapping; `command_main` follows the
     // rules; slot and words stay until the kernel has cleared `inside`, see `Warden::retire`.
     let result = unsafe {
@@ -145,7 +146,7 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
     };
     loop {
         let mut end = None;
-        // Sleeps until there is something, then takes all that there is.
+        // The first wait blocks. The following ones collect all further events without blocking.
         let mut options = libc::WUNTRACED;
         let is_empty = loop {
             let (pid, status, usage) = wait(options);
@@ -156,8 +157,8 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
             if pid == -(libc::ECHILD as isize) {
                 break true;
             }
-            // Also those that the command left behind: this process is their parent now, so they can make it
-            // their tracer, and nothing else would ever let them go on.
+            // This covers processes that the command left behind too: this process is their parent
+            // now, so they can make it their tracer, and no other process would continue them.
             if libc::WIFSTOPPED(status) && raw::release_tracee(pid as i32, libc::WSTOPSIG(status)) {
                 continue;
             }
@@ -170,8 +171,8 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
                 }
                 continue;
             }
-            // The command has ended. Whether it left anything behind is said in the same breath, so that the
-            // usual case needs no second message.
+            // The command has ended. One message tells both that and whether any of its processes
+            // is left, so that the usual case needs no second one.
             let mut ended = libc::timespec {
                 tv_sec: 0,
                 tv_nsec: 0,

@@ -1,7 +1,7 @@
 //! System calls and clone(2) as bare instructions.
 //!
 //! Code that runs in another process on our address space shares our thread-local storage without
-//! owning it: `errno`, the allocator and anything of the C library are out of bounds there. These
+//! owning it. It must not use `errno`, the allocator or any other part of the C library. These
 //! functions touch registers only and report errors the way the kernel does (`-errno`).
 
 use core::arch::asm;
@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU32;
 /// A system call number or argument as the kernel takes it.
 pub(in crate::sys) type Word = usize;
 
-/// One system call.
+/// Makes one system call. Returns the kernel's result (negative errno).
 ///
 /// # Safety
 /// The arguments must be valid for `number`: pointers among them live, of the right type, and
@@ -111,10 +111,12 @@ pub(in crate::sys) unsafe fn clone_onto<S>(
     result
 }
 
-/// Lets a child go on that this process traces because the child asked its parent to (`PTRACE_TRACEME`), with the
-/// signal that has stopped it. Returns false if this process does not trace it.
+/// Continues a child that this process traces because the child asked its parent to
+/// (`PTRACE_TRACEME`), and delivers the signal that stopped it. Returns false if this process does
+/// not trace the child.
 pub(super) fn release_tracee(pid: i32, signal: i32) -> bool {
-    // The kernel tells a debugger of an exec by this signal, which ends a program that has none (ptrace(2)).
+    // The kernel reports an exec to a debugger by SIGTRAP, which would kill a program that has none
+    // (ptrace(2)).
     let signal = if signal == libc::SIGTRAP { 0 } else { signal };
     let args = [
         libc::PTRACE_DETACH as Word,
@@ -127,7 +129,7 @@ pub(super) fn release_tracee(pid: i32, signal: i32) -> bool {
     unsafe { syscall(libc::SYS_ptrace, args) == 0 }
 }
 
-/// Ends the calling process (not only the thread; here they are the same).
+/// Ends the calling process with all its threads (here it has one).
 pub(super) fn exit(code: i32) -> ! {
     loop {
         // SAFETY: exit_group(2) takes no pointers and does not return; the loop is for the type.
@@ -135,7 +137,7 @@ pub(super) fn exit(code: i32) -> ! {
     }
 }
 
-/// Wakes everybody who waits on `word`, as the kernel does when it clears one.
+/// Wakes all processes that wait on `word`, as the kernel does when it clears a tid word.
 pub(in crate::sys) fn wake(word: &AtomicU32) {
     // SAFETY: FUTEX_WAKE only uses the address as a key.
     unsafe {
@@ -152,7 +154,7 @@ pub(in crate::sys) fn wake(word: &AtomicU32) {
     }
 }
 
-/// Waits, within this address space, while `word` is `value`; may return early.
+/// Blocks, within this address space, while `word` is `value`. May return early.
 pub(super) fn wait(word: &AtomicU32, value: u32) {
     const PRIVATE_WAIT: Word = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as Word;
     // SAFETY: the kernel reads the word, which lives as long as the reference; no timeout is given.

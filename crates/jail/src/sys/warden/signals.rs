@@ -15,8 +15,8 @@ fn last() -> Errno {
 /// With handlers gone and everything blocked, nothing can interrupt code that shares our memory,
 /// and commands start with clean dispositions after only their mask is emptied.
 pub(crate) fn reset_and_block() -> Result<(), Errno> {
-    // Straight to the kernel: the C library refuses to touch the two signals it keeps for itself,
-    // and its own posix_spawn(3) leaves one of them ignored in what it starts.
+    // Straight to the kernel: the C library refuses to change the two signals that it reserves for
+    // itself, and its own posix_spawn(3) leaves one of them ignored in the programs it starts.
     let default = [0_usize; 4];
     for signal in 1..=64_usize {
         // SAFETY: the kernel reads one `struct kernel_sigaction` (handler, flags, restorer, mask:
@@ -47,22 +47,25 @@ pub(crate) fn send(target: Pid, is_group: bool, number: i32) -> Result<(), Errno
     if result == 0 { Ok(()) } else { Err(last()) }
 }
 
-/// Stops this process by `number`, one of the signals that stop by default, although it may handle that. Returns when
-/// the process goes on, or at once where the kernel stops nothing, as in an orphaned process group.
+/// Stops this process by `number`, one of the signals that stop by default, even if a handler is
+/// installed. Returns when the process is continued, or at once if the kernel stops nothing, as in
+/// an orphaned process group.
 pub(crate) fn stop_caller(number: i32) -> Result<(), Errno> {
-    // To this thread: the signal has been acted upon when the call returns.
+    // The signal goes to this thread, so the kernel has acted on it when the call returns.
     // SAFETY: raise(3) takes an integer.
     with_default_action(number, || unsafe { libc::raise(number) })
 }
 
-/// [`stop_caller`] for the whole process group. To be called by the first thread, which the kernel prefers for a
-/// signal to a process: then it has been acted upon when the call returns.
+/// Does the same as [`stop_caller`] for the whole process group. The first thread must call: the
+/// kernel prefers it for a signal to the process, so the signal has been acted on when the call
+/// returns.
 pub(crate) fn stop_group_of_caller(number: i32) -> Result<(), Errno> {
     // SAFETY: kill(2) takes two integers; 0 is the caller's process group.
     with_default_action(number, || unsafe { libc::kill(0, number) })
 }
 
-/// Sends a signal while its action in this process is the default one.
+/// Sends a signal while its action in this process is the default one. Restores the action
+/// afterwards.
 fn with_default_action(number: i32, send: impl FnOnce() -> i32) -> Result<(), Errno> {
     // SAFETY: `sigaction` is a C struct for which all zeroes is a value (SIG_DFL, no flags, an empty mask); both
     // outlive the calls. SIGSTOP, whose action cannot be changed, is refused with EINVAL, which changes nothing.
@@ -78,7 +81,7 @@ fn with_default_action(number: i32, send: impl FnOnce() -> i32) -> Result<(), Er
     }
 }
 
-/// A descriptor that becomes readable when a child ends.
+/// Returns a descriptor that becomes readable when a child ends or stops.
 ///
 /// Preconditions: SIGCHLD is blocked in every thread.
 pub(crate) fn child_signal_fd() -> Result<OwnedFd, Errno> {
@@ -95,7 +98,7 @@ pub(crate) fn child_signal_fd() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Keeps the allocator from holding on to memory: one arena, and large blocks go back at once.
+/// Limits the memory that the allocator retains: one arena, and large blocks are returned at once.
 pub(crate) fn keep_heap_small() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt(3) takes two integers and may be called at any time.

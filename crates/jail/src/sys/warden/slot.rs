@@ -1,4 +1,4 @@
-//! The memory that guest, warden and unborn command share: one [`Slot`], and two stacks.
+//! Memory that guest, warden and pre-exec command share: one [`Slot`], and two stacks.
 
 use super::LimitEntry;
 use crate::identity::Separation;
@@ -10,16 +10,16 @@ use core::sync::atomic::{AtomicI32, AtomicU32};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-/// Room for the code between clone and exec; a few KiB are used, more in debug builds.
+/// Stack size for the code between clone and exec; a few KiB are used, more in debug builds.
 const COMMAND_STACK_BYTES: usize = 32 << 10;
-/// Room for the warden's loop and the slot.
+/// Size of the warden's stack and the slot.
 const WARDEN_STACK_BYTES: usize = 32 << 10;
 
 /// `phase`: there is no order yet.
 pub(super) const WAITING: u32 = 0;
 /// `phase`: the order is written.
 pub(super) const ORDERED: u32 = 1;
-/// `phase`: the unborn command has read it.
+/// `phase`: the pre-exec command has read the order.
 pub(super) const TAKEN: u32 = 2;
 
 /// `inside`: the command is in our memory, or has yet to be made.
@@ -27,34 +27,36 @@ const INSIDE: u32 = 1;
 /// `inside`: the command has left our memory, or could not be made.
 pub(super) const LEFT: u32 = 0;
 
-/// `ended`: not yet.
+/// `ended`: the command has not ended.
 pub(super) const NOT_ENDED: u32 = 0;
-/// `ended`: and left others behind.
+/// `ended`: the command has ended, and other processes of it are left.
 pub(super) const ENDED_OTHERS_LEFT: u32 = 1;
-/// `ended`: and nothing is left.
+/// `ended`: the command has ended, and none of its processes is left.
 pub(super) const ENDED_EMPTY: u32 = 2;
 
-/// What warden and unborn command are told at their beginning.
+/// Settings that warden and pre-exec command receive when they are started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WardenSetup {
     /// Pid of the guest.
     pub(super) guest: i32,
-    /// Where the warden writes its own pid, four bytes, when the command has ended.
+    /// Descriptor to which the warden writes its own pid, four bytes, when the command has ended or
+    /// was stopped.
     pub(super) bell: i32,
-    /// Ruleset, or -1.
+    /// Landlock ruleset, or -1.
     pub(super) landlock: i32,
-    /// The terminal that becomes the controlling one of warden and command, or -1; open while the command is there.
+    /// The controlling terminal of warden and command, or -1. It stays open while the command
+    /// exists.
     pub(super) terminal: i32,
-    /// The command is in its foreground from the start.
+    /// True if the command is in the terminal's foreground from the start.
     pub(super) is_foreground: bool,
     pub(super) separation: Separation,
-    /// The command gets two filters more than the guest has.
+    /// True if the command gets two filters more than the guest has.
     pub(super) is_nested: bool,
-    /// The processors the command starts on, unless that is all.
+    /// Processors that the command starts on. `None` for all.
     pub(super) processors: Option<Mask>,
 }
 
-/// An [`super::Order`] without lifetimes, readable from the other processes.
+/// An [`super::Order`] without lifetimes, which the other processes can read.
 pub(super) struct RawOrder {
     pub(super) argv: *const *const c_char,
     pub(super) env: *const *const c_char,
@@ -64,7 +66,8 @@ pub(super) struct RawOrder {
     pub(super) shell_argv: *mut *const c_char,
     pub(super) cwd: *const c_char,
     pub(super) stdio: [i32; 3],
-    /// Sources and numbers of further descriptors, by number. No source is one of the numbers.
+    /// Sources and target numbers of further descriptors, sorted by number. No source has one of
+    /// the numbers.
     pub(super) descriptors: *const [i32; 2],
     pub(super) descriptor_count: usize,
     pub(super) limits: *const LimitEntry,
@@ -74,7 +77,7 @@ pub(super) struct RawOrder {
 }
 
 impl RawOrder {
-    /// Stands where no order is yet; nobody reads it.
+    /// Returns the placeholder before an order is written. No process reads it.
     const fn none() -> Self {
         Self {
             argv: core::ptr::null(),
@@ -93,23 +96,23 @@ impl RawOrder {
     }
 }
 
-/// Memory shared with one warden and its command until that has left.
+/// Memory shared with one warden and with its command until the command has left the address space.
 pub(super) struct Slot {
     pub(super) terms: WardenSetup,
     pub(super) command_stack_top: *mut u8,
-    /// [`WAITING`], [`ORDERED`] or [`TAKEN`]; the unborn command waits on it.
+    /// [`WAITING`], [`ORDERED`] or [`TAKEN`]. The pre-exec command waits on it.
     pub(super) phase: AtomicU32,
-    /// Written by the guest before [`ORDERED`], read by the command after.
+    /// Written by the guest before [`ORDERED`], read by the command afterwards.
     pub(super) order: UnsafeCell<RawOrder>,
-    /// Pid of the warden, before it has a child.
+    /// Pid of the warden. Set before the warden makes its child.
     pub(super) warden: AtomicI32,
-    /// Kernel-written before the command runs: its pid.
+    /// Pid of the command. The kernel writes it before the command runs.
     pub(super) command: AtomicU32,
-    /// [`INSIDE`], then, kernel-written, [`LEFT`]; the guest waits on it.
+    /// [`INSIDE`], then [`LEFT`], which the kernel writes. The guest waits on it.
     pub(super) inside: AtomicU32,
     pub(super) failed_stage: AtomicU32,
     pub(super) failed_errno: AtomicI32,
-    /// Signal that stopped the command and that the guest has not been told; 0 for none.
+    /// Signal that stopped the command and that the guest has not read yet; 0 for none.
     pub(super) stop: AtomicI32,
     /// [`NOT_ENDED`], [`ENDED_OTHERS_LEFT`] or [`ENDED_EMPTY`]; `outcome` is readable after the
     /// latter two.
@@ -144,7 +147,7 @@ impl Slot {
     }
 }
 
-/// How a command ended, as the warden heard it.
+/// Result of a command as the warden received it from the kernel.
 #[derive(Clone, Copy)]
 pub(super) struct RawOutcome {
     pub(super) status: i32,
