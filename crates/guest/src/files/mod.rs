@@ -1,6 +1,6 @@
-//! File operations, run on worker threads. Paths are bytes; relative ones count from the directory
-//! they are given with. Nothing here follows more than the kernel does by itself, and nothing opens
-//! a FIFO, device or socket: those are refused at once, so that no request can hang on one.
+//! File operations, run on worker threads. Paths are bytes; relative paths begin at the directory
+//! that the caller passes. Links are followed only where the kernel follows them. FIFOs, devices
+//! and sockets are refused before they are opened, so that no request can hang on one.
 
 mod edit;
 pub(crate) mod own;
@@ -28,7 +28,7 @@ use serde_bytes::ByteBuf;
 use std::collections::BinaryHeap;
 use std::mem::MaybeUninit;
 
-/// `path` as it is if absolute, else below `base`.
+/// Returns `path` if it is absolute, otherwise `path` below `base`.
 pub(crate) fn absolute(base: &[u8], path: &[u8]) -> Vec<u8> {
     if path.first() == Some(&b'/') {
         return path.to_vec();
@@ -36,7 +36,7 @@ pub(crate) fn absolute(base: &[u8], path: &[u8]) -> Vec<u8> {
     [base, b"/", path].concat()
 }
 
-/// A path for people: bytes that are not UTF-8 are replaced.
+/// Formats a path for messages. Bytes that are not UTF-8 are replaced.
 pub(crate) fn shown(path: &[u8]) -> String {
     format!("`{}`", String::from_utf8_lossy(path))
 }
@@ -72,7 +72,7 @@ fn describe(stat: &rustix::fs::Stat) -> Stat {
     }
 }
 
-/// Refuses what is not a regular file.
+/// Returns a fault unless the file is a regular file.
 pub(crate) fn require_regular(stat: &rustix::fs::Stat, path: &[u8]) -> Result<(), Fault> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
@@ -93,7 +93,7 @@ pub(crate) fn require_regular(stat: &rustix::fs::Stat, path: &[u8]) -> Result<()
     }
 }
 
-/// What a path is.
+/// Returns kind, size, times and owner of a path.
 pub(crate) fn stat(path: &[u8], follow: bool) -> Result<Reply, Fault> {
     let flags = if follow {
         AtFlags::empty()
@@ -105,7 +105,7 @@ pub(crate) fn stat(path: &[u8], follow: bool) -> Result<Reply, Fault> {
     Ok(Reply::Stat(describe(&stat)))
 }
 
-/// Target of a symbolic link.
+/// Returns the target of a symbolic link.
 pub(crate) fn read_link(path: &[u8]) -> Result<Reply, Fault> {
     match own::refuse_parent(path).and_then(|()| rustix::fs::readlink(path, Vec::new())) {
         Ok(target) => Ok(Reply::Link(ByteBuf::from(target.into_bytes()))),
@@ -120,7 +120,8 @@ pub(crate) fn read_link(path: &[u8]) -> Result<Reply, Fault> {
     }
 }
 
-/// Makes a directory.
+/// Creates a directory with exactly these permissions. With `make_parents`, an existing directory
+/// is no error.
 pub(crate) fn mkdir(path: &[u8], permissions: u32, make_parents: bool) -> Result<Reply, Fault> {
     let failed = |errno| fault::file(errno, &format!("cannot make the directory {}", shown(path)));
     if make_parents && let Some((parent, _)) = split(path) {
@@ -128,7 +129,7 @@ pub(crate) fn mkdir(path: &[u8], permissions: u32, make_parents: bool) -> Result
     }
     let mode = Mode::from_raw_mode(permissions & 0o7777);
     match rustix::fs::mkdir(path, mode) {
-        // The umask has had its say; the caller asked for exactly these.
+        // mkdir(2) has applied the umask; the caller asked for exactly these permissions.
         Ok(()) => rustix::fs::chmod(path, mode).map_err(failed)?,
         Err(Errno::EXIST) if make_parents => {
             let stat = rustix::fs::stat(path).map_err(failed)?;
@@ -141,7 +142,7 @@ pub(crate) fn mkdir(path: &[u8], permissions: u32, make_parents: bool) -> Result
     Ok(Reply::Done)
 }
 
-/// Makes every missing directory of `path`, with the usual permissions.
+/// Creates every missing directory of `path` with mode 0777 less the umask.
 pub(crate) fn make_all(path: &[u8]) -> Result<(), Errno> {
     if path.is_empty() {
         return Ok(());
@@ -165,7 +166,8 @@ pub(crate) fn make_all(path: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Directory part and last name of an absolute path; `None` when there is no last name to speak of.
+/// Splits an absolute path into directory and last name. `None` if the last name is empty, `.` or
+/// `..`.
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let trimmed = path.len() - path.iter().rev().take_while(|&&byte| byte == b'/').count();
     let path = &path[..trimmed];
@@ -175,13 +177,14 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     (!matches!(name, b"" | b"." | b"..")).then_some((parent, name))
 }
 
-/// Renames.
+/// Renames `from` to `to`. Without `replace`, an existing `to` is an error.
 pub(crate) fn rename(from: &[u8], to: &[u8], replace: bool) -> Result<Reply, Fault> {
     let result = if replace {
         rustix::fs::rename(from, to)
     } else {
         match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // Not every file system can; look first then, which is the best there is.
+            // Some file systems do not support NOREPLACE. The check before the rename is not
+            // atomic, but there is no better one.
             Err(Errno::INVAL | Errno::NOSYS) => match rustix::fs::lstat(to) {
                 Ok(_) => Err(Errno::EXIST),
                 Err(Errno::NOENT) => rustix::fs::rename(from, to),
@@ -198,13 +201,13 @@ pub(crate) fn rename(from: &[u8], to: &[u8], replace: bool) -> Result<Reply, Fau
     })
 }
 
-/// Entries of a directory, the first `max_entries` by name.
+/// Lists a directory: the first `max_entries` entries by name, and the number of the others.
 pub(crate) fn list(path: &[u8], max_entries: u32) -> Result<Reply, Fault> {
     let failed = |errno| fault::file(errno, &format!("cannot list {}", shown(path)));
     let max = max_entries.min(limits::MAX_LIST_ENTRIES) as usize;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let dir = own::open(path, flags, Mode::empty()).map_err(failed)?;
-    // The smallest names so far, largest on top: memory is bounded however large the directory.
+    // A heap of the smallest names, largest on top, bounds memory for any size of directory.
     let mut names: BinaryHeap<Vec<u8>> = BinaryHeap::new();
     let mut more = 0_u64;
     let mut room = [MaybeUninit::uninit(); 16 << 10];
@@ -233,7 +236,7 @@ pub(crate) fn list(path: &[u8], max_entries: u32) -> Result<Reply, Fault> {
                 name: ByteBuf::from(name),
                 stat: describe(&stat),
             }),
-            // Removed since.
+            // Removed since the directory was read.
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed(errno)),
         }
@@ -241,8 +244,9 @@ pub(crate) fn list(path: &[u8], max_entries: u32) -> Result<Reply, Fault> {
     Ok(Reply::List { entries, more })
 }
 
-/// Writes `bytes` at the offset `at` of a new file, without its holes. Returns the end of what was written; `None` if
-/// that is nothing. The caller sets the length of the file.
+/// Writes `bytes` at the offset `at` of a new file and leaves holes for runs of zeros. Returns the
+/// end of the last written run; `None` if nothing was written. The caller sets the length of the
+/// file.
 pub(crate) fn write_sparse(file: &OwnedFd, at: u64, bytes: &[u8]) -> Result<Option<u64>, Errno> {
     let mut written = None;
     for (offset, run) in data_runs(at, bytes) {

@@ -1,9 +1,9 @@
-//! What file operations do not give: parts of `/proc` that tell about the guest itself.
+//! Keeps file operations away from the parts of `/proc` that describe the guest itself.
 //!
-//! The kernel lets a process read its own memory map, environment and descriptors, and refuses them to
-//! others of its user id. A file operation is done by the guest, so it would be let where a command is
-//! not. Such a path is refused here, by whatever name or link it was reached; links of `/proc` that lead
-//! straight to something open (`fd/3`, `cwd`, `exe`) are not followed at all.
+//! The kernel lets a process read its own memory map, environment and descriptors, and refuses them
+//! to other processes of its user id. The guest performs file operations, so it could read what a
+//! command cannot. Such a path is refused here, under any name or link that leads to it. Links of
+//! `/proc` that lead directly to an open file (`fd/3`, `cwd`, `exe`) are never followed.
 
 use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Parts of a process directory that the kernel shows to everybody alike.
+/// Files of a process directory that the kernel shows to every process alike.
 const FOR_EVERYBODY: [&[u8]; 14] = [
     b"cgroup",
     b"cmdline",
@@ -29,20 +29,21 @@ const FOR_EVERYBODY: [&[u8]; 14] = [
     b"status",
     b"uid_map",
 ];
-/// How often an open is tried that something renames under.
+/// Maximum number of attempts of an open during which another process renames a directory.
 const ATTEMPTS: usize = 16;
 
-/// Opens a path, unless it leads to the guest itself.
+/// Opens a path, unless it leads to private parts of the guest.
 ///
 /// # Errors
-/// Those of open(2); `ACCESS` for what is the guest's own, `LOOP` for a link of `/proc` that is none.
+/// Those of open(2); `ACCESS` for a private part of the guest, `LOOP` for a link of `/proc` that
+/// leads to an open file.
 pub(crate) fn open(path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let file = open_without_magic(path, flags, mode)?;
     refuse(&file)?;
     Ok(file)
 }
 
-/// Refuses what is open and tells about the guest itself.
+/// Returns `ACCESS` if the open file is a private part of the guest.
 pub(crate) fn refuse(file: impl AsFd) -> Result<(), Errno> {
     if is_of_proc(&file) && is_private(file.as_fd(), None) {
         return Err(Errno::ACCESS);
@@ -50,19 +51,19 @@ pub(crate) fn refuse(file: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether something open is a part of `/proc`.
+/// Returns true if an open file lies in `/proc`.
 pub(super) fn is_of_proc(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|facts| facts.f_type == PROC_SUPER_MAGIC)
 }
 
-/// Refuses the directory that a path is in, if what is in there tells about the guest itself.
+/// Returns `ACCESS` if the last name of a path is a private part of the guest.
 pub(crate) fn refuse_parent(path: &[u8]) -> Result<(), Errno> {
     let Some((parent, name)) = super::split(path) else {
         return Ok(());
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(dir) = rustix::fs::open(parent, flags, Mode::empty()) else {
-        // Nothing is found there either.
+        // The operation on the path then fails with the same error.
         return Ok(());
     };
     if is_of_proc(&dir) && is_private(dir.as_fd(), Some(name)) {
@@ -76,8 +77,8 @@ fn open_without_magic(path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd,
     for _ in 0..ATTEMPTS {
         match rustix::fs::openat2(CWD, path, flags, mode, resolve) {
             Err(Errno::AGAIN) => {}
-            // A kernel without it, or a container that does not know it yet; what is opened is looked
-            // at all the same.
+            // Kernels before 5.6 lack openat2(2), and the seccomp profile of an old container
+            // runtime may refuse it. The caller checks the opened file in any case.
             Err(Errno::NOSYS | Errno::PERM) => return rustix::fs::open(path, flags, mode),
             other => return other,
         }
@@ -85,8 +86,8 @@ fn open_without_magic(path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd,
     Err(Errno::AGAIN)
 }
 
-/// Whether something of `/proc`, or the name in it, is the guest's own and not for everybody. What
-/// cannot be told is.
+/// Returns true if a file of `/proc`, or `name` in it, belongs to the guest and is not readable by
+/// every process. Also true if its path cannot be read.
 fn is_private(file: BorrowedFd<'_>, name: Option<&[u8]>) -> bool {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let Ok(path) = rustix::fs::readlink(link, Vec::new()) else {
@@ -100,7 +101,7 @@ fn is_private(file: BorrowedFd<'_>, name: Option<&[u8]>) -> bool {
     let Some(number) = rest.next() else {
         return false;
     };
-    // A thread of ours may be named as well, and is in no listing.
+    // A path may also name a thread of the guest, whose directory /proc does not list.
     let task = Path::new("/proc/self/task").join(OsStr::from_bytes(number));
     if matches!(rustix::fs::lstat(&task), Err(Errno::NOENT)) {
         return false;

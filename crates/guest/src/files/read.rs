@@ -1,4 +1,4 @@
-//! Reading a regular file in steps, so that between them nothing is held but a descriptor.
+//! Reads a regular file in steps. Between two steps only its descriptor is held.
 
 use super::{own, require_regular, shown};
 use crate::fault;
@@ -8,30 +8,30 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Most bytes of one step: few hand-overs between threads, and half a window, so that the host takes
-/// one half while the other is read.
+/// Maximum number of bytes of one step: half a window, so that the host consumes one half while the
+/// guest reads the other, with few hand-overs between threads.
 pub(crate) const STEP_BYTES: usize = limits::WINDOW_BYTES as usize / 2;
 
-/// An open file and where reading it stands.
+/// An open file and the position in it.
 #[derive(Debug)]
 pub(crate) struct Source {
     path: Vec<u8>,
     file: Option<OwnedFd>,
     at: u64,
-    /// Bytes still wanted; `u64::MAX` for all.
+    /// Bytes still to be read; `u64::MAX` for all.
     left: u64,
-    /// Size when it was opened.
+    /// Size of the file when it was opened, in bytes.
     pub(crate) size: u64,
     /// Bytes read so far.
     pub(crate) bytes: u64,
     /// Bytes read by the last step.
     pub(crate) read: usize,
-    /// Nothing more comes.
+    /// True if nothing more will be read.
     pub(crate) is_end: bool,
 }
 
 impl Source {
-    /// Names what to read; nothing is opened yet.
+    /// Creates a source; the first step opens the file.
     pub(crate) fn new(path: Vec<u8>, offset: u64, max_bytes: Option<u64>) -> Self {
         let left = max_bytes.unwrap_or(u64::MAX);
         Self {
@@ -46,7 +46,7 @@ impl Source {
         }
     }
 
-    /// The answer when nothing more comes.
+    /// Returns the answer to the request, for after the last step.
     pub(crate) fn reply(&self) -> Reply {
         Reply::Read {
             bytes: self.bytes,
@@ -59,8 +59,8 @@ impl Source {
     }
 
     fn open(&self) -> Result<(OwnedFd, u64), Fault> {
-        // Looking first keeps us from touching a FIFO or device at all; looking again at what was
-        // opened settles it for good, and O_NONBLOCK keeps the open in between from hanging.
+        // The check before the open avoids touching a FIFO or a device at all. The check of the
+        // open file is the reliable one, and O_NONBLOCK keeps an open in between from hanging.
         let stat = rustix::fs::stat(self.path.as_slice()).map_err(|errno| self.failed(errno))?;
         require_regular(&stat, &self.path)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -72,7 +72,8 @@ impl Source {
     }
 }
 
-/// All of an open file that had `size` bytes and may have grown; `None` if there are more than `most`.
+/// Reads all of an open file that had `size` bytes and may have grown. `None` if it has more than
+/// `most`.
 pub(super) fn read_whole(file: &OwnedFd, size: u64, most: u64) -> Result<Option<Vec<u8>>, Errno> {
     let mut content = Vec::with_capacity(size.min(most) as usize + 1);
     loop {
@@ -88,8 +89,8 @@ pub(super) fn read_whole(file: &OwnedFd, size: u64, most: u64) -> Result<Option<
     }
 }
 
-/// Opens the file if that is still to be done, then reads up to `room` bytes into `buffer`, which is
-/// filled from its beginning; `source.read` tells how far.
+/// Opens the file in the first step, then reads up to `room` bytes to the start of `buffer`;
+/// `source.read` is their number.
 pub(crate) fn read_step(
     mut source: Source,
     room: usize,
@@ -106,7 +107,7 @@ pub(crate) fn read_step(
     wanted = usize::try_from(source.left)
         .unwrap_or(usize::MAX)
         .min(wanted);
-    // A small file needs no large buffer; one byte more than it has shows its end.
+    // A small file needs no large buffer; one byte more than its size reveals the end.
     let rest = source.size.saturating_sub(source.at).saturating_add(1);
     let first = usize::try_from(rest).unwrap_or(usize::MAX).max(4096);
     wanted = wanted.min(first);

@@ -1,4 +1,4 @@
-//! Removing, whole trees included, without recursion and with two descriptors however deep.
+//! Removes files and whole trees, without recursion and with two descriptors at any depth.
 
 use super::shown;
 use crate::fault;
@@ -9,23 +9,23 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Subdirectories noted per look at a directory. Few, so that depth costs little memory; more than
-/// one, because looking again is slow on overlays.
+/// Subdirectories remembered per pass over a directory. Few, so that depth costs little memory;
+/// more than one, because another pass is slow on overlayfs.
 const NOTED: usize = 64;
 
-/// How a directory is opened to be emptied.
+/// Flags for opening a directory that is to be emptied.
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// A directory that is being emptied.
+/// Directory that is being emptied.
 struct Level {
-    /// Its name in its parent.
+    /// Name of the directory in its parent.
     name: Vec<u8>,
-    /// Its parent, to recognise it on the way back.
+    /// Identity of the parent, to recognise it on the way back.
     parent: Identity,
-    /// Subdirectories seen and not yet entered.
+    /// Subdirectories found and not yet entered.
     pending: Vec<Vec<u8>>,
 }
 
@@ -36,8 +36,8 @@ fn identity(dir: &OwnedFd) -> Result<Identity, Errno> {
     Ok((stat.st_dev as u64, stat.st_ino as u64))
 }
 
-/// Removes a file, link or directory; with `recursive`, a directory with all it holds. Stops at
-/// the first thing that cannot be removed, or when `cancel` is set.
+/// Removes a file, link or directory; with `recursive`, a directory with everything in it. Stops at
+/// the first entry that cannot be removed, or when `cancel` is set.
 pub(crate) fn remove(path: &[u8], recursive: bool, cancel: &AtomicBool) -> Result<Reply, Fault> {
     let failed = |errno| fault::file(errno, &format!("cannot remove {}", shown(path)));
     match rustix::fs::unlinkat(CWD, path, AtFlags::empty()) {
@@ -74,15 +74,15 @@ pub(crate) fn remove(path: &[u8], recursive: bool, cancel: &AtomicBool) -> Resul
         .map_err(failed)
 }
 
-/// Removes the directory of this name with all it holds.
+/// Removes the directory `name` in `parent` with everything in it.
 pub(crate) fn remove_all(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     let dir = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
     empty(dir, &AtomicBool::new(false)).map_err(|(_, errno)| errno)?;
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Empties a directory that is open for reading; `false` when cancelled. An error names what it was
-/// about.
+/// Empties a directory that is open for reading. Returns false if cancelled. An error carries the
+/// name of the entry that failed.
 fn empty(mut dir: OwnedFd, cancel: &AtomicBool) -> Result<bool, (Vec<u8>, Errno)> {
     let mut levels: Vec<Level> = Vec::new();
     let mut root_pending = Vec::new();
@@ -97,7 +97,7 @@ fn empty(mut dir: OwnedFd, cancel: &AtomicBool) -> Result<bool, (Vec<u8>, Errno)
             *pending = sweep(&dir)?;
         }
         if let Some(name) = pending.pop() {
-            // Most directories are empty by the time we come to them, or vanish on their own.
+            // Most directories are empty at this point, or were removed by another process.
             match rustix::fs::unlinkat(&dir, name.as_slice(), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => continue,
                 Err(Errno::NOTEMPTY | Errno::EXIST) => {}
@@ -127,7 +127,7 @@ fn empty(mut dir: OwnedFd, cancel: &AtomicBool) -> Result<bool, (Vec<u8>, Errno)
         let Some(level) = levels.pop() else {
             return Ok(true);
         };
-        // Back up through `..`: somebody may have moved this directory elsewhere meanwhile, and
+        // The parent is compared: another process may have moved this directory elsewhere, and
         // nothing may be removed there.
         let back = rustix::fs::openat(&dir, c"..", DIRECTORY, Mode::empty()).and_then(|up| {
             if identity(&up)? == level.parent {
@@ -138,14 +138,15 @@ fn empty(mut dir: OwnedFd, cancel: &AtomicBool) -> Result<bool, (Vec<u8>, Errno)
         });
         dir = back.map_err(|errno| (level.name.clone(), errno))?;
         match rustix::fs::unlinkat(&dir, level.name.as_slice(), AtFlags::REMOVEDIR) {
-            // Something was added again: it will be seen at the next look.
+            // NOTEMPTY: an entry was added again. The next pass over the parent finds the
+            // directory.
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(errno) => return Err((level.name, errno)),
         }
     }
 }
 
-/// Removes everything in `dir` that is not a directory; returns some of the directories.
+/// Removes everything in `dir` that is not a directory. Returns up to `NOTED` of the directories.
 fn sweep(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, (Vec<u8>, Errno)> {
     let mut found = Vec::new();
     rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))
@@ -161,7 +162,7 @@ fn sweep(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, (Vec<u8>, Errno)> {
         if entry.file_type() != FileType::Directory {
             match rustix::fs::unlinkat(dir, entry.file_name(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => continue,
-                // A file system that does not tell kinds, or an entry that was replaced.
+                // A file system that reports no kinds, or an entry that was replaced.
                 Err(Errno::ISDIR | Errno::PERM) if is_directory(dir, name) => {}
                 Err(errno) => return Err((name.to_vec(), errno)),
             }

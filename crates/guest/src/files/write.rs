@@ -1,5 +1,5 @@
-//! Writing a file in steps: into a new file beside the target that takes its place at the end, so
-//! that readers see the old content or the new and never half of either.
+//! Writes a file in steps to a new file beside the target, which takes the target's place at the
+//! end. Readers see either the old content or the new.
 
 use super::{make_all, own, read_whole, require_regular, shown, split, write_sparse};
 use crate::fault;
@@ -16,69 +16,71 @@ use serde_bytes::ByteBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many symbolic links may lead to the target, as in the kernel.
+/// Maximum number of symbolic links to the target, as in the kernel.
 const MAX_LINKS: usize = 40;
 /// statfs(2): `OVERLAYFS_SUPER_MAGIC`.
 const OVERLAY_MAGIC: FsWord = 0x794c_7630;
 
-/// The sandbox's own layer of files: what was changed in it, and when it began.
+/// Upper layer of the sandbox's overlay: the files changed in it, by the time at which it began.
 ///
-/// A file system may send a new file to the disk before it lets it take the place of another, so that
-/// a crash of the machine leaves one of them (ext4(5), `auto_da_alloc`); that costs more than all the
-/// rest of a small write. What a crash of the machine leaves of a running sandbox is not promised, so in
-/// this layer files change places instead, which is as atomic for whoever reads and costs nothing more.
+/// A file system may flush a new file to the disk before a rename replaces another file with it, so
+/// that one of both survives a crash of the machine (ext4(5), `auto_da_alloc`). That costs more
+/// than everything else in a small write. Nothing is promised about a running sandbox after a
+/// crash, so in this layer the two files are exchanged instead, which is as atomic for readers and
+/// costs nothing more.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TopLayer {
     since: Timespec,
 }
 
 impl TopLayer {
-    /// A layer that nothing has been written to.
+    /// Returns a layer to which nothing has been written yet.
     pub(crate) fn begins() -> Self {
         let since = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
         Self { since }
     }
 
-    /// Whether a file is surely in it: changing places with one of a lower layer would copy that first.
-    /// A clock that was set may hide this and cost time, no more.
+    /// Returns true if a file is certainly in this layer: exchanging a file of a lower layer would
+    /// copy it up first. If the clock was set, a file may be missed, which costs only time.
     fn has(self, stat: &Stat) -> bool {
         (stat.st_ctime, stat.st_ctime_nsec as i64) > (self.since.tv_sec, self.since.tv_nsec)
     }
 }
 
-/// What to write where.
+/// Target and options of a write.
 #[derive(Debug)]
 pub(crate) struct WriteSpec {
-    /// Absolute.
+    /// Absolute path.
     pub(crate) path: Vec<u8>,
-    /// What to do about what is there.
+    /// Handling of an existing file.
     pub(crate) mode: WriteMode,
     /// Permission bits of a new file.
     pub(crate) permissions: u32,
-    /// Make missing parents.
+    /// True if missing parent directories are created.
     pub(crate) make_parents: bool,
-    /// The layer that files below are written to, if they are layered.
+    /// Upper layer of the directory; `None` if it is not an overlay.
     pub(crate) top: Option<TopLayer>,
-    /// Where a program goes.
+    /// Store of opened programs, for `WriteMode::Program`.
     pub(crate) programs: Arc<Programs>,
 }
 
-/// A file being written. Dropping it before [`FileSink::commit`] leaves no trace (of an append: what
-/// was appended so far).
+/// File being written. Dropping it before [`FileSink::commit`] removes the temporary file; bytes
+/// that were already appended remain.
 #[derive(Debug)]
 pub(crate) struct FileSink {
     file: OwnedFd,
     place: Option<PendingRename>,
     spec: WriteSpec,
     is_new: bool,
-    /// The old file is in the top layer.
+    /// True if the old file is in the upper layer.
     can_exchange: bool,
     bytes: u64,
-    /// End of what was written: a hole follows, if that is not `bytes`. Not used for an append.
+    /// End of the last written run: a hole follows if it is less than `bytes`. Unused for an
+    /// append.
     data_end: u64,
 }
 
-/// Where a replacement is and where it will go.
+/// Directory, temporary name and final name of a replacement.
 #[derive(Debug)]
 struct PendingRename {
     dir: OwnedFd,
@@ -99,7 +101,7 @@ fn failed(path: &[u8], errno: Errno) -> Fault {
 }
 
 impl FileSink {
-    /// Opens what is written to.
+    /// Opens the file to write to: the target for an append, otherwise a new file.
     pub(crate) fn open(spec: WriteSpec) -> Result<Self, Fault> {
         match spec.mode {
             WriteMode::Append => Self::append(spec),
@@ -122,7 +124,7 @@ impl FileSink {
         let fail = |errno| failed(&spec.path, errno);
         if spec.make_parents
             && let Some((parent, _)) = split(&spec.path)
-            // By the ids of file operations: the real user id may be another.
+            // EACCESS checks with the ids of file operations, as the real user id may differ.
             && rustix::fs::accessat(CWD, parent, Access::EXISTS, AtFlags::EACCESS).is_err()
         {
             make_all(parent).map_err(fail)?;
@@ -165,7 +167,7 @@ impl FileSink {
         let is_link =
             |old: &Stat| FileType::from_raw_mode(old.st_mode) == FileType::Symlink && !is_exclusive;
         let (dir, target, old) = match look(&spec.path, &spec, spec.make_parents)? {
-            // A link is written through, as an editor would, and not replaced by a file.
+            // A link is written through, as an editor does, and not replaced by a file.
             (_, _, Some(old)) if is_link(&old) => look(&resolve(&spec.path)?, &spec, false)?,
             found => found,
         };
@@ -195,13 +197,13 @@ impl FileSink {
             bytes: 0,
             data_end: 0,
         };
-        // From here on an error removes the temporary file.
+        // From here on an error drops `sink`, which removes the temporary file.
         rustix::fs::fchmod(&sink.file, Mode::from_raw_mode(permissions))
             .map_err(|errno| failed(&sink.spec.path, errno))?;
         Ok(sink)
     }
 
-    /// Adds bytes.
+    /// Appends bytes to the content.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         if self.spec.mode == WriteMode::Program
             && self.bytes + bytes.len() as u64 > MAX_PROGRAM_BYTES
@@ -229,7 +231,8 @@ impl FileSink {
         Ok(())
     }
 
-    /// Puts the file in its place.
+    /// Puts the file in its place and returns the answer. Checks the precondition of `ReplaceKnown`
+    /// directly before.
     pub(crate) fn commit(mut self, later: &mut DeferredCloses) -> Result<Reply, Fault> {
         if self.place.is_some() && self.data_end < self.bytes {
             rustix::fs::ftruncate(&self.file, self.bytes)
@@ -239,7 +242,8 @@ impl FileSink {
         let done = match self.spec.mode {
             WriteMode::ReplaceKnown(known) => {
                 let old = self.known(known, later)?;
-                // What appears meanwhile is not known either.
+                // A file that appears before the rename is unknown too, so the rename must not
+                // replace it.
                 is_exclusive = old == OldContent::Nothing && known != WritePrecondition::Anything;
                 Reply::WrittenOver {
                     bytes: self.bytes,
@@ -274,8 +278,8 @@ impl FileSink {
                 to,
                 RenameFlags::NOREPLACE,
             ) {
-                // Not every file system can; a hard link refuses an existing name as well. The
-                // temporary name is then removed by `drop`.
+                // Some file systems do not support NOREPLACE. A hard link fails for an existing
+                // name too; `drop` then removes the temporary name.
                 Err(Errno::INVAL | Errno::NOSYS) => {
                     let linked =
                         rustix::fs::linkat(&place.dir, from, &place.dir, to, AtFlags::empty());
@@ -290,7 +294,7 @@ impl FileSink {
             let dir = &place.dir;
             if self.can_exchange && rustix::fs::renameat_with(dir, from, dir, to, exchange).is_ok()
             {
-                // The temporary name is the old file's now, and removed by `drop`.
+                // The temporary name is the old file now; `drop` removes it.
                 return Ok(done);
             }
             rustix::fs::renameat(dir, from, dir, to)
@@ -300,10 +304,10 @@ impl FileSink {
         Ok(done)
     }
 
-    /// What is going to be replaced.
+    /// Reads the content that will be replaced and checks that the caller knows it.
     ///
     /// # Errors
-    /// `unseen-content` if it is not what is known.
+    /// `unseen-content` if it differs from what the caller knows.
     fn known(
         &self,
         known: WritePrecondition,
@@ -359,7 +363,7 @@ impl FileSink {
         })
     }
 
-    /// Whether this is what was written.
+    /// Returns true if `content` equals what was written.
     fn is_written(&self, content: &[u8]) -> Result<bool, Errno> {
         if content.len() as u64 != self.bytes {
             return Ok(false);
@@ -388,7 +392,8 @@ fn unseen(path: &[u8]) -> Fault {
     )
 }
 
-/// The directory and the name that a path leads to, and what is there now.
+/// Opens the directory of a path and returns it with the last name and the metadata of the present
+/// file. `None` if there is no file.
 fn look(
     path: &[u8],
     spec: &WriteSpec,
@@ -425,14 +430,14 @@ fn resolve(path: &[u8]) -> Result<Vec<u8>, Fault> {
                 let parent = split(&path).map_or(&b"/"[..], |(parent, _)| parent);
                 path = super::absolute(parent, &target);
             }
-            // Missing is fine: it will be made. Anything else shows up again at the next step.
+            // A missing target will be created. Any other error appears again at the next step.
             _ => return Ok(path),
         }
     }
     Err(failed(&path, Errno::LOOP))
 }
 
-/// A name in some directory that hardly anybody uses.
+/// Returns a name for a temporary file that is unlikely to exist.
 pub(crate) fn temporary_name() -> Vec<u8> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -440,16 +445,16 @@ pub(crate) fn temporary_name() -> Vec<u8> {
     format!("{}{next}.{now}", temporary_prefix()).into_bytes()
 }
 
-/// What all names of that kind that this process gives begin with.
+/// Returns the prefix of all temporary names of this process.
 pub(crate) fn temporary_prefix() -> String {
     let pid = rustix::process::getpid().as_raw_pid();
     format!(".glovebox.{pid}.")
 }
 
-/// A new file with a name nobody uses.
+/// Creates a temporary file in `dir` and returns it with its name.
 pub(crate) fn temporary_in(dir: &OwnedFd, mode: Mode) -> Result<(OwnedFd, Vec<u8>), Errno> {
-    // Usually the same: that nothing has this name the kernel still knows from the last time, and of a
-    // new one each layer has to be asked.
+    // The first name tried is always the same: the kernel has cached that it does not exist, while
+    // for a new name every layer is searched.
     let usual = format!("{}new", temporary_prefix()).into_bytes();
     let names = std::iter::once(usual).chain(std::iter::repeat_with(temporary_name));
     for name in names.take(1000) {

@@ -1,8 +1,9 @@
-//! Which walls a command has met, as far as there are facts about it inside.
+//! Determines which restrictions a command has met, as far as the guest can know them.
 //!
-//! In: the job, what the sandbox tried over a network that there is not, and the table of mounts. A command that was
-//! refused a write says so in words of its own, with a path; only a path that really lies below a read-only mount
-//! becomes a record. (The kernel counts neither refused writes nor refused system calls where we could read it.)
+//! In: the job, the attempts to use a missing network, and the mount table. A command whose write
+//! was refused prints a message of its own with a path; only a path that really lies below a
+//! read-only mount becomes a record. (The kernel offers no readable counter of refused writes or
+//! refused system calls.)
 
 use super::job::Job;
 use crate::network_use::NetworkUse;
@@ -10,18 +11,19 @@ use glovebox_jail::stage0::unescape_mount;
 use glovebox_proto::{Denial, EgressReason, visible};
 use std::os::unix::ffi::OsStringExt as _;
 
-/// How much of the end of the output is looked at.
+/// Number of bytes at the end of the output that are searched.
 const TAIL_BYTES: usize = 8 << 10;
-/// Runs of one stream in it; more are the work of a program that alternates byte by byte.
+/// Maximum number of chunks in that part; a program that alternates between its streams by the byte
+/// would make more.
 const TAIL_CHUNKS: usize = 256;
-/// What programs say of EROFS (strerror(3)), in small letters.
+/// Message for EROFS (strerror(3)), in lower case.
 const REFUSED: &[u8] = b"read-only file system";
-/// Places that are named in one report.
+/// Maximum number of paths in one report.
 const MAX_PLACES: usize = 2;
-/// Longest path that is looked for.
+/// Maximum length of a path, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The end of what a job has written.
+/// Returns the end of a job's output.
 pub(super) fn output_tail(job: &Job) -> Vec<u8> {
     let total = job.log.total();
     let (_, chunks) = job.log.read(
@@ -32,8 +34,8 @@ pub(super) fn output_tail(job: &Job) -> Vec<u8> {
     chunks.into_iter().flat_map(|(_, bytes)| bytes).collect()
 }
 
-/// The records for a command that has ended. `tail` is the end of its output. Only of one that has failed it is looked
-/// at: one that succeeded may have written about a refusal that it could do without.
+/// Returns the denials of a command that has ended. `tail` is the end of its output, which is
+/// searched only if the command failed: a successful one may report a refusal that did not matter.
 pub(super) fn find(job: &Job, tail: &[u8], network: Option<&mut NetworkUse>) -> Vec<Denial> {
     let mut denials = Vec::new();
     if let (Some(network), Some(mark)) = (network, job.network)
@@ -41,7 +43,8 @@ pub(super) fn find(job: &Job, tail: &[u8], network: Option<&mut NetworkUse>) -> 
     {
         let is_shared = job.has_company;
         denials.push(match news.names {
-            // Whoever finds no address tries none: where there are names the attempts say no more.
+            // A program without an address does not connect: where names were looked up, connection
+            // attempts add nothing.
             Some(names) => Denial::NameLookup {
                 names: names.count,
                 last: names.last,
@@ -93,12 +96,13 @@ pub(super) fn find(job: &Job, tail: &[u8], network: Option<&mut NetworkUse>) -> 
     denials
 }
 
-/// A path that a line about a refused write names.
+/// Path in a line about a refused write.
 #[derive(Debug, PartialEq, Eq)]
 struct RefusedPath {
-    /// Absolute and without `.` and `..`.
+    /// Absolute path without `.` and `..`.
     path: Vec<u8>,
-    /// It was named in full; otherwise the command may have meant another directory than it started in.
+    /// True if the output names the full path. Otherwise the command may have meant another
+    /// directory than the one it started in.
     is_exact: bool,
 }
 
@@ -109,7 +113,8 @@ fn refused_paths(output: &[u8], cwd: &[u8]) -> Vec<RefusedPath> {
         let Some(at) = memchr::memmem::find(&small, REFUSED) else {
             continue;
         };
-        // TRUST: a command writes what it likes; a path in it is looked up in the table of mounts and nowhere else.
+        // TRUST: the command controls its output; a path from it is only compared with the mount
+        // table.
         let after = &line[at + REFUSED.len()..];
         let named = quoted(after).or_else(|| last_word(line[..at].strip_suffix(b": ")?));
         let Some(named) = named.filter(|named| named.len() <= MAX_PATH_BYTES) else {
@@ -126,7 +131,7 @@ fn refused_paths(output: &[u8], cwd: &[u8]) -> Vec<RefusedPath> {
     paths
 }
 
-/// The last word, or what is quoted there.
+/// Returns the last word of a text, or its content if quoted.
 fn last_word(text: &[u8]) -> Option<&[u8]> {
     for (open, close) in QUOTES {
         if let Some(inner) = text.strip_suffix(close) {
@@ -134,12 +139,12 @@ fn last_word(text: &[u8]) -> Option<&[u8]> {
             return Some(&inner[start..]).filter(|word| !word.is_empty());
         }
     }
-    // A line of one word names a program and no file.
+    // A line of one word names a program, not a file.
     let start = text.iter().rposition(u8::is_ascii_whitespace)? + 1;
     Some(&text[start..]).filter(|word| !word.is_empty())
 }
 
-/// The first quoted text.
+/// Returns the first quoted text.
 fn quoted(text: &[u8]) -> Option<&[u8]> {
     let found = QUOTES.iter().filter_map(|(open, close)| {
         let start = memchr::memmem::find(text, open)? + open.len();
@@ -158,7 +163,7 @@ const QUOTES: [(&[u8], &[u8]); 4] = [
     (b"`", b"`"),
 ];
 
-/// `path` from `cwd` on, by its text alone.
+/// Makes `path` absolute relative to `cwd`, by text alone: links are not resolved.
 fn absolute(path: &[u8], cwd: &[u8]) -> Vec<u8> {
     let start = if path.starts_with(b"/") { &[][..] } else { cwd };
     let mut parts: Vec<&[u8]> = Vec::new();
@@ -185,11 +190,11 @@ fn absolute(path: &[u8], cwd: &[u8]) -> Vec<u8> {
     clean
 }
 
-/// What is mounted where, and whether it can be written to; later ones lie over earlier ones.
+/// Mount points, and true for each that is read-only. Later mounts cover earlier ones.
 struct Mounts(Vec<(Vec<u8>, bool)>);
 
 impl Mounts {
-    /// Reads a table as in proc_pid_mountinfo(5).
+    /// Parses a mount table (proc_pid_mountinfo(5)).
     fn parse(table: &[u8]) -> Self {
         let row = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b' ');
@@ -207,7 +212,7 @@ impl Mounts {
         Self(table.split(|byte| *byte == b'\n').filter_map(row).collect())
     }
 
-    /// Where the mount with this path begins, if it is a read-only one.
+    /// Returns the mount point that contains this path if it is read-only.
     fn read_only_above(&self, path: &[u8]) -> Option<&[u8]> {
         let is_above = |place: &[u8]| {
             let rest = path.strip_prefix(place);

@@ -1,4 +1,5 @@
-//! How jobs end: by themselves, by their deadline, by request; and who is told.
+//! End of jobs: by themselves, at their deadline or on request; and the answers to waiting
+//! requests.
 
 use super::Jobs;
 use super::denials;
@@ -12,11 +13,11 @@ use rustix::process::{Pid, Signal};
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-/// Longest pause between two rounds of killing.
+/// Maximum pause between two rounds of killing.
 const MAX_PAUSE_MS: u64 = 50;
 
 impl Jobs {
-    /// Takes in which commands have ended or were stopped.
+    /// Processes the supervisors' messages about commands that ended or were stopped.
     pub(crate) fn note_ends(&mut self, requests: &mut Requests) {
         while let Some((warden, news)) = self.wardens.next_news() {
             let Some(&id) = self.by_warden.get(&warden) else {
@@ -29,7 +30,7 @@ impl Jobs {
         }
     }
 
-    /// Waits for dead children: wardens, and what should not have been a child.
+    /// Reaps dead children: command supervisors, and orphans that the guest has inherited.
     pub(crate) fn reap_children(&mut self, requests: &mut Requests) {
         let mut has_strays = false;
         while let Some(gone) = self.wardens.reap() {
@@ -48,7 +49,8 @@ impl Jobs {
             }
         }
         if has_strays && let Ok(census) = Census::take() {
-            // Their deaths bring us back here, for what they leave becomes ours in turn.
+            // Their deaths bring the loop back here, because the guest inherits their children in
+            // turn.
             self.wardens.kill_strays(&census);
         }
     }
@@ -79,8 +81,8 @@ impl Jobs {
         self.advance(requests, id);
     }
 
-    /// Asks a job to end, and sees to it that it does: SIGTERM to everything it started, SIGKILL
-    /// after `grace_ms`.
+    /// Asks a job to end: sends SIGTERM to all its processes, and SIGKILL after `grace_ms`. Without
+    /// grace they are killed at once.
     pub(super) fn begin_end(&mut self, requests: &mut Requests, id: JobId, grace_ms: u64) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
@@ -93,7 +95,7 @@ impl Jobs {
         }
         let fresh = requests.timers.after_ms(grace_ms, Timer::Grace(id));
         if let JobEnding::Asked(old) = job.ending {
-            // Asked before: the shorter grace counts.
+            // Asked before: the shorter grace applies.
             let (sooner, later) = if fresh < old {
                 (fresh, old)
             } else {
@@ -109,7 +111,7 @@ impl Jobs {
         let (warden, command) = (job.warden, job.command);
         if let Ok(census) = Census::take() {
             census.signal_tree(warden, Signal::TERM);
-            // Who is stopped would not notice; who is held does when it is let go.
+            // A stopped process would not handle SIGTERM. A frozen one does when the freeze ends.
             if !self.is_frozen {
                 census.signal_tree(warden, Signal::CONT);
             }
@@ -119,7 +121,7 @@ impl Jobs {
         }
     }
 
-    /// Kills everything a job started, in rounds until it is gone.
+    /// Kills all processes of a job, in rounds until none is left.
     pub(crate) fn start_killing(&mut self, requests: &mut Requests, id: JobId) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
@@ -142,8 +144,8 @@ impl Jobs {
         };
         let has_worked = census.is_some_and(|census| kill.round(warden, census).is_ok());
         if !has_worked {
-            // No /proc to look into: the process group is what can be reached, and killing the
-            // warden takes the command itself along.
+            // Without /proc only the process group can be reached. Killing the supervisor also
+            // kills the command itself.
             if !has_ended {
                 let _ = rustix::process::kill_process_group(command, Signal::KILL);
             }
@@ -154,7 +156,8 @@ impl Jobs {
         *timer = Some(requests.timers.after_ms(pause_ms, Timer::Round(id)));
     }
 
-    /// A job's process tree is looked at again and killed, unless it is gone. `census` is shared by all jobs of a turn.
+    /// Runs the next round of killing a job's processes unless all are gone. `census` is shared by
+    /// all jobs of a turn.
     pub(crate) fn kill_again(
         &mut self,
         requests: &mut Requests,
@@ -168,7 +171,7 @@ impl Jobs {
         }
     }
 
-    /// A job has run for as long as it may.
+    /// Handles a job's deadline.
     pub(crate) fn deadline_passed(&mut self, requests: &mut Requests, id: JobId) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
@@ -181,7 +184,8 @@ impl Jobs {
         }
     }
 
-    /// Takes a job as far towards its end as it can go now.
+    /// Advances a job towards its end as far as possible now: drains its output, writes the report,
+    /// closes it and answers waiting requests.
     pub(super) fn advance(&mut self, requests: &mut Requests, id: JobId) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
@@ -224,7 +228,7 @@ impl Jobs {
         self.answer_waiters(requests, id);
     }
 
-    /// Delivers what the job has written so far; `false` while that takes longer.
+    /// Delivers the job's remaining output. Returns false while some is still to be delivered.
     fn drain(&mut self, requests: &mut Requests, id: JobId) -> bool {
         let Some(job) = self.table.get_mut(&id) else {
             return true;
@@ -249,7 +253,7 @@ impl Jobs {
         self.table.get(&id).is_none_or(super::job::Job::is_drained)
     }
 
-    /// Nothing of the job is left and everything is delivered.
+    /// Releases a job that has no processes left and whose output is delivered.
     fn close(&mut self, requests: &mut Requests, id: JobId) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
@@ -274,7 +278,7 @@ impl Jobs {
         self.finish(requests, id);
     }
 
-    /// Answers everybody who has waited for what has come true.
+    /// Answers the requests whose condition now holds.
     pub(super) fn answer_waiters(&mut self, requests: &mut Requests, id: JobId) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
@@ -290,7 +294,7 @@ impl Jobs {
         let mut answers: Vec<RequestId> = Vec::new();
         let mut given_up = None;
         if let Some(owner) = job.owner.take() {
-            // Drained means its follower has everything.
+            // The job is drained, so its follower has received everything.
             job.followers.retain(|follower| follower.request != owner);
             if job.is_cancelled {
                 given_up = Some(owner);
@@ -329,7 +333,7 @@ impl Jobs {
         self.answer_readers(requests, id);
     }
 
-    /// Kills everything and waits for it to be gone, at most for `patience`.
+    /// Kills all processes and waits until they are gone, for at most `patience`. Blocks.
     pub(crate) fn end_everything(&mut self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut kills: Vec<(Pid, TreeKill)> = Vec::new();

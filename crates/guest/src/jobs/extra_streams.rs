@@ -1,6 +1,6 @@
-//! Streams of a job besides the three standard ones: keys and screen of a terminal that no standard stream carries, and
-//! descriptors from 3 on. Each is carried by a request of its own (`JobStream`), which may come later than the job's first bytes, and after
-//! its end.
+//! Streams of a job besides the three standard ones: input and output of a terminal that no
+//! standard stream carries, and descriptors from 3 on. Each is carried by a request of its own
+//! (`JobStream`), which may arrive after the job's first bytes and even after its end.
 
 use super::job::{DRAIN_BYTES, Job, LentInput};
 use super::{Jobs, no_such_job};
@@ -14,10 +14,10 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 
-/// Bytes of output that are kept while its request takes none.
+/// Bytes of output buffered while the carrying request accepts none.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The request that carries a stream.
+/// Request that carries a stream.
 #[derive(Debug)]
 struct Carrier {
     request: RequestId,
@@ -30,21 +30,21 @@ struct Carrier {
 #[derive(Debug)]
 pub(crate) struct JobStream {
     name: ExtraStream,
-    /// Where input is written to, until it is closed.
+    /// Descriptor to write input to; `None` once closed.
     input: Option<OwnedFd>,
     /// Input that is not written yet.
     queue: VecDeque<u8>,
-    /// The end mark was received.
+    /// True if the end mark was received.
     is_closing: bool,
-    /// Counts what is read of the input, where that is lent.
+    /// Counter of the input that the command has read, for lent input.
     lent: Option<LentInput>,
-    /// Bytes of lent input that were read in all, once the stream is over.
+    /// Total bytes of lent input read; set when the stream is over.
     taken: u64,
-    /// Where output is read from, until its end.
+    /// Descriptor to read output from; `None` after its end.
     output: Option<OwnedFd>,
-    /// Something may be there to read.
+    /// True if a read may find output.
     is_readable: bool,
-    /// Bytes that are read after the command's end at most; `None` while it runs.
+    /// Bytes still to be read after the command's end at most; `None` while it runs.
     drain: Option<usize>,
     /// Output that is not sent yet.
     unsent: VecDeque<u8>,
@@ -53,7 +53,7 @@ pub(crate) struct JobStream {
 }
 
 impl JobStream {
-    /// A stream that nothing carries yet.
+    /// Creates a stream without a carrier.
     pub(super) const fn new(
         name: ExtraStream,
         input: Option<OwnedFd>,
@@ -76,7 +76,7 @@ impl JobStream {
         }
     }
 
-    /// Watches both directions. One that cannot be watched is served whenever the job is.
+    /// Watches both directions. A descriptor that cannot be watched is served whenever the job is.
     pub(super) fn watch(&self, poll: &Poll, id: JobId, index: usize) {
         if let Some(input) = &self.input {
             let _ = poll.watch_stream(input, Token::ExtraInput(id, index));
@@ -91,7 +91,7 @@ impl JobStream {
         self.output.is_none() || !self.is_readable || self.drain == Some(0)
     }
 
-    /// The command has ended: what it wrote is read, and no more.
+    /// Handles the end of the command: output up to `DRAIN_BYTES` is still read.
     pub(super) fn begin_drain(&mut self) {
         if self.drain.is_none() {
             self.drain = Some(DRAIN_BYTES);
@@ -99,7 +99,7 @@ impl JobStream {
         }
     }
 
-    /// Nothing of the stream is used any more, but for what is not sent yet.
+    /// Closes the descriptors. Output that is not sent yet is kept.
     pub(super) fn close(&mut self) {
         self.is_over = true;
         if let Some(lent) = self.lent.take() {
@@ -109,7 +109,7 @@ impl JobStream {
         self.output = None;
     }
 
-    /// Does as much as the kernel, credit and the link allow now.
+    /// Writes, reads and sends as much as the kernel, credit and the link allow now.
     pub(super) fn advance(&mut self, requests: &mut Requests) {
         self.write_input(requests);
         loop {
@@ -137,7 +137,8 @@ impl JobStream {
                         }
                     }
                 }
-                // Nothing will ever read it; the host is not to wait for room because of that.
+                // Nothing will read this input. Dropping it returns its credit, so that the host
+                // does not wait.
                 _ => self.queue.len(),
             };
             self.queue.drain(..count);
@@ -162,7 +163,7 @@ impl JobStream {
         }
     }
 
-    /// Tells that all of lent input was read, if it was.
+    /// Sends an event if the command has read all lent input.
     fn tell_taken(&mut self, requests: &mut Requests) {
         if let (Some(lent), Some(carrier)) = (&mut self.lent, &mut self.carrier)
             && let Some(taken) = lent.news()
@@ -196,7 +197,7 @@ impl JobStream {
                 self.is_readable = false;
                 false
             }
-            // A terminal says EIO when the last process has closed it.
+            // A terminal returns EIO after the last process has closed it.
             Ok(0) | Err(_) => {
                 self.output = None;
                 false
@@ -229,7 +230,7 @@ impl JobStream {
         }
     }
 
-    /// Answers the request when nothing more comes.
+    /// Answers the carrying request when nothing more will be sent.
     fn answer(&mut self, requests: &mut Requests) {
         if self.is_over
             && self.unsent.is_empty()
@@ -242,7 +243,7 @@ impl JobStream {
 }
 
 impl Job {
-    /// The extra stream that a request carries.
+    /// Returns the extra stream that a request carries.
     fn stream_of(&mut self, request: RequestId) -> Option<&mut JobStream> {
         let is_carried = |stream: &&mut JobStream| {
             let carrier = stream.carrier.as_ref();
@@ -253,7 +254,10 @@ impl Job {
 }
 
 impl Jobs {
-    /// Carries an extra stream of a job by a request.
+    /// Lets a request carry an extra stream of a job.
+    ///
+    /// # Errors
+    /// `JobNotFound`; `InvalidArgument` if there is no such stream or another request carries it.
     pub(crate) fn carry_stream(
         &mut self,
         requests: &mut Requests,
@@ -279,7 +283,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// An extra stream may have something to read, or take more.
+    /// Handles readiness of an extra stream, in either direction.
     pub(crate) fn extra_ready(&mut self, requests: &mut Requests, job: JobId, index: usize) {
         if let Some(known) = self.table.get_mut(&job)
             && let Some(stream) = known.extras.get_mut(index)
@@ -289,10 +293,11 @@ impl Jobs {
         }
     }
 
-    /// Takes input from a request that carries an extra stream. Returns false if it carries none.
+    /// Takes input from a request that carries an extra stream. Returns false if the request
+    /// carries none.
     ///
     /// # Errors
-    /// The host sent more than it had room for.
+    /// The host sent more than its window.
     pub(super) fn feed_extra(
         known: &mut Job,
         requests: &mut Requests,
@@ -307,16 +312,16 @@ impl Jobs {
             carrier.received.arrived(bytes.len() as u32)?;
         }
         stream.queue.extend(bytes);
-        // A terminal has no end.
+        // Input of a terminal has no end.
         stream.is_closing |= is_last && stream.name != ExtraStream::Terminal;
         stream.write_input(requests);
         Ok(true)
     }
 
-    /// Takes room for output of an extra stream. Returns false if the request carries none.
+    /// Takes credit for output of an extra stream. Returns false if the request carries none.
     ///
     /// # Errors
-    /// More than was sent, or for a channel that it does not have.
+    /// The credit exceeds what was sent, or the stream does not have the channel.
     pub(super) fn credit_extra(
         known: &mut Job,
         requests: &mut Requests,
@@ -342,8 +347,8 @@ impl Jobs {
         Ok(true)
     }
 
-    /// The request that carries an extra stream is given up: it is carried by none. A descriptor is closed, so that a
-    /// command that goes on writing learns that nothing reads.
+    /// Detaches a cancelled request from its extra stream. A descriptor is closed, so that a
+    /// command that keeps writing gets an error.
     pub(super) fn drop_carrier(known: &mut Job, request: RequestId) {
         if let Some(stream) = known.stream_of(request) {
             stream.carrier = None;

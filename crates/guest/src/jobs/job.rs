@@ -1,8 +1,8 @@
-//! One job: a command, its streams, its log, and who is waiting for it.
+//! State of one job: a command, its streams, its log and the requests that wait for it.
 //!
-//! A job runs, then settles (its command has ended and what it wrote is delivered), then is over
-//! (nothing it started is left). A job whose leftovers are killed, or that left none, does the
-//! last two at once.
+//! A job is running; then settled: its command has ended and its output is delivered; then over:
+//! none of its processes is left. The last two coincide for a job whose leftover processes are
+//! killed or that left none.
 
 use super::extra_streams::JobStream;
 use crate::log::Log;
@@ -21,55 +21,56 @@ use std::collections::VecDeque;
 use std::ffi::CString;
 use std::time::Instant;
 
-/// Most that is read from each stream after the end: more than a pipe can hold (`F_SETPIPE_SZ`
-/// stops at 1 MiB for ordinary users), so all of the command's own output is in, and a process
-/// left behind that keeps writing cannot hold the answer up.
+/// Maximum number of bytes read from each stream after the command's end. More than a pipe can hold
+/// (`F_SETPIPE_SZ` is limited to 1 MiB for ordinary users), so all output of the command is
+/// included, and a leftover process that keeps writing cannot delay the answer.
 pub(crate) const DRAIN_BYTES: usize = 1 << 20;
 
-/// Bytes of the command shown in job lists.
+/// Maximum number of bytes of the command in job lists.
 const SHOWN_BYTES: usize = 512;
 
-/// The two output streams, as indices.
+/// Index of standard output.
 pub(crate) const STDOUT: usize = 0;
-/// Standard error.
+/// Index of standard error.
 pub(crate) const STDERR: usize = 1;
 
-/// A stream the job writes to.
+/// Stream that the job writes to.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) fd: OwnedFd,
-    /// Something may be there; cleared when a read finds nothing.
+    /// True if a read may find output; cleared when a read finds none.
     pub(crate) is_readable: bool,
     /// Bytes still to be read before the job counts as drained.
     pub(crate) drain: usize,
 }
 
-/// The stream the job reads from.
+/// Stream that the job reads from.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) fd: OwnedFd,
     pub(crate) queue: VecDeque<u8>,
-    /// Whose bytes are in the queue, in order.
+    /// Requests whose bytes are in the queue, with their byte counts, in order.
     pub(crate) owed: VecDeque<(RequestId, usize)>,
-    /// The end mark was received.
+    /// True if the end mark was received.
     pub(crate) is_closing: bool,
 }
 
-/// Lent input: how much of it was read.
+/// Counter of how much of lent input was read.
 #[derive(Debug)]
 pub(crate) struct LentInput {
-    /// A reading end. Nothing reads from it; while it is open what the command leaves can be counted.
+    /// Reading end that is never read from. While it is open the kernel can count what the command
+    /// leaves.
     pub(crate) unread: OwnedFd,
-    /// Bytes that were written to the pipe.
+    /// Bytes written to the pipe.
     pub(crate) written: u64,
-    /// Bytes that the host knows to have been read.
+    /// Number of read bytes last reported to the host.
     pub(crate) told: u64,
-    /// The host is told whenever all was read.
+    /// True if the host wants an event whenever everything was read.
     pub(crate) is_followed: bool,
 }
 
 impl LentInput {
-    /// Input of which nothing was written yet.
+    /// Creates a counter for a pipe that nothing was written to.
     pub(crate) const fn new(unread: OwnedFd, is_followed: bool) -> Self {
         Self {
             unread,
@@ -79,65 +80,66 @@ impl LentInput {
         }
     }
 
-    /// Bytes that were read so far.
+    /// Returns the number of bytes read so far.
     pub(crate) fn taken(&self) -> u64 {
         let unread = rustix::io::ioctl_fionread(&self.unread).unwrap_or(0);
         self.written.saturating_sub(unread)
     }
 
-    /// How much was read, if that is all that has come and the host is to know it and does not.
+    /// Returns the number of bytes read if it equals what was written, the host follows it and has
+    /// not been told yet.
     pub(crate) fn news(&self) -> Option<u64> {
         let taken = self.is_followed.then(|| self.taken())?;
         (taken == self.written && taken > self.told).then_some(taken)
     }
 }
 
-/// A request that may send input.
+/// Request that may send input.
 #[derive(Debug)]
 pub(crate) struct Feeder {
     pub(crate) request: RequestId,
     pub(crate) window: RecvWindow,
-    /// Its bytes go to the job; otherwise they are dropped.
+    /// True if its bytes go to the job; otherwise they are dropped.
     pub(crate) is_wanted: bool,
 }
 
-/// A request that receives output.
+/// Request that receives output.
 #[derive(Debug)]
 pub(crate) struct Follower {
     pub(crate) request: RequestId,
     /// Log offset of the next byte to send.
     pub(crate) cursor: u64,
     pub(crate) windows: [SendWindow; 2],
-    /// Answered when the job is over; otherwise when it has settled.
+    /// True if it is answered when the job is over, false if when it has settled.
     pub(crate) until_over: bool,
 }
 
-/// A request that takes events.
+/// Request that receives events.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) request: RequestId,
     pub(crate) window: SendWindow,
 }
 
-/// How the end of a job is being brought about.
+/// Progress of ending a job.
 #[derive(Debug)]
 pub(crate) enum JobEnding {
-    /// Not at all.
+    /// Nothing was requested.
     No,
-    /// Asked by SIGTERM; the timer ends the grace.
+    /// SIGTERM was sent; the timer ends the grace.
     Asked(Set),
-    /// Everything is being killed; the timer is for the next round.
+    /// The processes are being killed; the timer starts the next round.
     Killing(Box<TreeKill>, Option<Set>),
 }
 
-/// A request other than the owner that waits for this job.
+/// Request other than the owner that waits for this job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// `JobWait`: until it has settled.
+    /// `JobWait`: answered when the job has settled.
     Settled(RequestId),
-    /// `JobKill`: until it is over.
+    /// `JobKill`: answered when the job is over.
     Over(RequestId),
-    /// `JobRead`: until there is something from this offset on.
+    /// `JobRead`: answered when the log has bytes from this offset on.
     Log {
         request: RequestId,
         offset: u64,
@@ -153,22 +155,22 @@ impl Waiter {
     }
 }
 
-/// A job.
+/// A command with its streams, processes and requests.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: JobId,
     argv: Vec<ByteBuf>,
     began: Instant,
     began_ns: u64,
-    /// Where it started.
+    /// Initial working directory of the command.
     pub(crate) cwd: CString,
-    /// What had been tried over a network that there is not, when it started.
+    /// Count of network attempts at the start, where the sandbox has no network.
     pub(crate) network: Option<NetworkMark>,
-    /// Another job ran at some time while it did.
+    /// True if another job ran at the same time at some point.
     pub(crate) has_company: bool,
-    /// All three standard streams are its terminal.
+    /// True if all three standard streams are the job's terminal.
     pub(crate) has_pty: bool,
-    /// Standard input is its terminal.
+    /// True if standard input is the job's terminal.
     pub(crate) is_input_terminal: bool,
     pub(crate) background: Background,
     pub(crate) grace_ms: u64,
@@ -176,26 +178,26 @@ pub(crate) struct Job {
     pub(crate) warden: Pid,
     pub(crate) command: Pid,
     pub(crate) end: Option<CommandEnd>,
-    /// The warden and everything below it is gone.
+    /// True if the supervisor and all processes below it are gone.
     pub(crate) is_gone: bool,
 
     pub(crate) outputs: [Option<Output>; 2],
     pub(crate) output_bytes: [u64; 2],
     pub(crate) input: Option<Input>,
     pub(crate) lent: Option<LentInput>,
-    /// Its controlling terminal. The end that commands use is open here too, so that `/dev/tty` leads to it although
-    /// no process has it open.
+    /// Controlling terminal of the command. The slave end is open here too, so that `/dev/tty`
+    /// works while no process has it open.
     pub(crate) terminal: Option<Terminal>,
     /// Streams besides the three standard ones.
     pub(crate) extras: Vec<JobStream>,
-    /// Requests that take events.
+    /// Requests that receive events.
     pub(crate) listeners: Vec<Listener>,
-    /// Signal that has stopped the command, which is to be told.
+    /// Signal that has stopped the command, until the listeners are told.
     pub(crate) stop: Option<i32>,
     pub(crate) log: Log,
     pub(crate) is_draining: bool,
 
-    /// The `Exec` to be answered, unless detached or answered.
+    /// `Exec` request still to be answered; `None` if detached or answered.
     pub(crate) owner: Option<RequestId>,
     pub(crate) is_cancelled: bool,
     pub(crate) feeders: Vec<Feeder>,
@@ -210,7 +212,7 @@ pub(crate) struct Job {
     pub(crate) is_over: bool,
 }
 
-/// What is known about a job before it runs.
+/// Facts about a job at its start.
 #[derive(Debug)]
 pub(crate) struct JobStart {
     pub(crate) id: JobId,
@@ -271,22 +273,23 @@ impl Job {
         }
     }
 
-    /// Whether the command's end takes everything else with it.
+    /// Returns true if all other processes are killed when the command ends.
     pub(crate) const fn ends_whole(&self) -> bool {
         matches!(self.background, Background::Kill) || !matches!(self.ending, JobEnding::No)
     }
 
-    /// Bytes that may be read from a stream now without outrunning anybody who follows.
+    /// Returns the number of bytes that may be read from a stream now without outrunning a
+    /// follower.
     ///
-    /// While the job runs, every follower slows it down. Once it has ended only its owner does:
-    /// an attached terminal that hangs must not keep the answer from who asked for the command,
-    /// and gets the rest from the log.
+    /// While the job runs, every follower slows it down. After its end only the owner does: an
+    /// attached terminal that hangs must not delay the answer to the owner, and gets the rest from
+    /// the log.
     pub(crate) fn room(&self, stream: usize) -> usize {
         let total = self.log.total();
         let counts =
             |follower: &&Follower| !self.is_draining || self.owner == Some(follower.request);
         let rooms = self.followers.iter().filter(counts).map(|follower| {
-            // Who still catches up from the log comes first.
+            // A follower that is behind reads from the log first.
             if follower.cursor == total {
                 follower.windows[stream].room() as usize
             } else {
@@ -296,19 +299,20 @@ impl Job {
         rooms.min().unwrap_or(usize::MAX)
     }
 
-    /// Whether its command has ended otherwise than well.
+    /// Returns true if the command failed, was killed or timed out.
     pub(crate) fn has_failed(&self) -> bool {
         let ended_well = |end: &CommandEnd| end.status == EndStatus::Code(0);
         self.timed_out || !self.end.as_ref().is_some_and(ended_well)
     }
 
-    /// Whether everything the command wrote has been read.
+    /// Returns true if all output of the command has been read.
     pub(crate) fn is_drained(&self) -> bool {
         let is_empty = |output: &Output| !output.is_readable || output.drain == 0;
         self.outputs.iter().flatten().all(is_empty) && self.extras.iter().all(JobStream::is_drained)
     }
 
-    /// Puts together how it ended. Without word from the warden it was killed together with it.
+    /// Writes the exit report. If the supervisor sent no status, the command was killed together
+    /// with it.
     pub(crate) fn write_report(&mut self, left_running: u32, denials: Vec<Denial>) -> ExitReport {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
@@ -346,13 +350,13 @@ impl Job {
         report
     }
 
-    /// Its command, shortened: the words joined by blanks.
+    /// Returns the command, shortened, with its arguments joined by spaces.
     pub(crate) fn command_line(&self) -> Vec<u8> {
         let words: Vec<&[u8]> = self.argv.iter().map(|word| word.as_slice()).collect();
         words.join(&b' ')
     }
 
-    /// The line for the job list.
+    /// Returns the job's entry for the job list.
     pub(crate) fn info(&self) -> JobInfo {
         JobInfo {
             job: self.id,
@@ -371,7 +375,7 @@ impl Job {
     }
 }
 
-/// The beginning of a command line, short enough to be kept for every job.
+/// Returns the beginning of a command line, short enough to be kept for every job.
 pub(crate) fn shorten(argv: &[ByteBuf]) -> Vec<ByteBuf> {
     let mut left = SHOWN_BYTES;
     let mut short = Vec::new();

@@ -1,7 +1,9 @@
-//! Everything about commands: the table of jobs, their processes, streams, ends and who waits for them.
+//! Commands: the table of jobs, their processes and streams, their ends and the requests that wait
+//! for them.
 //!
-//! In: requests about jobs, events of their descriptors and processes, timers. Out: frames and answers, by way of
-//! [`Requests`]. Nothing here knows the event loop: it calls a job's method, and goes on.
+//! In: requests about jobs, events of their descriptors and processes, timers. Out: frames and
+//! answers, through [`Requests`]. Nothing here depends on the event loop, which calls a method of
+//! [`Jobs`] and goes on.
 //!
 //! ```text
 //! job      one job's state
@@ -10,7 +12,7 @@
 //! ending   deadlines, kills, reaping, the report
 //! waiting  requests that wait for a job or read its log
 //! extra_streams  terminal and descriptors beside the standard streams
-//! stops    commands that are stopped, and who is told
+//! stops    commands that a signal has stopped, and the clients to tell
 //! ports    which job holds a port
 //! denials  which walls a failed command has met
 //! ```
@@ -42,58 +44,59 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What commands start from.
+/// Settings that all commands start from.
 #[derive(Debug)]
 pub(crate) struct CommandDefaults {
-    /// Environment that commands start from.
+    /// Base environment of commands.
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Absolute directory that relative paths and commands start from.
+    /// Absolute directory in which commands and relative paths begin.
     pub(crate) cwd: Arc<[u8]>,
-    /// Where an input that is not wanted comes from.
+    /// Standard stream of commands that have none.
     pub(crate) dev_null: OwnedFd,
-    /// Programs that are opened before a command starts.
+    /// Programs opened in advance, before a command starts.
     pub(crate) programs: Arc<Programs>,
-    /// Limits of each command, soft and hard.
+    /// Resource limits of each command, soft and hard.
     pub(crate) limits: Vec<(Resource, u64)>,
-    /// Whether the guest is the init of a pid namespace.
+    /// True if the guest is the init of a pid namespace.
     pub(crate) is_init: bool,
-    /// Who opens terminals, where this process may not.
+    /// Process that opens terminals if the guest may not.
     pub(crate) monitor: Option<MonitorClient>,
 }
 
-/// Jobs that are over, and what their logs hold.
+/// Jobs that are over, and the size of their logs.
 #[derive(Debug, Default)]
 struct FinishedJobs {
-    /// Oldest first.
+    /// Job ids, oldest first.
     ids: VecDeque<JobId>,
     memory_bytes: usize,
     spill_bytes: u64,
 }
 
-/// All jobs, and the processes they consist of.
+/// All jobs and their processes.
 pub(crate) struct Jobs {
     defaults: CommandDefaults,
     wardens: Wardens,
-    /// Warden and child for the next command are to be made when there is time.
+    /// True if supervisor and pre-exec child for the next command are to be created when idle.
     is_pair_due: bool,
     table: BTreeMap<JobId, Job>,
     by_warden: HashMap<Pid, JobId>,
     finished: FinishedJobs,
     next_job: u32,
-    /// What commands tried over a network that there is not.
+    /// Attempts of commands to use a network that the sandbox does not have.
     network: Option<NetworkUse>,
     /// Streams with more to read than one turn allows.
     ready_streams: Vec<(JobId, usize)>,
-    /// Until when the loop looks for the end of a command again and again instead of falling asleep.
+    /// Time until which the loop polls for the end of a command instead of sleeping.
     spin_until: Option<Instant>,
-    /// Where output is read to before it is logged and sent.
+    /// Buffer that output is read to before it is logged and sent.
     scratch: Vec<u8>,
-    /// Who is asked to end is not continued: the freeze does that when it ends.
+    /// True during a freeze: jobs that are asked to end are then not continued until the freeze
+    /// ends.
     is_frozen: bool,
 }
 
 impl Jobs {
-    /// Returns the home directory that commands are given; empty without one.
+    /// Returns the home directory of commands; empty if there is none.
     pub(crate) fn home(&self) -> &[u8] {
         let mut variables = self.defaults.env.iter().rev();
         variables
@@ -101,7 +104,7 @@ impl Jobs {
             .map_or(&[], |(_, home)| home)
     }
 
-    /// No job yet.
+    /// Creates an empty table.
     pub(crate) fn new(
         defaults: CommandDefaults,
         wardens: Wardens,
@@ -123,24 +126,24 @@ impl Jobs {
         }
     }
 
-    /// Readable when a command has ended.
+    /// Returns a descriptor that is readable when a command has ended.
     pub(crate) fn ring(&self) -> BorrowedFd<'_> {
         self.wardens.ring()
     }
 
-    /// Who answers look-ups of names, where there is no network.
+    /// Returns the resolver that answers name lookups if there is no network.
     pub(crate) fn resolver(&self) -> Option<&Resolver> {
         self.network.as_ref().and_then(NetworkUse::resolver)
     }
 
-    /// Answers look-ups that have arrived.
+    /// Answers name lookups that have arrived.
     pub(crate) fn answer_questions(&mut self) {
         if let Some(network) = &mut self.network {
             network.answer_questions();
         }
     }
 
-    /// Does what is best done while no command runs.
+    /// Does the work that is cheapest while no command runs.
     pub(crate) fn prepare_while_idle(&mut self) {
         if self.by_warden.is_empty() {
             self.prepare_pair();
@@ -150,57 +153,57 @@ impl Jobs {
         }
     }
 
-    /// Whether the event loop is not to fall asleep: there is more to read.
+    /// Returns true if streams have more to read, so that the event loop must not sleep.
     pub(crate) fn has_ready_streams(&self) -> bool {
         !self.ready_streams.is_empty()
     }
 
-    /// Whether the event loop is not to fall asleep: a command is about to end.
+    /// Returns true if a command is about to end, so that the event loop polls instead of sleeping.
     pub(crate) fn is_end_expected(&mut self) -> bool {
         self.spin_until = self.spin_until.filter(|until| Instant::now() < *until);
         self.spin_until.is_some()
     }
 
-    /// A command or a child has ended.
+    /// Stops polling: a command or a child has ended.
     pub(crate) const fn end_has_come(&mut self) {
         self.spin_until = None;
     }
 
-    /// Goes on with the streams that had more to read than one turn allows.
+    /// Continues with the streams that had more to read than one turn allows.
     pub(crate) fn read_ready_streams(&mut self, requests: &mut Requests) {
         for (job, stream) in std::mem::take(&mut self.ready_streams) {
             self.output_ready(requests, job, stream);
         }
     }
 
-    /// The link has room again, or nothing is frozen any more: goes on with everything that waited for it.
+    /// Resumes all jobs after the link has room again or a freeze has ended.
     pub(crate) fn resume(&mut self, requests: &mut Requests) {
         let jobs: Vec<JobId> = self.table.keys().copied().collect();
         for job in jobs {
             self.poll_job(requests, job);
             self.tell_stop(requests, job);
         }
-        // Frames that had arrived already report no event of their own; this makes the next turn
-        // come at once.
+        // Frames that arrived earlier cause no new event; this entry makes the next turn come at
+        // once.
         self.ready_streams.push((JobId(0), 0));
     }
 
-    /// Confines the commands that start from now on by other rules.
+    /// Replaces the Landlock ruleset of commands that start from now on.
     pub(crate) fn renew(&mut self, landlock: Option<OwnedFd>) {
         self.wardens.renew(landlock);
     }
 
-    /// From now on stopped processes stay stopped, or not any more.
+    /// Sets whether a freeze is in progress, during which stopped processes are not continued.
     pub(crate) const fn set_frozen(&mut self, is_frozen: bool) {
         self.is_frozen = is_frozen;
     }
 
-    /// The wardens of all jobs that are not gone.
+    /// Returns the supervisors of all jobs that have processes left.
     pub(crate) fn wardens(&self) -> impl Iterator<Item = Pid> {
         self.by_warden.keys().copied()
     }
 
-    /// The wardens of the jobs that were asked to end.
+    /// Returns the supervisors of the jobs that were asked to end.
     pub(crate) fn wardens_asked_to_end(&self) -> Vec<Pid> {
         self.table
             .values()
@@ -209,12 +212,12 @@ impl Jobs {
             .collect()
     }
 
-    /// All jobs that are remembered.
+    /// Lists all remembered jobs.
     pub(crate) fn list(&self) -> Vec<JobInfo> {
         self.table.values().map(Job::info).collect()
     }
 
-    /// The log of a job, to be searched.
+    /// Returns a job's log for searching.
     pub(crate) fn log_text(&self, job: JobId) -> Result<LogText, Fault> {
         Ok(self.get(job)?.log.text())
     }

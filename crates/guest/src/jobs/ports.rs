@@ -1,6 +1,7 @@
-//! Which job holds a port: its sockets are found among the descriptors of the job's processes.
+//! Finds the job that holds a port, by the sockets among the descriptors of the job's processes.
 //!
-//! The event loop looks, for a thread with the rules of commands could not read another process's descriptors.
+//! The event loop does this: a thread that is confined like the commands could not read the
+//! descriptors of another process.
 
 use super::Jobs;
 use super::job::Job;
@@ -14,11 +15,11 @@ use serde_bytes::ByteBuf;
 use std::collections::HashMap;
 use std::fs;
 
-/// Descriptors that are looked at for one answer: some tens of milliseconds.
+/// Maximum number of descriptors read for one answer, which takes some tens of milliseconds.
 const MAX_DESCRIPTORS: usize = 20_000;
-/// What programs say of EADDRINUSE (strerror(3)), in small letters.
+/// Messages for EADDRINUSE (strerror(3)), in lower case.
 const IN_USE: [&[u8]; 2] = [b"address already in use", b"eaddrinuse"];
-/// Ports that are named for one command.
+/// Maximum number of ports reported for one command.
 const MAX_NAMED: usize = 2;
 
 impl Jobs {
@@ -38,7 +39,7 @@ impl Jobs {
         Ok(Reply::Ports(ports.collect()))
     }
 
-    /// Names the ports that a job wanted and could not have.
+    /// Returns the ports that a failed job could not bind because they are in use.
     pub(super) fn find_taken_ports(&self, job: &Job, output: &[u8]) -> Vec<Denial> {
         if !says_in_use(output) {
             return Vec::new();
@@ -47,7 +48,7 @@ impl Jobs {
             return Vec::new();
         };
         let complaints = complaints(output);
-        // A program that names no port may have been given it.
+        // A program whose message names no port may have received it as an argument.
         let command = job.command_line();
         let named: Vec<u16> = [&complaints, &command]
             .map(|text| numbers(text))
@@ -73,7 +74,7 @@ impl Jobs {
         named.into_iter().take(MAX_NAMED).map(use_of).collect()
     }
 
-    /// Finds the processes of jobs that have a descriptor of these sockets, by the sockets' numbers.
+    /// Finds the job processes that have these sockets open, by inode number.
     fn find_holders(&self, sockets: &[BoundSocket]) -> HashMap<u64, PortHolder> {
         let mut found = HashMap::new();
         if sockets.is_empty() {
@@ -85,7 +86,7 @@ impl Jobs {
         let mut left = MAX_DESCRIPTORS;
         for (warden, id) in &self.by_warden {
             let command = self.table.get(id).map(Job::command_line);
-            // Parents come before their children: the server, and not what it has forked.
+            // Parents come before their children: the server is reported, not its forks.
             for member in census.descendants_of(*warden) {
                 let pid = member.pid.as_raw_pid().unsigned_abs();
                 for inode in open_sockets(pid, &mut left) {
@@ -103,7 +104,8 @@ impl Jobs {
     }
 }
 
-/// Numbers of the sockets that a process has open. One that is not dumpable shows none.
+/// Returns the inode numbers of the sockets that a process has open; none for a process that is not
+/// dumpable. `left` bounds the descriptors read.
 fn open_sockets(pid: u32, left: &mut usize) -> Vec<u64> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
         return Vec::new();
@@ -132,7 +134,7 @@ fn says_in_use(text: &[u8]) -> bool {
         .any(|words| memchr::memmem::find(&small, words).is_some())
 }
 
-/// The lines that say so.
+/// Returns the lines that report a port in use.
 fn complaints(output: &[u8]) -> Vec<u8> {
     let lines = output.split(|byte| *byte == b'\n');
     lines
@@ -141,7 +143,7 @@ fn complaints(output: &[u8]) -> Vec<u8> {
         .join(&b'\n')
 }
 
-/// Numbers in a text that can be ports, in order, each once.
+/// Returns the numbers in a text that can be ports, in order, each once.
 fn numbers(text: &[u8]) -> Vec<u16> {
     let mut found = Vec::new();
     for digits in text.split(|byte| !byte.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! Starting jobs, and forgetting them when many have finished.
+//! Starts jobs, and forgets the oldest when many have finished.
 
 use super::Jobs;
 use super::extra_streams::JobStream;
@@ -27,28 +27,29 @@ use rustix::pipe::PipeFlags;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Finished jobs that are remembered, with their logs.
+/// Number of finished jobs that are remembered with their logs.
 pub(crate) const FINISHED_JOBS: usize = 256;
-/// Memory and file space for the logs of finished jobs together.
+/// Maximum memory for the logs of all finished jobs, in bytes.
 const FINISHED_MEMORY_BYTES: usize = 8 << 20;
 const FINISHED_SPILL_BYTES: u64 = 256 << 20;
-/// As init, the guest is worth more than any command when memory runs out.
+/// OOM score adjustment of commands: if the guest is init, the kernel must kill a command first.
 const COMMAND_OOM_SCORE: i16 = 500;
-/// How long after a command's start that is tried again if it did not work at once.
+/// Delay in milliseconds after which a failed OOM score adjustment is tried again.
 const OOM_SCORE_AGAIN_MS: u64 = 1;
-/// From this command on the next one is prepared for, when one has ended or runs for a while: who runs
-/// two runs more. The first is prepared for while the host still finishes the start.
+/// Number of the first command for whose successor supervisor and child are prepared in advance. A
+/// caller that runs two commands usually runs more. The first command is prepared for while the
+/// host still finishes the start.
 const PREPARED_FROM_JOB: u32 = 2;
-/// How long after a command's start that happens at the latest.
+/// Maximum delay of that preparation after a command's start, in milliseconds.
 const PAIR_AFTER_MS: u64 = 2;
 
-/// The ends of a job's streams.
+/// Descriptors of a job's streams.
 struct Streams {
     /// Standard input, output and error of the command; `None` is /dev/null.
     given: [Option<OwnedFd>; 3],
-    /// Kept.
+    /// End of standard input that the guest writes to.
     input: Option<OwnedFd>,
-    /// Another reading end of lent input, which tells how much of it was not read.
+    /// Second reading end of lent input, to count the unread bytes.
     unread: Option<OwnedFd>,
     outputs: [Option<OwnedFd>; 2],
     /// Descriptors of the command from 3 on, with their numbers.
@@ -57,26 +58,28 @@ struct Streams {
     terminal: Option<Terminal>,
 }
 
-/// A pipe whose end for us does not block: the reading one, or the writing one.
+/// Creates a pipe whose guest end does not block: the reading end if `we_read`, otherwise the
+/// writing end.
 fn pipe(we_read: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(if we_read { &read } else { &write }, OFlags::NONBLOCK)?;
     Ok((read, write))
 }
 
-/// Input that is lent to a command: the end that it reads, the end that is written, and what counts the rest.
+/// Creates the pipe of lent input. Returns its reading end, its writing end and a second reading
+/// end for counting.
 fn lent_pipe(is_followed: bool) -> Result<(OwnedFd, OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe(false)?;
     let unread = rustix::io::fcntl_dupfd_cloexec(&read, 3)?;
     if is_followed {
-        // With one slot the kernel says that there is room when all was read, and only then.
+        // With a single buffer, the pipe becomes writable only when everything was read.
         rustix::pipe::fcntl_setpipe_size(&read, rustix::param::page_size())?;
     }
     Ok((read, write, unread))
 }
 
-/// Opens the job's terminal. A command that has no other use of one than to ask on it does without where there is
-/// none.
+/// Opens the job's terminal. `None` if the command wants none, or wants one only for prompts and
+/// none can be opened.
 fn open_terminal(exec: &Exec, monitor: Option<&MonitorClient>) -> Result<Option<Terminal>, Errno> {
     let Some(size) = exec.pty else {
         return Ok(None);
@@ -109,7 +112,7 @@ fn open_streams(exec: &Exec, monitor: Option<&MonitorClient>) -> Result<Streams,
         }
     }
     if let (Some(terminal), true) = (&terminal, is_terminal[0]) {
-        // A descriptor of its own, for each is watched for its own direction.
+        // A separate descriptor, because epoll watches each for one direction.
         streams.input = Some(dup(&terminal.master)?);
     } else {
         match exec.stdin {
@@ -143,7 +146,7 @@ fn open_streams(exec: &Exec, monitor: Option<&MonitorClient>) -> Result<Streams,
     }
     if let Some(terminal) = terminal {
         let mut screen = Some(dup(&terminal.master)?);
-        // In the log, and in order, wherever a standard stream shows it.
+        // Terminal output goes to the log, in order, if a standard stream is the terminal.
         if let Some(stream) = [STDOUT, STDERR]
             .into_iter()
             .find(|stream| is_terminal[stream + 1])
@@ -161,7 +164,7 @@ fn open_streams(exec: &Exec, monitor: Option<&MonitorClient>) -> Result<Streams,
     Ok(streams)
 }
 
-/// Makes a pipe for each descriptor from 3 on.
+/// Creates a pipe for each descriptor from 3 on.
 fn open_descriptors(exec: &Exec, streams: &mut Streams) -> Result<(), Errno> {
     for descriptor in &exec.descriptors {
         let name = ExtraStream::Descriptor(descriptor.number);
@@ -183,7 +186,10 @@ fn open_descriptors(exec: &Exec, streams: &mut Streams) -> Result<(), Errno> {
 }
 
 impl Jobs {
-    /// Starts a job.
+    /// Starts a job. A request that is not detached stays open until the job has settled.
+    ///
+    /// # Errors
+    /// `Busy` if too many jobs run; the faults of `command::prepare` and of the start.
     pub(crate) fn exec(
         &mut self,
         requests: &mut Requests,
@@ -213,7 +219,7 @@ impl Jobs {
         let began = Instant::now();
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let began_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
-        // Before the command can try anything.
+        // Taken before the command starts, so that none of its attempts is missed.
         let network = self.network.as_mut().map(NetworkUse::mark);
         let has_company = !self.by_warden.is_empty();
         let dev_null = self.defaults.dev_null.as_fd();
@@ -279,7 +285,7 @@ impl Jobs {
             log: Log::new(exec.log),
         });
         for (stream, fd) in outputs.into_iter().enumerate() {
-            // Without a place in epoll the stream is read at the end only: worse, but whole.
+            // If epoll cannot watch the stream, it is read only at the end: late, but complete.
             job.outputs[stream] = fd.map(|fd| {
                 let is_unwatched = poll.watch_stream(&fd, Token::Output(id, stream)).is_err();
                 Output {
@@ -344,7 +350,7 @@ impl Jobs {
         self.by_warden.insert(started.warden, id);
         self.table.insert(id, job);
         if id.0 >= PREPARED_FROM_JOB {
-            // Not now: the command may be about to run on this very processor.
+            // Not at once: the command may be about to run on this processor.
             self.is_pair_due = true;
             requests.timers.after_ms(PAIR_AFTER_MS, Timer::Pair);
         }
@@ -356,22 +362,22 @@ impl Jobs {
         Ok(())
     }
 
-    /// Makes ready for the next command, if one is to be expected.
+    /// Creates supervisor and child for the next command if that is due.
     pub(crate) fn prepare_pair(&mut self) {
         if std::mem::take(&mut self.is_pair_due) {
             self.wardens.make_ready();
         }
     }
 
-    /// Tries once more to make a job the kernel's choice when memory runs out.
+    /// Tries a second time to set a job's OOM score adjustment.
     pub(crate) fn set_oom_score(&self, id: JobId) {
         if let Some(job) = self.table.get(&id).filter(|job| job.end.is_none()) {
             process::set_oom_score(job.command, COMMAND_OOM_SCORE);
         }
     }
 
-    /// Answers for a command whose warden was killed before it could tell that the command runs,
-    /// most likely by the command itself. It died with its warden.
+    /// Answers for a command whose supervisor was killed before it reported the start, most likely
+    /// by the command itself. The command died with it.
     fn answer_killed(&mut self, requests: &mut Requests, request: RequestId, began: Instant) {
         let job = JobId(self.next_job);
         self.next_job += 1;
@@ -382,7 +388,7 @@ impl Jobs {
         requests.answer(request, &Ok(Reply::Exited(report)));
     }
 
-    /// Books a job as finished, and forgets old ones.
+    /// Records a job as finished and forgets the oldest ones.
     pub(super) fn finish(&mut self, requests: &mut Requests, id: JobId) {
         self.finished.ids.push_back(id);
         if let Some(job) = self.table.get(&id) {
@@ -413,7 +419,7 @@ impl Jobs {
         }
     }
 
-    /// Throws the oldest logs of finished jobs away when all together hold too much.
+    /// Discards the oldest logs of finished jobs while all together exceed the limits.
     fn discard_logs(&mut self) {
         for id in &self.finished.ids {
             if self.finished.memory_bytes <= FINISHED_MEMORY_BYTES

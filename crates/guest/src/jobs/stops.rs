@@ -1,4 +1,5 @@
-//! Commands that a signal has stopped: whoever carries their streams is told, and continues them.
+//! Reports commands that a signal has stopped to the clients that carry their streams, which
+//! continue them.
 
 use super::Jobs;
 use super::job::JobEnding;
@@ -8,7 +9,7 @@ use glovebox_proto::{Channel, EVENT_BYTES, Event, JobId};
 use rustix::process::Signal;
 
 impl Jobs {
-    /// A signal has stopped a command.
+    /// Handles the stop of a command by a signal.
     pub(super) fn command_stopped(&mut self, requests: &mut Requests, id: JobId, signal: i32) {
         if let Some(job) = self.table.get_mut(&id) {
             job.stop = Some(signal);
@@ -16,17 +17,17 @@ impl Jobs {
         }
     }
 
-    /// Tells of a stop that was not told yet, if there is one.
+    /// Reports a stop that was not reported yet.
     pub(super) fn tell_stop(&mut self, requests: &mut Requests, id: JobId) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         let Some(signal) = job.stop else { return };
-        // A freeze stops everything; the end of it looks again at what had been stopped before.
+        // A freeze stops every process. Its end calls this again for commands stopped before.
         if self.is_frozen {
             return;
         }
-        // It may have been continued since: by a process inside, or at the end of a freeze that had stopped it.
+        // A process inside, or the end of a freeze, may have continued it since.
         if job.end.is_some() || !Member::read(job.command).is_some_and(|found| found.is_stopped) {
             job.stop = None;
             return;
@@ -34,7 +35,8 @@ impl Jobs {
         let is_ending = !matches!(job.ending, JobEnding::No);
         if is_ending || job.listeners.is_empty() {
             job.stop = None;
-            // Nothing would continue it: it behaves as in an orphaned process group, which the kernel does not stop.
+            // No client would continue it. It behaves as in an orphaned process group, in which the
+            // kernel ignores terminal stops.
             if is_ending || signal != Signal::STOP.as_raw() {
                 let _ = rustix::process::kill_process_group(job.command, Signal::CONT);
             }
@@ -46,7 +48,7 @@ impl Jobs {
             .iter()
             .all(|listener| has_room(listener.window.room()))
         {
-            // Credit brings us back here.
+            // Credit for events calls this again.
             return;
         }
         job.stop = None;

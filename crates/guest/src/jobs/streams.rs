@@ -1,5 +1,5 @@
-//! Moving a job's bytes: from pipes and terminals to log and followers, from feeders to standard
-//! input. Everything here does as much as credit, the link and the kernel allow now, and is called
+//! Moves a job's bytes: from pipes and terminals to log and followers, and from feeders to standard
+//! input. Every function moves as much as credit, the link and the kernel allow now, and is called
 //! again when one of them allows more.
 
 use super::Jobs;
@@ -11,21 +11,22 @@ use glovebox_proto::{Channel, EVENT_BYTES, Event, JobId, RequestId, WireError};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
-/// Where logs spill to when they outgrow memory.
+/// Directory of the files that logs spill to when they outgrow memory.
 const SPILL_DIR: &[u8] = b"/tmp";
-/// Most bytes moved in one go; also what a pipe holds.
+/// Maximum number of bytes moved at once; also the default capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Reads from one stream before others get their turn.
+/// Reads from one stream before other streams get their turn.
 const READS_PER_TURN: usize = 4;
 
-/// How long the end of a command is looked for that has closed its outputs: mostly it is just ending, which
-/// takes less time than falling asleep on a processor and being woken there.
+/// Time for which the loop polls for the end of a command that has closed its outputs. Such a
+/// command is usually exiting, which takes less time than putting the processor to sleep and waking
+/// it.
 const END_FOLLOWS: Duration = Duration::from_micros(200);
 
 const CHANNELS: [Channel; 2] = [Channel::Stdout, Channel::Stderr];
 
 impl Jobs {
-    /// A stream may have something to read.
+    /// Reads from a stream that epoll reported as readable.
     pub(crate) fn output_ready(&mut self, requests: &mut Requests, id: JobId, stream: usize) {
         if let Some(job) = self.table.get_mut(&id)
             && let Some(output) = job.outputs.get_mut(stream).and_then(Option::as_mut)
@@ -36,7 +37,7 @@ impl Jobs {
         }
     }
 
-    /// Goes on with everything about a job that may have been waiting for credit or room.
+    /// Resumes everything about a job that may have waited for credit or room.
     pub(super) fn poll_job(&mut self, requests: &mut Requests, id: JobId) {
         self.catch_up(requests, id);
         if let Some(job) = self.table.get_mut(&id) {
@@ -59,7 +60,8 @@ impl Jobs {
         self.advance(requests, id);
     }
 
-    /// Reads from a stream what followers and link have room for, into log and link.
+    /// Reads from a stream as much as followers and link have room for, and passes it to the log
+    /// and the link.
     pub(super) fn pump(&mut self, requests: &mut Requests, id: JobId, stream: usize) {
         let Self {
             table,
@@ -83,7 +85,7 @@ impl Jobs {
             } else {
                 room
             };
-            // Credit, or room in the link, brings us back here.
+            // Credit, or room in the link, calls this again.
             if !output.is_readable || room == 0 || (has_followers && requests.link.is_congested()) {
                 return;
             }
@@ -95,7 +97,7 @@ impl Jobs {
                     return;
                 }
                 Err(Errno::INTR) => continue,
-                // A terminal says EIO when the last process has closed it.
+                // A terminal returns EIO after the last process has closed it.
                 Err(_) => 0,
             };
             if count == 0 {
@@ -116,7 +118,8 @@ impl Jobs {
             for follower in &mut job.followers {
                 let room = follower.windows[stream].room() as usize;
                 if follower.cursor != before || room < count {
-                    // Fell behind at the end of the job; the log has it.
+                    // The follower fell behind at the end of the job; it gets these bytes from the
+                    // log.
                     continue;
                 }
                 requests
@@ -129,7 +132,7 @@ impl Jobs {
         ready_streams.push((id, stream));
     }
 
-    /// Sends followers what the log has and they have not, as far as their credit goes.
+    /// Sends followers the part of the log that they lack, as far as their credit allows.
     fn catch_up(&mut self, requests: &mut Requests, id: JobId) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
@@ -138,7 +141,7 @@ impl Jobs {
             while follower.cursor < job.log.total() && !requests.link.is_congested() {
                 let (start, chunks) = job.log.read(follower.cursor, CHUNK_BYTES, 1);
                 let Some((is_stderr, bytes)) = chunks.first() else {
-                    // Not kept any more.
+                    // The log has dropped these bytes.
                     follower.cursor = job.log.total();
                     break;
                 };
@@ -157,7 +160,7 @@ impl Jobs {
         }
     }
 
-    /// Input from a request.
+    /// Takes input from a request for a job.
     ///
     /// # Errors
     /// The host sent more than it had room for.
@@ -184,8 +187,8 @@ impl Jobs {
                 input.queue.extend(bytes);
                 input.owed.push_back((request, bytes.len()));
                 if is_last && job.is_input_terminal {
-                    // A terminal has no end; its end-of-input character does that at the beginning
-                    // of a line, and elsewhere it takes two.
+                    // A terminal has no end of file. Its end-of-input character (termios(3), VEOF)
+                    // ends the input at the start of a line; elsewhere it must be sent twice.
                     let mark = terminal::end_of_input(&input.fd);
                     let is_at_line = input.queue.back().is_none_or(|&byte| byte == b'\n');
                     let marks = if is_at_line { 1 } else { 2 };
@@ -196,7 +199,7 @@ impl Jobs {
                 self.write_input(requests, id);
             }
             _ => {
-                // Nobody reads it. The host is not to wait for room because of that.
+                // Nothing will read this input. Returning its credit keeps the host from waiting.
                 if let Some(credit) = feeder.window.consumed(bytes.len() as u32) {
                     requests.link.credit(request, Channel::Input, credit);
                 }
@@ -205,7 +208,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Writes queued input as far as the job takes it.
+    /// Writes queued input as far as the job accepts it.
     pub(crate) fn write_input(&mut self, requests: &mut Requests, id: JobId) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
@@ -218,7 +221,7 @@ impl Jobs {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => break,
                 Err(_) => {
-                    // Nobody will ever read it; what is queued counts as consumed.
+                    // Nothing will read the queue any more; all of it counts as consumed.
                     is_broken = true;
                     input.queue.len()
                 }
@@ -255,7 +258,7 @@ impl Jobs {
         }
     }
 
-    /// Tells the owner of lent input that all of it was read, if it was.
+    /// Sends the owner an event if the command has read all lent input.
     pub(super) fn tell_taken(job: &mut Job, requests: &mut Requests) {
         let Some(owner) = job.owner else { return };
         let mut listeners = job.listeners.iter_mut();

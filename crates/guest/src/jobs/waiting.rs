@@ -14,11 +14,12 @@ use glovebox_proto::{
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 
-/// Most runs of one stream in one log answer.
+/// Maximum number of chunks in one log answer.
 const MAX_CHUNKS: usize = 1024;
 
 impl Jobs {
-    /// Answers a request with what a job's log has from an offset on, as soon as there is something.
+    /// Answers a request with a job's log from an offset on, as soon as there is any, at the end of
+    /// the job or after `wait_ms`.
     pub(crate) fn read_when_there(
         &mut self,
         requests: &mut Requests,
@@ -31,7 +32,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Answers a request when a job has settled, or after `wait_ms`.
+    /// Answers a request when a job has settled, or with `TimedOut` after `wait_ms`.
     pub(crate) fn wait_until_settled(
         &mut self,
         requests: &mut Requests,
@@ -44,7 +45,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Ends a job, and answers a request when it is over.
+    /// Ends a job, and answers a request when the job is over.
     pub(crate) fn kill(
         &mut self,
         requests: &mut Requests,
@@ -58,7 +59,10 @@ impl Jobs {
         Ok(())
     }
 
-    /// Gives a job's terminal another size.
+    /// Resizes a job's terminal.
+    ///
+    /// # Errors
+    /// `JobEnded`; `InvalidArgument` if the job has no terminal.
     pub(crate) fn resize(&self, job: JobId, size: WindowSize) -> Result<(), Fault> {
         let known = self.get(job)?;
         let Some(terminal) = &known.terminal else {
@@ -72,7 +76,7 @@ impl Jobs {
             .map_err(|errno| fault::system(errno, "cannot resize the terminal"))
     }
 
-    /// A request that follows a job has room for more of its output.
+    /// Takes credit from a request for output or events of a job.
     pub(crate) fn credit(
         &mut self,
         requests: &mut Requests,
@@ -101,7 +105,7 @@ impl Jobs {
         let stream = match channel {
             Channel::Stdout => STDOUT,
             Channel::Stderr => STDERR,
-            // For events of a request that was given up meanwhile: its host could not know.
+            // Credit for events of a request that was cancelled meanwhile: the host could not know.
             Channel::Content => return Ok(()),
             Channel::Input => {
                 return Err(WireError::BadHeader(
@@ -121,7 +125,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// A request that started or follows a job is given up: its own job ends.
+    /// Handles the cancellation of a request that started or follows a job. The owner's
+    /// cancellation also ends the job.
     pub(crate) fn cancel(&mut self, requests: &mut Requests, job: JobId, request: RequestId) {
         let Some(known) = self.table.get_mut(&job) else {
             return;
@@ -141,11 +146,11 @@ impl Jobs {
         } else {
             requests.answer(request, &Err(fault::cancelled()));
         }
-        // Whoever else follows may go on now.
+        // Other followers may no longer be held up by this one.
         self.poll_job(requests, job);
     }
 
-    /// Has a job go on without the request that started it.
+    /// Answers the request that started a job with `Started` and lets the job continue without it.
     pub(crate) fn release(&mut self, requests: &mut Requests, job: JobId) -> Result<(), Fault> {
         let known = self.get_mut(job)?;
         let Some(owner) = known.owner.take() else {
@@ -160,13 +165,13 @@ impl Jobs {
         Ok(())
     }
 
-    /// A request that waits for a job is given up.
+    /// Handles the cancellation of a request that waits for a job.
     pub(crate) fn cancel_wait(&mut self, requests: &mut Requests, job: JobId, request: RequestId) {
         self.forget_waiter(job, request);
         requests.answer(request, &Err(fault::cancelled()));
     }
 
-    /// Lets a request wait for a job, at most for `wait_ms`.
+    /// Registers a request as waiting for a job, for at most `wait_ms`.
     fn wait_for(
         &mut self,
         requests: &mut Requests,
@@ -193,7 +198,7 @@ impl Jobs {
         Some(waiters.remove(index))
     }
 
-    /// The time of a waiting request is up.
+    /// Handles the timeout of a waiting request.
     pub(crate) fn wait_is_over(&mut self, requests: &mut Requests, request: RequestId) {
         let Some(PendingRequest::Waiting(job, _)) = requests.open.get(&request) else {
             return;
@@ -212,7 +217,8 @@ impl Jobs {
         requests.answer(request, &answer);
     }
 
-    /// Answers those who read the job's log and have something to read, while the link takes it.
+    /// Answers requests that read the job's log and have something to read, while the link has
+    /// room.
     pub(super) fn answer_readers(&mut self, requests: &mut Requests, job: JobId) {
         while !requests.link.is_congested() {
             let Some(known) = self.table.get_mut(&job) else {
@@ -264,7 +270,8 @@ impl Jobs {
         })
     }
 
-    /// Lets a request follow a job's output from `offset` on, and send input.
+    /// Lets a request follow a job's output from `offset` on (from its present end if `None`) and
+    /// send input.
     pub(crate) fn attach(
         &mut self,
         requests: &mut Requests,
@@ -298,7 +305,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Sends a signal to a job's process group, or to everything it started.
+    /// Sends a signal to a job's process group, or to all its processes.
     pub(crate) fn signal(&self, job: JobId, signal: i32, whole_tree: bool) -> Result<(), Fault> {
         let known = self.get(job)?;
         if known.is_gone || (known.end.is_some() && !whole_tree) {
@@ -309,7 +316,7 @@ impl Jobs {
                 fault::system(errno, "cannot find the job's processes in /proc")
             })?;
             for member in census.descendants_of(known.warden) {
-                // Some may have ended since; that is no failure of this request.
+                // A process may have ended since; that is not an error.
                 let _ = process::send_signal(member.pid, signal);
             }
             return Ok(());

@@ -1,4 +1,4 @@
-//! Paths below one directory, and nowhere else: no link is followed, and nothing leads upwards.
+//! Resolves paths below one directory: follows no link and never leads upwards.
 
 use crate::fault;
 use crate::files::{make_all, shown};
@@ -8,14 +8,14 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Attempts when the kernel cannot tell because something is being renamed at the moment.
+/// Maximum number of attempts if the kernel cannot resolve a path because of a concurrent rename.
 const ATTEMPTS: usize = 16;
 
-/// The directory of a tree request.
+/// Directory of a tree request.
 #[derive(Debug)]
 pub(super) struct Root {
     fd: Arc<OwnedFd>,
-    /// The directory opened last: neighbours come one after the other.
+    /// Directory opened last, by path: successive entries usually share it.
     last: Option<(Vec<u8>, Arc<OwnedFd>)>,
 }
 
@@ -25,7 +25,7 @@ const DIRECTORY: OFlags = OFlags::PATH
     .union(OFlags::CLOEXEC);
 
 impl Root {
-    /// Opens the directory; `make` it if it is missing.
+    /// Opens the directory. With `make`, creates it if it is missing.
     pub(super) fn open(path: &[u8], make: bool) -> Result<Self, Fault> {
         let failed = |errno| fault::file(errno, &format!("cannot open {}", shown(path)));
         if make {
@@ -36,7 +36,7 @@ impl Root {
         Ok(Self::of(fd))
     }
 
-    /// A directory that is open already.
+    /// Wraps an open directory.
     pub(super) fn of(fd: OwnedFd) -> Self {
         Self {
             fd: Arc::new(fd),
@@ -44,7 +44,7 @@ impl Root {
         }
     }
 
-    /// The directory itself, or one below it.
+    /// Returns the directory at `path`; an empty path is the root itself.
     pub(super) fn dir(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, Errno> {
         if path.is_empty() {
             return Ok(Arc::clone(&self.fd));
@@ -59,7 +59,7 @@ impl Root {
         Ok(fd)
     }
 
-    /// The directory a path is in, and its last name.
+    /// Returns the parent directory of a path, and its last name.
     pub(super) fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(Arc<OwnedFd>, &'p [u8]), Errno> {
         match path.iter().rposition(|&byte| byte == b'/') {
             None => Ok((Arc::clone(&self.fd), path)),
@@ -67,13 +67,13 @@ impl Root {
         }
     }
 
-    /// Forgets the directory opened last: it may have been replaced.
+    /// Drops the cached directory, which may have been replaced.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
 }
 
-/// Refuses a path that could lead anywhere but downwards.
+/// Returns a fault unless a path leads only downwards.
 pub(super) fn check(path: &[u8]) -> Result<(), Fault> {
     let is_good = path.len() < limits::MAX_PATH_BYTES
         && !path.contains(&0)
@@ -97,7 +97,8 @@ pub(super) fn open_beneath(
     for _ in 0..ATTEMPTS {
         match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
-            // A kernel without it, or a container that does not know it yet.
+            // Kernels before 5.6 lack openat2(2), and the seccomp profile of an old container
+            // runtime may refuse it.
             Err(Errno::NOSYS | Errno::PERM) => return walk(root, path, flags),
             other => return other,
         }
@@ -105,7 +106,7 @@ pub(super) fn open_beneath(
     Err(Errno::AGAIN)
 }
 
-/// The same, one component after the other.
+/// Opens a path as [`open_beneath`] does, one component after another.
 fn walk(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let mut at: Option<OwnedFd> = None;
     let mut names = path.split(|&byte| byte == b'/').peekable();
@@ -121,12 +122,12 @@ fn walk(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Err
     at.ok_or(Errno::INVAL)
 }
 
-/// Opens a directory by its name in another one.
+/// Opens a directory by its name in another one, without read access.
 pub(super) fn open_dir(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(dir, name, DIRECTORY, Mode::empty())
 }
 
-/// Opens a directory for reading its names.
+/// Opens a directory for listing.
 pub(super) fn open_names(dir: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::openat(dir, c".", flags, Mode::empty())

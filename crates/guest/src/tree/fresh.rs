@@ -1,8 +1,7 @@
-//! A directory that is not there yet: filled under a name that hardly anybody uses, and put in its place
-//! once there is nothing more to come.
+//! New directory of a tree, filled under a temporary name and renamed when complete.
 //!
-//! Until then nobody finds it under its own name, so what is in it needs no names for the time being
-//! either. However its filling ends, what is in it is whole and takes its place.
+//! Until then it is not visible under its own name, so the files in it need no temporary names.
+//! However the filling ends, the files in it are complete and are put in place.
 
 use super::beneath::{self, Root};
 use crate::fault;
@@ -13,10 +12,10 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// A directory that is being filled.
+/// Directory that is being filled.
 #[derive(Debug)]
 pub(super) struct NewDirectory {
-    /// Where it will be, below the directory of the request.
+    /// Final path, below the directory of the request.
     path: Vec<u8>,
     parent: Arc<OwnedFd>,
     temporary: Vec<u8>,
@@ -26,13 +25,14 @@ pub(super) struct NewDirectory {
 
 impl Drop for NewDirectory {
     fn drop(&mut self) {
-        // Nobody is left who could be told.
+        // An error cannot be reported from here.
         let _ = self.place();
     }
 }
 
 impl NewDirectory {
-    /// Begins one in `parent`, where nothing has its name.
+    /// Creates a directory under a temporary name in `parent`, which has no entry of the final
+    /// name.
     pub(super) fn begin(
         path: &[u8],
         parent: Arc<OwnedFd>,
@@ -52,7 +52,8 @@ impl NewDirectory {
         })
     }
 
-    /// What a path is called in here, if it is in here, and the directory it is called so from.
+    /// Returns the path relative to this directory if it lies in it, and the directory to resolve
+    /// it from.
     pub(super) fn holds<'p>(&mut self, path: &'p [u8]) -> Option<(&mut Root, &'p [u8])> {
         let rest = path
             .strip_prefix(self.path.as_slice())?
@@ -60,7 +61,7 @@ impl NewDirectory {
         Some((&mut self.root, rest))
     }
 
-    /// Puts it in its place.
+    /// Renames the directory to its final name.
     pub(super) fn finish(mut self) -> Result<(), Fault> {
         self.place().map_err(|errno| match errno {
             Errno::NOTEMPTY | Errno::EXIST => {
@@ -84,7 +85,7 @@ impl NewDirectory {
         let temporary = self.temporary.as_slice();
         let rename = || rustix::fs::renameat(&self.parent, temporary, &self.parent, name);
         let renamed = match rename() {
-            // Anything that is no directory gives way.
+            // A file or link of the final name is replaced.
             Err(Errno::NOTDIR) => {
                 rustix::fs::unlinkat(&self.parent, name, AtFlags::empty()).and_then(|()| rename())
             }

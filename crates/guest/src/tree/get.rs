@@ -1,5 +1,5 @@
-//! Reading files of a tree by a list: each is sent with its digest, or not at all if the other side
-//! has its content already.
+//! Reads listed files of a tree. Each is sent with its digest, without content if the host has it
+//! already.
 
 use super::beneath::{self, Root};
 use super::{STEP_BYTES, check_cancel, cut_off, malformed, now_ns, signature};
@@ -15,16 +15,16 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 
-/// Bytes read at once when only their digest is wanted.
+/// Bytes of one read if only the digest is wanted.
 const HASH_BYTES: usize = 64 << 10;
 
-/// A get and where it stands.
+/// State of a `TreeGet` request.
 #[derive(Debug)]
 pub(crate) struct Get {
     path: Vec<u8>,
     root: Option<Root>,
     unpacker: Unpacker,
-    /// What is still to be read; the input window bounds it.
+    /// Files still to be read; the input window bounds their number.
     wants: VecDeque<WantedFile>,
     reading: Option<Reading>,
     buffer: Vec<u8>,
@@ -39,7 +39,7 @@ struct WantedFile {
     has_content: bool,
 }
 
-/// A file that is being sent.
+/// File that is being sent.
 #[derive(Debug)]
 struct Reading {
     path: Vec<u8>,
@@ -50,7 +50,7 @@ struct Reading {
 }
 
 impl Get {
-    /// Nothing is opened yet.
+    /// Creates a request; the first step opens the directory.
     pub(crate) fn new(path: Vec<u8>, packing: Packing) -> Result<Self, Fault> {
         Ok(Self {
             path,
@@ -64,12 +64,13 @@ impl Get {
         })
     }
 
-    /// Whether there is something to read that has been asked for.
+    /// Returns true if requested files are still to be read.
     pub(super) fn has_more(&self) -> bool {
         self.reading.is_some() || !self.wants.is_empty()
     }
 
-    /// Goes on until there is a block to send or nothing more to read.
+    /// Works until a block can be sent or nothing is left to read. Returns the totals at the end of
+    /// the list.
     pub(super) fn step(
         &mut self,
         input: &[u8],
@@ -95,7 +96,8 @@ impl Get {
                 }
             }
         }
-        // Whoever asked may wait for it before asking on.
+        // The host may wait for these files before it requests more, so the block must not stay
+        // open.
         self.packer.seal(out)?;
         if !is_complete {
             return Ok(None);
@@ -164,8 +166,8 @@ impl Get {
             return Err(failed(Errno::BADF));
         };
         let (dir, name) = root.parent(path).map_err(failed)?;
-        // Looking first keeps us from touching a FIFO or device at all; looking again at what was
-        // opened settles it for good, and O_NONBLOCK keeps the open in between from hanging.
+        // The check before the open avoids touching a FIFO or a device at all. The check of the
+        // open file is the reliable one, and O_NONBLOCK keeps an open in between from hanging.
         let stat = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         require_regular(&stat, path)?;
         let flags =
@@ -177,7 +179,7 @@ impl Get {
         Ok((file, signature(&stat)))
     }
 
-    /// Reads a file for its digest alone.
+    /// Reads a file only for its size and digest.
     fn digest(
         &mut self,
         file: &OwnedFd,

@@ -1,9 +1,9 @@
-//! Whole trees in and out: scan, put and get, one bounded step at a time on a worker thread.
+//! Transfers of whole trees: scan, put and get, one bounded step at a time on a worker thread.
 //!
-//! As with single files, a request is a state between steps. A step takes what input there is, does
-//! about one block's worth of work, and leaves what is to be sent; the next one begins when that
-//! has left. So a host that gives no credit or sends nothing holds some descriptors and a block of
-//! memory here, and no thread; and giving a request up waits for at most one system call.
+//! As with single files, a request is a state between steps. A step takes the available input, does
+//! about one block's worth of work, and leaves output to send; the next one begins when that has
+//! been sent. So a host that gives no credit or sends nothing holds a few descriptors and a block
+//! of memory here, but no thread. Cancelling a request waits for at most one system call.
 
 mod beneath;
 mod fresh;
@@ -26,10 +26,10 @@ use rustix::fs::Stat;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Output from which on a step leaves the rest to the next one.
+/// Output size at which a step ends.
 const STEP_BYTES: usize = 96 << 10;
 
-/// What a tree request does.
+/// Kind and state of a tree request.
 #[derive(Debug)]
 pub(crate) enum Work {
     Scan(Scan),
@@ -38,7 +38,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Whether it would take input now.
+    /// Returns true if it can use input now.
     fn takes_input(&self) -> bool {
         match self {
             Self::Scan(_) => false,
@@ -47,7 +47,7 @@ impl Work {
         }
     }
 
-    /// Whether it has something to do without input.
+    /// Returns true if it has work that needs no input.
     fn has_more(&self) -> bool {
         match self {
             Self::Scan(_) => true,
@@ -56,8 +56,8 @@ impl Work {
         }
     }
 
-    /// Some work; the totals when it is done. What is to be sent is added to `out`, also when it
-    /// fails.
+    /// Does a bounded amount of work. Returns the totals when all is done. Output is appended to
+    /// `out`, even on an error.
     fn step(
         &mut self,
         input: &[u8],
@@ -73,31 +73,31 @@ impl Work {
     }
 }
 
-/// A step of a tree request, for a worker.
+/// Step of a tree request, for a worker.
 pub(crate) type Step = Box<dyn FnOnce() -> TreeStep + Send>;
 
-/// What a step brings back.
+/// Result of a step.
 #[derive(Debug)]
 pub(crate) struct TreeStep {
     work: Work,
-    /// What it was given, and has taken.
+    /// Input that the step has consumed.
     input: Vec<u8>,
     out: Vec<u8>,
     result: Result<Option<TreeTotals>, Fault>,
 }
 
-/// An unanswered tree request.
+/// Open tree request.
 #[derive(Debug)]
 pub(crate) struct Tree {
     changes_files: bool,
     /// `None` while a step runs, and when nothing is left to do.
     work: Option<Work>,
-    /// What to answer when everything has been sent.
+    /// Answer to send after all output.
     answer: Option<Result<Reply, Fault>>,
     room_in: RecvWindow,
     room_out: SendWindow,
     input: Vec<u8>,
-    /// The buffer that was taken last: fresh memory costs more than filling it.
+    /// Buffer of the previous step, reused because allocating costs more than filling.
     spare: Vec<u8>,
     is_complete: bool,
     out: Vec<u8>,
@@ -122,17 +122,17 @@ impl Tree {
         }
     }
 
-    /// Whether it is a put.
+    /// Returns true for a `TreePut` request.
     pub(crate) const fn changes_files(&self) -> bool {
         self.changes_files
     }
 
-    /// Whether a step runs.
+    /// Returns true while a step is running.
     pub(crate) const fn is_busy(&self) -> bool {
         self.work.is_none() && self.answer.is_none()
     }
 
-    /// Takes bytes from the host; the window bounds how many can pile up.
+    /// Takes bytes from the host; the window bounds how many can accumulate.
     pub(crate) fn arrived(&mut self, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
         self.room_in.arrived(bytes.len() as u32)?;
         if self.is_complete {
@@ -149,13 +149,14 @@ impl Tree {
         self.room_out.credit(bytes)
     }
 
-    /// Returns whether the request can be answered at once; dropping it then removes its traces.
+    /// Cancels the request. Returns true if no step runs, so that it can be answered at once;
+    /// dropping it then removes the temporary files.
     pub(crate) fn cancel(&mut self) -> bool {
         self.cancel.store(true, Ordering::Relaxed);
         self.work.is_some() || self.answer.is_some()
     }
 
-    /// The next step, if there is one to do.
+    /// Returns the next step if there is work and all output was sent.
     fn next_step(&mut self) -> Option<Step> {
         if self.answer.is_some() || self.sent < self.out.len() {
             return None;
@@ -186,7 +187,7 @@ impl Tree {
         }))
     }
 
-    /// Sends what waits, and gives the next step when all of it has left.
+    /// Sends waiting output, and returns the next step when all of it was sent.
     pub(crate) fn advance(&mut self, id: RequestId, link: &mut Link) -> Effect<Step> {
         while self.sent < self.out.len() && !link.is_congested() {
             let room = self.room_out.room().min(limits::MAX_DATA_BYTES) as usize;
@@ -210,7 +211,7 @@ impl Tree {
         self.next_step().map_or(Effect::Wait, Effect::Step)
     }
 
-    /// Books what a step brought back.
+    /// Takes the result of a step.
     pub(crate) fn was_stepped(
         &mut self,
         id: RequestId,
@@ -241,7 +242,7 @@ impl Tree {
     }
 }
 
-/// What a file's state is known by.
+/// Returns the signature by which a file's state is recognised.
 fn signature(stat: &Stat) -> Signature {
     Signature::from_stat(
         stat.st_size,
@@ -252,7 +253,7 @@ fn signature(stat: &Stat) -> Signature {
     )
 }
 
-/// The time files are stamped with.
+/// Returns the current time of the clock that stamps files, in nanoseconds since the epoch.
 fn now_ns() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     now.tv_sec
@@ -264,7 +265,7 @@ fn malformed(error: &WireError) -> Fault {
     Fault::failed(Code::InvalidArgument, error.to_string())
 }
 
-/// The stream ended in the middle of something.
+/// Returns the fault for a stream that ends in the middle of an item.
 fn cut_off() -> Fault {
     Fault::failed(Code::InvalidArgument, "the tree's stream ends too early")
 }

@@ -1,6 +1,6 @@
-//! Changing a tree as a stream of items says. Every file is written beside its place, checked
-//! against its digest, and renamed into it; in a directory that has no place yet itself, it is written
-//! where it belongs.
+//! Changes a tree according to a stream of items. Every file is written under a temporary name,
+//! checked against its digest, and renamed. In a directory that has no final name itself yet, a
+//! file is written under its own name.
 
 use super::beneath::{self, Root};
 use super::fresh::NewDirectory;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A put and where it stands.
+/// State of a `TreePut` request.
 #[derive(Debug)]
 pub(crate) struct Put {
     path: Vec<u8>,
@@ -24,30 +24,30 @@ pub(crate) struct Put {
     site: Option<Site>,
 }
 
-/// The tree as far as it has been changed.
+/// The tree as changed so far.
 #[derive(Debug)]
 struct Site {
     root: Root,
     file: Option<NewFile>,
-    /// The directory of the stream's last items, if they make it.
+    /// New directory that the last items have created or filled.
     fresh: Option<NewDirectory>,
-    /// Of the file that is being written.
+    /// Hasher of the file that is being written.
     hasher: Box<blake3::Hasher>,
     totals: TreeTotals,
 }
 
-/// A file that is being written. Dropping it leaves no trace.
+/// File that is being written. Dropping it before it is in place removes it.
 #[derive(Debug)]
 struct NewFile {
     path: Vec<u8>,
     dir: Arc<OwnedFd>,
     file: OwnedFd,
-    /// What it is called meanwhile.
+    /// Present name in `dir`.
     name: Vec<u8>,
-    /// That is its own name.
+    /// True if `name` is the final name.
     has_own_name: bool,
     size: u64,
-    /// End of what was written: a hole follows, if that is not `size`.
+    /// End of the last written run: a hole follows if it is less than `size`.
     data_end: u64,
     mtime_ns: i64,
     is_in_place: bool,
@@ -62,18 +62,18 @@ impl Drop for NewFile {
 }
 
 impl Put {
-    /// Nothing is opened yet.
+    /// Creates a request; the first step opens the directory.
     pub(crate) fn new(path: Vec<u8>) -> Result<Self, Fault> {
         Ok(Self {
             path,
             unpacker: Unpacker::new(),
-            // Some bytes per file: not worth compressing.
+            // Receipts have a few bytes per file: not worth compressing.
             receipts: Packer::new(Packing::Stored)?,
             site: None,
         })
     }
 
-    /// Does what has arrived.
+    /// Applies the items that have arrived. Returns the totals after the last one.
     pub(super) fn step(
         &mut self,
         input: &[u8],
@@ -82,8 +82,8 @@ impl Put {
         cancel: &AtomicBool,
     ) -> Result<Option<TreeTotals>, Fault> {
         let result = self.take(input, out, cancel);
-        // What was done is told at once, also if the rest could not be: whoever sends may wait for it
-        // before sending more.
+        // Receipts are sent even if a later item failed, and at once, because the host may wait for
+        // them before it sends more.
         self.receipts.seal(out)?;
         result?;
         match &mut self.site {
@@ -213,7 +213,7 @@ impl Site {
         self.fresh.take().map_or(Ok(()), NewDirectory::finish)
     }
 
-    /// From where a path is to be found, and how it is called from there.
+    /// Returns the root to resolve a path from, and the path relative to it.
     fn whereabouts<'p>(&mut self, path: &'p [u8]) -> (&mut Root, &'p [u8]) {
         match self.fresh.as_mut().and_then(|fresh| fresh.holds(path)) {
             Some(inside) => inside,
@@ -225,7 +225,7 @@ impl Site {
         let (root, path) = self.whereabouts(path);
         let (dir, name) = match root.parent(path) {
             Ok(parent) => parent,
-            // What it was in is gone, or is no directory any more.
+            // The parent is gone, or is not a directory any more.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(PutReceipt::Done),
             Err(errno) => return Err(errno),
         };
@@ -287,7 +287,7 @@ impl Site {
         let is_fresh = self.fresh.is_some();
         let (root, inner) = self.whereabouts(path);
         let (dir, name) = root.parent(inner)?;
-        // Less what the umask takes away, as everything else made inside.
+        // The umask applies, as for all other files created inside.
         let mode = Mode::from_raw_mode(if is_executable { 0o777 } else { 0o666 });
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let own = if is_fresh {
@@ -339,10 +339,11 @@ impl NewFile {
         })
     }
 
-    /// Gives the file its time and its place.
+    /// Sets the file's length and time and renames it. Returns its metadata afterwards.
     fn settle(&mut self) -> Result<rustix::fs::Stat, Errno> {
         if self.data_end < self.size {
-            // A hole at the end has made nothing longer. Before the time is set, which this changes.
+            // A hole at the end did not extend the file. This changes the modification time, so it
+            // comes before futimens(2).
             rustix::fs::ftruncate(&self.file, self.size)?;
         }
         let times = Timestamps {
@@ -356,7 +357,7 @@ impl NewFile {
             },
         };
         match rustix::fs::futimens(&self.file, &times) {
-            // A time the file system cannot keep.
+            // A time that the file system cannot store is ignored.
             Ok(()) | Err(Errno::INVAL | Errno::RANGE | Errno::OVERFLOW) => {}
             Err(errno) => return Err(errno),
         }
@@ -365,12 +366,12 @@ impl NewFile {
             place(&self.dir, &self.name, name.unwrap_or_default())?;
         }
         self.is_in_place = true;
-        // Renaming has changed it once more.
+        // After the rename, which changes ctime.
         rustix::fs::fstat(&self.file)
     }
 }
 
-/// Renames over whatever is there; an empty directory gives way too.
+/// Renames over an existing file, link or empty directory.
 fn place(dir: &OwnedFd, temporary: &[u8], name: &[u8]) -> Result<(), Errno> {
     match rustix::fs::renameat(dir, temporary, dir, name) {
         Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => {
@@ -381,7 +382,7 @@ fn place(dir: &OwnedFd, temporary: &[u8], name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Removes a file, a link, or an empty directory.
+/// Removes a file, a link or an empty directory.
 fn remove(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         // POSIX says EPERM for a directory, Linux says EISDIR.

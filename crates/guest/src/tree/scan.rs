@@ -1,5 +1,5 @@
-//! Walking a tree and telling what is there: sorted, without opening a single file. What is only on its way
-//! to its place is not there yet.
+//! Lists a tree, sorted, without opening a file. Temporary files and directories of this guest are
+//! skipped.
 
 use super::beneath::{self, Root};
 use super::{STEP_BYTES, check_cancel, signature};
@@ -14,12 +14,13 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Names held at once, of all directories on the way down together.
+/// Maximum memory for the names of all directories from the root to the current one, in bytes.
 const MAX_NAMES_BYTES: usize = 24 << 20;
-/// Directories on the way down that stay open; those above are opened again on the way back.
+/// Maximum number of directories kept open on the way down; those above are opened again on the way
+/// back.
 const MAX_OPEN: usize = 16;
 
-/// A walk and where it stands.
+/// State of a `TreeScan` request.
 #[derive(Debug)]
 pub(crate) struct Scan {
     path: Vec<u8>,
@@ -29,7 +30,7 @@ pub(crate) struct Scan {
     /// Path of the directory on top of `levels`.
     at: Vec<u8>,
     path_buffer: Vec<u8>,
-    /// What names begin with that we gave ourselves to what has no place yet.
+    /// Prefix of the temporary names of this guest.
     own_prefix: String,
     max_entries: u64,
     max_depth: usize,
@@ -37,17 +38,17 @@ pub(crate) struct Scan {
     totals: TreeTotals,
 }
 
-/// A directory whose names are being gone through.
+/// Directory whose names are being processed.
 #[derive(Debug)]
 struct Level {
     names: Names,
     next: usize,
     dir: Option<Arc<OwnedFd>>,
-    /// Length of its parent's path.
+    /// Length of the parent's path.
     parent_len: usize,
 }
 
-/// Sorted names, in one piece of memory.
+/// Sorted names in one allocation.
 #[derive(Debug, Default)]
 struct Names {
     bytes: Vec<u8>,
@@ -79,7 +80,7 @@ impl Names {
 }
 
 impl Scan {
-    /// Nothing is opened yet.
+    /// Creates a request; the first step opens the directory.
     pub(crate) fn new(
         path: Vec<u8>,
         max_entries: u64,
@@ -101,7 +102,7 @@ impl Scan {
         })
     }
 
-    /// Goes on until there is a block to send.
+    /// Works until a block can be sent. Returns the totals at the end.
     pub(super) fn step(
         &mut self,
         out: &mut Vec<u8>,
@@ -137,7 +138,7 @@ impl Scan {
         )
     }
 
-    /// Reads the names of a directory that `at` names, whose parent's path has `parent_len` bytes.
+    /// Reads the names of the directory at path `at`, whose parent's path has `parent_len` bytes.
     fn enter(
         &mut self,
         dir: Arc<OwnedFd>,
@@ -167,7 +168,7 @@ impl Scan {
         }
         names.sort();
         self.names_bytes += names.held_bytes();
-        // Deep trees must not take a descriptor per level.
+        // Deep trees must not hold a descriptor per level.
         if let Some(index) = self.levels.len().checked_sub(MAX_OPEN) {
             self.levels[index].dir = None;
         }
@@ -180,7 +181,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Tells about the next name; false when there is none left.
+    /// Reports the next name. Returns false when none is left.
     fn look_at_next(&mut self, out: &mut Vec<u8>, cancel: &AtomicBool) -> Result<bool, Fault> {
         let Some(level) = self.levels.last_mut() else {
             return Ok(false);
@@ -193,7 +194,7 @@ impl Scan {
         };
         level.next += 1;
         let parent_len = self.at.len();
-        // One buffer for all paths: memory for each costs as much as looking at it.
+        // One buffer for all paths: allocating one per path costs as much as the stat(2) call.
         let mut path = std::mem::take(&mut self.path_buffer);
         path.clear();
         path.extend_from_slice(&self.at);
@@ -207,7 +208,7 @@ impl Scan {
         looked.map(|()| true)
     }
 
-    /// Tells about a path in the directory on top, and goes into it if it is one itself.
+    /// Reports a path in the current directory, and enters it if it is a directory.
     fn look_at(
         &mut self,
         path: &[u8],
@@ -227,7 +228,7 @@ impl Scan {
             (Some(dir), _) => Arc::clone(dir),
             (None, Some(root)) => match root.dir(&self.at) {
                 Ok(dir) => Arc::clone(level.dir.insert(dir)),
-                // Moved away meanwhile; so is everything in it.
+                // The directory was moved away meanwhile, with everything in it.
                 Err(errno) => return self.miss_for(path, errno, out),
             },
             (None, None) => return Ok(()),
@@ -236,7 +237,7 @@ impl Scan {
         if !is_dir {
             match look(&dir, name) {
                 Ok(NameKind::Other(kind)) => return self.tell(path, kind.as_entry(), out),
-                // The file system does not tell kinds, or it was replaced.
+                // The file system reports no kinds, or the entry was replaced.
                 Ok(NameKind::Dir) => {}
                 Err(errno) => return self.miss_for(path, errno, out),
             }
@@ -276,7 +277,7 @@ impl Scan {
 
     fn miss(&mut self, path: &[u8], code: Code, out: &mut Vec<u8>) -> Result<(), Fault> {
         self.totals.failed += 1;
-        // Bounded like entries: a million paths that are too long are as many items.
+        // Bounded like entries: a million paths that are too long would be as many items.
         if self.totals.failed > self.max_entries {
             return Err(Fault::failed(
                 Code::TooLarge,
@@ -286,7 +287,7 @@ impl Scan {
         self.packer.push(&ScanItem::Missed { path, code }, out)
     }
 
-    /// Names what cannot be looked at, unless it is just gone.
+    /// Reports a path that cannot be examined, unless it no longer exists.
     fn miss_for(&mut self, path: &[u8], errno: Errno, out: &mut Vec<u8>) -> Result<(), Fault> {
         if errno == Errno::NOENT {
             return Ok(());
@@ -295,7 +296,7 @@ impl Scan {
     }
 }
 
-/// What a name turns out to be.
+/// Kind of an entry.
 enum NameKind {
     Dir,
     Other(LeafKind),

@@ -1,11 +1,11 @@
-//! Finding an old text line by line, where it differs from the file in white space only, and giving the
+//! Searches an old text line by line if it differs from the file in white space only, and gives the
 //! new text the white space of the file.
 
 use super::replace::ReplacedRange;
 use glovebox_proto::MatchKind;
 use std::ops::Range;
 
-/// Places where whole lines equal those of `old` but for white space.
+/// Returns the places where whole lines equal those of `old` except for white space.
 pub(super) fn by_lines(
     content: &[u8],
     lines: &[Range<usize>],
@@ -30,7 +30,7 @@ pub(super) fn by_lines(
         .split(|byte| *byte == b'\n')
         .collect();
     let wanted: Vec<Vec<u8>> = old_lines.iter().map(|line| bare(line)).collect();
-    // Blank lines alone would be found everywhere.
+    // Blank lines alone would match everywhere.
     if wanted.iter().all(Vec::is_empty) {
         return Vec::new();
     }
@@ -62,7 +62,7 @@ pub(super) fn by_lines(
         if ends_line && content.get(end) == Some(&b'\n') {
             end += 1;
         } else if content[..end].ends_with(b"\r") {
-            // The old text stops before the line's end, and so does the place.
+            // The old text ends before the line end, so the replaced range does too.
             end -= 1;
         }
         places.push(ReplacedRange {
@@ -74,7 +74,8 @@ pub(super) fn by_lines(
     places
 }
 
-/// Where in the first of the lines `found` the lines `wanted` begin, if they are the same.
+/// Returns the offset in the first line of `found` at which `wanted` begins. `None` if the lines
+/// differ.
 fn fit(wanted: &[Vec<u8>], found: &[Vec<u8>], how: MatchKind) -> Option<usize> {
     let ([first, rest @ ..], [found_first, found_rest @ ..]) = (wanted, found) else {
         return None;
@@ -94,8 +95,8 @@ fn indentation(line: &[u8]) -> &[u8] {
     &line[..line.len() - rest.len()]
 }
 
-/// Each indentation of the old lines with what it is in the file. `None` when one of them stands for two:
-/// then nobody can say how new lines are to be indented.
+/// Pairs each indentation of the old lines with the one in the file. `None` if one indentation
+/// corresponds to two: then the indentation of new lines is undefined.
 fn indentations<'a>(
     old: &[&'a [u8]],
     theirs: impl Iterator<Item = &'a [u8]>,
@@ -113,7 +114,7 @@ fn indentations<'a>(
     Some(pairs)
 }
 
-/// `text` with the indentation of its lines, or as much of it as is known, replaced by the file's.
+/// Replaces the longest known indentation of each line of `text` by the file's.
 fn indented(text: &[u8], pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut result = Vec::with_capacity(text.len());
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -132,7 +133,7 @@ fn indented(text: &[u8], pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
     result
 }
 
-/// `text` with each line feed after a carriage return.
+/// Returns `text` with a carriage return before every line feed.
 pub(super) fn to_crlf(text: &[u8]) -> Vec<u8> {
     let mut converted = Vec::with_capacity(text.len() + 16);
     let mut before = 0;

@@ -1,5 +1,5 @@
-//! A small unified diff of two contents, for showing what an edit did. It is for reading, so bytes
-//! that are not UTF-8 are replaced; a patch to apply is made elsewhere.
+//! Small unified diff of two contents that shows the effect of an edit. It is for reading and not a
+//! patch to apply: bytes that are not UTF-8 are replaced.
 
 use glovebox_proto::limits::MAX_DIFF_BYTES;
 use similar::udiff::UnifiedHunkHeader;
@@ -10,12 +10,13 @@ use std::time::Duration;
 
 /// Unchanged lines around a change.
 const CONTEXT_LINES: usize = 3;
-/// Lines compared around those that differ: among equal ones another may be shown as the changed one.
+/// Lines compared on each side of the changed range: among equal lines, the diff may choose another
+/// one as the changed line.
 const COMPARED_LINES: usize = 16;
-/// After this long the diff gets coarser.
+/// Time after which the diff gets coarser.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The hunks, without file names, and whether they were cut.
+/// Returns the hunks without file names, and true if they were truncated.
 pub(super) fn unified(old: &[u8], new: &[u8]) -> (Vec<u8>, bool) {
     let (first, old, new) = around_the_change(old, new);
     let (old, new) = (text(old), text(new));
@@ -59,8 +60,8 @@ fn write_hunks(
     Ok(())
 }
 
-/// What differs, with lines around it, and how many lines come before that: most of a file
-/// stays as it is when it is edited, and need not be taken apart into lines.
+/// Returns the number of lines before the changed range, and both contents around it. Most of a
+/// file does not change in an edit and need not be split into lines.
 fn around_the_change<'a>(old: &'a [u8], new: &'a [u8]) -> (usize, &'a [u8], &'a [u8]) {
     let same = same_at_start(old, new);
     let mut start = line_start(old, same);
@@ -69,7 +70,7 @@ fn around_the_change<'a>(old: &'a [u8], new: &'a [u8]) -> (usize, &'a [u8], &'a 
     }
     let most = old.len().min(new.len()) - same;
     let mut end = same_at_end(&old[old.len() - most..], &new[new.len() - most..]);
-    // The line in which it ends, whole, and those after it.
+    // The whole line in which the common end begins, and the context after it.
     for _ in 0..=COMPARED_LINES {
         let line = old[old.len() - end..]
             .iter()
@@ -84,7 +85,7 @@ fn around_the_change<'a>(old: &'a [u8], new: &'a [u8]) -> (usize, &'a [u8], &'a 
     )
 }
 
-/// Where the line begins that has the byte at `at`.
+/// Returns the start of the line that contains offset `at`.
 fn line_start(text: &[u8], at: usize) -> usize {
     memchr::memrchr(b'\n', &text[..at]).map_or(0, |at| at + 1)
 }
@@ -105,11 +106,11 @@ fn same_at_end(old: &[u8], new: &[u8]) -> usize {
 }
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    // Much faster than looking for what has to be replaced.
+    // Checking is much faster than searching for bytes to replace.
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// Takes as much as may be answered.
+/// Buffer that fails once it holds `MAX_DIFF_BYTES`.
 struct DiffBuffer(Vec<u8>);
 
 impl Write for DiffBuffer {

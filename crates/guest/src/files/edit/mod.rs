@@ -1,7 +1,9 @@
-//! Changing a file in place: read whole, replaced in memory, written beside and renamed over.
+//! Edits a file: reads it whole, replaces in memory, writes a temporary file beside it and renames
+//! that over it.
 //!
-//! Readers see the old content or the new; mode and everything not named stay. If somebody else
-//! writes to the file meanwhile, nothing is changed and that is said.
+//! Readers see either the old content or the new. Mode and everything that no replacement names
+//! stay. If another process writes to the file before the rename, nothing is changed and the edit
+//! fails.
 
 mod by_lines;
 mod diff;
@@ -17,6 +19,10 @@ use rustix::fs::{Mode, OFlags, Stat};
 use std::sync::Arc;
 
 /// Replaces texts in the file at `path`.
+///
+/// # Errors
+/// `TooLarge` above `MAX_EDIT_BYTES`; `ContentChanged` if the file changed while it was edited; the
+/// faults of the replacements and of the file operations.
 pub(crate) fn edit(
     path: &[u8],
     wanted: &[Replacement],
@@ -65,6 +71,8 @@ pub(crate) fn edit(
         programs: Arc::default(),
     })?;
     sink.write(&new)?;
+    // The comparison stands directly before the rename: an earlier one would lose a write by
+    // another process in between.
     let now = rustix::fs::stat(path).map_err(fail)?;
     if !is_same(&before, &now) {
         return Err(in_file(Fault::failed(

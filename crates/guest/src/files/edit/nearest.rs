@@ -1,18 +1,20 @@
-//! The lines of a file that are most like a text that is not in it: what somebody who mistook one
-//! for the other needs to see.
+//! Finds the lines of a file that are most similar to a text that is not in it, for the message of
+//! a failed edit.
 
 use super::replace::lines;
 
-/// Lines shown at most.
+/// Maximum number of lines shown.
 const MAX_LINES: usize = 12;
-/// Bytes of a line shown at most.
+/// Maximum number of bytes shown of a line.
 const MAX_LINE_BYTES: usize = 200;
-/// Files longer than this are not searched: the answer would take longer than reading the file.
+/// Maximum number of lines of a searched file: beyond, the search would take longer than reading
+/// the file.
 const MAX_SEARCHED_LINES: usize = 50_000;
-/// Share of lines that must be alike, in percent.
+/// Minimum share of equal words, in percent.
 const MIN_ALIKE_PERCENT: usize = 40;
 
-/// `NUMBER:` and the lines of `content` that are most like those of `wanted`; `None` when nothing is.
+/// Returns `NUMBER:` and the lines of `content` that are most similar to `wanted`. `None` if none
+/// are similar enough.
 pub(super) fn lines_like(content: &[u8], wanted: &[u8]) -> Option<String> {
     let found = lines(content);
     let wanted: Vec<&[u8]> = wanted
@@ -29,7 +31,7 @@ pub(super) fn lines_like(content: &[u8], wanted: &[u8]) -> Option<String> {
         .iter()
         .map(|range| content[range.clone()].trim_ascii())
         .collect();
-    // Words once per line of the file, not once per comparison.
+    // Split each line once, not once per comparison.
     let words: Vec<Vec<&[u8]>> = trimmed.iter().map(|line| words_of(line)).collect();
     let wanted_words: Vec<Vec<&[u8]>> = wanted.iter().map(|line| words_of(line)).collect();
     let total: usize = wanted_words.iter().map(|words| words.len().max(1)).sum();
@@ -72,7 +74,7 @@ fn words_of(line: &[u8]) -> Vec<&[u8]> {
         .collect()
 }
 
-/// How many of `wanted` are in `other`.
+/// Counts the words of `wanted` that are in `other`.
 fn common(wanted: &[&[u8]], other: &[&[u8]]) -> usize {
     wanted.iter().filter(|word| other.contains(word)).count()
 }

@@ -1,28 +1,29 @@
-//! Replacing text in a file's content: pure, so that every rule can be tested without a file.
+//! Replaces text in a file's content. Pure, so that every rule can be tested without a file.
 //!
-//! An old text is looked for as it is; with the file's line endings; line by line without trailing
-//! white space, where it may begin inside a line; and line by line without indentation, in which case
-//! each indentation of the new text becomes what it is for the file's own lines. The first of these that finds anything decides, and how it was found is told. Several
-//! places are an error unless all were asked for. All replacements of a call happen, or none.
+//! An old text is searched exactly; with the file's line endings; line by line without trailing
+//! white space, where it may begin inside a line; and line by line without indentation, in which
+//! case each indentation of the new text becomes the corresponding one of the file. The first
+//! search that finds anything decides, and the report names it. Several places are an error unless
+//! the request asks for all. Either all replacements of a call are made, or none.
 
 use super::by_lines::{by_lines, to_crlf};
 use super::nearest;
 use glovebox_proto::{Code, Fault, MatchKind, Replacement};
 use std::ops::Range;
 
-/// Line numbers named in a message about several places.
+/// Maximum number of line numbers in a message about several places.
 const MAX_PLACES_NAMED: usize = 10;
 
-/// One replacement that was made.
+/// Report of one replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReplacementMade {
-    /// How the old text was found.
+    /// Search that found the old text.
     pub(super) how: MatchKind,
-    /// In how many places.
+    /// Number of places.
     pub(super) places: usize,
 }
 
-/// Content after all replacements, and how each was made.
+/// Returns the content after all replacements, and a report of each.
 pub(super) fn all(
     content: &[u8],
     wanted: &[Replacement],
@@ -80,7 +81,7 @@ fn one(
     Ok((next, ReplacementMade { how, places: count }))
 }
 
-/// What stands where, and what takes its place.
+/// Range to replace, and its new text.
 pub(super) struct ReplacedRange {
     pub(super) range: Range<usize>,
     pub(super) new: Vec<u8>,
@@ -116,12 +117,12 @@ fn find(content: &[u8], old: &[u8], new: &[u8]) -> (MatchKind, Vec<ReplacedRange
     (MatchKind::Exact, Vec::new())
 }
 
-/// Starts of `wanted` in `content` that do not overlap.
+/// Returns the starts of the occurrences of `wanted` in `content` that do not overlap.
 fn occurrences<'a>(content: &'a [u8], wanted: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     memchr::memmem::find_iter(content, wanted)
 }
 
-/// Ranges of the lines of `content`, without their line feeds.
+/// Returns the ranges of the lines of `content`, without their line feeds.
 pub(super) fn lines(content: &[u8]) -> Vec<Range<usize>> {
     let mut lines = Vec::new();
     let mut start = 0;
@@ -287,7 +288,8 @@ mod tests {
         .unwrap();
         assert_eq!(content, "    1();\n\t2();\n\t 3();\n");
         assert_eq!(how, [MatchKind::Indentation]);
-        // Two lines that are alike here and not in the file: how new ones are meant is anybody's guess.
+        // Two lines that are alike here and not in the file: how new ones are meant is anybody's
+        // guess.
         let fault = text("  a\n    b\n", &[edit("a\nb\n", "c\nd\n")]).unwrap_err();
         assert_eq!(fault.code, Code::NoMatch);
     }

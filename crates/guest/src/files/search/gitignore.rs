@@ -1,12 +1,12 @@
-//! The rules of an ignore file, read as `git` reads them. A line that is not UTF-8 spoils no other. (Such a
-//! line is passed over here: the library knows text only.)
+//! Parses an ignore file as `git` does. A line that is not UTF-8 is skipped (the library accepts
+//! only text) and does not affect the others.
 
 use glovebox_gitignore::{PatternProblem, pattern};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::path::Path;
 
-/// The rules in `text`, for paths that begin with `prefix`. What is no pattern is passed over, as `git`
-/// does.
+/// Parses `text` to rules for paths that begin with `prefix`. A line that is no pattern is skipped,
+/// as in `git`.
 pub(super) fn rules(prefix: &Path, text: &[u8]) -> Gitignore {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut builder = GitignoreBuilder::new(prefix);
@@ -17,7 +17,7 @@ pub(super) fn rules(prefix: &Path, text: &[u8]) -> Gitignore {
         };
         if let Ok(Some(pattern)) | Err(PatternProblem::Backward { as_git: pattern }) = pattern(line)
         {
-            // One that is no pattern after all fits nothing.
+            // A line that the library rejects matches nothing.
             let _ = builder.add_line(None, &pattern);
         }
     }

@@ -1,4 +1,4 @@
-//! Files by name, newest first.
+//! Finds files by name, newest first.
 
 use super::{Bounds, OpenDirectory, Scope, bad_pattern, mtime_ns};
 use glovebox_proto::{Fault, FoundFile, Glob, GlobReport, Reply};
@@ -14,14 +14,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
-/// Newest first, then by path.
+/// Sort key: newest first, then by path.
 type Rank = Reverse<(i128, Reverse<Vec<u8>>, u64)>;
 
-/// Finds files below `root`.
+/// Finds files below `root`. Blocks until the walk ends, is cancelled or reaches its deadline.
 pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Reply, Fault> {
     let bounds = Bounds::new(wanted.deadline_ms, cancel);
     let mut only = OverrideBuilder::new(Path::new(OsStr::from_bytes(root)));
-    // An exclamation mark in front would turn the meaning round; here it is part of a name.
+    // For the library a leading exclamation mark negates the pattern; here it is part of a name.
     let escape = if wanted.pattern.starts_with('!') {
         "\\"
     } else {
@@ -44,7 +44,7 @@ pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Re
         let stat = near
             .find(path)
             .and_then(|(dir, name)| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok());
-        // Removed since it was listed.
+        // The file was removed after it was listed.
         let Some(stat) = stat else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Lines by pattern, in the newest files first, or in what a job has written.
+//! Finds lines by pattern, in the newest files first, or in the log of a job.
 
 use super::{Bounds, OpenDirectory, Scope, bad_pattern, mtime_ns, open_file, own, regular};
 use crate::log::LogText;
@@ -25,18 +25,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Longest line, or with [`Grep::is_multiline`] longest file, that is searched, in bytes.
+/// Maximum size of a searched line, or of a searched file with [`Grep::is_multiline`], in bytes.
 const MAX_SEARCHED_BYTES: usize = 32 << 20;
-/// Bytes of lines kept while searching; beyond them the oldest files lose theirs.
+/// Bytes of lines kept during a search; beyond them the lines of the oldest files are dropped.
 const MAX_KEPT_BYTES: usize = 2 << 20;
-/// Files kept while searching.
+/// Maximum number of files kept during a search.
 const MAX_KEPT_FILES: usize = 100_000;
-/// Bytes of a file read before the searcher asks for so many.
+/// Bytes read ahead of a file before the searcher asks for them.
 const AHEAD_BYTES: usize = 16 << 10;
-/// Bytes a compiled pattern may take.
+/// Maximum memory of a compiled pattern, in bytes.
 const MAX_PATTERN_MEMORY: usize = 16 << 20;
 
-/// Finds lines below `root`, or in it when it is a file.
+/// Finds lines in the files below `root`, or in `root` if it is a file. Blocks until the search
+/// ends, is cancelled or reaches its deadline.
 pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Reply, Fault> {
     let bounds = Bounds::new(wanted.deadline_ms, cancel);
     let matcher = matcher(wanted)?;
@@ -77,7 +78,8 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
     hits.reply(&bounds, walked_unreadable, was_stopped)
 }
 
-/// Finds lines in what a job has written. A NUL byte makes no log binary: commands write what they like.
+/// Finds lines in the log of a job. A NUL byte does not make a log binary: commands write any
+/// bytes.
 pub(crate) fn grep_log(log: LogText, wanted: &Grep, cancel: &AtomicBool) -> Result<Reply, Fault> {
     let bounds = Bounds::new(wanted.deadline_ms, cancel);
     let matcher = matcher(wanted)?;
@@ -134,7 +136,7 @@ fn scope<'a>(root: &'a [u8], wanted: &Grep) -> Result<Scope<'a>, Fault> {
     })
 }
 
-/// What was found so far.
+/// Hits found so far, shared by the threads of a search.
 struct GrepHits<'a> {
     wanted: &'a Grep,
     kept: Mutex<KeptHits>,
@@ -152,7 +154,7 @@ struct KeptHits {
     bytes: usize,
 }
 
-/// One thread's search: its buffers serve all files it looks into.
+/// Search of one thread; its buffers are reused for all files.
 struct Search<'a> {
     hits: &'a GrepHits<'a>,
     matcher: RegexMatcher,
@@ -160,8 +162,8 @@ struct Search<'a> {
     ahead: Vec<u8>,
 }
 
-/// Reads a file a little ahead, for the searcher takes the first few bytes by themselves, to see how they
-/// are encoded: for a small file that would be one system call of four.
+/// Reader that reads ahead. The searcher reads the first few bytes separately to detect the
+/// encoding, which for a small file would be one system call of four.
 struct ReadAhead<'a, R> {
     source: R,
     buffer: &'a mut [u8],
@@ -184,7 +186,7 @@ impl<R: Read> Read for ReadAhead<'_, R> {
 }
 
 impl Search<'_> {
-    /// `file` is `None` when it could not be opened.
+    /// Searches one file. `None` if it could not be opened.
     fn file(&mut self, bounds: &Bounds<'_>, file: Option<File>, name: impl FnOnce() -> Vec<u8>) {
         let hits = self.hits;
         let Some(file) = file else {
@@ -267,7 +269,7 @@ impl<'a> GrepHits<'a> {
         }
     }
 
-    /// `mtime_ns` gives `None` for what turned out to be no regular file.
+    /// Adds the hits of one file. `mtime_ns` returns `None` if the file is not a regular file.
     fn add(
         &self,
         found: Collector<'_>,
@@ -343,7 +345,7 @@ impl<'a> GrepHits<'a> {
     }
 }
 
-/// Newest first, then by path.
+/// Sorts newest first, then by path.
 fn sort(files: &mut [FileHits]) {
     files.sort_by(|a, b| (Reverse(a.mtime_ns), &a.path).cmp(&(Reverse(b.mtime_ns), &b.path)));
 }
@@ -352,7 +354,7 @@ fn weight(lines: &[Line]) -> usize {
     lines.iter().map(|line| line.text.len() + 32).sum()
 }
 
-/// The part of a file's lines that is wanted: matches count, what stands beside them comes along.
+/// Returns the requested page of a file's lines. Matches are counted; context lines come with them.
 fn page(lines: Vec<Line>, skip: &mut usize, left: &mut usize) -> Vec<Line> {
     let mut shown = Vec::new();
     let mut pending: Vec<Line> = Vec::new();
@@ -367,7 +369,7 @@ fn page(lines: Vec<Line>, skip: &mut usize, left: &mut usize) -> Vec<Line> {
             continue;
         }
         if *left == 0 {
-            // What came before this match stands beside the last one as well, perhaps.
+            // The lines before this match may be context after the last match of the page.
             break;
         }
         *left -= 1;
@@ -381,11 +383,11 @@ fn page(lines: Vec<Line>, skip: &mut usize, left: &mut usize) -> Vec<Line> {
 }
 
 impl KeptHits {
-    /// Keeps the newest half.
+    /// Drops the older half.
     fn forget_oldest(&mut self) {
         sort(&mut self.files);
         while self.bytes > MAX_KEPT_BYTES / 2 || self.files.len() > MAX_KEPT_FILES / 2 {
-            // The newest one stays, whatever its size: it is bounded by the hits asked for.
+            // The newest file stays at any size: the requested number of hits bounds it.
             if self.files.len() <= 1 {
                 break;
             }
@@ -396,7 +398,7 @@ impl KeptHits {
     }
 }
 
-/// Takes down what the searcher finds in one file.
+/// Sink that collects the hits of one file.
 struct Collector<'a> {
     bounds: &'a Bounds<'a>,
     matcher: RegexMatcher,
@@ -409,7 +411,7 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    /// Keeps the first `most` of these lines.
+    /// Stores the first `most` of these lines.
     fn keep(&mut self, number: Option<u64>, bytes: &[u8], is_match: bool, most: usize) {
         let first = number.unwrap_or(0);
         let lines = bytes.split(|byte| *byte == b'\n').take(most);
@@ -434,7 +436,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Lines with matches that can still be wanted.
+    /// Returns the number of further matching lines that may be part of the answer.
     fn room(&self) -> usize {
         if self.mode == GrepMode::Lines {
             self.most.saturating_sub(self.matches as usize)
@@ -449,7 +451,7 @@ impl Collector<'_> {
     }
 }
 
-/// Range of a long line that is shown around a match: whole characters, as far as it is text.
+/// Returns the range of a long line to show around a match, extended to whole UTF-8 characters.
 fn around(line: &[u8], found: Range<usize>) -> Range<usize> {
     let is_inside = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let end = found
@@ -462,7 +464,7 @@ fn around(line: &[u8], found: Range<usize>) -> Range<usize> {
     start.unwrap_or(found.start)..end.unwrap_or(found.end)
 }
 
-/// Lines without the end of the last one.
+/// Returns `bytes` without a final line feed.
 fn without_end(bytes: &[u8]) -> &[u8] {
     bytes.strip_suffix(b"\n").unwrap_or(bytes)
 }
@@ -472,15 +474,15 @@ impl Sink for Collector<'_> {
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let (bytes, room) = (without_end(found.bytes()), self.room());
-        // A match may span lines; what is counted, as it is shown, are lines.
+        // A match may span lines; lines are counted, as they are shown.
         self.matches += 1 + memchr::memchr_iter(b'\n', bytes).count() as u64;
         self.keep(found.line_number(), bytes, true, room);
-        // Also where only names are wanted: whether the file is binary shows further down.
+        // Continue even if only names are wanted: a NUL byte further down makes the file binary.
         Ok(self.goes_on())
     }
 
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
-        // What stands behind the last match that is wanted is wanted too.
+        // Context after the last match of the page belongs to the page.
         if self.mode == GrepMode::Lines && self.matches as usize <= self.most {
             self.keep(
                 context.line_number(),

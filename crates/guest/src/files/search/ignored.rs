@@ -1,9 +1,9 @@
-//! What the ignore files of a tree name: `.gitignore`, `.ignore` and `.git/info/exclude`.
+//! Rules of the ignore files of a tree: `.gitignore`, `.ignore` and `.git/info/exclude`.
 //!
-//! The walk's own reading is not used. It opens whatever has such a name, a FIFO too, and reads a
-//! pattern as a shell does where `git` reads it otherwise; see [`super::gitignore`]. Order of precedence, as
-//! with `rg`: `.ignore` before `.gitignore` before `exclude`, and within each the deeper file first. What
-//! `git` is told above a repository does not hold inside it.
+//! The ignore crate's own reading is not used: it opens anything of such a name, even a FIFO, and
+//! parses some patterns as a shell does where `git` differs; see [`super::gitignore`]. Precedence
+//! as in `rg`: `.ignore` before `.gitignore` before `exclude`, and within each the deeper file
+//! first. Git's rules from above a repository do not apply inside it.
 
 use super::gitignore::rules;
 use super::{below, open_file, regular};
@@ -17,18 +17,18 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Bytes of an ignore file that are read.
-// TRUST: whoever wrote the tree wrote this; what stands behind is not heeded.
+/// Maximum number of bytes read of an ignore file.
+// TRUST: the author of the tree wrote this file; anything beyond the bound is ignored.
 const MAX_RULES_BYTES: u64 = 1 << 20;
 
-/// The rules of a walk. Directories are told to it on the way down.
+/// Rules of a walk. The walk reports each directory before its entries.
 pub(super) struct SearchIgnoreRules {
     root: PathBuf,
-    /// Where the root really is, for rules of the directories above.
+    /// Canonical path of the root, for rules of the directories above it.
     real: PathBuf,
-    /// By path below the root; those without any rules are not there.
+    /// Rules by path below the root. Directories without rules have no entry.
     levels: RwLock<HashMap<Vec<u8>, Arc<Level>>>,
-    /// Of the directories above the root, the nearest first.
+    /// Rules of the directories above the root, nearest first.
     above: Vec<Level>,
 }
 
@@ -42,7 +42,7 @@ struct Level {
 }
 
 impl Level {
-    /// Reads what is in `dir`; its rules are about paths that begin with `prefix`.
+    /// Reads the ignore files of `dir`. Their rules apply to paths that begin with `prefix`.
     fn read(dir: &Path, prefix: &Path, parent: Option<Arc<Self>>) -> Self {
         let read = |name: &str| {
             content(&dir.join(name)).map_or_else(Gitignore::empty, |text| rules(prefix, &text))
@@ -69,7 +69,7 @@ impl Level {
 impl SearchIgnoreRules {
     /// Reads the rules of `root` and of every directory above it.
     pub(super) fn new(root: &Path) -> Self {
-        // Where it cannot be told, rules from above do not count.
+        // If the path cannot be resolved, no rules from above apply.
         let real = root.canonicalize().unwrap_or_default();
         let above = real
             .ancestors()
@@ -85,7 +85,7 @@ impl SearchIgnoreRules {
         ignored
     }
 
-    /// Reads the rules of a directory, before anything below it is asked about.
+    /// Reads the rules of a directory. The caller must do so before it asks about anything below.
     pub(super) fn enter(&self, dir: &Path) {
         let below = self.below(dir);
         let level = Level::read(dir, below, self.level(below.as_os_str().as_bytes()));
@@ -96,7 +96,7 @@ impl SearchIgnoreRules {
         }
     }
 
-    /// Whether a rule names this path.
+    /// Returns true if a rule ignores this path.
     pub(super) fn names(&self, path: &Path, is_dir: bool) -> bool {
         let below = self.below(path);
         let level = self.level(below.as_os_str().as_bytes());
@@ -119,7 +119,7 @@ impl SearchIgnoreRules {
         Path::new(OsStr::from_bytes(below(root, path)))
     }
 
-    /// The nearest directory above a path that has rules.
+    /// Returns the rules of the nearest directory above a path that has rules.
     fn level(&self, below: &[u8]) -> Option<Arc<Level>> {
         let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
         let mut rest = below;
@@ -133,7 +133,8 @@ impl SearchIgnoreRules {
     }
 }
 
-/// What the first rule says that says anything; `levels` come with the path as they know it.
+/// Evaluates the first rule that matches: true if it ignores the path, false if it includes it or
+/// none matches. Each of `levels` comes with the path that its rules expect.
 fn decide<'a, L: Iterator<Item = (&'a Level, &'a Path)>>(
     levels: impl Fn() -> L,
     is_dir: bool,
@@ -142,7 +143,7 @@ fn decide<'a, L: Iterator<Item = (&'a Level, &'a Path)>>(
         Match::None => None,
         said => Some(said.is_ignore()),
     };
-    // Those of the innermost repository.
+    // Levels up to the innermost repository.
     let in_repository = || {
         let mut is_left = false;
         levels().take_while(move |(level, _)| {
@@ -158,7 +159,7 @@ fn decide<'a, L: Iterator<Item = (&'a Level, &'a Path)>>(
         .unwrap_or(false)
 }
 
-/// What is in a regular file. As with `git`, a link is none.
+/// Reads a regular file. `None` for anything else; as in `git`, a link is not followed.
 fn content(path: &Path) -> Option<Vec<u8>> {
     let file = open_file(CWD, path)?;
     regular(&file)?;

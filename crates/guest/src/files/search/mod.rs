@@ -1,8 +1,8 @@
-//! Finding files by name and lines by pattern, with ripgrep's own libraries.
+//! Finds files by name and lines by pattern, with ripgrep's libraries.
 //!
-//! What was found is bounded however large the tree: the newest hits stay, the rest is counted. A
-//! search looks at its deadline and at its cancellation between files, and answers what it has. It
-//! opens regular files only, so that a FIFO or a device cannot hold it.
+//! The results are bounded for any size of tree: the newest hits are kept, the others only counted.
+//! Between files a search checks its deadline and its cancellation, and returns what it has found.
+//! It opens regular files only, so that a FIFO or a device cannot block it.
 
 mod gitignore;
 mod glob;
@@ -29,12 +29,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Threads of one search, besides the one that waits for them.
+/// Threads of one search, besides the thread that waits for them.
 const THREADS: usize = 2;
-/// Deepest directory that is looked into.
+/// Maximum depth of a searched directory.
 const MAX_DEPTH: usize = 256;
 
-/// When a search must stop.
+/// Deadline and cancellation of a search.
 struct Bounds<'a> {
     until: Instant,
     cancel: &'a AtomicBool,
@@ -52,7 +52,10 @@ impl<'a> Bounds<'a> {
         self.cancel.load(Ordering::Relaxed) || Instant::now() >= self.until
     }
 
-    /// How it ended; cancelled searches answer nobody.
+    /// Returns how the search ended.
+    ///
+    /// # Errors
+    /// `Cancelled` if the search was cancelled.
     fn end(&self, was_stopped: bool) -> Result<SearchEnd, Fault> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(Fault::failed(Code::Cancelled, "the search was cancelled"));
@@ -65,7 +68,7 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Which files of a tree are looked at.
+/// Selection of the files of a tree that are searched.
 struct Scope<'a> {
     root: &'a [u8],
     use_ignore: bool,
@@ -73,7 +76,7 @@ struct Scope<'a> {
     types: Option<Types>,
 }
 
-/// What a walk came across besides files.
+/// Counters of a walk.
 struct WalkReport {
     unreadable: u64,
     was_stopped: bool,
@@ -84,21 +87,22 @@ impl Scope<'_> {
         Path::new(OsStr::from_bytes(self.root))
     }
 
-    /// Refuses a place that is not there or is neither a directory nor a file.
+    /// Returns a fault if the root does not exist.
     fn check(&self) -> Result<Stat, Fault> {
         rustix::fs::stat(self.root)
             .map_err(|errno| fault::file(errno, &format!("cannot search in {}", shown(self.root))))
     }
 
-    /// Shows every regular file to a visitor, on several threads, each of which makes its own.
+    /// Passes every selected regular file to a visitor. Runs on several threads, each of which
+    /// creates a visitor of its own.
     fn walk<V: FnMut(&DirEntry) + Send>(
         &self,
         bounds: &Bounds<'_>,
         visitor: impl Fn() -> V,
     ) -> WalkReport {
         let mut builder = WalkBuilder::new(self.root());
-        // Patterns are asked here and not by the walk, for which what fits one is never ignored: then
-        // `*` would find everything that an ignore file names.
+        // Patterns are evaluated here: the walk never ignores a path that matches an override, so
+        // `*` would find everything that an ignore file excludes.
         let only = self.only.clone();
         let ignored = self.use_ignore.then(|| SearchIgnoreRules::new(self.root()));
         let is_wanted = move |entry: &DirEntry| {
@@ -150,14 +154,14 @@ impl Scope<'_> {
         }
     }
 
-    /// A path of the walk, relative to where it began.
+    /// Returns a path of the walk relative to its root.
     fn relative(&self, path: &Path) -> Vec<u8> {
         below(self.root, path).to_vec()
     }
 }
 
-/// What of a path of a walk comes after its root. The walk makes its paths by adding names to the root
-/// as it was given, so there is no need to look at the parts of either.
+/// Returns the part of a walked path after its root. The walk builds its paths by appending names
+/// to the root as given, so comparing bytes is sufficient.
 fn below<'a>(root: &[u8], path: &'a Path) -> &'a [u8] {
     let path = path.as_os_str().as_bytes();
     let below = path.strip_prefix(root).unwrap_or(path);
@@ -165,17 +169,18 @@ fn below<'a>(root: &[u8], path: &'a Path) -> &'a [u8] {
     &below[begin..]
 }
 
-/// The directory whose files a thread looks at. A walk shows the files of a directory one after the
-/// other, and the way to each from the root would be gone, and allowed, again and again.
+/// Open directory of the files that a thread is visiting. A walk visits the files of a directory
+/// one after another; without this, the kernel would resolve and check the whole path again for
+/// each.
 #[derive(Debug, Default)]
 struct OpenDirectory {
     dir: Option<(Vec<u8>, OwnedFd)>,
-    /// Whether something in it may be the guest's own.
+    /// True if the directory lies in `/proc`, where files may be private to the guest.
     is_of_proc: bool,
 }
 
 impl OpenDirectory {
-    /// The directory that `path` is in, and its name there. `None` when the directory is gone.
+    /// Returns the directory of `path` and the last name. `None` if the directory no longer exists.
     fn find<'a>(&mut self, path: &'a Path) -> Option<(BorrowedFd<'_>, &'a OsStr)> {
         let bytes = path.as_os_str().as_bytes();
         let end = bytes.iter().rposition(|byte| *byte == b'/')?;
@@ -190,7 +195,7 @@ impl OpenDirectory {
         Some((dir.as_fd(), OsStr::from_bytes(name)))
     }
 
-    /// See [`open_file`].
+    /// Opens a file as [`open_file`] does, and refuses private files of the guest.
     fn open(&mut self, path: &Path) -> Option<File> {
         let (dir, name) = self.find(path)?;
         let file = open_file(dir, name)?;
@@ -201,8 +206,8 @@ impl OpenDirectory {
     }
 }
 
-/// Opens what was a regular file when its directory was read. What it turned into meanwhile is neither
-/// followed nor waited for; whether it still is one tells [`regular`].
+/// Opens a path that was a regular file when its directory was read. If it was replaced since, a
+/// link is not followed and a FIFO does not block; [`regular`] checks the kind afterwards.
 fn open_file(dir: BorrowedFd<'_>, path: impl Arg) -> Option<File> {
     let flags =
         OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -210,7 +215,8 @@ fn open_file(dir: BorrowedFd<'_>, path: impl Arg) -> Option<File> {
     Some(file.into())
 }
 
-/// Facts of an open file, if it is a regular one. Most files of a search have no hits, and nobody asks.
+/// Returns the metadata of an open file if it is a regular file. Called only for files with hits,
+/// since most have none.
 fn regular(file: &File) -> Option<Stat> {
     let stat = rustix::fs::fstat(file).ok()?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
@@ -221,7 +227,7 @@ fn mtime_ns(stat: &Stat) -> i128 {
     i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec)
 }
 
-/// A pattern that a library refused, with its own words.
+/// Returns the fault for a pattern that a library rejected, with the library's message.
 fn bad_pattern(what: &str, error: &dyn std::fmt::Display) -> Fault {
     Fault::failed(
         Code::InvalidArgument,
