@@ -1,4 +1,4 @@
-//! From an `Exec` request to what execve(2) needs.
+//! Converts an `Exec` request to the arguments of execve(2).
 
 use crate::files;
 use glovebox_jail::process::{NulError, SpawnError, Strings};
@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::CString;
 
-/// Used when the environment has no `PATH`.
+/// Search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Up to this many variables a linear search beats hashing.
+/// Number of variables up to which a linear search is faster than hashing.
 const FEW: usize = 48;
 
 /// A command ready to be started.
@@ -21,10 +21,13 @@ pub(crate) struct Command {
     pub(crate) cwd: CString,
 }
 
-/// One variable, borrowed.
+/// Name and value of an environment variable.
 type Var<'a> = (&'a [u8], &'a [u8]);
 
-/// Prepares a validated request.
+/// Builds argument vector, environment, paths to try and working directory of a validated request.
+///
+/// # Errors
+/// `InvalidArgument` if a string contains a NUL byte.
 pub(crate) fn prepare(
     exec: &Exec,
     base_env: &[(Vec<u8>, Vec<u8>)],
@@ -55,7 +58,7 @@ pub(crate) fn prepare(
     let name = exec.argv.first().map_or(&[][..], |name| name.as_slice());
     let mut candidates = Strings::new();
     if exec.program.is_some() {
-        // What is executed has no path.
+        // An open program is executed by its descriptor: there is no path to try.
     } else if name.contains(&b'/') {
         candidates.push(&[name]).map_err(nul)?;
     } else {
@@ -83,7 +86,7 @@ pub(crate) fn prepare(
     })
 }
 
-/// Later values win and keep the place of the first.
+/// Merges variables: a later value replaces an earlier one and keeps its position.
 fn merge<'a>(vars: impl Iterator<Item = Var<'a>>, count: usize) -> Vec<Var<'a>> {
     let mut merged: Vec<Var<'a>> = Vec::with_capacity(count);
     if count <= FEW {
@@ -106,7 +109,7 @@ fn merge<'a>(vars: impl Iterator<Item = Var<'a>>, count: usize) -> Vec<Var<'a>> 
     merged
 }
 
-/// The fault for a command that did not start.
+/// Returns the fault for a command that did not start.
 pub(crate) fn spawn_fault(error: SpawnError, exec: &Exec, cwd: &CString) -> Fault {
     let name = exec
         .argv

@@ -1,21 +1,21 @@
-//! What a request's state asks of the event loop after it has moved on.
+//! Next action of a request's state machine, returned to the event loop.
 
 use glovebox_proto::{Fault, Reply};
 
-/// The next thing to do for a request. `S` is a step that may block and is done elsewhere.
+/// Next action for a request. `S` is a step that may block; a worker runs it.
 pub(crate) enum Effect<S> {
-    /// Nothing until credit, room, data or a result arrives.
+    /// Nothing to do until credit, room, data or a result arrives.
     Wait,
-    /// The request is looked at again in the next turn.
+    /// Poll the request again in the next turn.
     Again,
-    /// A worker does this.
+    /// Have a worker run this step.
     Step(S),
-    /// The request is answered and closed.
+    /// Send this answer and close the request.
     Answer(Box<Result<Reply, Fault>>),
 }
 
 impl<S> Effect<S> {
-    /// The same with another form of the step.
+    /// Converts the step with `form`.
     pub(crate) fn map_step<T>(self, form: impl FnOnce(S) -> T) -> Effect<T> {
         match self {
             Self::Wait => Effect::Wait,

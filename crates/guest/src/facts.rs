@@ -1,10 +1,10 @@
-//! What is true inside, read when asked.
+//! Facts about the sandbox, read from inside when the host asks.
 
 use glovebox_proto::Facts;
 use serde_bytes::ByteBuf;
 
-/// Fills in everything that can be read now; what was only to be learnt at the start (refused
-/// calls, open descriptors, Landlock) is kept from `prefilled`.
+/// Reads every fact that can be read now. The facts that are known only at the start (refused
+/// calls, open descriptors, Landlock) are copied from `prefilled`.
 pub(crate) fn read(prefilled: &Facts, cwd: &[u8], home: &[u8]) -> Facts {
     let uname = rustix::system::uname();
     let text = |bytes: &std::ffi::CStr| bytes.to_string_lossy().into_owned();
@@ -66,7 +66,7 @@ fn mounts() -> Vec<String> {
         .collect()
 }
 
-/// Descriptors open in this process, without the one used to look.
+/// Returns the descriptors that are open in this process, without the one that reads the directory.
 pub(crate) fn open_fds() -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn open_fds() -> Vec<i32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();
     fds.sort_unstable();
-    // The directory itself was open while it was read, and is not now.
+    // The descriptor of the directory was open while it was read, and is closed now.
     fds.retain(|fd| std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok());
     fds
 }

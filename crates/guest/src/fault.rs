@@ -1,9 +1,9 @@
-//! From errno to what callers see.
+//! Converts errno values to faults.
 
 use glovebox_proto::{Code, Fault};
 use rustix::io::Errno;
 
-/// The fault for a failed file operation; `what` says what was tried and on which path.
+/// Returns the fault for a failed file operation. `what` names the operation and the path.
 pub(crate) fn file(errno: Errno, what: &str) -> Fault {
     let (code, why) = match errno {
         Errno::NOENT => (Code::NotFound, "it does not exist"),
@@ -28,7 +28,7 @@ pub(crate) fn file(errno: Errno, what: &str) -> Fault {
     Fault::failed(code, format!("{what}: {why}"))
 }
 
-/// A bug or an unexpected refusal of the system, with the step that failed.
+/// Returns the fault for a bug or an unexpected error of the kernel. `step` names what failed.
 pub(crate) fn system(errno: Errno, step: &str) -> Fault {
     match errno {
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
@@ -38,7 +38,7 @@ pub(crate) fn system(errno: Errno, step: &str) -> Fault {
     }
 }
 
-/// The caller gave the request up.
+/// Returns the fault for a request that its caller cancelled.
 pub(crate) fn cancelled() -> Fault {
     Fault::failed(Code::Cancelled, "the request was cancelled")
 }

@@ -1,9 +1,9 @@
-//! The way out to the host, shared between the loop and the workers.
+//! Outgoing side of the connection to the host, shared by the event loop and the workers.
 //!
-//! The loop queues frames and sends them. A worker that has all of a small answer sends it by itself,
-//! which saves waking the loop for it, but only while nothing is queued before it: so frames leave in
-//! the order in which they came, and an answer never waits here because of a host that does not read.
-//! The loop hears afterwards which requests are over.
+//! The loop queues frames and sends them. A worker with a complete small answer sends it directly,
+//! which saves waking the loop, but only while nothing is queued. So frames leave in order, and no
+//! answer is held up behind a host that does not read. The loop learns afterwards which requests
+//! were answered.
 
 use glovebox_proto::{RequestId, WireError};
 use rustix::fd::OwnedFd;
@@ -11,25 +11,25 @@ use rustix::io::Errno;
 use std::io::IoSlice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Outgoing bytes from which on no stream data is produced until the host has read some.
+/// Outgoing bytes at which the guest stops producing stream data until the host has read some.
 pub(crate) const CONGESTED_BYTES: usize = 256 << 10;
-/// Buffer kept when everything has been sent.
+/// Bytes of buffer kept when everything has been sent.
 const KEPT_BYTES: usize = 64 << 10;
-/// Answers up to this size are sent by workers.
+/// Maximum size of an answer that a worker sends, in bytes.
 pub(crate) const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// Why the connection cannot go on.
+/// Reason why the connection ended.
 #[derive(Debug)]
 pub(crate) enum LinkEnd {
-    /// The host closed it.
+    /// The host closed the connection.
     Closed,
-    /// The system reports an error on it.
+    /// The kernel reported an error.
     Failed(Errno),
-    /// The host broke the protocol.
+    /// The host violated the protocol.
     Violation(WireError),
 }
 
-/// The outgoing side of the connection.
+/// Outgoing side of the connection.
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     fd: OwnedFd,
@@ -40,19 +40,19 @@ pub(crate) struct FrameWriter {
 struct Queue {
     bytes: Vec<u8>,
     sent: usize,
-    /// Requests whose answers workers have sent since the loop last looked.
+    /// Requests answered by workers since the last [`FrameWriter::answered`].
     answered: Vec<RequestId>,
     is_closed_to_workers: bool,
 }
 
-/// How far an answer got that a worker sent.
+/// Result of a worker's attempt to send an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendOutcome {
-    /// All of it is out.
+    /// Everything was sent.
     All,
-    /// The rest of it is queued; the loop has to see to that.
+    /// Part was sent and the rest queued; the loop must flush it.
     Part,
-    /// Nothing happened: it goes by way of the loop.
+    /// Nothing was sent; the loop must send the answer.
     Nothing,
 }
 
@@ -63,7 +63,7 @@ impl Queue {
 }
 
 impl FrameWriter {
-    /// Takes over a non-blocking descriptor.
+    /// Takes ownership of a non-blocking descriptor.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self {
             fd,
@@ -80,12 +80,12 @@ impl FrameWriter {
         &self.fd
     }
 
-    /// Bytes waiting to be sent.
+    /// Returns the number of bytes that wait to be sent.
     pub(crate) fn pending(&self) -> usize {
         self.queue().pending()
     }
 
-    /// Queues what leaves together.
+    /// Queues `parts` as one piece.
     pub(crate) fn push(&self, parts: &[&[u8]]) {
         let mut queue = self.queue();
         queue
@@ -96,8 +96,8 @@ impl FrameWriter {
         }
     }
 
-    /// Sends as far as the descriptor takes it at once, without copying, and queues the rest; for much.
-    /// An error shows again when the rest is flushed.
+    /// Sends as much as the descriptor accepts, without copying, and queues the rest. For large
+    /// parts. The next flush reports an error.
     pub(crate) fn push_now(&self, parts: [&[u8]; 2]) {
         let mut queue = self.queue();
         let mut written = 0;
@@ -111,7 +111,7 @@ impl FrameWriter {
         }
     }
 
-    /// Sends as much as the descriptor takes. Returns whether everything is out.
+    /// Sends as much as the descriptor accepts. Returns true if nothing is left.
     pub(crate) fn flush(&self) -> Result<bool, LinkEnd> {
         let mut queue = self.queue();
         let queue = &mut *queue;
@@ -143,10 +143,10 @@ impl FrameWriter {
         Ok(true)
     }
 
-    /// Sends the frames that answer a request and end it, from any thread, if nothing is before them.
+    /// Sends the frames that answer a request and close it, from any thread, if nothing is queued.
     ///
-    /// The request counts as over from the moment in which the host can know the answer: sending and
-    /// noting that are one step for whoever asks with [`Self::answered`].
+    /// The lock is held while the frames are sent and the request is recorded, so that
+    /// [`Self::answered`] includes the request as soon as the host can know the answer.
     pub(crate) fn answer(&self, id: RequestId, frames: &[u8]) -> SendOutcome {
         if frames.len() > MAX_ANSWER_BYTES {
             return SendOutcome::Nothing;
@@ -155,7 +155,7 @@ impl FrameWriter {
         if queue.is_closed_to_workers || queue.pending() > 0 {
             return SendOutcome::Nothing;
         }
-        // What is wrong with the descriptor the loop finds out for itself.
+        // The loop will see an error of the descriptor itself.
         let Ok(written) = rustix::io::write(&self.fd, frames) else {
             return SendOutcome::Nothing;
         };
@@ -169,12 +169,12 @@ impl FrameWriter {
         }
     }
 
-    /// Requests that workers have answered since this was last asked.
+    /// Takes the requests that workers have answered since the last call.
     pub(crate) fn answered(&self) -> Vec<RequestId> {
         std::mem::take(&mut self.queue().answered)
     }
 
-    /// From now on only the loop sends.
+    /// Stops workers from sending; from now on only the loop sends.
     pub(crate) fn close_to_workers(&self) {
         self.queue().is_closed_to_workers = true;
     }

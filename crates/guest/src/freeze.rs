@@ -1,15 +1,17 @@
-//! Freezing everything that commands started, while somebody looks at their files.
+//! Freezes every process of the commands while the host reads their files.
 //!
-//! A freeze is a request of its own, and lasts for as long as that is open: so its caller cannot leave anything frozen
-//! by dying, losing the connection or forgetting. Processes are stopped by signal, parents first, and
-//! looked at until all of them are; they are continued children first, so that no shell sees a stopped
-//! child. One that had been stopped before stays so. The guest itself answers on: requests that would change
-//! files or start commands wait in the order they came, everything else is done.
+//! A freeze is a request, and lasts as long as that is open: a caller that dies, loses the
+//! connection or forgets it cannot leave anything frozen. Processes are stopped with SIGSTOP,
+//! parents first, and checked until all are stopped. They are continued children first, so that no
+//! shell sees a stopped child. A process that was stopped before stays stopped. The guest keeps
+//! answering: requests that would change files or start commands wait in order, all others are
+//! handled.
 //!
-//! A job whose deadline passes or that is asked to end gets its signal, and notices it when the freeze ends; one that
-//! has had its grace by then is killed, frozen or not.
+//! A job whose deadline passes, or that is asked to end, gets its signal and notices it when the
+//! freeze ends. A job whose grace has ended is killed even while frozen.
 //!
-//! In: requests, timers, frames that may have to wait. Out: answers, and an [`FreezeEffect`] for the event loop.
+//! In: requests, timers, frames that may have to wait. Out: answers, and a [`FreezeEffect`] for the
+//! event loop.
 
 use crate::fault;
 use crate::jobs::Jobs;
@@ -23,35 +25,36 @@ use rustix::process::{Pid, Signal};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How long stopping everything may take.
+/// Maximum time to stop all processes.
 const STOP_WAIT: Duration = Duration::from_secs(2);
-/// A process stops when the kernel next looks at it; this is how often that is looked at.
+/// Interval between checks, in milliseconds. A stopped process halts only when it next enters the
+/// kernel.
 const LOOK_AGAIN_MS: u64 = 1;
-/// Frames that wait at most, in bytes.
+/// Maximum number of bytes of deferred frames.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// What is frozen, and for which requests.
+/// State of the freeze, and the requests that hold it.
 #[derive(Debug, Default)]
 pub(crate) struct Freeze {
-    /// The requests that keep it up.
+    /// Open freeze requests.
     holders: Vec<RequestId>,
     stage: Stage,
-    /// Those that were stopped, by when they started: an id alone may come to mean another.
+    /// Processes stopped by the freeze, with their start times: a process id alone may be reused.
     stopped: HashMap<Pid, u64>,
-    /// How often each had been on a processor when all of them stood still, by id and start.
+    /// Context switches of each process when all were stopped, by id and start time.
     switches: HashMap<(Pid, u64), u64>,
-    /// The last look found everything stopped, and something among it held by a tracer.
+    /// True if the last check found all processes stopped and one of them held by a tracer.
     is_confirming: bool,
     deferred: DeferredFrames,
 }
 
-/// What the event loop has to do after the freeze has moved on.
+/// Action for the event loop after the freeze has advanced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "everything that waited stays so otherwise"]
 pub(crate) enum FreezeEffect {
     /// Nothing.
     Nothing,
-    /// Nothing is frozen any more: what waited goes on.
+    /// The freeze has ended: resume deferred frames and requests.
     Resume,
 }
 
@@ -74,7 +77,7 @@ struct DeferredFrames {
     bytes: usize,
 }
 
-/// Whether a request may change files or make something run.
+/// Returns true if a request may change files or let a process run.
 pub(crate) fn changes(request: &Request) -> bool {
     matches!(
         request,
@@ -89,12 +92,16 @@ pub(crate) fn changes(request: &Request) -> bool {
 }
 
 impl Freeze {
-    /// Whether nothing may change now.
+    /// Returns true if a freeze is in progress or complete.
     pub(crate) fn is_on(&self) -> bool {
         !matches!(self.stage, Stage::Off)
     }
 
-    /// Whether a frame has to wait until the freeze ends; then it has been kept.
+    /// Returns true if a frame has to wait until the freeze ends; it is then stored. A cancellation
+    /// of a deferred request is answered at once.
+    ///
+    /// # Errors
+    /// The frame cannot be decoded, or the host sent too much for deferred requests.
     pub(crate) fn defers(
         &mut self,
         requests: &mut Requests,
@@ -119,7 +126,8 @@ impl Freeze {
             }
             deferred.ids.insert(id);
         }
-        // TRUST: the host keeps to the windows of its streams; this bounds it if it does not.
+        // TRUST: the host is expected to respect the windows of its streams; this bounds a host
+        // that does not.
         deferred.bytes += frame.payload.len();
         if deferred.bytes > MAX_WAITING_BYTES {
             return Err(WireError::BadHeader("too much is sent to what has to wait"));
@@ -129,7 +137,7 @@ impl Freeze {
         Ok(true)
     }
 
-    /// The frames that had to wait and need not any more, in the order they came.
+    /// Takes the deferred frames in order of arrival; none while the freeze lasts.
     pub(crate) fn take_deferred(&mut self) -> VecDeque<(Header, Vec<u8>)> {
         if self.is_on() {
             return VecDeque::new();
@@ -137,7 +145,7 @@ impl Freeze {
         std::mem::take(&mut self.deferred).frames
     }
 
-    /// A request wants everything to be frozen.
+    /// Adds a freeze request. The first one begins to stop processes.
     pub(crate) fn begin(
         &mut self,
         jobs: &mut Jobs,
@@ -160,7 +168,7 @@ impl Freeze {
         FreezeEffect::Nothing
     }
 
-    /// A request does not want it any more; the last one ends the freeze.
+    /// Removes a freeze request and answers it; the last one ends the freeze.
     pub(crate) fn end(
         &mut self,
         jobs: &mut Jobs,
@@ -181,8 +189,8 @@ impl Freeze {
         effect
     }
 
-    /// Whether something has run since everything stood still: a process can have itself continued, by a timer
-    /// for one, and be stopped again before anybody looks.
+    /// Returns true if a process has run since all were stopped: a timer, for one, can continue a
+    /// process, which may stop again before the next check.
     fn has_moved(&self, jobs: &Jobs) -> bool {
         let Ok(members) = Self::members(jobs) else {
             return true;
@@ -190,12 +198,13 @@ impl Freeze {
         members.iter().any(|member| {
             let before = self.switches.get(&(member.pid, member.start_ticks));
             let now = member.switches();
-            // What has ended since has not moved.
+            // A process that has ended since has not run.
             now.is_some() && before != now.as_ref()
         })
     }
 
-    /// Stops what has not been, and says when there is nothing left that runs.
+    /// Stops processes that still run. Tells the holders when none is left, or fails them after
+    /// `STOP_WAIT`.
     pub(crate) fn look_again(&mut self, jobs: &mut Jobs, requests: &mut Requests) -> FreezeEffect {
         let Stage::Stopping { until, timer } = self.stage else {
             return FreezeEffect::Nothing;
@@ -244,8 +253,8 @@ impl Freeze {
         self.let_go(jobs, requests)
     }
 
-    /// Everything below the jobs' wardens, parents before their children. Wardens are ours and do
-    /// nothing but wait.
+    /// Returns all live processes below the command supervisors, parents before their children. The
+    /// supervisors belong to the guest and only wait.
     fn members(jobs: &Jobs) -> Result<Vec<Member>, rustix::io::Errno> {
         let census = Census::take()?;
         let mut members = Vec::new();
@@ -256,7 +265,8 @@ impl Freeze {
         Ok(members)
     }
 
-    /// Whether everything is stopped by now.
+    /// Sends SIGSTOP to every process that is not stopped. Returns true if all were stopped
+    /// already.
     fn stop_everything(&mut self, jobs: &Jobs) -> Result<bool, rustix::io::Errno> {
         let members = Self::members(jobs)?;
         let mut is_still = true;
@@ -266,14 +276,14 @@ impl Freeze {
                 continue;
             }
             if self.stopped.get(&member.pid) == Some(&start) {
-                // After vfork(2) a parent waits in the kernel until its child runs a program of its
-                // own. With its child held it makes no step, and it has its signal already.
+                // After vfork(2) a parent waits uninterruptibly until its child executes a program.
+                // While the child is stopped the parent cannot run, and its signal is pending.
                 let has_held_child = members
                     .iter()
                     .any(|child| child.parent == Some(member.pid) && child.is_stopped);
                 let is_held = member.is_uninterruptible && has_held_child;
                 if !is_held {
-                    // Again, because its tracer may have taken the signal for itself.
+                    // Repeated, because a tracer may have suppressed the signal.
                     let _ = rustix::process::kill_process(member.pid, Signal::STOP);
                 }
                 is_still &= is_held;
@@ -286,8 +296,9 @@ impl Freeze {
         }
         let is_confirmed = std::mem::replace(&mut self.is_confirming, false);
         if is_still && members.iter().any(|member| member.is_held_by_tracer) {
-            // A tracer that was stopped while this looked may have let go before what had been seen standing.
-            // Two looks in a row that find all of them standing, and that none has run in between, exclude it.
+            // A tracer that ran until this check may have continued a process after the check saw
+            // it stopped. Two successive checks that find all processes stopped, with no context
+            // switch between them, exclude that.
             if !is_confirmed || self.has_moved(jobs) {
                 self.note_switches(jobs);
                 self.is_confirming = true;
@@ -305,7 +316,8 @@ impl Freeze {
         self.is_confirming = false;
         jobs.set_frozen(false);
         let stopped = std::mem::take(&mut self.stopped);
-        // Who was asked to end meanwhile is to notice, stopped by us or by others.
+        // Jobs that were asked to end meanwhile must run to handle their signal, no matter what
+        // stopped them.
         let asked = jobs.wardens_asked_to_end();
         match Self::members(jobs) {
             Ok(members) => {
@@ -315,7 +327,8 @@ impl Freeze {
                     }
                 }
             }
-            // Frozen for ever would be worse than a signal to one that has none to fear.
+            // Without /proc a reused process id cannot be excluded. A stray SIGCONT is harmless, a
+            // process that stays frozen is not.
             Err(_) => {
                 for pid in stopped.keys() {
                     let _ = rustix::process::kill_process(*pid, Signal::CONT);

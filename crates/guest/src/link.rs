@@ -1,4 +1,4 @@
-//! The connection to the host: frames in, frames out, both bounded.
+//! Connection to the host: incoming and outgoing frames, both bounded.
 
 use crate::frame_writer::{CONGESTED_BYTES, FrameWriter, LinkEnd};
 use glovebox_proto::{
@@ -9,9 +9,9 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Outgoing bytes from which on nothing is read from the host either. Much larger than what stops
-/// stream data, for a host that is busy writing (input, credit, a batch of requests) must not find
-/// both sides waiting for the other to read.
+/// Outgoing bytes at which the guest stops reading from the host. Much larger than the bound for
+/// stream data: while the host is busy writing (input, credit, a batch of requests), both sides
+/// must not wait for each other to read.
 const FULL_BYTES: usize = 4 << 20;
 
 /// Both directions of the connection.
@@ -19,12 +19,12 @@ const FULL_BYTES: usize = 4 << 20;
 pub(crate) struct Link {
     input: OwnedFd,
     frame_writer: Arc<FrameWriter>,
-    /// Taken out while frames are handled, for they borrow from it.
+    /// Decoder of incoming frames. Taken out while frames are handled, because they borrow from it.
     pub(crate) decoder: Decoder,
 }
 
 impl Link {
-    /// Takes over two non-blocking descriptors.
+    /// Takes ownership of two non-blocking descriptors.
     pub(crate) fn new(input: OwnedFd, output: OwnedFd) -> Self {
         Self {
             input,
@@ -37,22 +37,22 @@ impl Link {
         &self.input
     }
 
-    /// The outgoing side.
+    /// Returns the outgoing side.
     pub(crate) const fn frame_writer(&self) -> &Arc<FrameWriter> {
         &self.frame_writer
     }
 
-    /// Whether to stop producing.
+    /// Returns true if no stream data may be produced for now.
     pub(crate) fn is_congested(&self) -> bool {
         self.frame_writer.pending() >= CONGESTED_BYTES
     }
 
-    /// Whether to stop listening.
+    /// Returns true if no requests may be read for now.
     pub(crate) fn is_full(&self) -> bool {
         self.frame_writer.pending() >= FULL_BYTES
     }
 
-    /// Reads once. `Ok` also when there was nothing.
+    /// Reads once into the decoder. `Ok` also if there was nothing to read.
     pub(crate) fn fill(&mut self) -> Result<(), LinkEnd> {
         match rustix::io::read(&self.input, self.decoder.space()) {
             Ok(0) | Err(Errno::CONNRESET) => Err(LinkEnd::Closed),
@@ -82,13 +82,13 @@ impl Link {
         self.frame_writer.push(&[&answer_frames(id, &[], answer)]);
     }
 
-    /// Queues stream bytes; at most `limits::MAX_DATA_BYTES` of them.
+    /// Queues stream bytes, at most `limits::MAX_DATA_BYTES`.
     pub(crate) fn data(&mut self, id: RequestId, channel: Channel, bytes: &[u8]) {
         self.frame(Header::data(id, channel, bytes.len() as u32, false), bytes);
     }
 
-    /// Sends stream bytes as far as the descriptor takes them at once, without copying, and queues
-    /// the rest; for many of them.
+    /// Sends as many stream bytes as the descriptor accepts, without copying, and queues the rest.
+    /// For large amounts.
     pub(crate) fn data_now(&mut self, id: RequestId, channel: Channel, bytes: &[u8]) {
         for bytes in bytes.chunks(limits::MAX_DATA_BYTES as usize) {
             let header = Header::data(id, channel, bytes.len() as u32, false);
@@ -96,21 +96,21 @@ impl Link {
         }
     }
 
-    /// Queues room for the host to send more.
+    /// Queues credit for the host.
     pub(crate) fn credit(&mut self, id: RequestId, channel: Channel, bytes: u32) {
         self.frame(Header::credit(id, channel), &bytes.to_le_bytes());
     }
 }
 
-/// The frames that end a request: the last of its content, at most `limits::MAX_DATA_BYTES`, and its
-/// answer.
+/// Encodes the frames that end a request: the last of its content, at most
+/// `limits::MAX_DATA_BYTES`, and its answer.
 pub(crate) fn answer_frames(
     id: RequestId,
     content: &[u8],
     answer: &Result<Reply, Fault>,
 ) -> Vec<u8> {
-    // An answer that is too large to encode is answered by the fault that says so, and that one
-    // is small; the last resort cannot be reached.
+    // An answer that is too large to encode is replaced by the fault that says so. That one is
+    // small, so the last alternative cannot happen.
     let payload = encode(answer)
         .or_else(|fault| encode(&Err::<Reply, _>(fault)))
         .unwrap_or_default();

@@ -1,10 +1,10 @@
-//! What a job wrote: one sequence of bytes over standard output and error, kept within caps.
+//! Log of a job's output: one sequence of bytes over standard output and error, within limits.
 //!
-//! Bytes go to the head (memory) until it is full, then to the spill file until that is full, then
-//! to the tail ring, which forgets its oldest bytes. Offsets count every byte ever written, so they
-//! stay exact whatever was forgotten. Which stream a byte belongs to is kept as marks where the
-//! stream changes; marks are bounded too, so a job that alternates byte by byte loses bytes from
-//! the middle early, never memory.
+//! Bytes go to the head (in memory) until it is full, then to the spill file until that is full,
+//! then to the tail ring, which drops its oldest bytes. Offsets count every byte ever written, so
+//! they stay exact whichever bytes were dropped. Marks record where the stream changes between
+//! standard output and error. Marks are bounded too: a job that alternates byte by byte loses bytes
+//! from the middle early, but memory stays bounded.
 
 mod text;
 
@@ -14,17 +14,17 @@ use crate::spill::Spill;
 use glovebox_proto::LogCaps;
 use std::collections::VecDeque;
 
-/// Most stream changes remembered for head and spill together, and for the tail.
+/// Maximum number of stream changes recorded for head and spill together, and again for the tail.
 const MAX_MARKS: usize = 4096;
 
-/// From `at` on, bytes belong to this stream.
+/// Start of a run of bytes of one stream.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     at: u64,
     is_stderr: bool,
 }
 
-/// Bytes of one stream, in order.
+/// Bytes of one stream in order, and true if that is standard error.
 pub(crate) type Chunk = (bool, Vec<u8>);
 
 /// The log of one job.
@@ -35,7 +35,7 @@ pub(crate) struct Log {
     spill: Option<Spill>,
     /// Bytes in head and spill together: the kept beginning.
     prefix: u64,
-    /// Nothing is added to the beginning any more.
+    /// True if nothing is added to the beginning any more.
     is_prefix_closed: bool,
     prefix_marks: Vec<Mark>,
     tail: VecDeque<u8>,
@@ -44,7 +44,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// An empty log; allocates when something is written.
+    /// Creates an empty log; it allocates when something is written.
     pub(crate) fn new(caps: LogCaps) -> Self {
         Self {
             caps,
@@ -59,24 +59,25 @@ impl Log {
         }
     }
 
-    /// Bytes ever written.
+    /// Returns the number of bytes ever written.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Bytes of memory in use, about.
+    /// Returns the approximate memory in use, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.head.capacity()
             + self.tail.capacity()
             + (self.prefix_marks.capacity() + self.tail_marks.capacity()) * size_of::<Mark>()
     }
 
-    /// Bytes in the spill file.
+    /// Returns the size of the spill file, in bytes.
     pub(crate) fn spill_bytes(&self) -> u64 {
         self.spill.as_ref().map_or(0, Spill::len)
     }
 
-    /// Adds bytes. `open_spill` is called once, when the head is full and the caps allow a file.
+    /// Appends bytes. `open_spill` is called when the head is full and the limits allow a file,
+    /// until it returns one.
     pub(crate) fn append(
         &mut self,
         is_stderr: bool,
@@ -100,7 +101,8 @@ impl Log {
                 let (now, rest) = bytes.split_at((room.min(bytes.len() as u64)) as usize);
                 let kept = self.spill.as_mut().map_or(0, |spill| spill.append(now));
                 self.advance_prefix(kept);
-                // A file that took less than offered is full or broken: the beginning ends there.
+                // A file that accepted fewer bytes than offered is full or broken: the beginning
+                // ends there.
                 self.is_prefix_closed = kept < now.len() || !rest.is_empty();
                 bytes = &bytes[kept..];
             }
@@ -113,7 +115,7 @@ impl Log {
         self.total += count as u64;
     }
 
-    /// Notes the stream of what comes next; `false` when there is no room for another change.
+    /// Records the stream of the next bytes. Returns false if there is no room for another mark.
     fn mark_prefix(&mut self, is_stderr: bool) -> bool {
         if self
             .prefix_marks
@@ -152,7 +154,7 @@ impl Log {
                 is_stderr,
             });
         }
-        // Doubling would round a large cap up to twice its size.
+        // Doubling could exceed a large limit by almost twice.
         if self.tail.capacity() - self.tail.len() < kept.len() {
             let wanted = (2 * self.tail.capacity()).clamp(self.tail.len() + kept.len(), cap);
             self.tail.reserve_exact(wanted - self.tail.len());
@@ -175,8 +177,8 @@ impl Log {
         self.total - self.tail.len() as u64
     }
 
-    /// Up to `max_bytes` from `offset` on, as at most `max_chunks` runs of one stream. Returns
-    /// where they start: at `offset`, or later when bytes in between are not kept any more.
+    /// Returns up to `max_bytes` from `offset` on, as at most `max_chunks` runs of one stream, and
+    /// their start: `offset`, or a later one if the bytes between were dropped.
     pub(crate) fn read(
         &self,
         offset: u64,
@@ -216,7 +218,7 @@ impl Log {
         (start, chunks)
     }
 
-    /// Stream of the byte at `at`, and the end of the run it belongs to.
+    /// Returns true if the byte at `at` is of standard error, and the end of its run.
     fn run_at(&self, at: u64, in_prefix: bool) -> (bool, u64) {
         if in_prefix {
             let next = self.prefix_marks.partition_point(|mark| mark.at <= at);
@@ -259,12 +261,12 @@ impl Log {
         self.tail.range(from..to).copied().collect()
     }
 
-    /// All that is kept, as one text that stays as it is while more is written.
+    /// Returns a copy of the kept bytes as one text, which later writes do not change.
     pub(crate) fn text(&self) -> LogText {
         LogText::of(self)
     }
 
-    /// Nothing more will be written: gives spare memory back.
+    /// Releases spare memory after the last write.
     pub(crate) fn finish(&mut self) {
         self.head.shrink_to_fit();
         self.tail.shrink_to_fit();
@@ -272,7 +274,7 @@ impl Log {
         self.tail_marks.shrink_to_fit();
     }
 
-    /// Forgets the bytes; offsets and total stay.
+    /// Drops the bytes; offsets and total stay.
     pub(crate) fn discard(&mut self) {
         *self = Self {
             total: self.total,

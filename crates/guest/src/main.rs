@@ -1,27 +1,28 @@
-//! The program on the inside: serves requests from the host, owns jobs, reaps everything.
+//! Program that runs inside a sandbox: serves requests of the host, runs jobs and reaps their
+//! processes.
 //!
 //! * `serve` speaks the protocol on descriptors 0 (in) and 1 (out) as an ordinary process;
-//! * `serve --resume RUN_DIR [--lines]` does so in a process of its own session, which outlives broken
-//!   connections; `link [--lines] RUN_DIR` is a further connection to it;
-//! * `stage0` takes a plan from the socket that is descriptor 0, becomes the first process of a new
+//! * `serve --resume RUN_DIR [--lines]` does so in a process of its own session, which survives
+//!   broken connections; `link [--lines] RUN_DIR` is a further connection to it;
+//! * `stage0` reads a plan from the socket on descriptor 0, becomes the first process of a new
 //!   sandbox, and then serves on that socket;
-//! * `confine` watches over a sandbox without namespaces, whose guest it starts as `confined`;
-//! * `exchange` takes an order from there, and gives a sandbox that lives other overlays;
-//! * `refresh` lets a sandbox that lives see what the host replaced below its overlays;
-//! * `usage` adds up a directory tree of a sandbox, from within its user namespace;
-//! * `probe NAME` tries one thing a sandbox needs and says how it went.
+//! * `confine` monitors a sandbox without namespaces, whose guest it starts as `confined`;
+//! * `exchange` takes an order from descriptor 0 and exchanges the overlays of a running sandbox;
+//! * `refresh` lets a running sandbox see what the host replaced below its overlays;
+//! * `usage` sums up a directory tree of a sandbox from within its user namespace;
+//! * `probe NAME` tries one thing that a sandbox needs and reports the result.
 //!
 //! ```text
-//! serve      the event loop: waits, hands requests and events on, sends
-//! jobs       commands: processes, streams, ends, who waits for them
-//! freeze     everything that commands started, held still for a while
+//! serve      the event loop: waits, dispatches requests and events, sends
+//! jobs       commands: processes, streams, ends, waiting requests
+//! freeze     all processes of the commands, stopped for a while
 //! transfers, tree, tunnels    files, whole trees and connections, one bounded step at a time
-//! requests   what is open, and the way answers take; all of the above are given it
+//! requests   open requests and their answers; passed to all of the above
 //! workers    threads for steps that may block
 //! resume     connections to a host on another machine, which may break
 //! ```
 //!
-//! It prints nothing but one line when it has to give up, and what a probe found.
+//! It prints only one line when it has to give up, and the results of a probe.
 
 #![expect(
     clippy::print_stderr,
@@ -67,9 +68,9 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Of musl, what is freed goes back to the kernel as soon as nothing beside it is used: reading one small
-/// file costs several system calls and interrupts of the other threads' processors. This one keeps up to
-/// 2 MiB.
+/// Allocator for musl. Musl's own returns freed memory to the kernel as soon as its neighbours are
+/// free, so that reading one small file costs several system calls and interrupts the processors of
+/// the other threads. This one keeps up to 2 MiB.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
@@ -102,7 +103,7 @@ fn main() -> ExitCode {
             let own_group = rest.first() == Some(&stage0::OWN_GROUP);
             match stage0::enter(network == stage0::OWN_NETWORK, own_group) {
                 Ok(inside) => serve_in_sandbox(inside),
-                // The host has been told why.
+                // The supervisor has received the reason.
                 Err(ended) => return exit_code(ended.0),
             }
         }
@@ -132,13 +133,13 @@ fn exit_code(code: i32) -> ExitCode {
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Serves as the first process of a sandbox that is complete and checked.
+/// Serves as the first process of a sandbox whose setup is complete and checked.
 fn serve_in_sandbox(inside: GuestHandover) -> Result<(), String> {
     let link_out = inside.link.try_clone().map_err(|error| error.to_string())?;
-    // Nothing here goes by the working directory, and in the root it is taken along when the mounts are
-    // exchanged; anywhere else it would keep the old ones alive.
+    // Nothing uses the working directory. When the mounts are exchanged, a working directory in the
+    // root moves along; any other would keep the old mounts alive.
     rustix::process::chdir("/").map_err(|errno| format!("cannot enter the root: {errno}"))?;
-    // Files that tools make have the permissions that the sandbox's creator would give them.
+    // Files that tools create get the permissions that the sandbox's creator would give them.
     rustix::process::umask(inside.umask);
     let found = &inside.self_test;
     let cx = serve::Cx {
@@ -169,27 +170,29 @@ fn serve_in_sandbox(inside: GuestHandover) -> Result<(), String> {
     serve::run(inside.link, link_out, cx).map_err(|error| error.to_string())
 }
 
-/// Serves as an ordinary process, over its standard streams.
+/// Serves as an ordinary process over its standard streams.
 fn serve_on_standard_streams() -> Result<(), String> {
     let (link_in, link_out) = take_streams()?;
     serve::run(link_in, link_out, process_cx()?).map_err(|error| error.to_string())
 }
 
-/// Serves as an ordinary process, first over the socket that is standard input.
+/// Serves as an ordinary process, first over the socket on standard input.
 fn serve_detached(run_dir: &Path) -> Result<(), String> {
     let (first, null) = take_streams()?;
     drop(null);
     resume::serve_detached(run_dir, first, process_cx()?)
 }
 
-/// Serves in a sandbox without namespaces: standard input is the link, standard output leads to the monitor.
+/// Serves in a sandbox without namespaces. Standard input is the link, standard output leads to the
+/// monitor.
 fn serve_confined() -> Result<(), String> {
     let (link, control) = take_streams()?;
     let inside = confine::enter(control)?;
     let link_out = link.try_clone().map_err(|error| error.to_string())?;
     let cx = serve::Cx {
         landlock: Some(inside.landlock),
-        // It has the commands' user id.
+        // The guest has the same user id as the commands, so only the seccomp filter separates
+        // them.
         separation: Separation::Filter,
         default_cwd: inside.cwd,
         monitor: Some(inside.monitor),
@@ -204,7 +207,8 @@ fn take_relay(is_lines: bool) -> Result<Relay, String> {
     Ok(Relay::new(input, output, is_lines))
 }
 
-/// What an ordinary process serves with: environment and working directory are those it was started with.
+/// Returns the context of an ordinary process, with the environment and working directory that it
+/// was started with.
 fn process_cx() -> Result<serve::Cx, String> {
     let cwd = std::env::current_dir()
         .map_err(|error| format!("cannot tell the working directory: {error}"))?;
@@ -231,8 +235,8 @@ fn take_streams() -> Result<(OwnedFd, OwnedFd), String> {
     take_link().map_err(|errno| format!("cannot take over the standard streams: {errno}"))
 }
 
-/// Moves the link away from 0 and 1 and leaves /dev/null there, so that nothing that reads or
-/// writes its standard streams by habit can disturb it.
+/// Moves the link away from descriptors 0 and 1 and puts /dev/null there, so that code that uses
+/// the standard streams cannot disturb the link.
 fn take_link() -> Result<(OwnedFd, OwnedFd), Errno> {
     let link_in = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let link_out = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;

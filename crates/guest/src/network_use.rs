@@ -1,54 +1,56 @@
-//! What commands tried over a network that their sandbox does not have: facts for the report of one that failed.
+//! Attempts of commands to use a network that their sandbox does not have, for the report of a
+//! failed command.
 //!
-//! In: the questions of the sandbox's own [`Resolver`], and the kernel's counters of packets for which there was no
-//! route, of the sandbox's network namespace. All commands of a sandbox share that namespace, so a fact is about
-//! the time in which a command ran, not about the command.
+//! In: the questions to the sandbox's own [`Resolver`], and the kernel's counters of packets
+//! without a route in the sandbox's network namespace. All commands of a sandbox share that
+//! namespace, so a count belongs to the time in which a command ran, not to the command.
 
 use crate::resolver::{AskedCount, AskedNames, Resolver};
 use rustix::fd::OwnedFd;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-/// The kernel's tables per address family, and how to read the number of attempts in each.
+/// Counter tables per address family, and the function that reads the number of attempts from each.
 const TABLES: [(&str, ReadCount); 2] = [
     ("/proc/self/net/snmp", read_ipv4),
     ("/proc/self/net/snmp6", read_ipv6),
 ];
 type ReadCount = fn(&str) -> Option<u64>;
-/// How much of a table is read. What is looked for stands in its first lines, within 1 KiB.
+/// Bytes read of a table. The counters are in its first lines, within 1 KiB.
 const TABLE_BYTES: usize = 4096;
 
-/// What had been tried at some moment.
+/// Counts at the start of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NetworkMark {
     asked: Option<AskedCount>,
-    /// `None` where the kernel does not tell.
+    /// Packets without a route; `None` if the kernel offers no counter.
     unrouted: Option<u64>,
 }
 
-/// What was tried since then.
+/// Attempts since a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NetworkNews {
-    /// Names that were asked for.
+    /// Names looked up; `None` if there were none or the sandbox has no resolver of its own.
     pub(crate) names: Option<AskedNames>,
-    /// Connections that were tried to addresses outside.
+    /// Number of connection attempts to outside addresses.
     pub(crate) connections: u64,
 }
 
-/// Watches a sandbox without network, or with one that reaches some names only.
+/// Watcher of a sandbox that has no network, or one that reaches only some names.
 #[derive(Debug)]
 pub(crate) struct NetworkUse {
-    /// `None` where somebody else answers questions for names.
+    /// The sandbox's resolver; `None` if another process answers name lookups.
     resolver: Option<Resolver>,
     counters: Counters,
-    /// The counter as it was read while nothing ran.
+    /// Counter as read while no command ran.
     unrouted: Option<u64>,
-    /// No command has started since that was read.
+    /// True if no command has started since `unrouted` was read.
     is_current: bool,
 }
 
 impl NetworkUse {
-    /// For a bound socket, where questions for names arrive, of the sandbox's own network namespace.
+    /// Creates a watcher. `socket` is the bound socket of the resolver in the sandbox's network
+    /// namespace.
     pub(crate) fn new(socket: Option<OwnedFd>) -> Self {
         Self {
             resolver: socket.map(Resolver::new),
@@ -69,14 +71,14 @@ impl NetworkUse {
         }
     }
 
-    /// Reads the counters while no command runs, so that the start of the next one need not wait for that.
+    /// Reads the counters while no command runs, so that the start of the next one is not delayed.
     pub(crate) fn read_idle(&mut self) {
         if !std::mem::replace(&mut self.is_current, true) {
             self.unrouted = self.counters.read();
         }
     }
 
-    /// The state of things at the start of a command.
+    /// Returns the counts at the start of a command.
     pub(crate) fn mark(&mut self) -> NetworkMark {
         if !std::mem::take(&mut self.is_current) {
             self.unrouted = self.counters.read();
@@ -87,9 +89,9 @@ impl NetworkUse {
         }
     }
 
-    /// What was tried since `then`; `None` for nothing.
+    /// Returns the attempts since `then`; `None` if there were none.
     pub(crate) fn news_since(&mut self, then: NetworkMark) -> Option<NetworkNews> {
-        // A question that nobody waited for may still be there.
+        // A question whose sender did not wait may still be in the socket.
         self.answer_questions();
         let connections = match (then.unrouted, self.counters.read()) {
             (Some(then), Some(now)) => now.saturating_sub(then),
@@ -107,19 +109,21 @@ impl NetworkUse {
     }
 }
 
-/// The tables of this network namespace. They stay open, and one call reads each: they are read after every command,
-/// and to look them up and read them piece by piece took four times as long.
+/// Counter tables of this network namespace. They stay open and are read with one call each,
+/// because they are read after every command: opening them and reading in pieces took four times as
+/// long.
 #[derive(Debug)]
 struct Counters(Vec<(File, ReadCount)>);
 
 impl Counters {
     fn open() -> Self {
-        // A kernel without IPv6 has no file for it.
+        // A kernel without IPv6 has no table for it.
         let open = |(path, read)| File::open(path).ok().map(|table| (table, read));
         Self(TABLES.into_iter().filter_map(open).collect())
     }
 
-    /// How often the kernel had no route for what this network namespace wanted to send.
+    /// Returns how many packets of this network namespace had no route; `None` if no counter can be
+    /// read.
     fn read(&self) -> Option<u64> {
         let counts = self.0.iter().filter_map(|(table, read_count)| {
             let mut buffer = [0; TABLE_BYTES];
@@ -130,7 +134,7 @@ impl Counters {
     }
 }
 
-/// `OutNoRoutes` of two lines of names and values (proc_net(5)).
+/// Parses `OutNoRoutes` from a line of names and a line of values (proc_net(5)).
 fn read_ipv4(table: &str) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Ip:"));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -140,7 +144,7 @@ fn read_ipv4(table: &str) -> Option<u64> {
     values.split_whitespace().nth(column)?.parse().ok()
 }
 
-/// `Ip6OutNoRoutes` of lines of a name and a value.
+/// Parses `Ip6OutNoRoutes` from lines of a name and a value.
 fn read_ipv6(table: &str) -> Option<u64> {
     table.lines().find_map(|line| {
         let value = line.strip_prefix("Ip6OutNoRoutes")?;

@@ -1,4 +1,4 @@
-//! What the event loop waits for: one epoll, and what each of its events is about.
+//! The event loop's epoll instance, and the subject of each of its events.
 
 use glovebox_proto::{JobId, RequestId};
 use rustix::buffer::spare_capacity;
@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-/// What an epoll event is about. The numbers are the upper half of the event's word.
+/// Subject of an epoll event. Its number is the upper half of the event's data word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     LinkIn,
@@ -26,7 +26,7 @@ pub(crate) enum Token {
     ExtraOutput(JobId, usize),
 }
 
-/// Kinds of the two tokens of extra streams, to which the index of the stream is added.
+/// Numbers of the two tokens of extra streams, to which the index of the stream is added.
 const EXTRA_INPUT: u64 = 0x100;
 const EXTRA_OUTPUT: u64 = 0x200;
 
@@ -49,9 +49,9 @@ impl Token {
         EventData::new_u64(kind << 32 | u64::from(id))
     }
 
-    /// What an event is about.
+    /// Decodes the subject of an event; `None` if it is unknown.
     pub(crate) fn of(event: &Event) -> Option<Self> {
-        // The event is packed: its fields are copied out, not borrowed.
+        // The struct is packed, so its fields must be copied, not borrowed.
         let word = event.data;
         let word = word.u64();
         let job = JobId(word as u32);
@@ -75,7 +75,7 @@ impl Token {
     }
 }
 
-/// The descriptors that are watched.
+/// Set of watched descriptors.
 #[derive(Debug)]
 pub(crate) struct Poll {
     epoll: OwnedFd,
@@ -87,17 +87,17 @@ impl Poll {
         Ok(Self { epoll })
     }
 
-    /// Watches a descriptor for as long as it has something to read.
+    /// Watches a descriptor, level-triggered, for input.
     pub(crate) fn watch_input(&self, fd: impl AsFd, token: Token) -> Result<(), Errno> {
         epoll::add(&self.epoll, fd, token.word(), EventFlags::IN)
     }
 
-    /// Watches a descriptor for as long as it takes something.
+    /// Watches a descriptor, level-triggered, for room for output.
     pub(crate) fn watch_output(&self, fd: impl AsFd, token: Token) -> Result<(), Errno> {
         epoll::add(&self.epoll, fd, token.word(), EventFlags::OUT)
     }
 
-    /// Registers a stream of a job or a tunnel; it reports once per change.
+    /// Watches a stream of a job or a tunnel, edge-triggered: it reports once per change.
     pub(crate) fn watch_stream(&self, fd: &OwnedFd, token: Token) -> Result<(), Errno> {
         let interest = match token {
             Token::Input(_) | Token::ExtraInput(..) => EventFlags::OUT,
@@ -107,7 +107,7 @@ impl Poll {
         epoll::add(&self.epoll, fd, token.word(), interest | EventFlags::ET)
     }
 
-    /// Stops or begins again to watch an input that is registered.
+    /// Enables or disables a registered input.
     pub(crate) fn set_input(&self, fd: impl AsFd, token: Token, is_on: bool) -> Result<(), Errno> {
         let interest = if is_on {
             EventFlags::IN
@@ -117,12 +117,12 @@ impl Poll {
         epoll::modify(&self.epoll, fd, token.word(), interest)
     }
 
-    /// Watches a descriptor no more.
+    /// Stops watching a descriptor.
     pub(crate) fn forget(&self, fd: impl AsFd) -> Result<(), Errno> {
         epoll::delete(&self.epoll, fd)
     }
 
-    /// Waits for events, which are added to `events`; gives their number.
+    /// Waits for events, appends them to `events` and returns their number.
     pub(crate) fn wait(
         &self,
         events: &mut Vec<Event>,

@@ -11,23 +11,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const STREAM_TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 /// Tables of UDP.
 const DATAGRAM_TABLES: [&str; 2] = ["/proc/self/net/udp", "/proc/self/net/udp6"];
-/// Most bytes of a table that are read: about 10,000 sockets.
+/// Maximum number of bytes read of a table: about 10,000 sockets.
 const MAX_TABLE_BYTES: u64 = 2 << 20;
 /// The state of a listening socket (`TCP_LISTEN` of the kernel's tcp_states.h).
 const LISTENING: &str = "0A";
 
-/// A socket that uses a port.
+/// Socket that uses a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BoundSocket {
     /// The port.
     pub(crate) port: u16,
-    /// The address that it is bound to.
+    /// Local address.
     pub(crate) address: IpAddr,
-    /// Its number, by which a descriptor of it is told.
+    /// Inode number, as in the links of /proc/PID/fd.
     pub(crate) inode: u64,
 }
 
-/// Lists the sockets of TCP that listen, by port.
+/// Lists the listening TCP sockets, sorted by port.
 ///
 /// # Errors
 /// A table cannot be read.
@@ -37,7 +37,7 @@ pub(crate) fn listening() -> Result<Vec<BoundSocket>, Fault> {
     Ok(found)
 }
 
-/// Lists the sockets because of which a port can be in use: those that listen, and all of UDP.
+/// Lists the sockets that can cause a port to be in use: listening TCP sockets and all UDP sockets.
 ///
 /// # Errors
 /// A table cannot be read.
@@ -63,7 +63,7 @@ fn read_tables(
                     .skip(1)
                     .filter_map(|line| read_line(line, &is_wanted)),
             ),
-            // A kernel without IPv6 has no file for it.
+            // A kernel without IPv6 has no table for it.
             Err(error) if error.kind() == ErrorKind::NotFound && path != tables[0] => {}
             Err(error) => {
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -74,8 +74,8 @@ fn read_tables(
     Ok(found)
 }
 
-/// Reads a line of a table: `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode`,
-/// the addresses in hexadecimal words of the machine's byte order.
+/// Parses a line of a table: `sl local_address rem_address st tx_queue:rx_queue tr:tm->when
+/// retrnsmt uid timeout inode`, with addresses in hexadecimal words of native byte order.
 fn read_line(line: &str, is_wanted: impl Fn(&str) -> bool) -> Option<BoundSocket> {
     let mut fields = line.split_whitespace();
     let (local, state) = (fields.nth(1)?, fields.nth(1)?);

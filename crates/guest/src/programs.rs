@@ -1,9 +1,10 @@
-//! Programs that the host brought: sealed files in memory, which have no name that a command could put
-//! its own program under, and no content that it could change.
+//! Programs sent by the host: sealed files in memory, which have no name that a command could
+//! replace, and no content that it could change.
 //!
-//! They can be executed and not read, so the kernel makes a process that runs one of them unreadable to
-//! others of its user id from its first instruction on: nobody takes its memory, its descriptors or its
-//! environment (`proc_pid_mem(5)`, ptrace access mode checking in `ptrace(2)`).
+//! They can be executed but not read, so the kernel makes a process that runs one of them
+//! inaccessible to other processes of its user id from its first instruction on: none can read its
+//! memory, descriptors or environment (`proc_pid_mem(5)`, ptrace access mode checking in
+//! `ptrace(2)`).
 
 use crate::fault;
 use glovebox_jail::memory_program;
@@ -14,22 +15,22 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Programs that are kept; the oldest goes when there is one more.
+/// Maximum number of programs; beyond, the oldest is dropped.
 const MAX_PROGRAMS: usize = 4;
-/// Execute, for everybody; no more.
+/// Execute permission for all users, and nothing else.
 const EXECUTE_ONLY: Mode = Mode::XUSR.union(Mode::XGRP).union(Mode::XOTH);
 
-/// The programs of one guest, by name.
+/// Programs of one guest, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     held: Mutex<VecDeque<(Vec<u8>, Arc<OwnedFd>)>>,
 }
 
 impl Programs {
-    /// A new file in memory, to be written and then kept.
+    /// Creates an empty file in memory, to be written and then passed to [`Self::keep`].
     ///
     /// # Errors
-    /// [`Code::Unsupported`] where programs in memory are forbidden.
+    /// [`Code::Unsupported`] if the kernel forbids programs in memory.
     pub(crate) fn create() -> Result<OwnedFd, Fault> {
         let made = memory_program::create(c"glovebox-program");
         made.map_err(|errno| match errno {
@@ -42,7 +43,7 @@ impl Programs {
         })
     }
 
-    /// Keeps a written program under a name. From then on nobody can change it.
+    /// Seals a written program and stores it under a name. After that it cannot be changed.
     pub(crate) fn keep(&self, name: Vec<u8>, file: OwnedFd) -> Result<(), Fault> {
         let failed = |errno| fault::system(errno, "cannot seal a program in memory");
         rustix::fs::fchmod(&file, EXECUTE_ONLY).map_err(failed)?;
@@ -56,10 +57,10 @@ impl Programs {
         Ok(())
     }
 
-    /// The program of this name.
+    /// Returns the program of this name.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when the host has not brought it, or too many since.
+    /// [`Code::NotFound`] if the host has not sent it, or has sent too many others since.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Arc<OwnedFd>, Fault> {
         let held = self.held();
         let found = held.iter().find(|(known, _)| *known == name);

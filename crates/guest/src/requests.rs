@@ -1,7 +1,7 @@
-//! The requests that are open, and the way their answers take.
+//! Table of the open requests, through which they are answered.
 //!
-//! What works on requests (jobs, transfers, the freeze) is given this table to answer them. It holds the link and the
-//! timers too, because an answer goes out on the one and takes the other back.
+//! Jobs, transfers and the freeze receive this table to answer requests. It also holds the link and
+//! the timers, because an answer is sent on the former and cancels a timer of the latter.
 
 use crate::link::Link;
 use crate::timers::{Set, Timers};
@@ -13,17 +13,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// An unanswered request.
+/// An open request.
 #[derive(Debug)]
 pub(crate) enum PendingRequest {
-    /// `Exec`, `JobAttach` and `JobStream`: they receive output and may send input.
+    /// `Exec`, `JobAttach` or `JobStream`: receives output and may send input.
     Job(JobId),
-    /// Waits for a job, at most until the timer.
+    /// Waits for a job until the timer, if any.
     Waiting(JobId, Option<Set>),
-    /// A file operation in one step.
+    /// File operation in one step.
     Task {
         cancel: Arc<AtomicBool>,
-        /// It may change files.
+        /// True if it may change files.
         changes: bool,
     },
     /// `FileRead`.
@@ -32,14 +32,14 @@ pub(crate) enum PendingRequest {
     Write(Box<Writing>),
     /// `TreeScan`, `TreePut` and `TreeGet`.
     Tree(Box<Tree>),
-    /// Everything is to be still as long as this is open.
+    /// `Hold`: freezes all processes of commands while it is open.
     Freeze,
     /// `Connect`.
     Tunnel(Box<Tunnel>),
 }
 
 impl PendingRequest {
-    /// Whether it writes files, as far as it is let.
+    /// Returns true for a transfer that writes files; during a freeze it makes no steps.
     fn changes_files(&self) -> bool {
         match self {
             Self::Write(_) => true,
@@ -48,7 +48,7 @@ impl PendingRequest {
         }
     }
 
-    /// Whether a step of it that changes files is being done.
+    /// Returns true while a step that changes files is running.
     fn is_changing_now(&self) -> bool {
         match self {
             Self::Task { changes, .. } => *changes,
@@ -62,11 +62,11 @@ impl PendingRequest {
 /// All open requests.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// Where answers and streams leave.
+    /// Connection on which answers and streams are sent.
     pub(crate) link: Link,
-    /// All timers, those of jobs included.
+    /// All timers, including those of jobs.
     pub(crate) timers: Timers,
-    /// The open requests.
+    /// Open requests by id.
     pub(crate) open: HashMap<RequestId, PendingRequest>,
     /// Transfers that may have a step to do.
     ready: Vec<RequestId>,
@@ -88,54 +88,54 @@ impl Requests {
         self.link.reply(request, answer);
     }
 
-    /// Closes a request whose answer leaves by another way.
+    /// Closes a request that is answered by other means.
     pub(crate) fn close(&mut self, request: RequestId) {
         if let Some(PendingRequest::Waiting(_, Some(timer))) = self.open.remove(&request) {
             self.timers.unset(timer);
         }
     }
 
-    /// Forgets the requests that workers have answered by themselves.
+    /// Removes the requests that workers have answered directly.
     pub(crate) fn forget_answered(&mut self) {
         for id in self.link.frame_writer().answered() {
             self.open.remove(&id);
         }
     }
 
-    /// Opens a transfer, whose first step is due.
+    /// Adds a transfer and schedules its first step.
     pub(crate) fn open_transfer(&mut self, id: RequestId, transfer: PendingRequest) {
         self.open.insert(id, transfer);
         self.set_ready(id);
     }
 
-    /// A transfer may have a step to do.
+    /// Schedules a transfer that may have a step to do.
     pub(crate) fn set_ready(&mut self, id: RequestId) {
         self.ready.push(id);
     }
 
-    /// Any transfer may have a step to do.
+    /// Schedules all open requests.
     pub(crate) fn set_all_ready(&mut self) {
         self.ready.extend(self.open.keys());
     }
 
-    /// The transfers that may have a step to do.
+    /// Takes the transfers that may have a step to do.
     pub(crate) fn take_ready(&mut self) -> Vec<RequestId> {
         std::mem::take(&mut self.ready)
     }
 
-    /// Whether a request writes files, as far as it is let.
+    /// Returns true if this request writes files.
     pub(crate) fn changes_files(&self, id: RequestId) -> bool {
         self.open
             .get(&id)
             .is_some_and(PendingRequest::changes_files)
     }
 
-    /// Whether a step is being done that changes files.
+    /// Returns true while a step of any request is changing files.
     pub(crate) fn has_changes_at_work(&self) -> bool {
         self.open.values().any(PendingRequest::is_changing_now)
     }
 
-    /// Tells the steps of transfers that run to stop.
+    /// Tells all running steps of tree transfers to stop.
     pub(crate) fn cancel_trees(&mut self) {
         for request in self.open.values_mut() {
             if let PendingRequest::Tree(tree) = request {

@@ -1,37 +1,37 @@
-//! The name server of a sandbox without network: it says at once that no name exists.
+//! Name server of a sandbox without network: it answers at once that no name exists.
 //!
-//! Without an answer programs wait for one and try again, some of them for more than a minute. In: DNS questions
-//! (RFC 1035) that commands send to 127.0.0.1:53. Out: NXDOMAIN to each that is well-formed; what is not is dropped.
-//! Nothing is forwarded. It remembers how many names were asked for and which was the last, so that a command that
-//! fails can be told what it missed.
+//! Without an answer programs wait and try again, some of them for more than a minute. In: DNS
+//! questions (RFC 1035) that commands send to 127.0.0.1:53. Out: NXDOMAIN for each well-formed
+//! question; all others are dropped. Nothing is forwarded. The server counts the names and
+//! remembers the last one, so that the report of a failed command can name it.
 
 use glovebox_proto::dns::{AnswerCode, MAX_PACKET_BYTES, Question, is_local};
 use glovebox_proto::visible;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::net::UdpSocket;
 
-/// Questions answered before the guest looks at its other work again.
+/// Maximum number of questions answered before the event loop continues.
 const MAX_TURN: usize = 32;
-/// Most characters of a name that are kept, escaped.
+/// Maximum number of characters kept of an escaped name.
 const MAX_SHOWN_CHARS: usize = 128;
 
-/// What was asked until some moment.
+/// Counts of questions and names at some moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AskedCount {
     questions: u64,
     names: u64,
 }
 
-/// What was asked since a moment.
+/// Names looked up since a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AskedNames {
-    /// How many names; at least one.
+    /// Number of names, at least one.
     pub(crate) count: u64,
-    /// The last of them, printable.
+    /// The last name, escaped for display.
     pub(crate) last: String,
 }
 
-/// The name server.
+/// Name server on a UDP socket.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     socket: UdpSocket,
@@ -40,7 +40,7 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Serves on a bound, non-blocking UDP socket.
+    /// Creates a server on a bound, non-blocking UDP socket.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self {
             socket: socket.into(),
@@ -53,20 +53,23 @@ impl Resolver {
         self.socket.as_fd()
     }
 
-    /// Answers what has arrived, up to a bound: a command that floods the socket keeps the guest from nothing.
+    /// Answers questions that have arrived, up to a bound, so that a command that floods the socket
+    /// cannot hold up the guest.
     pub(crate) fn answer_questions(&mut self) {
         let mut packet = [0_u8; MAX_PACKET_BYTES + 1];
         for _ in 0..MAX_TURN {
             let Ok((length, from)) = self.socket.recv_from(&mut packet) else {
                 return;
             };
-            // TRUST: any command can send anything here; what is not a question is dropped.
+            // TRUST: any command can send anything here; a packet that is not a question is
+            // dropped.
             let Some(question) = packet.get(..length).and_then(Question::parse) else {
                 continue;
             };
             self.note(question.name());
             let answer = question.answer(AnswerCode::NoSuchName, None, 0);
-            // An asker that has gone, or whose queue is full, asks again.
+            // A client whose queue is full, or that has exited, gets no answer; the former asks
+            // again.
             let _ = self.socket.send_to(&answer, from);
         }
     }
@@ -76,7 +79,7 @@ impl Resolver {
             return;
         }
         self.asked.questions += 1;
-        // A program asks twice for one name: for its addresses of either kind.
+        // A program asks twice for one name: for IPv4 and for IPv6 addresses.
         if self.last != name {
             self.asked.names += 1;
             self.last.clear();
@@ -88,7 +91,7 @@ impl Resolver {
         self.asked
     }
 
-    /// What was asked since then, if anything was.
+    /// Returns the names looked up since `then`; `None` if there were none.
     pub(crate) fn asked_since(&self, then: AskedCount) -> Option<AskedNames> {
         (self.asked.questions > then.questions).then(|| AskedNames {
             count: (self.asked.names - then.names).max(1),

@@ -1,10 +1,10 @@
-//! A bounded file without a name for the part of a log that does not fit into memory.
+//! Bounded unnamed file for the part of a log that does not fit into memory.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// An unlinked file; gone with its descriptor.
+/// Unlinked file; closing its last descriptor removes it.
 #[derive(Debug)]
 pub(crate) struct Spill {
     file: OwnedFd,
@@ -12,14 +12,14 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
-    /// A file in `dir`, or `None` where that cannot be: a log then keeps head and tail only.
+    /// Creates a file in `dir`. `None` if that fails: the log then keeps only head and tail.
     pub(crate) fn create(dir: &[u8]) -> Option<Self> {
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let unnamed = rustix::fs::open(dir, flags | OFlags::TMPFILE, mode);
         let file = match unnamed {
             Ok(file) => file,
-            // Some file systems (overlayfs before Linux 6.3) have no unnamed files.
+            // Some file systems (overlayfs before Linux 6.3) do not support O_TMPFILE.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {
                 let mut path = dir.to_vec();
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -35,12 +35,12 @@ impl Spill {
         Some(Self { file, len: 0 })
     }
 
-    /// Bytes written.
+    /// Returns the number of bytes written.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Adds bytes; returns how many the file system took.
+    /// Appends bytes and returns how many the file system accepted.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> usize {
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
@@ -57,8 +57,8 @@ impl Spill {
         done
     }
 
-    /// The same bytes for another reader; what is added later is not among them. `None` when there is
-    /// no descriptor to be had.
+    /// Returns a second reader of the present bytes; later ones are not included. `None` if no
+    /// descriptor is available.
     pub(crate) fn share(&self) -> Option<Self> {
         let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 0).ok()?;
         Some(Self {
@@ -67,7 +67,7 @@ impl Spill {
         })
     }
 
-    /// Up to `wanted` bytes from `at` on.
+    /// Reads up to `wanted` bytes from `at` on; fewer after an error.
     pub(crate) fn read(&self, at: u64, wanted: usize) -> Vec<u8> {
         let mut bytes = vec![0; wanted];
         let mut done = 0;

@@ -1,26 +1,26 @@
-//! Moments at which something has to be done.
+//! Timers of the event loop.
 
 use glovebox_proto::{JobId, RequestId};
 use rustix::time::Timespec;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// What a timer is for.
+/// Purpose of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// A job has run long enough.
+    /// A job's time limit has passed.
     Deadline(JobId),
-    /// A job that was asked to end has had its grace.
+    /// The grace of a job that was asked to end has passed.
     Grace(JobId),
-    /// Time for another round of killing a job's processes.
+    /// The next round of killing a job's processes is due.
     Round(JobId),
-    /// A command that has just started is to be made the kernel's choice when memory runs out.
+    /// A second attempt to set a command's OOM score adjustment is due.
     OomScore(JobId),
-    /// Time to see whether what is to be frozen has stopped.
+    /// The next check whether all processes are stopped is due.
     Freeze,
-    /// Commands run for so long that nobody is kept from anything by preparing for the next one.
+    /// Commands have run long enough that preparing for the next one delays none of them.
     Pair,
-    /// A request has waited long enough.
+    /// A waiting request times out.
     Request(RequestId),
 }
 
@@ -36,19 +36,19 @@ pub(crate) struct Timers {
 impl Timers {
     /// Sets `timer` to go off after `ms` milliseconds.
     pub(crate) fn after_ms(&mut self, ms: u64, timer: Timer) -> Set {
-        // TRUST: proto bounds every wait to 30 days; the cap keeps the addition from overflowing
-        // whatever that bound becomes.
+        // TRUST: proto bounds every wait to 30 days. The cap keeps the addition from overflowing
+        // for any bound.
         let at = Instant::now() + Duration::from_millis(ms.min(1 << 40));
         self.set.insert((at, timer));
         (at, timer)
     }
 
-    /// Unsets a timer; one that has gone off already is no error.
+    /// Removes a timer. It is no error if it has fired already.
     pub(crate) fn unset(&mut self, set: Set) {
         self.set.remove(&set);
     }
 
-    /// The next timer that is due.
+    /// Removes and returns the next timer that is due.
     pub(crate) fn due(&mut self) -> Option<Timer> {
         let first = self.set.first()?;
         if first.0 > Instant::now() {
@@ -57,7 +57,7 @@ impl Timers {
         self.set.pop_first().map(|(_, timer)| timer)
     }
 
-    /// How long to sleep at most; `None` for as long as nothing else happens.
+    /// Returns the time until the next timer; `None` if there is none.
     pub(crate) fn wait(&self) -> Option<Timespec> {
         let (at, _) = self.set.first()?;
         let wait = at.saturating_duration_since(Instant::now());

@@ -1,8 +1,7 @@
-//! Files on their way in and out, one bounded step at a time.
+//! File transfers in both directions, one bounded step at a time.
 //!
-//! A transfer is a state between steps; each step runs on a worker thread and brings the state
-//! back. A host that gives no credit or sends no data therefore holds a descriptor here, and no
-//! thread.
+//! A transfer is a state between steps; each step runs on a worker thread and returns the state. So
+//! a host that gives no credit or sends no data holds a descriptor here, but no thread.
 
 use crate::effect::Effect;
 use crate::fault;
@@ -14,31 +13,32 @@ use crate::workers::{DeferredCloses, Work};
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Buffers kept for the next transfer.
+/// Maximum number of buffers kept for the next transfers.
 const KEPT_BUFFERS: usize = 2;
-/// Bytes whose copying costs less than another system call and another wake-up of the host.
+/// Number of bytes up to which copying is cheaper than another system call and another wake-up of
+/// the host.
 const SMALL_BYTES: usize = 32 << 10;
 
-/// A step of a transfer, for a worker.
+/// Step of a transfer, for a worker.
 type Step = Work<StepOutcome>;
 
-/// What a worker brings back.
+/// Result of a step.
 #[derive(Debug)]
 pub(crate) enum StepOutcome {
-    /// The frames of the answer, which ends the request.
+    /// Frames of the answer, which ends the request.
     Answer(Vec<u8>),
-    /// Part of the answer is out already, and the rest is queued.
+    /// Part of the answer was sent, and the rest is queued.
     HalfAnswered,
-    /// Part of a file, at the beginning of a buffer.
+    /// Part of a file, at the start of the buffer.
     Read(Source, Vec<u8>),
-    /// The bytes in a buffer were written.
+    /// The bytes in the buffer were written.
     Wrote(FileSink, Vec<u8>),
     /// A step of a tree request.
     Tree(Box<TreeStep>),
 }
 
-/// A few buffers for the next transfers, with anything in them: making one anew costs more than
-/// filling it.
+/// Buffers for the next transfers, with arbitrary content: allocating one costs more than filling
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
@@ -52,7 +52,7 @@ impl Buffers {
         self.all().pop().unwrap_or_default()
     }
 
-    /// Keeps a buffer of moderate size.
+    /// Stores a buffer for reuse unless it is too large or enough are stored.
     pub(crate) fn keep(&self, buffer: Vec<u8>) {
         let mut all = self.all();
         if all.len() < KEPT_BUFFERS && buffer.capacity() <= 2 * files::STEP_BYTES {
@@ -61,10 +61,10 @@ impl Buffers {
     }
 }
 
-/// A file on its way out.
+/// Transfer of a file to the host.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    /// `None` while a step runs.
+    /// Open file; `None` while a step runs.
     source: Option<Source>,
     window: SendWindow,
     is_cancelled: bool,
@@ -84,13 +84,14 @@ impl Reading {
         self.window.credit(bytes)
     }
 
-    /// Returns whether the request can be answered at once.
+    /// Cancels the transfer. Returns true if no step runs, so that the request can be answered at
+    /// once.
     pub(crate) fn cancel(&mut self) -> bool {
         self.is_cancelled = true;
         self.source.is_some()
     }
 
-    /// The next step, if the host has room for what it reads.
+    /// Returns the next step if the host has room for its bytes.
     pub(crate) fn next_step(
         &mut self,
         id: RequestId,
@@ -114,7 +115,7 @@ impl Reading {
             if !source.is_end || source.read > SMALL_BYTES {
                 return Some(Ok(StepOutcome::Read(source, buffer)));
             }
-            // What is small and the last leaves together with the answer: the host wakes once.
+            // A small last part is sent together with the answer, so that the host wakes only once.
             let content = buffer.get(..source.read).unwrap_or_default();
             let sent = answer(&frame_writer, id, content, &Ok(source.reply()));
             buffers.keep(buffer);
@@ -122,7 +123,7 @@ impl Reading {
         }))
     }
 
-    /// A step has read `buffer`, which is sent.
+    /// Sends the bytes that a step has read.
     pub(crate) fn was_read(
         &mut self,
         id: RequestId,
@@ -146,16 +147,16 @@ impl Reading {
     }
 }
 
-/// Where a file being written stands.
+/// State of a file being written.
 #[derive(Debug)]
 enum Stage {
     Wanted(WriteSpec),
     Open(FileSink),
-    /// A step runs.
+    /// A step is running.
     Busy,
 }
 
-/// A file on its way in.
+/// Transfer of a file from the host.
 #[derive(Debug)]
 pub(crate) struct Writing {
     stage: Stage,
@@ -176,7 +177,7 @@ impl Writing {
         }
     }
 
-    /// Takes bytes from the host; the window bounds how many can pile up.
+    /// Takes bytes from the host; the window bounds how many can accumulate.
     pub(crate) fn arrived(&mut self, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
         self.window.arrived(bytes.len() as u32)?;
         if self.is_complete {
@@ -187,18 +188,19 @@ impl Writing {
         Ok(())
     }
 
-    /// Whether a step runs.
+    /// Returns true while a step is running.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.stage, Stage::Busy)
     }
 
-    /// Returns whether the request can be answered at once; dropping it then removes its traces.
+    /// Cancels the transfer. Returns true if no step runs, so that the request can be answered at
+    /// once; dropping it then removes the temporary file.
     pub(crate) fn cancel(&mut self) -> bool {
         self.is_cancelled = true;
         !self.is_busy()
     }
 
-    /// The next step, if there is something to write.
+    /// Returns the next step if there is something to write.
     pub(crate) fn next_step(
         &mut self,
         id: RequestId,
@@ -228,7 +230,7 @@ impl Writing {
         }))
     }
 
-    /// A step has written `count` bytes.
+    /// Handles a step that has written `count` bytes.
     pub(crate) fn was_written(
         &mut self,
         id: RequestId,
@@ -248,15 +250,15 @@ impl Writing {
     }
 }
 
-/// What a step of writing comes to.
+/// Result of one write step.
 enum WriteProgress {
-    /// The bytes in the buffer were written; more may come.
+    /// The bytes in the buffer were written; more may follow.
     Part(FileSink, Vec<u8>),
     /// The file is complete and in its place.
     All(Reply),
 }
 
-/// Opens, writes, and puts in place, as far as the bytes go.
+/// Opens the file if necessary, writes the bytes, and commits the file if they are the last.
 fn write_step(
     stage: Stage,
     bytes: Vec<u8>,
@@ -275,7 +277,8 @@ fn write_step(
     Ok(WriteProgress::Part(sink, bytes))
 }
 
-/// Ends a request from a worker, with the last of its content, or brings that back for the loop to send.
+/// Ends a request from a worker, with the last of its content. Returns `None` if everything was
+/// sent, otherwise a result for the event loop to finish.
 pub(crate) fn answer(
     frame_writer: &FrameWriter,
     id: RequestId,

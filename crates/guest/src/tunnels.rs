@@ -1,8 +1,8 @@
-//! Connections of the host to servers of the sandbox: what comes over the link goes to a socket, and back.
+//! Connections of the host to servers of the sandbox: copies bytes between the link and a socket.
 //!
-//! The socket is made here, inside, so that it is of the sandbox's own network whatever that is. It is connected to
-//! this side's loopback and to nothing else. A tunnel does as much as credit, the link and the kernel allow now, and is
-//! called again when one of them allows more.
+//! The socket is created by the guest, so that it belongs to the sandbox's network whichever that
+//! is. It connects only to the loopback address. A tunnel does as much as credit, the link and the
+//! kernel allow now, and is called again when one of them allows more.
 
 use crate::effect::Effect;
 use crate::fault;
@@ -17,34 +17,34 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Most bytes moved in one go.
+/// Maximum number of bytes moved at once.
 const CHUNK_BYTES: usize = limits::MAX_DATA_BYTES as usize;
-/// Turns of one tunnel before others get theirs.
+/// Reads from one tunnel before other tunnels get their turn.
 const READS_PER_TURN: usize = 4;
 
-/// One connection.
+/// Connection to a server of the sandbox.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     socket: OwnedFd,
     port: u16,
-    /// Whether the address of version 6 is what it is being connected to.
+    /// True if it connects to the IPv6 address.
     is_second: bool,
-    /// The kernel still connects.
+    /// True until the connection is established.
     is_connecting: bool,
     is_readable: bool,
     is_writable: bool,
     output: SendWindow,
     input: RecvWindow,
     queue: VecDeque<u8>,
-    /// The host sends no more.
+    /// True if the host has sent its end mark.
     is_closing: bool,
 }
 
 impl Tunnel {
-    /// Begins a connection to a port of this side's loopback.
+    /// Starts a connection to a port of the loopback address, first with IPv4, then with IPv6.
     ///
     /// # Errors
-    /// `not-found` when nothing listens there.
+    /// `not-found` if no server listens there.
     pub(crate) fn connect(port: u16) -> Result<Self, Fault> {
         Self::open(port, false)
             .or_else(|_| Self::open(port, true))
@@ -87,7 +87,8 @@ impl Tunnel {
         &self.socket
     }
 
-    /// Something is new about the socket. Gives whether it is another one now.
+    /// Handles an event of the socket. Returns true if the socket was replaced and must be watched
+    /// anew.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -102,7 +103,7 @@ impl Tunnel {
                 if self.is_second {
                     return Err(refused(self.port, errno));
                 }
-                // What the host has sent meanwhile is for this one.
+                // Input that the host has sent meanwhile is queued for the second attempt.
                 let second = Self::open(self.port, true).map_err(|_| refused(self.port, errno))?;
                 self.socket = second.socket;
                 self.is_second = true;
@@ -115,7 +116,7 @@ impl Tunnel {
         Ok(false)
     }
 
-    /// Takes bytes from the host; the window bounds how many can pile up.
+    /// Takes bytes from the host; the window bounds how many can accumulate.
     pub(crate) fn arrived(&mut self, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
         self.input.arrived(bytes.len() as u32)?;
         if self.is_closing {
@@ -130,7 +131,7 @@ impl Tunnel {
         self.output.credit(bytes)
     }
 
-    /// Moves what can be moved.
+    /// Moves as many bytes as possible in both directions.
     pub(crate) fn advance(
         &mut self,
         id: RequestId,
@@ -185,7 +186,7 @@ impl Tunnel {
         }
         if self.is_writable && self.is_closing && self.queue.is_empty() {
             self.is_writable = false;
-            // A server that has closed its side meanwhile needs no end from here.
+            // This fails if the server has closed its side meanwhile, which is no error.
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
         }
         Ok(())

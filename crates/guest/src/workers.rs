@@ -1,14 +1,15 @@
-//! A few threads for operations that may block: everything that touches files.
+//! Threads for operations that may block: everything that touches files.
 //!
-//! Threads start when there is work, at most [`MAX_THREADS`], and leave when idle. Each applies the
-//! Landlock ruleset of commands to itself before it does anything, so that a file request cannot
-//! reach what a command could not. Results wait in a short queue; a thread with a result and no
-//! room waits, which bounds what a host that does not read can make us hold.
+//! Threads start when there is work, at most [`MAX_THREADS`], and exit when idle. Each applies the
+//! Landlock ruleset of commands to itself first, so that a file request cannot reach what a command
+//! could not. Results wait in a short queue. A thread whose result has no room waits, which bounds
+//! the memory that a host can occupy by not reading.
 //!
 //! Work and results are announced by bytes in a socket and a pipe, not by a condition variable and
-//! an eventfd: the kernel then knows that who calls is about to wait, and lets who is called go on
-//! where the caller was. Waking a processor that sleeps takes longer than reading a small file. For the
-//! same reason nobody is called under the lock, which it would only run into.
+//! an eventfd: the kernel then knows that the caller is about to wait, and can run the called
+//! thread on the caller's processor. Waking a sleeping processor takes longer than reading a small
+//! file. For the same reason threads are called after the lock is released, or they would block on
+//! it at once.
 
 use glovebox_jail::process::restrict_this_thread;
 use glovebox_proto::{Code, Fault, RequestId};
@@ -26,11 +27,12 @@ const MAX_RESULTS: usize = 8;
 const STACK_BYTES: usize = 128 << 10;
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Something to do elsewhere. `None` when there is nothing to bring back: who asked has the answer.
+/// Work for a thread. `None` if there is no result to return because the work has sent the answer
+/// itself.
 pub(crate) type Work<T> = Box<dyn FnOnce(&mut DeferredCloses) -> Option<Result<T, Fault>> + Send>;
 
-/// Descriptors that are closed when the result is on its way. Closing the last one of a file that was
-/// removed frees its blocks, which nobody has to wait for.
+/// Descriptors that are closed after the result was passed on. Closing the last descriptor of a
+/// removed file frees its blocks, which the request need not wait for.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredCloses(Vec<OwnedFd>);
 
@@ -42,21 +44,22 @@ impl DeferredCloses {
 
 struct WorkerQueue<T> {
     state: Mutex<State<T>>,
-    /// There is room for a result. Waited on by threads.
+    /// Signals threads that there is room for a result.
     has_room: Condvar,
-    /// After closing: somebody has brought something back or left. Waited on by who closes.
+    /// After closing: signals [`Workers::close`] that a thread has become idle or exited.
     has_rest: Condvar,
     /// Readable when there are results.
     wake: OwnedFd,
-    /// Makes `wake` readable.
+    /// Writing end of `wake`.
     announce: OwnedFd,
 }
 
 struct State<T> {
     landlock: Option<Arc<OwnedFd>>,
-    /// Threads of an earlier one are confined to what was there then, and leave. They are not counted.
+    /// Generation of the ruleset. Threads of an earlier one are confined to directories that were
+    /// replaced; they exit and are not counted.
     generation: u32,
-    /// Made for the first thread: a sandbox that is asked for no file needs none.
+    /// Created for the first thread: a sandbox without file requests needs none.
     calls: Option<Calls>,
     work: VecDeque<(RequestId, Work<T>)>,
     results: VecDeque<(RequestId, Result<T, Fault>)>,
@@ -66,7 +69,8 @@ struct State<T> {
     is_closed: bool,
 }
 
-/// How the threads of a generation are called to work: a message each. Dropping `caller` sends them home.
+/// Socket pair that calls the threads of a generation to work, one message each. Closing `caller`
+/// makes them exit.
 struct Calls {
     caller: Arc<OwnedFd>,
     called: Arc<OwnedFd>,
@@ -94,7 +98,7 @@ impl<T> WorkerQueue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a result where the loop takes it, as soon as there is room.
+    /// Queues a result for the event loop. Blocks until there is room.
     fn bring_back(&self, id: RequestId, result: Result<T, Fault>) {
         let mut state = self.state();
         while state.results.len() >= MAX_RESULTS && !state.is_closed {
@@ -118,7 +122,7 @@ pub(crate) struct Workers<T> {
 }
 
 impl<T: Send + 'static> Workers<T> {
-    /// No thread is started yet.
+    /// Creates the queues; no thread is started yet.
     pub(crate) fn new(landlock: Option<OwnedFd>) -> Result<Self, Errno> {
         let (wake, announce) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let state = State {
@@ -144,15 +148,15 @@ impl<T: Send + 'static> Workers<T> {
         })
     }
 
-    /// Readable when [`Workers::result`] has something.
+    /// Returns a descriptor that is readable when [`Workers::result`] may have a result.
     pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.shared.wake.as_fd()
     }
 
-    /// Does `work` on some thread; its result, if any, comes back under `id`.
+    /// Has a thread do `work`; its result, if any, is returned under `id`.
     ///
     /// # Errors
-    /// `busy` when not even one thread can be started.
+    /// `busy` if not even one thread can be started.
     pub(crate) fn submit(&self, id: RequestId, work: Work<T>) -> Result<(), Fault> {
         let mut guard = self.shared.state();
         let state = &mut *guard;
@@ -163,7 +167,7 @@ impl<T: Send + 'static> Workers<T> {
         };
         let mut caller = None;
         if state.idle > 0 {
-            // From here on a thread whose patience ends waits for the call.
+            // From here on a thread whose idle time ends keeps waiting for the call.
             state.idle -= 1;
             caller = Some(Arc::clone(&calls.caller));
         } else if state.threads < MAX_THREADS {
@@ -187,7 +191,7 @@ impl<T: Send + 'static> Workers<T> {
         {
             let mut state = self.shared.state();
             state.idle += 1;
-            // Unless a thread that was at work already has found it.
+            // Unless a busy thread has taken the work already.
             let waiting = state.work.len();
             state.work.retain(|(other, _)| *other != id);
             if state.work.len() < waiting {
@@ -197,7 +201,7 @@ impl<T: Send + 'static> Workers<T> {
         Ok(())
     }
 
-    /// Confines what is done from now on with another ruleset.
+    /// Confines later work by another ruleset. The present threads exit after their current work.
     pub(crate) fn renew(&self, landlock: Option<OwnedFd>) {
         let mut state = self.shared.state();
         state.landlock = landlock.map(Arc::new);
@@ -206,8 +210,8 @@ impl<T: Send + 'static> Workers<T> {
         (state.threads, state.idle) = (0, 0);
     }
 
-    /// Takes no more work, and waits until what is being done has been brought back. Work that has
-    /// not begun and results are dropped: a transfer that is dropped removes its traces.
+    /// Accepts no more work, and waits for running work, for at most `wait`. Work that has not
+    /// begun and results are dropped: a transfer that is dropped removes its temporary files.
     pub(crate) fn close(&self, wait: Duration) {
         let until = Instant::now() + wait;
         let mut state = self.shared.state();
@@ -231,13 +235,13 @@ impl<T: Send + 'static> Workers<T> {
         state.results.clear();
     }
 
-    /// The next result.
+    /// Takes the next result.
     pub(crate) fn result(&self) -> Option<(RequestId, Result<T, Fault>)> {
         let mut state = self.shared.state();
         let was_full = state.results.len() >= MAX_RESULTS;
         let result = state.results.pop_front();
         if result.is_none() {
-            // Under the lock, so that a wake-up between the look and the reset is not lost.
+            // Under the lock, so that a wake-up between the check and the reset is not lost.
             let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 64]);
         }
         drop(state);
@@ -248,7 +252,7 @@ impl<T: Send + 'static> Workers<T> {
     }
 }
 
-/// The life of a thread that was started for `generation`.
+/// Main function of a thread that was started for `generation`.
 fn live<T>(shared: &WorkerQueue<T>, generation: u32, called: &OwnedFd) {
     let mut state = shared.state();
     let landlock = state.landlock.clone();
@@ -271,7 +275,7 @@ fn live<T>(shared: &WorkerQueue<T>, generation: u32, called: &OwnedFd) {
             drop(state);
             while rustix::io::read(called, &mut [0_u8; 1]).is_err() {
                 state = shared.state();
-                // With nobody counted as idle, a call for this thread is in the socket already.
+                // If no thread is counted as idle, a call for this thread is already in the socket.
                 if state.generation == generation && state.idle > 0 {
                     state.idle -= 1;
                     state.threads -= 1;

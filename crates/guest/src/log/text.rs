@@ -1,25 +1,26 @@
-//! All that is kept of a log as one text, for a search that goes on while the job writes.
+//! Kept part of a log as one text, for a search while the job keeps writing.
 
 use crate::log::Log;
 use crate::spill::Spill;
 use glovebox_proto::log_gap;
 use std::io::{self, Read};
 
-/// What a log held when it was asked: beginning, the text that stands for what is not kept, end.
+/// Snapshot of a log: beginning, a text in place of the dropped bytes, end.
 #[derive(Debug)]
 pub(crate) struct LogText {
     head: Vec<u8>,
     spill: Option<Spill>,
     tail: Vec<u8>,
-    /// Bytes given out already.
+    /// Bytes already read.
     at: u64,
 }
 
 impl LogText {
-    /// Copies what is in memory (bounded by [`glovebox_proto::LogCaps::MAX`]) and shares the file.
+    /// Copies the bytes in memory (bounded by [`glovebox_proto::LogCaps::MAX`]) and shares the
+    /// file.
     pub(super) fn of(log: &Log) -> Self {
         let spill = log.spill.as_ref().map(Spill::share);
-        // Without its file a log has a longer gap, never a silent one.
+        // If the file cannot be shared, its bytes are reported as part of the gap.
         let lost = match &spill {
             Some(None) => log.spill_bytes(),
             Some(Some(_)) | None => 0,
@@ -69,7 +70,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The text is what was written, with one gap where bytes are missing, whatever pieces it is read in.
+        /// The text is what was written, with one gap where bytes are missing, whatever pieces it
+        /// is read in.
         #[test]
         fn the_text_is_what_was_written(
             caps in (0_u32..200, 0_u32..200, 0_u64..300),

@@ -1,6 +1,8 @@
-//! The guest's pump: one thread between the event loop's socket and whichever connection leads to the host.
+//! Pump of the guest: one thread between the event loop's socket and the current connection to the
+//! host.
 //!
-//! It keeps the bytes that the host has not acknowledged, and the time since the host was last heard.
+//! It keeps the bytes that the host has not acknowledged, and the time at which it last received
+//! anything from the host.
 
 use super::run_dir::RunDir;
 use glovebox_proto::resume::{
@@ -14,19 +16,19 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::time::{Duration, Instant};
 
-/// Bytes that are read at once.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes of records that are made at once, so that an ACK does not wait behind many.
+/// Maximum number of record bytes encoded at once, so that an ACK does not wait behind many.
 const WIRE_BYTES: usize = 128 << 10;
-/// How long bytes that the event loop has taken may stay unacknowledged.
+/// Maximum time before bytes that the event loop has consumed are acknowledged.
 const ACK_DELAY: Duration = Duration::from_secs(1);
-/// How long the first host has to greet.
+/// Time for the first host to greet.
 const FIRST_GREETING: Duration = Duration::from_mins(2);
-/// How long a further connection has to greet.
+/// Time for a further connection to greet.
 const GREETING: Duration = Duration::from_secs(10);
-/// Connections that may wait for their greeting.
+/// Maximum number of connections that have not greeted.
 const MAX_STRANGERS: usize = 8;
-/// Bytes that are read at once from a connection that has not greeted.
+/// Maximum number of bytes of one read from a connection that has not greeted.
 const GREETING_BYTES: usize = 4096;
 
 /// The connection to the host.
@@ -34,13 +36,13 @@ const GREETING_BYTES: usize = 4096;
 struct Connection {
     socket: OwnedFd,
     wire: Vec<u8>,
-    /// Bytes of `wire` that have left.
+    /// Number of bytes of `wire` already sent.
     sent: usize,
-    /// It takes no more bytes; the last ones that it gives are still to come.
+    /// True if writing has failed; the last bytes of the peer may still arrive.
     is_writer_closed: bool,
 }
 
-/// A connection whose first record has not come.
+/// Connection that has not sent its first record.
 #[derive(Debug)]
 struct Stranger {
     socket: OwnedFd,
@@ -48,7 +50,7 @@ struct Stranger {
     until: Instant,
 }
 
-/// What a descriptor is to the pump.
+/// Role of a polled descriptor.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Local,
@@ -57,7 +59,7 @@ enum Source {
     Stranger(usize),
 }
 
-/// What became of a stranger's bytes.
+/// Result of reading from a connection that has not greeted.
 enum GreetingState {
     Incomplete,
     Complete(ResumeHello),
@@ -65,27 +67,27 @@ enum GreetingState {
     Closed,
 }
 
-/// Everything between the event loop and the host.
+/// State between the event loop and the host.
 #[derive(Debug)]
 pub(super) struct Pump {
     run_dir: RunDir,
-    /// The other end of the event loop's socket.
+    /// The pump's end of the event loop's socket pair.
     local: OwnedFd,
     session: ResumeSession,
     connection: Option<Connection>,
     strangers: Vec<Stranger>,
     buffer: Vec<u8>,
-    /// When the host was last heard, or was connected.
+    /// Time at which the host last sent bytes, connected or lost its connection.
     heard_at: Instant,
     ack_at: Option<Instant>,
-    /// When to stop waiting for the host after the event loop has ended.
+    /// Time at which the pump stops waiting for the host after the event loop has ended.
     leave_at: Option<Instant>,
-    /// The event loop takes no more bytes.
+    /// True if the event loop accepts no more bytes.
     is_local_closed: bool,
 }
 
 impl Pump {
-    /// Prepares to serve the host that greets over `first`, or at `run_dir`.
+    /// Prepares to serve a host that greets over `first` or connects at `run_dir`.
     pub(super) fn new(run_dir: RunDir, first: OwnedFd, local: OwnedFd) -> Result<Self, Errno> {
         for fd in [&first, &local] {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
@@ -109,7 +111,8 @@ impl Pump {
         })
     }
 
-    /// Carries bytes until the session is over. The event loop then finds its socket closed.
+    /// Carries bytes until the session is over. Dropping the pump then closes the event loop's
+    /// socket.
     pub(super) fn run(mut self) {
         while !self.is_over() {
             let Some(ready) = self.wait() else {
@@ -121,7 +124,7 @@ impl Pump {
                         self.read_local();
                         Ok(())
                     }
-                    // Writing is tried on every turn.
+                    // Writing is attempted in every turn.
                     Source::Local => Ok(()),
                     Source::Listener => {
                         self.accept();
@@ -131,7 +134,7 @@ impl Pump {
                     Source::Stranger(number) => self.read_stranger(number),
                 };
                 if result.is_err() {
-                    // The host broke the rules. There is nothing to say that it would understand.
+                    // The host broke the rules; it would not understand an answer.
                     return;
                 }
             }
@@ -143,7 +146,7 @@ impl Pump {
         }
     }
 
-    /// Time without a word of the host after which the session is over.
+    /// Returns the time without bytes from the host after which the session is over.
     fn keep(&self) -> Duration {
         if self.session.has_met() {
             self.session.keep()
@@ -161,7 +164,7 @@ impl Pump {
             || self.leave_at.is_some_and(|leave| now >= leave)
     }
 
-    /// Waits for something to do. `None` if that cannot be waited for.
+    /// Waits for readiness or the next deadline. `None` if poll(2) fails.
     fn wait(&mut self) -> Option<Vec<(Source, PollFlags)>> {
         let mut sources = Vec::with_capacity(3 + self.strangers.len());
         let mut fds = Vec::with_capacity(sources.capacity());
@@ -175,7 +178,8 @@ impl Pump {
             PollFlags::OUT,
             !self.session.incoming().is_empty() && !self.is_local_closed,
         );
-        // Without a wish it is left out: its end would be reported again and again.
+        // Without a requested event the descriptor is omitted: its hang-up would be reported in
+        // every turn.
         if !local.is_empty() {
             watch(Source::Local, self.local.as_fd(), local);
         }
@@ -215,7 +219,8 @@ impl Pump {
             .zip(&fds)
             .map(|(source, fd)| (source, fd.revents()))
             .filter(|(_, flags)| !flags.is_empty());
-        // Strangers from the last to the first: one that is removed changes no number before it.
+        // Reversed, so that removing a stranger does not change the numbers of those still to be
+        // handled.
         let mut ready: Vec<_> = ready.collect();
         ready.reverse();
         Some(ready)
@@ -231,7 +236,8 @@ impl Pump {
         }
     }
 
-    /// Reads a connection that has not greeted, and takes it as the host's if its key is right.
+    /// Reads from a connection that has not greeted. If its greeting is valid, it becomes the
+    /// connection to the host.
     fn read_stranger(&mut self, number: usize) -> Result<(), SessionOver> {
         let Some(stranger) = self.strangers.get_mut(number) else {
             return Ok(());
@@ -255,7 +261,7 @@ impl Pump {
             refuse(&socket, refusal);
             return Ok(());
         }
-        // A connection before it is closed: the host has given it up.
+        // This closes a previous connection, which the host has given up.
         self.connection = Some(Connection {
             socket,
             wire: Vec::new(),
@@ -322,8 +328,8 @@ impl Pump {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(0) | Err(_) => {
                 self.session.end_outgoing();
-                // The host has the last answers or fetches them; nothing runs any more that it
-                // could want beyond them.
+                // The host has received the last answers or reconnects for them. Nothing runs that
+                // it could want besides them.
                 self.leave_at = Some(Instant::now() + self.keep());
             }
             Ok(count) => self.session.push_outgoing(&self.buffer[..count]),
@@ -349,7 +355,7 @@ impl Pump {
             }
         }
         if self.session.is_incoming_ended() && !self.is_local_closed {
-            // The end of its input is the event loop's order to end every job and itself.
+            // End of input tells the event loop to end every job and itself.
             let _ = shutdown(&self.local, Shutdown::Write);
             self.is_local_closed = true;
         }
@@ -379,8 +385,8 @@ fn read_greeting(stranger: &mut Stranger) -> GreetingState {
         Ok(0) | Err(_) => return GreetingState::Closed,
         Ok(count) => stranger.decoder.push(&buffer[..count]),
     }
-    // TRUST: until the key is right the bytes are anybody's with this user id. One record is looked at,
-    // and a record is bounded.
+    // TRUST: until the key is verified, the bytes may come from any process of this user id. Only
+    // one record is decoded, and its size is bounded.
     match stranger.decoder.next_record() {
         Ok(None) => GreetingState::Incomplete,
         Ok(Some(Record::Hello(hello))) => GreetingState::Complete(hello),
@@ -389,7 +395,7 @@ fn read_greeting(stranger: &mut Stranger) -> GreetingState {
     }
 }
 
-/// Tells a connection why it is closed; a few bytes, which a fresh socket takes at once.
+/// Tells a connection why it is closed. A new socket has room for these few bytes.
 fn refuse(socket: &OwnedFd, refusal: Refusal) {
     let mut wire = Vec::new();
     encode_record(&Record::Refuse(refusal), &mut wire);

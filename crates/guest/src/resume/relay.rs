@@ -1,7 +1,7 @@
-//! Copying bytes between an exec session's standard streams and the guest's socket.
+//! Copies bytes between an exec session's standard streams and the guest's socket.
 //!
-//! The streams may be pipes, sockets or terminals that other processes hold as well, so their flags
-//! stay as they are: a thread blocks in each direction.
+//! The streams may be pipes, sockets or terminals that other processes share, so their flags are
+//! not changed: a thread blocks in each direction.
 
 use glovebox_proto::{LinesDecoder, encode_lines};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Bytes that are read at once; one line holds as many.
+/// Maximum number of bytes of one read; each becomes one line.
 const READ_BYTES: usize = 48 << 10;
 const STACK_BYTES: usize = 128 << 10;
-/// How long the last bytes of the guest may take to leave after its socket has closed.
+/// Maximum time to write the guest's last bytes after its socket has closed.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
-/// The standard streams of an exec session.
+/// Standard streams of an exec session.
 #[derive(Debug)]
 pub(crate) struct Relay {
     input: OwnedFd,
     output: OwnedFd,
-    /// The session passes text only: bytes travel as lines of base64.
+    /// True if the session passes only text: bytes are sent as lines of base64.
     is_lines: bool,
 }
 
@@ -36,14 +36,14 @@ impl Relay {
         }
     }
 
-    /// Sends bytes to the host; for a few of them.
+    /// Sends a few bytes to the host.
     pub(super) fn send(&self, bytes: &[u8]) {
         let mut lines = Vec::new();
         let _ = write_all(&self.output, encode(bytes, self.is_lines, &mut lines));
     }
 
-    /// Copies until one of the two sides ends. A thread that still waits for the exec session then
-    /// ends with this process.
+    /// Copies until either side ends. Blocks. A thread that still waits for the exec session ends
+    /// with the process.
     pub(super) fn run(self, socket: OwnedFd) {
         let Self {
             input,
@@ -65,14 +65,14 @@ impl Relay {
             return;
         }
         // A thread that waits for the exec session would not see that the guest has closed the
-        // socket: the pipe may be full or silent for ever. So this one looks at the socket.
+        // socket: the pipe may stay full or silent for ever. So this thread polls the socket.
         let mut ends = [PollFd::new(&*socket, PollFlags::RDHUP)];
         while poll(&mut ends, None) == Err(Errno::INTR) {}
         let _ = is_output_done.recv_timeout(LAST_BYTES);
     }
 }
 
-/// Runs `copy` in a thread that closes the socket for both directions afterwards.
+/// Runs `copy` in a thread that afterwards shuts down the socket in both directions.
 fn copy_in_thread(
     socket: &Arc<OwnedFd>,
     done: Option<Sender<()>>,
@@ -81,7 +81,8 @@ fn copy_in_thread(
     let socket = Arc::clone(socket);
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
     thread.spawn(move || {
-        // Why it ended makes no difference: the host connects again, or hears of the guest's end.
+        // The cause of the end is irrelevant: the host reconnects, or learns that the guest has
+        // ended.
         let _ = copy(&socket);
         let _ = shutdown(&*socket, Shutdown::Both);
         drop(done);
@@ -124,7 +125,7 @@ fn copy_to_host(socket: &OwnedFd, output: &OwnedFd, is_lines: bool) -> Result<()
     }
 }
 
-/// The bytes as they travel: themselves, or lines that are put into `lines`.
+/// Returns the bytes to send: `bytes`, or their lines, which are written to `lines`.
 fn encode<'a>(bytes: &'a [u8], is_lines: bool, lines: &'a mut Vec<u8>) -> &'a [u8] {
     if !is_lines {
         return bytes;
@@ -134,7 +135,7 @@ fn encode<'a>(bytes: &'a [u8], is_lines: bool, lines: &'a mut Vec<u8>) -> &'a [u
     lines
 }
 
-/// Reads once; 0 at the end.
+/// Reads once; 0 at the end of file.
 fn read_some(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     loop {
         match rustix::io::read(fd, &mut *buffer) {
@@ -157,7 +158,7 @@ fn write_all(fd: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Waits where the exec session's owner has made the stream non-blocking.
+/// Waits for a stream that another process has made non-blocking.
 fn wait_for(fd: impl AsFd, flags: PollFlags) -> Result<(), Errno> {
     let no_limit: Option<&Timespec> = None;
     match poll(&mut [PollFd::new(&fd, flags)], no_limit) {

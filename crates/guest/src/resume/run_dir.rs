@@ -1,4 +1,4 @@
-//! The directory at which a guest that serves can be reached: a socket, and a lock that its process holds.
+//! Run directory of a serving guest: a socket, and a lock that the process holds.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -10,24 +10,24 @@ use rustix::net::{
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Connections that may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 8;
-/// How long a link waits for a guest that may be about to serve.
+/// Time for which a link waits for a guest that may be starting.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// How often it tries.
+/// Interval between attempts.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// The directory of a guest that serves. Dropping it removes it.
+/// Run directory of this guest. Dropping it removes the directory.
 #[derive(Debug)]
 pub(super) struct RunDir {
     path: PathBuf,
     listener: OwnedFd,
-    /// Held for as long as this process lives, so that a directory left behind is known as such.
+    /// Lock held while this process lives, which marks a directory without it as abandoned.
     _lock: OwnedFd,
 }
 
 impl RunDir {
-    /// Makes the directory, which must not exist, and listens in it.
+    /// Creates the directory, which must not exist, and listens in it.
     pub(super) fn create(path: &Path) -> Result<Self, String> {
         let at = |step: &'static str| {
             move |errno: Errno| format!("cannot {step} {}: {errno}", path.display())
@@ -44,7 +44,7 @@ impl RunDir {
         let place = socket_path(path);
         let address = SocketAddrUnix::new(&place).map_err(at("name a socket in"))?;
         bind(&listener, &address).map_err(at("make a socket in"))?;
-        // The mode of a socket cannot be given when it is made, and no connection is taken before.
+        // bind(2) takes no mode. No connection is accepted before listen(2), so there is no race.
         rustix::fs::chmod(&place, Mode::RUSR | Mode::WUSR).map_err(at("close the socket in"))?;
         listen(&listener, BACKLOG).map_err(at("listen in"))?;
         Ok(Self {
@@ -54,7 +54,7 @@ impl RunDir {
         })
     }
 
-    /// Readable when a connection can be accepted.
+    /// Returns the listening socket, which is readable when a connection can be accepted.
     pub(super) fn listener(&self) -> &OwnedFd {
         &self.listener
     }
@@ -86,15 +86,16 @@ fn lock_path(run_dir: &Path) -> PathBuf {
 
 /// True if the process at the other end had this process's user id when it connected or listened.
 fn is_own_peer(socket: impl AsFd) -> bool {
-    // TRUST: the directory's mode keeps other users out already; this holds also where it was
-    // replaced by one of another user.
+    // TRUST: the directory's mode already keeps other users out; this check also holds if another
+    // user replaced the directory.
     sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
 /// Connects to the guest that serves at `run_dir`.
 ///
 /// # Errors
-/// None does, even after a moment.
+/// No guest serves there, even after `CONNECT_WAIT`; `PERM` if the listener belongs to another
+/// user.
 pub(super) fn connect(run_dir: &Path) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(socket_path(run_dir))?;
     let until = Instant::now() + CONNECT_WAIT;
@@ -104,7 +105,7 @@ pub(super) fn connect(run_dir: &Path) -> Result<OwnedFd, Errno> {
         match dial(&socket, &address) {
             Ok(()) if is_own_peer(&socket) => return Ok(socket),
             Ok(()) => return Err(Errno::PERM),
-            // The first exec session may still be about to start it.
+            // The first exec session may still be starting the guest.
             Err(Errno::NOENT | Errno::CONNREFUSED) if Instant::now() < until => {
                 std::thread::sleep(CONNECT_PAUSE);
             }

@@ -1,4 +1,4 @@
-//! From frames to actions: every request the host can make, and where its answer comes from.
+//! Maps frames to actions: handles every request that the host can make.
 
 use super::EventLoop;
 use crate::fault;
@@ -21,7 +21,7 @@ impl EventLoop {
     /// Handles one frame after the handshake.
     ///
     /// # Errors
-    /// The host broke the protocol.
+    /// The host violated the protocol.
     pub(super) fn handle(&mut self, frame: FrameRef<'_>) -> Result<(), WireError> {
         if self.freeze.defers(&mut self.requests, &frame)? {
             return Ok(());
@@ -58,7 +58,7 @@ impl EventLoop {
         }
     }
 
-    /// Starts on a request. `Ok` means it is answered already or open.
+    /// Begins a request. On `Ok` it is either answered already or open.
     fn start(&mut self, id: RequestId, request: Request) -> Result<(), Fault> {
         let cwd = Arc::clone(&self.default_cwd);
         let at = |path: &ByteBuf| files::absolute(&cwd, path);
@@ -238,7 +238,7 @@ impl EventLoop {
         self.requests.open_transfer(id, PendingRequest::Tree(tree));
     }
 
-    /// A file operation in one step, on a worker.
+    /// Runs a file operation of one step on a worker.
     fn task(
         &mut self,
         id: RequestId,
@@ -248,7 +248,7 @@ impl EventLoop {
         self.task_with_rest(id, changes, move |cancel, _| work(cancel))
     }
 
-    /// [`Self::task`] that leaves something to be done after the answer.
+    /// As [`Self::task`], for work that leaves descriptors to close after the answer.
     fn task_with_rest(
         &mut self,
         id: RequestId,
@@ -269,8 +269,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// After an exchange of the mounts: the top layer is new, and rules, which mean directories and not
-    /// paths, are built again.
+    /// Adapts to an exchange of the mounts: the upper layer is new, and the Landlock rulesets,
+    /// which refer to directories and not to paths, are built again.
     fn renew(&mut self) -> Result<(), Fault> {
         self.top_layer = self.top_layer.map(|_| TopLayer::begins());
         let Some(walls) = &self.walls else {
@@ -293,7 +293,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Bytes for a job's standard input or a file.
+    /// Passes input of the host to the job, file, tree or tunnel of a request.
     fn input(&mut self, id: RequestId, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
         match self.requests.open.get_mut(&id) {
             Some(PendingRequest::Job(job)) => {
@@ -315,12 +315,12 @@ impl EventLoop {
                 self.requests.set_ready(id);
                 Ok(())
             }
-            // Answered a moment ago, or takes no input: the host could not know or does not care.
+            // Answered a moment ago, which the host could not know, or takes no input.
             _ => Ok(()),
         }
     }
 
-    /// The host has room again.
+    /// Passes credit of the host to the job or transfer of a request.
     fn credit(&mut self, id: RequestId, channel: Channel, bytes: u32) -> Result<(), WireError> {
         match self.requests.open.get_mut(&id) {
             Some(PendingRequest::Job(job)) => {
@@ -351,14 +351,15 @@ impl EventLoop {
         }
     }
 
-    /// A transfer without a step in progress is answered now; else the end of the step does that.
+    /// Answers a cancelled transfer that has no step in progress. Otherwise the end of the step
+    /// answers it.
     fn give_up_transfer(&mut self, id: RequestId, is_idle: bool) {
         if is_idle {
             self.requests.answer(id, &Err(fault::cancelled()));
         }
     }
 
-    /// The host gives a request up.
+    /// Cancels a request.
     fn cancel(&mut self, id: RequestId) {
         match self.requests.open.get_mut(&id) {
             Some(PendingRequest::Job(job)) => {

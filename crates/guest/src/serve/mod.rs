@@ -1,10 +1,10 @@
-//! The guest's loop: one thread, one epoll, everything it owns in one place.
+//! Event loop of the guest: one thread and one epoll instance that owns all state.
 //!
 //! In: frames from the host, output of jobs, deaths of children, results of worker threads, timers.
-//! Out: frames. Nothing in here blocks except the wait at the top; what may block is done by
-//! worker threads, and what would have to be buffered without bound is not read in the first place:
-//! while the link is congested no result and no followed output is taken, and long before unread
-//! answers add up to much, no request either.
+//! Out: frames. Only the wait for events blocks. Worker threads do everything else that may block.
+//! The loop does not read what it would have to buffer without bound: while the link is congested
+//! it takes no result and no followed output, and with many more unread answers it reads no request
+//! either.
 
 mod dispatch;
 mod transfers;
@@ -36,47 +36,48 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long to wait for the last frame to leave, and for processes to die, at the end.
+/// Maximum time at the end for the last frames to be sent; below, for processes to die.
 const LAST_FRAMES: Duration = Duration::from_secs(1);
 const LAST_KILLS: Duration = Duration::from_secs(5);
-/// How long to wait at the end for a step of a transfer, so that it leaves nothing half-written.
+/// Maximum time at the end for a step of a transfer, so that it leaves nothing half-written.
 const LAST_STEPS: Duration = Duration::from_secs(1);
 
-/// Everything the guest is given.
+/// Settings and resources of the guest.
 #[derive(Debug)]
 pub(crate) struct Cx {
-    /// Pidfd of who must not be outlived; readable means it is dead.
+    /// Pidfd of the supervisor, with which the guest must end; it is readable when the supervisor
+    /// is dead.
     pub(crate) supervisor: Option<OwnedFd>,
     /// Landlock ruleset for commands and file operations.
     pub(crate) landlock: Option<OwnedFd>,
-    /// What keeps commands from steering this process.
+    /// Protection of this process from the commands.
     pub(crate) separation: Separation,
-    /// What the ruleset is built from.
+    /// Rules to build the Landlock ruleset from; `None` without a sandbox.
     pub(crate) walls: Option<AccessRules>,
-    /// Who answers questions for names, in a sandbox with a network of its own.
+    /// Resolver for name lookups in a sandbox with a network namespace of its own.
     pub(crate) names: Option<NameServer>,
-    /// The monitor, in a sandbox without namespaces.
+    /// Monitor of a sandbox without namespaces.
     pub(crate) monitor: Option<MonitorClient>,
-    /// Environment that commands start from.
+    /// Base environment of commands.
     pub(crate) base_env: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Absolute directory that relative paths and commands start from.
+    /// Absolute directory in which commands and relative paths begin.
     pub(crate) default_cwd: Vec<u8>,
-    /// The processors that commands start on; `None` for all.
+    /// Processors that commands start on; `None` for all.
     pub(crate) processors: Option<Processors>,
-    /// How many files each command may have open; `None` for as many as this process.
+    /// Limit on open files of each command; `None` to inherit the limit of this process.
     pub(crate) open_files: Option<u32>,
-    /// Whether this is the init of a pid namespace, whose exit ends everything in it.
+    /// True if this is the init of a pid namespace, whose exit ends every process in it.
     pub(crate) is_init: bool,
-    /// What was learnt before serving (refused calls, Landlock ABI, open descriptors).
+    /// Facts learnt before serving (refused calls, Landlock ABI, open descriptors).
     pub(crate) facts: Facts,
 }
 
-/// Why serving ended other than by the host's wish.
+/// Reason why serving ended other than at the host's request.
 #[derive(Debug)]
 pub(crate) enum ServeError {
-    /// The host broke the protocol.
+    /// The host violated the protocol.
     Protocol(WireError),
-    /// A system call the guest cannot do without failed.
+    /// A system call failed that the guest depends on.
     System(&'static str, Errno),
 }
 
@@ -91,29 +92,29 @@ impl std::fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// What the events of one turn were about, besides streams.
+/// Kinds of events in one turn, besides streams.
 #[derive(Debug, Default)]
 struct TurnEvents {
     is_request: bool,
     is_result: bool,
-    /// A child of this process is dead.
+    /// True if a child of this process has died.
     has_dead: bool,
-    /// A command has ended.
+    /// True if a command has ended.
     has_ended: bool,
 }
 
-/// What the event loop listens to at the moment.
+/// Current epoll registrations that depend on congestion.
 #[derive(Debug, Default)]
 struct PollInterests {
-    /// The workers' descriptor is not watched.
+    /// True if the workers' descriptor is not watched.
     is_result_paused: bool,
-    /// The link's input is not watched.
+    /// True if the link's input is not watched.
     is_request_paused: bool,
-    /// The link's output is watched.
+    /// True if the link's output is watched.
     is_output_watched: bool,
 }
 
-/// The event loop, and what it drives.
+/// The event loop and everything it drives.
 pub(crate) struct EventLoop {
     poll: Poll,
     requests: Requests,
@@ -122,31 +123,31 @@ pub(crate) struct EventLoop {
     workers: Workers<StepOutcome>,
     children: OwnedFd,
     supervisor: Option<OwnedFd>,
-    /// What the rules for commands and files are built from.
+    /// Rules from which the rulesets for commands and files are built.
     walls: Option<AccessRules>,
-    /// What was learnt before serving.
+    /// Facts learnt before serving.
     facts: Facts,
-    /// Absolute directory that relative paths start from.
+    /// Absolute directory in which relative paths begin.
     default_cwd: Arc<[u8]>,
     /// Buffers for transfers.
     buffers: Arc<Buffers>,
-    /// Where tunnels read to.
+    /// Buffer that tunnels read to.
     scratch: Vec<u8>,
     programs: Arc<Programs>,
-    /// `None` where files are not a sandbox's own.
+    /// Upper layer of the sandbox's overlay; `None` outside a sandbox with namespaces.
     top_layer: Option<TopLayer>,
     listening: PollInterests,
     has_greeted: bool,
     is_shutting_down: bool,
 }
 
-/// Serves until the host closes the link, asks for shutdown, or breaks the protocol. When this
-/// returns, no process that a command started is left (or, as init, none will outlive the exit).
+/// Serves until the host closes the link, asks for shutdown or violates the protocol. When this
+/// returns, no process that a command started is left (as init: none will outlive the exit).
 ///
 /// Preconditions: no other thread runs, and no other code of this process waits for children.
 ///
 /// # Errors
-/// [`ServeError`]; the caller has one line to say about it.
+/// [`ServeError`]; the caller prints it as one line.
 pub(crate) fn run(link_in: OwnedFd, link_out: OwnedFd, cx: Cx) -> Result<(), ServeError> {
     let is_init = cx.is_init;
     let mut event_loop = EventLoop::new(link_in, link_out, cx)?;
@@ -170,7 +171,8 @@ impl EventLoop {
         let at = |step| move |errno| ServeError::System(step, errno);
         process::keep_heap_small();
         process::reset_and_block_signals().map_err(at("block signals"))?;
-        // A monitor reads the arguments of this process's calls. There Landlock keeps commands out of its memory.
+        // A monitor reads the arguments of this process's system calls, so it must stay dumpable.
+        // There, Landlock keeps commands out of its memory.
         if cx.monitor.is_none() {
             process::set_non_dumpable().map_err(at("close this process to others"))?;
         }
@@ -271,7 +273,7 @@ impl EventLoop {
     fn work(&mut self) -> Result<(), LinkEnd> {
         let mut capabilities = vec![Capability::LogSpill];
         let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
-        // By the ids of file operations: the real user id may be another.
+        // EACCESS checks with the ids of file operations, as the real user id may differ.
         if rustix::fs::accessat(CWD, c"/dev/ptmx", access, AtFlags::EACCESS).is_ok() {
             capabilities.push(Capability::Pty);
         }
@@ -302,7 +304,7 @@ impl EventLoop {
             };
             events.clear();
             match self.poll.wait(&mut events, wait.as_ref()) {
-                // Whoever is looked for may want this very processor.
+                // The process whose end is expected may need this processor.
                 Ok(0) if is_end_expected => rustix::thread::sched_yield(),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(LinkEnd::Failed(errno)),
@@ -314,7 +316,7 @@ impl EventLoop {
                 self.jobs.note_ends(&mut self.requests);
             }
             if arrived.has_dead {
-                // The signal's content says nothing that waiting does not.
+                // The signal carries nothing that waiting for children does not return.
                 while rustix::io::read(&self.children, &mut [0_u8; 128]).is_ok() {}
                 self.jobs.reap_children(&mut self.requests);
             }
@@ -333,7 +335,7 @@ impl EventLoop {
         }
     }
 
-    /// Goes on with the streams that events are about, and notes what comes after them.
+    /// Handles the events of streams, and returns which other kinds have occurred.
     fn take_events(&mut self, events: &[Event]) -> Result<TurnEvents, LinkEnd> {
         let mut arrived = TurnEvents::default();
         for event in events {
@@ -352,16 +354,16 @@ impl EventLoop {
                     self.jobs.extra_ready(&mut self.requests, job, index);
                 }
                 Some(Token::Tunnel(request)) => self.tunnel_ready(request),
-                // Sending happens on every turn.
+                // Sending is attempted in every turn.
                 Some(Token::LinkOut) | None => {}
             }
         }
         Ok(arrived)
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     fn fire_timers(&mut self) {
-        // One look at /proc serves every job that is being killed.
+        // One census of /proc serves every job that is being killed.
         let census = OnceCell::new();
         while let Some(timer) = self.requests.timers.due() {
             let requests = &mut self.requests;
@@ -380,13 +382,13 @@ impl EventLoop {
         }
     }
 
-    /// A request wants everything to be frozen.
+    /// Adds a freeze request.
     fn begin_freeze(&mut self, id: RequestId) {
         let effect = self.freeze.begin(&mut self.jobs, &mut self.requests, id);
         self.after_freeze(effect);
     }
 
-    /// A request does not want everything to be frozen any more.
+    /// Ends a freeze request.
     fn end_freeze(&mut self, id: RequestId) {
         let effect = self.freeze.end(&mut self.jobs, &mut self.requests, id);
         self.after_freeze(effect);
@@ -399,7 +401,7 @@ impl EventLoop {
         }
     }
 
-    /// Does what had to wait, if nothing is frozen any more.
+    /// Handles the deferred frames unless a freeze is in progress.
     fn do_deferred(&mut self) -> Result<(), WireError> {
         for (header, payload) in self.freeze.take_deferred() {
             self.handle(FrameRef {
@@ -410,11 +412,11 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Handles the frames that have arrived, as long as there is room for answers.
+    /// Handles the frames that have arrived while there is room for answers.
     fn take_requests(&mut self) -> Result<(), LinkEnd> {
-        // After reading: the host may use an id again as soon as it has the answer.
+        // After reading, because the host may reuse an id as soon as it has received the answer.
         self.requests.forget_answered();
-        // Handlers need all of `self` while the frame still borrows from the decoder.
+        // Handlers need all of `self`, and the frame borrows from the decoder.
         let mut decoder = std::mem::take(&mut self.requests.link.decoder);
         let mut result = Ok(());
         while result.is_ok() && !self.requests.link.is_full() && !self.is_shutting_down {
@@ -438,10 +440,10 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Sends what is queued, and adapts what is watched to how that went.
+    /// Sends queued frames, and adapts the epoll registrations to the congestion that remains.
     fn send(&mut self) -> Result<(), LinkEnd> {
-        // Whoever found the link congested during the last turn has stopped, even if this very
-        // flush makes room.
+        // Streams that found the link congested in the last turn have stopped and must be resumed,
+        // even if this flush makes room.
         let was_congested = self.requests.link.is_congested();
         let Self {
             poll,
@@ -480,13 +482,13 @@ impl EventLoop {
         Ok(())
     }
 
-    /// The link has room again, or nothing is frozen any more: continues everything that waited for it.
+    /// Resumes everything that waited, after the link has room again or a freeze has ended.
     fn resume(&mut self) {
         self.requests.set_all_ready();
         self.jobs.resume(&mut self.requests);
     }
 
-    /// Gives all transfers up; what they have half-written is removed.
+    /// Cancels all transfers; their half-written files are removed.
     fn drop_transfers(&mut self) {
         self.requests.cancel_trees();
         self.workers.close(LAST_STEPS);

@@ -1,4 +1,4 @@
-//! Transfers in the event loop: their state asks for a step, an answer or another look, and gets it here.
+//! Transfers in the event loop: performs the effects that their state machines return.
 
 use super::EventLoop;
 use crate::effect::Effect;
@@ -13,7 +13,7 @@ use glovebox_proto::{Fault, RequestId};
 use rustix::fd::OwnedFd;
 
 impl EventLoop {
-    /// Goes on with a transfer, if there is something to do.
+    /// Advances a transfer. During a freeze, transfers that change files wait.
     pub(super) fn advance_transfer(&mut self, id: RequestId) {
         if self.freeze.is_on() && self.requests.changes_files(id) {
             return;
@@ -29,7 +29,7 @@ impl EventLoop {
         self.apply(id, effect);
     }
 
-    /// Does what a transfer asks for.
+    /// Performs the effect that a transfer has returned.
     fn apply(&mut self, id: RequestId, effect: Effect<Work<StepOutcome>>) {
         match effect {
             Effect::Wait => {}
@@ -43,7 +43,7 @@ impl EventLoop {
         }
     }
 
-    /// Books what the workers brought back.
+    /// Takes the workers' results while the link has room.
     pub(super) fn take_results(&mut self) {
         while !self.requests.link.is_congested() {
             let Some((id, result)) = self.workers.result() else {
@@ -92,7 +92,7 @@ impl EventLoop {
         }
     }
 
-    /// Begins a connection to a server of the sandbox.
+    /// Starts a connection to a server of the sandbox.
     ///
     /// # Errors
     /// As [`Tunnel::connect`].
@@ -110,7 +110,7 @@ impl EventLoop {
             .map_err(|errno| fault::system(errno, "cannot watch a connection"))
     }
 
-    /// Something is new about a tunnel's socket.
+    /// Handles an event of a tunnel's socket.
     pub(super) fn tunnel_ready(&mut self, id: RequestId) {
         let Some(PendingRequest::Tunnel(tunnel)) = self.requests.open.get_mut(&id) else {
             return;
@@ -128,7 +128,7 @@ impl EventLoop {
         self.advance_tunnel(id);
     }
 
-    /// Goes on with a tunnel that may have been waiting for credit, room or data.
+    /// Advances a tunnel that may have waited for credit, room or data.
     fn advance_tunnel(&mut self, id: RequestId) {
         let Requests { link, open, .. } = &mut self.requests;
         let Some(PendingRequest::Tunnel(tunnel)) = open.get_mut(&id) else {
@@ -143,7 +143,7 @@ impl EventLoop {
     }
 }
 
-/// A step of a tree request, as workers take it.
+/// Wraps a step of a tree request as work for a worker.
 fn on_worker(step: tree::Step) -> Work<StepOutcome> {
     Box::new(move |_: &mut DeferredCloses| Some(Ok(StepOutcome::Tree(Box::new(step())))))
 }
