@@ -1,4 +1,5 @@
-//! Bash: a command line. Every command is a job; waiting in the foreground is waiting for a job.
+//! Bash: runs a command line. Every command is a job; a foreground command is a job that the call
+//! waits for.
 
 use super::denied;
 use super::log::LogEnds;
@@ -20,20 +21,20 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Time between asking the job of a cancelled call to end and ending it, in milliseconds.
+/// Time between SIGTERM and SIGKILL for the job of a cancelled call, in milliseconds.
 const CANCEL_GRACE_MS: u64 = 500;
-/// Input that is sent without waiting for the command to read it.
+/// Maximum size of input that is sent in the calling thread, in bytes. Longer input gets a thread.
 const QUICK_INPUT_BYTES: usize = 256 << 10;
-/// The terminal of a command that asks for one.
+/// Terminal size of a command that requests a terminal.
 const WINDOW: WindowSize = WindowSize {
     rows: 40,
     cols: 120,
 };
-/// Keeps a session's state between commands.
+/// Bash script that keeps a session's state between commands.
 const SESSION: &str = include_str!("bash/session.sh");
-/// What runs that: job lists show command lines, so they are kept short.
+/// Command that runs the script. Short, because job lists show command lines.
 pub(super) const RUN_SESSION: &str = "eval \"$GLOVEBOX_DRIVER\"";
-/// The variable with the program that keeps a session.
+/// Environment variable that holds the script.
 pub(super) const DRIVER_VARIABLE: &str = "GLOVEBOX_DRIVER";
 
 /// Arguments.
@@ -104,7 +105,7 @@ impl Tool for Bash {
 }
 
 impl Bash {
-    /// The same with everything else as usual.
+    /// Creates a call with defaults for all other arguments.
     pub(super) fn new(command: String, session: Option<String>, wait_ms: Option<u64>) -> Self {
         Self {
             command,
@@ -118,7 +119,7 @@ impl Bash {
         }
     }
 
-    /// A command line with nothing but input.
+    /// Creates a call with an optional working directory and input.
     pub(super) fn within(command: String, cwd: Option<String>, stdin: Option<String>) -> Self {
         Self {
             cwd,
@@ -127,7 +128,8 @@ impl Bash {
         }
     }
 
-    /// Runs it where nobody can come back to it: it ends when the wait is over.
+    /// Runs the command in a sandbox whose jobs cannot be reached later. The job is ended when the
+    /// wait is over.
     pub(super) fn run_to_end(self, call: &Call<'_>, wait_ms: u64) -> Result<ToolOutcome, Fault> {
         let job = self.start(call)?;
         if let Some(text) = self.stdin {
@@ -179,7 +181,7 @@ impl Bash {
     }
 
     fn exec<const N: usize>(&self, argv: [&str; N], cwd: Option<&str>) -> Exec {
-        // Nobody is there to page through anything, unless there is a terminal.
+        // Without a terminal nothing can page through output, and a pager would block the command.
         let quiet = [
             ("PAGER", "cat"),
             ("GIT_PAGER", "cat"),
@@ -199,9 +201,10 @@ impl Bash {
             },
             pty: self.pty.then_some(WINDOW),
             stream_output: false,
-            // A log shows errors beside the step that they belong to.
+            // Merged, so that errors are beside the step that caused them.
             merge: true,
-            // What it leaves in the background on purpose belongs to its job, and ends with it.
+            // Processes that the command leaves in the background belong to its job and end with
+            // it.
             background: Background::Keep,
             ..Exec::new(argv)
         }
@@ -215,7 +218,7 @@ pub(super) fn variable(name: &str, value: &str) -> EnvVar {
     }
 }
 
-/// A session's name becomes part of a file's name in the sandbox.
+/// Checks a session's name, which becomes part of a file name in the sandbox.
 pub(super) fn check_session(name: &str) -> Result<(), Fault> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.len() <= 64 && name.chars().all(is_plain) {
@@ -227,7 +230,7 @@ pub(super) fn check_session(name: &str) -> Result<(), Fault> {
     ))
 }
 
-/// Writes to a job's standard input, and ends it there if nothing follows.
+/// Writes to a job's standard input. Closes it afterwards if `is_last`.
 pub(super) fn feed(call: &Call<'_>, job: JobId, text: Vec<u8>, is_last: bool) -> Result<(), Fault> {
     fn send(stream: &Stream, text: &[u8], is_last: bool) -> Result<(), Fault> {
         let sent = stream.send(text);
@@ -239,7 +242,7 @@ pub(super) fn feed(call: &Call<'_>, job: JobId, text: Vec<u8>, is_last: bool) ->
             }
         });
         match sent {
-            // It has ended without reading all of it.
+            // The job ended without reading all of its input.
             Err(fault) if fault.code == Code::JobEnded => Ok(()),
             sent => sent,
         }
@@ -253,8 +256,8 @@ pub(super) fn feed(call: &Call<'_>, job: JobId, text: Vec<u8>, is_last: bool) ->
     if text.len() <= QUICK_INPUT_BYTES {
         return send(&stream, &text, is_last);
     }
-    // The command may take its time, or never read: nobody waits for that here. The thread ends with
-    // the job or the link.
+    // The command may read slowly or never, so a separate thread blocks for it. The thread ends
+    // with the job or the connection.
     let fed = std::thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || send(&stream, &text, is_last));
@@ -263,10 +266,10 @@ pub(super) fn feed(call: &Call<'_>, job: JobId, text: Vec<u8>, is_last: bool) ->
     })
 }
 
-/// Waits for the end of a job. `None` when it goes on.
+/// Waits for the end of a job. `None` if it still runs after `wait_ms` milliseconds.
 ///
 /// # Errors
-/// `cancelled` when the call is given up; the job goes on.
+/// `cancelled` if the call is cancelled; the job goes on.
 pub(super) fn wait(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Option<ExitReport>, Fault> {
     let request = Request::JobWait {
         job,
@@ -280,18 +283,18 @@ pub(super) fn wait(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Option<E
     }
 }
 
-/// How waiting for a command of the call's own came out.
+/// Outcome of the wait for the call's own command.
 #[derive(Debug)]
 pub(super) enum WaitOutcome {
     Ended(ExitReport),
-    /// It goes on.
+    /// The command goes on.
     Running,
-    /// The call was given up, and the command was ended with it.
+    /// The call was cancelled, and the command was ended with it.
     GivenUp(ExitReport),
 }
 
 impl WaitOutcome {
-    /// What the model is told: the state of the command, and what it has written so far.
+    /// Renders the outcome for the model: the state of the command and its output so far.
     pub(super) fn outcome(&self, call: &Call<'_>, job: JobId) -> Result<ToolOutcome, Fault> {
         let report = match self {
             Self::Ended(report) | Self::GivenUp(report) => Some(report),
@@ -316,8 +319,11 @@ impl WaitOutcome {
     }
 }
 
-/// [`wait`] of whoever started the job. When the call is given up, the job ends with it, or goes on where the
-/// caller is one that gives up by itself.
+/// Waits for a job that this call started. If the call is cancelled, the job ends too, or goes on
+/// if the wait policy keeps commands.
+///
+/// # Errors
+/// `cancelled` if the job goes on after the cancellation.
 pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<WaitOutcome, Fault> {
     match call.session.live.during(job, || wait(call, job, wait_ms)) {
         Ok(Some(report)) => Ok(WaitOutcome::Ended(report)),
@@ -332,7 +338,8 @@ pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<W
     }
 }
 
-/// Lets the job of a call that is given up go on. The next call tells what became of it.
+/// Lets the job of a cancelled call go on. The next call of the conversation reports its state.
+/// Returns the fault for this call.
 pub(super) fn leave(call: &Call<'_>, job: JobId) -> Fault {
     call.session.commands.leave(job);
     Fault::failed(
@@ -341,7 +348,7 @@ pub(super) fn leave(call: &Call<'_>, job: JobId) -> Fault {
     )
 }
 
-/// Ends a job that nobody waits for any more.
+/// Ends the job of a cancelled or late call, and waits for its end.
 pub(super) fn end(call: &Call<'_>, job: JobId) -> Result<ExitReport, Fault> {
     let kill = Request::JobKill {
         job,
@@ -353,7 +360,8 @@ pub(super) fn end(call: &Call<'_>, job: JobId) -> Result<ExitReport, Fault> {
     }
 }
 
-/// What a command came to. `rest` says how to get at what is left out from an offset on.
+/// Renders the outcome of a command. `report` is `None` while it runs. `rest` returns a hint on how
+/// to read the omitted output from an offset on.
 pub(super) fn outcome(
     call: &Call<'_>,
     job: JobId,
@@ -395,13 +403,14 @@ pub(super) fn outcome(
     }
 }
 
-/// Output as it is shown, ending with a line feed if there is any.
+/// Output as it is shown. Ends with a line feed if it is not empty.
 pub(super) struct ShownOutput {
     pub(super) text: String,
     pub(super) left_out: u64,
 }
 
-/// The call that reads a job's output from this offset on, if there is a tool for it.
+/// Returns a hint with the call that reads a job's output from this offset on. `None` without a
+/// tool for that.
 pub(super) fn reads_on(call: &Call<'_>, job: JobId, offset: u64) -> Option<String> {
     call.hint([
         Hint::new(
@@ -415,7 +424,7 @@ pub(super) fn reads_on(call: &Call<'_>, job: JobId, offset: u64) -> Option<Strin
     ])
 }
 
-/// Cuts output to the room there is, and says how to read what was left out.
+/// Truncates output to the room of one call, and adds how to read the omitted part.
 pub(super) fn show(
     ends: &LogEnds,
     is_failure: bool,
@@ -451,7 +460,7 @@ pub(super) fn show(
     }
 }
 
-/// One line on where a job stands.
+/// Describes the state of a job in one line.
 pub(super) fn status(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> String {
     let Some(report) = report else {
         let waits = call.hint([Hint::new(

@@ -1,8 +1,8 @@
-//! Code: a program in one of the languages the sandbox has.
+//! Code: runs a program in one of the languages of the sandbox.
 //!
-//! Without a session it is a command like any other. With one, its state lives on in a job: a small
-//! driver in the language itself takes cells over its standard input and marks where the output of each
-//! begins and ends, with a token that nobody can know before.
+//! Without a session it is a command like any other. With a session, its state lives in a job: a
+//! small driver in the language itself reads cells from its standard input. The driver marks the
+//! begin and the end of each cell's output with a token that programs cannot predict.
 
 mod cell;
 
@@ -24,14 +24,14 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// Bytes of output taken at a time.
+/// Bytes of output that are fetched at a time.
 const STEP_BYTES: usize = 256 << 10;
-/// How long one question for output lasts, in milliseconds.
+/// Maximum wait of one request for output, in milliseconds.
 const STEP_MS: u64 = 10_000;
-/// How long an interrupted cell has to end before its session is ended, in milliseconds.
+/// Time that an interrupted cell has to end before its session is ended, in milliseconds.
 const INTERRUPT_MS: u64 = 2000;
 const SIGINT: i32 = 2;
-/// The last words but one of a session's command line, by which it is found again.
+/// Second to last word of a session's command line, by which the session is found.
 pub(super) const MARK: &str = "glovebox-session";
 
 /// Arguments.
@@ -75,7 +75,7 @@ impl Language {
         }
     }
 
-    /// The programs that run it, the better ones first.
+    /// Returns the programs that run the language, preferred ones first.
     const fn interpreters(self) -> &'static [&'static str] {
         match self {
             Self::Python => &["python3", "python"],
@@ -84,7 +84,7 @@ impl Language {
         }
     }
 
-    /// What makes the interpreter run its next argument.
+    /// Returns the option with which the interpreter runs its next argument.
     const fn flag(self) -> &'static str {
         match self {
             Self::Javascript => "-e",
@@ -92,7 +92,7 @@ impl Language {
         }
     }
 
-    /// What runs the driver of a session.
+    /// Returns the program that loads the driver of a session.
     const fn run_driver(self) -> &'static str {
         match self {
             Self::Python => "import os; exec(os.environ.pop('GLOVEBOX_DRIVER'))",
@@ -107,7 +107,7 @@ impl Language {
         match self {
             Self::Python => include_str!("code/python.py"),
             Self::Javascript => include_str!("code/node.js"),
-            // Its sessions are those of the Bash tool.
+            // Sessions of bash are those of the Bash tool.
             Self::Bash => "",
         }
     }
@@ -124,7 +124,7 @@ impl Tool for Code {
 
     fn lane(&self) -> ScheduleLane {
         let session = self.session.as_ref().map(|session| match self.language {
-            // Its sessions are those of the Bash tool.
+            // Sessions of bash are those of the Bash tool, so they share its lane.
             Language::Bash => session.clone(),
             language => format!("{}:{session}", language.name()),
         });
@@ -153,7 +153,8 @@ impl Tool for Code {
     }
 }
 
-/// Starts an interpreter on a program: the words of a command, or a driver with its name.
+/// Starts an interpreter on a program: `words` are its arguments. `driver` is the source of a
+/// session's driver, or empty.
 fn start(
     call: &Call<'_>,
     language: Language,
@@ -170,7 +171,7 @@ fn start(
         let argv = [*interpreter, language.flag()].into_iter();
         let exec = Exec {
             env: vec![
-                // What was printed before the time is up is to be seen.
+                // Unbuffered, so that output from before a timeout is shown.
                 variable("PYTHONUNBUFFERED", "1"),
                 variable(DRIVER_VARIABLE, driver),
             ],
@@ -202,7 +203,7 @@ fn start(
     Err(Fault::failed(FaultCode::Unsupported, message).remedy(format!("it has {has}")))
 }
 
-/// The languages that the sandbox has an interpreter for.
+/// Returns the languages for which the sandbox has an interpreter.
 fn available(call: &Call<'_>) -> Result<Vec<&'static str>, Fault> {
     let all = Language::ALL.map(Language::interpreters).concat();
     let script = "for name; do command -v \"$name\" >/dev/null && echo \"$name\"; done; :";
@@ -220,18 +221,18 @@ fn available(call: &Call<'_>) -> Result<Vec<&'static str>, Fault> {
         .collect())
 }
 
-/// A driver at work.
+/// Running session of a driver.
 struct Session {
     name: String,
     language: Language,
     job: JobId,
-    /// Bytes its log had before.
+    /// Offset in its log from which output is read next.
     offset: u64,
     is_new: bool,
 }
 
 impl Session {
-    /// The one that runs under this name, or a new one.
+    /// Returns the session of this name, and starts it if there is none.
     fn open(call: &Call<'_>, language: Language, name: String) -> Result<Self, Fault> {
         let tail = [language.run_driver(), MARK, &name];
         let known = call.sandbox().jobs()?.into_iter().find(|info| {
@@ -269,7 +270,7 @@ impl Session {
         Ok(self.outcome(call, &cell, begin.elapsed()))
     }
 
-    /// Takes output until the cell has ended, the driver has, or the time is up.
+    /// Collects output until the cell or the driver has ended, or `wait` is over.
     fn follow(&mut self, call: &Call<'_>, cell: &mut Cell, wait: Duration) -> Result<(), Fault> {
         let until = Instant::now() + wait;
         while cell.word().is_none() {
@@ -287,7 +288,8 @@ impl Session {
         Ok(())
     }
 
-    /// Stops the cell of a call that is given up, and the whole session if it does not stop.
+    /// Interrupts the cell of a cancelled call, and ends the session if the cell does not stop.
+    /// Returns the fault for the call.
     fn interrupt(&mut self, call: &Call<'_>, cell: &mut Cell) -> Result<Fault, Fault> {
         let calm = call.to_the_end();
         let asked = calm.ask(Request::JobSignal {

@@ -1,7 +1,7 @@
-//! Delete: a file, a link or an empty directory, for toolsets without commands.
+//! Delete: deletes a file, a link or an empty directory, for toolsets without commands.
 //!
-//! Never a directory with something in it: rules are about paths, and one about a file must hold however the file is
-//! reached.
+//! Never deletes a directory with entries: rules match paths, and a rule about a file would not see
+//! that its directory is deleted.
 
 use crate::ToolOutcome;
 use crate::call::{Call, unexpected};

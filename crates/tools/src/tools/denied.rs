@@ -1,7 +1,7 @@
-//! Which walls of the sandbox a command met, told to the model and to programs.
+//! Reports of isolation boundaries that a command met, for the model and for programs.
 //!
-//! The model can lift none of them, so what would is worded as the user's to do. About a refused host the user is asked,
-//! where somebody is there.
+//! The model can change none of them, so remedies are worded as the user's to apply. For a refused
+//! host, the user is asked if the session has a channel for that.
 
 use crate::ToolOutcome;
 use crate::call::Call;
@@ -12,8 +12,9 @@ use glovebox_spec::{LimitKind, Limits};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// Adds a line for each wall to the text of a command, and the records to its facts. About a command that ended well
-/// nobody is asked: it may have done without.
+/// Appends a line for each denial to the outcome of a command, and adds records to its facts.
+/// Blocks while the user is asked about a host. No question is put after a successful command,
+/// which may not need the host.
 pub(super) fn tell(call: &Call<'_>, report: &ExitReport, outcome: &mut ToolOutcome) {
     let has_failed = report.exit != Exit::Code(0) || report.timed_out;
     let denials = call.sandbox().denials(report);
@@ -38,7 +39,7 @@ pub(super) fn tell(call: &Call<'_>, report: &ExitReport, outcome: &mut ToolOutco
     outcome.facts.insert("denials".to_owned(), records.into());
 }
 
-/// A word for programs.
+/// Returns the word for programs.
 const fn word(answer: &HostAnswer) -> &'static str {
     match answer {
         HostAnswer::Opened => "opened",
@@ -48,7 +49,8 @@ const fn word(answer: &HostAnswer) -> &'static str {
     }
 }
 
-/// The limit that was reached, if it was one with a value.
+/// Returns the kind of limit that was reached. `None` if the denial is not about a limit with a
+/// value.
 const fn limit_of(denial: &Denial) -> Option<LimitKind> {
     match denial {
         Denial::Memory => Some(LimitKind::Memory),
@@ -58,7 +60,7 @@ const fn limit_of(denial: &Denial) -> Option<LimitKind> {
     }
 }
 
-/// What was met, with the value of a limit where that is known.
+/// Describes the denial, with the value of the limit if it is known.
 fn what(denial: &Denial, limits: Option<&Limits>) -> String {
     let value = |kind: LimitKind| Some((kind, kind.value(limits?)?));
     let Some((kind, value)) = limit_of(denial).and_then(value) else {
@@ -72,7 +74,7 @@ fn what(denial: &Denial, limits: Option<&Limits>) -> String {
     }
 }
 
-/// One wall in words.
+/// Describes the denial and its remedy, or the user's answer, in one line for the model.
 fn line(denial: &Denial, answer: Option<&HostAnswer>, limits: Option<&Limits>) -> String {
     let (what, remedy) = (what(denial, limits), denial.remedy());
     match answer {

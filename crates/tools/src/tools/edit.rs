@@ -1,4 +1,4 @@
-//! Edit: texts in a file replaced by others.
+//! Edit: replaces texts in a file.
 
 mod notebook;
 
@@ -77,7 +77,7 @@ impl Tool for Edit {
         let Reply::Edited(edited) = reply else {
             return Err(unexpected(&reply));
         };
-        // Who knew all of it before knows all of it now.
+        // If the conversation knew all of the file before, it knows all of it after its own edit.
         let [before, after] = [edited.before, edited.after].map(blake3::Hash::from_bytes);
         if call.session.ledger.has_seen(&path, before) {
             call.session.ledger.note(&path, after);

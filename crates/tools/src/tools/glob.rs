@@ -1,4 +1,4 @@
-//! Glob: files by name.
+//! Glob: finds files by name.
 
 use super::incomplete;
 use super::rooted::rooted;
@@ -14,9 +14,9 @@ use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Hits in one answer unless told otherwise.
+/// Default maximum number of hits.
 const USUAL_HITS: u32 = 200;
-/// How long a search may take, in milliseconds.
+/// Time limit of a search in the guest, in milliseconds.
 pub(super) const DEADLINE_MS: u64 = 20_000;
 
 /// Arguments.

@@ -1,4 +1,4 @@
-//! Grep: lines by pattern.
+//! Grep: finds lines by a pattern.
 
 use super::glob::DEADLINE_MS;
 use super::rooted::rooted;
@@ -17,7 +17,7 @@ use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Hits in one answer unless told otherwise.
+/// Default maximum number of hits.
 const USUAL_HITS: u32 = 200;
 
 /// Arguments.
@@ -93,7 +93,7 @@ impl Tool for Grep {
             )
             .remedy("leave them out"));
         }
-        // A pattern of what is left out counts from where the search begins.
+        // A pattern of exclusion (`!...`) stays relative to the start of the search.
         if let Some(glob) = self.glob.as_deref().filter(|glob| !glob.starts_with('!')) {
             let rooted = rooted(glob, self.path.as_deref())?;
             (self.path, self.glob, self.prefix) =
@@ -167,7 +167,7 @@ impl Tool for Grep {
     }
 }
 
-/// What was found, as far as there is room, and how many hits that is.
+/// Renders the hits that fit into one answer. Returns the text and the number of hits in it.
 fn render(found: &GrepReport, mode: Mode, path: &str, prefix: &str) -> (String, u64) {
     let mut text = String::new();
     let mut shown = 0;
@@ -201,10 +201,11 @@ fn render(found: &GrepReport, mode: Mode, path: &str, prefix: &str) -> (String, 
     (text, shown)
 }
 
-/// The lines of one file. Context after the last match that fits is kept, before the next one is not.
+/// Lines of one file. Context after the last match that fits is kept; context before the next match
+/// is dropped together with that match.
 struct Block {
     text: String,
-    /// Context that is shown if the match after it is.
+    /// Lines since the last one that fitted, until it is known that they fit too.
     pending: String,
     room: usize,
     before: Option<u64>,

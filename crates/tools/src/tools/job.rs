@@ -1,4 +1,4 @@
-//! Job: the commands that are or were running.
+//! Job: lists and controls the commands that are or were running.
 
 mod signal;
 
@@ -19,7 +19,7 @@ use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Time between asking a job to end and ending it, in milliseconds.
+/// Time between SIGTERM and SIGKILL, in milliseconds.
 const GRACE_MS: u64 = 2000;
 
 /// Arguments.
@@ -153,7 +153,7 @@ fn no_input(call: &Call<'_>, job: JobId) -> Fault {
     with_hint(fault, call.hint([hint]))
 }
 
-/// Where a job stands, and what it has written since this conversation last looked.
+/// Renders the state of a job, and its output since this conversation last saw it.
 fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<ToolOutcome, Fault> {
     let from = call.session.commands.shown(job);
     let ends = LogEnds::read(call, job, from)?;
@@ -179,7 +179,7 @@ fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<Tool
     Ok(outcome)
 }
 
-/// Tells of commands that went on when their call was given up.
+/// Reports commands that went on after their call was cancelled, each one time.
 pub(crate) fn tell_left(call: &Call<'_>, outcome: &mut ToolOutcome) {
     let left = call.session.commands.take_left();
     if left.is_empty() {
@@ -239,14 +239,15 @@ fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<ToolOu
     ))
 }
 
-/// Drops from the end what does not fit when it is shown: whole lines where there are any, else whole
-/// characters. Unless it is the last part, so does a line that is not whole. Something always stays.
+/// Truncates `bytes` to those that fit into `room` when they are shown. Cuts after a line feed if
+/// there is one, else between characters. An incomplete last line is removed too, unless this is
+/// the last part. At least some bytes remain.
 fn fit(bytes: &mut Vec<u8>, room: usize, is_last: bool) {
     let fits = readable(bytes).len() <= room;
     if fits && is_last {
         return;
     }
-    // A byte takes at most ten when it is shown.
+    // In steps of 256 bytes: one byte takes at most ten when it is shown.
     let (mut end, mut used) = if fits { (bytes.len(), 0) } else { (0, 0) };
     while end < bytes.len() {
         let step = (bytes.len() - end).min(256);
@@ -260,7 +261,7 @@ fn fit(bytes: &mut Vec<u8>, room: usize, is_last: bool) {
     let line = bytes[..end].iter().rposition(|byte| *byte == b'\n');
     let end = line.map_or_else(|| floor(bytes, end), |at| at + 1);
     bytes.truncate(end);
-    // A character of which more is on its way waits for the next part.
+    // An incomplete UTF-8 character at the end is left for the next part.
     if let Err(error) = std::str::from_utf8(bytes)
         && error.error_len().is_none()
         && error.valid_up_to() > 0
@@ -307,13 +308,13 @@ fn list(call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         .with_view(OutcomeView::Table { columns, rows }))
 }
 
-/// Whether it is a command of our own, which looks at the sandbox.
+/// Returns true for a probe of the sandbox by this program, which is not a job of the model.
 fn is_probe(argv: &[ByteBuf]) -> bool {
     argv.get(3)
         .is_some_and(|word| &word[..] == PROBE.as_bytes())
 }
 
-/// A command line for people: what was asked for, without the words that run it.
+/// Returns a job's command line for people: the requested command, without the words that run it.
 pub(crate) fn command(argv: &[ByteBuf]) -> String {
     let words: Vec<&[u8]> = argv.iter().map(|word| &word[..]).collect();
     let line = match words[..] {

@@ -1,4 +1,4 @@
-//! List: what is in a directory.
+//! List: lists a directory.
 
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
@@ -11,7 +11,7 @@ use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Entries in one answer unless told otherwise.
+/// Default maximum number of entries.
 pub(super) const USUAL_ENTRIES: u32 = 500;
 
 /// Arguments.
@@ -39,7 +39,7 @@ impl Tool for List {
     }
 }
 
-/// The entries of a directory.
+/// Lists a directory.
 pub(super) fn list(call: &Call<'_>, path: &str, limit: u32) -> Result<ToolOutcome, Fault> {
     let reply = call.ask(Request::List {
         path: ByteBuf::from(path.as_bytes()),

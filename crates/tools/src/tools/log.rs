@@ -1,17 +1,17 @@
-//! What a job has written, by offset: its parts, and its two ends.
+//! Output of a job by offset: consecutive parts, and its two ends.
 
 use crate::call::{Call, unexpected};
 use glovebox_proto::limits::MAX_LOG_READ_BYTES;
 use glovebox_proto::{Code, Fault, JobId, Reply, Request, visible};
 use std::time::Duration;
 
-/// Bytes fetched from each end of a long log.
+/// Bytes that are fetched from each end of a long log.
 const END_BYTES: usize = 64 << 10;
 
-/// The job whose output this path names (`job:ID`); `None` for the path of a file.
+/// Returns the job whose output this path names (`job:ID`). `None` for the path of a file.
 ///
 /// # Errors
-/// For `job:` with something else than a number behind it.
+/// `invalid-argument` if `job:` is not followed by a number.
 pub(super) fn job_of(path: &str) -> Result<Option<JobId>, Fault> {
     let Some(id) = path.strip_prefix("job:") else {
         return Ok(None);
@@ -26,26 +26,27 @@ pub(super) fn job_of(path: &str) -> Result<Option<JobId>, Fault> {
     Ok(Some(JobId(id)))
 }
 
-/// Bytes of a log that follow each other.
+/// Consecutive bytes of a log.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) bytes: Vec<u8>,
-    /// Offset of the first byte; later than asked for when those in between are not kept.
+    /// Offset of the first byte. Greater than requested if the bytes in between are not kept.
     pub(crate) start: u64,
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub(crate) total: u64,
-    /// The job has ended and this is its last part.
+    /// True if the job has ended and this is its last part.
     pub(crate) is_end: bool,
 }
 
 impl Part {
-    /// Offset after the last byte.
+    /// Returns the offset after the last byte.
     pub(crate) fn next(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 }
 
-/// At most `max_bytes` from `offset` on; waits up to `wait_ms` for the first of them.
+/// Reads at most `max_bytes` from `offset` on. Blocks up to `wait_ms` milliseconds for the first of
+/// them.
 pub(crate) fn part(
     call: &Call<'_>,
     job: JobId,
@@ -85,11 +86,11 @@ pub(crate) fn part(
             is_end,
         });
         if now.next() != start {
-            // What follows is not kept any more; the next call begins after the gap.
+            // A gap in the log follows; the next call begins after it.
             break;
         }
         for chunk in chunks {
-            // TRUST: the guest may send more than was asked for.
+            // TRUST: the guest may send more than was requested.
             let room = max_bytes - now.bytes.len();
             now.bytes
                 .extend_from_slice(&chunk.bytes[..chunk.bytes.len().min(room)]);
@@ -103,7 +104,7 @@ pub(crate) fn part(
     part.ok_or_else(|| unexpected(&Reply::Done))
 }
 
-/// Both ends of what was written, and how much lies between them.
+/// Both ends of a job's output, and the number of bytes between them.
 #[derive(Debug, Default)]
 pub(super) struct LogEnds {
     pub(super) head: Vec<u8>,
@@ -112,12 +113,12 @@ pub(super) struct LogEnds {
 }
 
 impl LogEnds {
-    /// Of what was written from `offset` on.
+    /// Reads both ends of the output from `offset` on.
     pub(super) fn read(call: &Call<'_>, job: JobId, offset: u64) -> Result<Self, Fault> {
         let head = part(call, job, offset, 2 * END_BYTES, 0)?;
         let mut ends = Self::default();
         let (total, next) = (head.total, head.next());
-        // Even the beginning may be gone, of a log that keeps none.
+        // A log may keep no beginning either.
         if head.start > offset {
             ends.gap = head.start - offset;
             ends.tail = head.bytes;
@@ -137,7 +138,7 @@ impl LogEnds {
         (self.head.len() + self.tail.len()) as u64 + self.gap
     }
 
-    /// Takes what comes next, after `skipped` bytes that are not at hand.
+    /// Appends the next bytes, after `skipped` bytes that are unavailable.
     pub(super) fn take(&mut self, skipped: u64, bytes: &[u8]) {
         if self.gap == 0 && skipped == 0 && self.tail.is_empty() {
             let room = END_BYTES.saturating_sub(self.head.len());

@@ -1,4 +1,4 @@
-//! The tools, one file each.
+//! Implementations of the tools, one file each.
 
 pub(crate) mod bash;
 pub(crate) mod code;
@@ -21,16 +21,18 @@ use glovebox_proto::SearchEnd;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
-/// `$0` of a command line of our own (`sh -c LINE PROBE`), which is no job of a model's.
+/// `$0` of a command line that this program runs for itself (`sh -c LINE PROBE`). Such a job is not
+/// shown to models.
 pub const PROBE: &str = "glovebox-probe";
 
-/// A word that nobody inside can know before: two hashers with keys from the system's randomness.
+/// Returns a word that processes in the sandbox cannot predict: two hashes with keys from the
+/// system's randomness.
 fn token() -> String {
     let half = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", half(), half())
 }
 
-/// What to say when a search did not look at everything.
+/// Returns a note about a search that is incomplete. Empty if it is complete.
 fn incomplete(end: SearchEnd, unreadable: u64) -> String {
     let mut note = String::new();
     if end == SearchEnd::Deadline {

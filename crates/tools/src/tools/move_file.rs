@@ -1,6 +1,7 @@
-//! Move: a file or a link to another name, for toolsets without commands.
+//! Move: moves a file or a link, for toolsets without commands.
 //!
-//! Never a directory: rules are about paths, and one about a file must hold however the file is reached.
+//! Never moves a directory: rules match paths, and a rule about a file would not see that its
+//! directory is moved.
 
 use crate::ToolOutcome;
 use crate::call::{Call, unexpected};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 
-/// Permissions of directories that are made, before the umask.
+/// Permissions of created parent directories, before the umask.
 const DIRECTORY_PERMISSIONS: u32 = 0o755;
 
 /// Arguments.
@@ -72,7 +73,8 @@ impl Tool for Move {
             Err(fault) if fault.code == Code::AlreadyExists => return Err(exists(fault)),
             Err(fault) => return Err(fault),
         }
-        // Its content is the same, so who has seen it may change it under its new name.
+        // The content is unchanged, so a conversation that has seen it may overwrite it under its
+        // new name.
         if let Some(digest) = call.session.ledger.seen(&self.from) {
             call.session.ledger.note(&self.to, digest);
         }

@@ -1,4 +1,4 @@
-//! Read: a text file by lines, a picture, a notebook, a directory, or what a job has written.
+//! Read: a text file by lines, an image, a notebook, a directory, or the output of a job.
 
 mod kind;
 mod page;
@@ -21,31 +21,31 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Lines in one answer unless told otherwise.
+/// Default maximum number of lines.
 const USUAL_LINES: u64 = 2000;
-/// Bytes looked at to tell text from something else.
+/// Bytes that are examined to tell text from binary data.
 const SNIFF_BYTES: usize = 8 << 10;
-/// Names suggested for one that is not there.
+/// Maximum number of names that are suggested for a missing one.
 const MAX_SUGGESTIONS: usize = 5;
-/// Largest picture that is handed on; models take 5 MB of base64.
+/// Maximum size of an image that models receive, in bytes. Models accept 5 MB of base64.
 const MAX_IMAGE_BYTES: u64 = 3_750_000;
-/// Longest side of a picture that is handed on, in pixels.
+/// Maximum width and height of an image that models receive, in pixels.
 const MAX_IMAGE_SIDE: u32 = 8000;
-/// Largest notebook that is shown as one, and edited as one.
+/// Maximum size of a notebook that is rendered and edited by cells, in bytes.
 pub(super) const MAX_NOTEBOOK_BYTES: u64 = 16 << 20;
-/// Bytes that go by for one page. What is further in is found by other means.
+/// Bytes that are read for one page. Lines further in must be found by other tools.
 const MAX_PASSED_BYTES: u64 = 512 << 20;
-/// Bytes of a job's log taken at a time.
+/// Bytes of a job's log that are fetched at a time.
 const LOG_BYTES: usize = 512 << 10;
 
-/// The media type of a picture that models take, known by its first bytes; `None` for anything else, and
-/// for one that is too large.
+/// Returns the media type of an image that models accept, recognized by its first bytes. `None` for
+/// other data, and for an image that is too large.
 pub fn picture(bytes: &[u8]) -> Option<&'static str> {
     let picture = Picture::of(bytes)?;
     (!is_large(picture, bytes, bytes.len() as u64)).then(|| picture.mime())
 }
 
-/// Whether a file of this name is taken for a Jupyter notebook.
+/// Returns true if a file of this name is treated as a Jupyter notebook.
 pub(super) fn is_notebook(path: &str) -> bool {
     path.to_ascii_lowercase().ends_with(".ipynb")
 }
@@ -139,7 +139,7 @@ impl Read {
             hasher.update(&bytes);
             page.take(&bytes);
             if page.is_full() {
-                // What follows is not wanted; dropping the stream says so.
+                // Leaving the loop drops the stream, which stops the guest from sending the rest.
                 break None;
             }
             if passed > MAX_PASSED_BYTES {
@@ -204,7 +204,7 @@ impl Read {
 
     fn picture(&self, call: &Call<'_>, picture: Picture) -> Result<ToolOutcome, Fault> {
         let (bytes, size) = call.read(&self.path, MAX_IMAGE_BYTES)?;
-        // It may be another file by now.
+        // The file may have been replaced since its first bytes were read.
         let picture = Picture::of(&bytes).unwrap_or(picture);
         let pixels = picture.size(&bytes);
         let (path, mime) = (visible::line_of_text(&self.path), picture.mime());
@@ -239,7 +239,7 @@ impl Read {
         let (bytes, size) = call.read(&self.path, MAX_NOTEBOOK_BYTES)?;
         let rendered = notebook::render(&bytes);
         let mut page = self.page();
-        // What is none in spite of its name is shown as the text it is.
+        // A file that is not a notebook in spite of its name is shown as text.
         page.take(rendered.as_deref().map_or(&bytes[..], str::as_bytes));
         if rendered.is_none() && page.is_whole() && size == bytes.len() as u64 {
             call.session.ledger.note(&self.path, blake3::hash(&bytes));
@@ -247,7 +247,7 @@ impl Read {
         Ok(self.finish(page, Some(size)))
     }
 
-    /// What a job has written, as far as it is kept.
+    /// Reads the output of a job, as far as it is kept.
     fn log(&self, call: &Call<'_>, job: JobId) -> Result<ToolOutcome, Fault> {
         let mut page = self.page();
         let mut offset = 0;
@@ -277,7 +277,7 @@ impl Read {
     }
 }
 
-/// How to look for a file.
+/// Returns a hint on how to find a file. `None` without tools for that.
 fn finds(call: &Call<'_>) -> Option<String> {
     call.hint([
         Hint::new(&["Glob", "List"], "find it with Glob or List"),
@@ -286,7 +286,7 @@ fn finds(call: &Call<'_>) -> Option<String> {
     ])
 }
 
-/// Adds names that look like the one that is not there.
+/// Adds similar names in the same directory to the fault, or else a hint on how to find the file.
 fn suggest(call: &Call<'_>, path: &str, fault: Fault) -> Fault {
     let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
     let parent = if parent.is_empty() { "/" } else { parent };

@@ -1,27 +1,28 @@
-//! Shell patterns that say themselves where to begin: `/workspace/src/*.rs`, `./*.md`, `../lib/**`.
+//! Shell patterns that name the directory in which to begin: `/workspace/src/*.rs`, `./*.md`,
+//! `../lib/**`.
 //!
-//! A search looks below one directory, and its patterns count from there. So such a pattern is taken
-//! apart here: the directories before its first wildcard are where the search begins, and the rest is
-//! what it looks for.
+//! A search covers one directory, and its patterns are relative to it. This module splits such a
+//! pattern: the directories before its first wildcard become the start of the search, and the rest
+//! becomes its pattern.
 
 use glovebox_proto::{Code, Fault};
 
-/// Where a search begins, and its pattern from there.
+/// Start of a search, and the pattern from there.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RootedPattern {
-    /// Directory to look in, absolute or relative to the workspace, which it is unless given.
+    /// Directory to search, absolute or relative to the workspace. `None` for the workspace.
     pub(super) path: Option<String>,
-    /// The pattern below it.
+    /// Pattern below the directory.
     pub(super) pattern: String,
-    /// What stands before a hit to make it a path that other tools take; empty where hits are told
-    /// relative to the directory that was asked for.
+    /// Prefix that makes a hit a path that other tools accept. Empty if hits are relative to the
+    /// requested directory.
     pub(super) prefix: String,
 }
 
-/// Takes `pattern` apart, which is searched for below `path`.
+/// Splits `pattern`, which is searched below `path`.
 ///
 /// # Errors
-/// `invalid-argument` for a pattern that no file can fit.
+/// `invalid-argument` for a pattern that no file can match.
 pub(super) fn rooted(pattern: &str, path: Option<&str>) -> Result<RootedPattern, Fault> {
     let refused = |why: &str, remedy: String| {
         Fault::refused(
@@ -74,7 +75,8 @@ pub(super) fn rooted(pattern: &str, path: Option<&str>) -> Result<RootedPattern,
     };
     Ok(RootedPattern {
         path,
-        // In front, a slash ties a pattern to the directory; without one it fits at any depth.
+        // A leading slash ties the pattern to the directory. Without it the pattern would match at
+        // any depth.
         pattern: format!("/{rest}"),
         prefix,
     })

@@ -1,13 +1,13 @@
-//! RunJS: a script in JavaScript that calls the other tools itself, and looks through the context.
+//! RunJS: runs a JavaScript script that calls the other tools and searches the context.
 //!
 //! ```text
-//! session   a job that runs the program of `glovebox-js`, found again by its command line
-//! script    one after the other per sandbox, beside commands: what it calls waits for its own turn
-//! call      a wish of the script; it passes where all calls pass, and counts as the script's
+//! session   a job that runs the program of `glovebox-js`; its command line identifies it
+//! script    one at a time per sandbox, beside commands; its calls wait for turns of their own
+//! call      a request of the script; it passes the same permit as all calls, marked as nested
 //! ```
 //!
-//! The program is inside, so whatever comes from it may be anything: it is bounded, and all it can do is
-//! to wish for calls.
+//! The program runs in the sandbox, so its output is untrusted. The output is bounded, and the only
+//! effect that it can have is to request calls.
 
 mod script;
 mod session;
@@ -31,11 +31,11 @@ use std::time::Instant;
 pub(super) use session::MARK;
 pub use session::is_script_session;
 
-/// The session of whoever names none.
+/// Default session.
 const USUAL_SESSION: &str = "main";
-/// Lines of a stack that are told.
+/// Maximum number of stack lines in the outcome.
 const MAX_STACK_LINES: usize = 10;
-/// Calls that are told one by one.
+/// Maximum number of calls that the outcome lists.
 const MAX_TOLD_CALLS: usize = 100;
 
 /// Arguments.
@@ -97,7 +97,7 @@ impl Tool for RunJs {
     }
 }
 
-/// What a script came to.
+/// Renders the outcome of a script.
 fn outcome(told: &ScriptReport, session: &Session, name: &str, wall_ms: u64) -> ToolOutcome {
     let is_error = told.ending != Some(Ending::Done);
     let rest = |_| Some("print less of it at a time".to_owned());
@@ -128,7 +128,7 @@ fn outcome(told: &ScriptReport, session: &Session, name: &str, wall_ms: u64) -> 
         if calls == 1 { "" } else { "s" },
     );
     let error = told.error.as_ref().map(|error| {
-        // TRUST: from inside; cut there as well, but that is not relied upon.
+        // TRUST: from the sandbox. The session also bounds it, but that is not relied upon.
         let message: String = readable(error.message.as_bytes())
             .chars()
             .take(500)
@@ -155,8 +155,8 @@ fn outcome(told: &ScriptReport, session: &Session, name: &str, wall_ms: u64) -> 
     }
 }
 
-/// What was thrown, for the model.
-// TRUST: from inside; bounded here by characters and lines, and made visible.
+/// Describes an exception for the model.
+// TRUST: from the sandbox. Bounded in characters and lines, and escaped.
 fn describe(error: &ScriptException) -> String {
     let message: String = error.message.chars().take(4000).collect();
     let mut text = readable(message.as_bytes());

@@ -1,4 +1,4 @@
-//! Write: a whole file.
+//! Write: writes a whole file.
 
 use crate::call::{Call, unexpected};
 use crate::catalog::{Advice, Effect, Tool};
@@ -50,7 +50,7 @@ impl Tool for Write {
         };
         let mode = WriteMode::ReplaceKnown(known);
         let writing = call.begin_write(&self.path, mode, 0o644, content)?;
-        // While the guest is at it.
+        // Hashed here, while the guest writes.
         let digest = blake3::hash(content);
         let (bytes, lines) = (content.len(), count_lines(content));
         let old = match call.written(writing) {
@@ -100,7 +100,7 @@ fn count_lines(content: &[u8]) -> usize {
     ends + usize::from(has_rest)
 }
 
-/// The change, unless it is too large to be worth showing, or none of text.
+/// Returns the change, unless it is too large to be shown or not text.
 fn change(old: OldContent, new: String) -> Option<FileChange> {
     let old = match old {
         OldContent::Nothing => String::new(),

@@ -1,28 +1,28 @@
-//! What belongs to one cell, out of everything a session writes.
+//! Output and end of a cell, extracted from everything that a session writes.
 
 use crate::tools::log::{LogEnds, Part};
 
-/// The longest mark: a record separator, a token, a space, a word and a line feed.
+/// Maximum length of a mark: a record separator, a token, a space, a word and a line feed.
 const MAX_MARK_BYTES: usize = 64;
 
-/// How a cell ended.
+/// End of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CellStatus {
     Ok,
     Failed,
-    /// Its session has ended before it.
+    /// The session ended before the cell.
     Lost,
 }
 
-/// One cell, and what is known of it so far.
+/// Cell, and its output so far.
 #[derive(Debug)]
 pub(super) struct Cell {
     token: String,
-    /// Offset of its first byte of output in the log.
+    /// Offset in the log of its first byte of output. `None` before its first mark.
     base: Option<u64>,
     ends: LogEnds,
     word: Option<CellStatus>,
-    /// Bytes that may be the beginning of a mark.
+    /// Bytes at the end that may be the beginning of a mark.
     pending: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ impl Cell {
         self.base.unwrap_or_default()
     }
 
-    /// The session has ended.
+    /// Records that the session has ended.
     pub(super) fn lose(&mut self) {
         if self.word.is_none() {
             let rest = std::mem::take(&mut self.pending);
@@ -70,14 +70,15 @@ impl Cell {
         }
     }
 
-    /// Takes a part of the log; `offset` is where it should have begun.
+    /// Takes a part of the log. `offset` is where it should begin; the bytes up to its real start
+    /// are lost.
     pub(super) fn take(&mut self, offset: u64, part: &Part) {
         let skipped = part.start.saturating_sub(offset);
         if skipped > 0 {
-            // What was held back is no mark: what would complete it is gone.
+            // The held bytes cannot be a mark, because the bytes that would complete it are lost.
             let held = std::mem::take(&mut self.pending);
             if self.base.is_none() {
-                // Its beginning was in there.
+                // The lost bytes contained the first mark, so the cell begins here.
                 self.base = Some(offset.saturating_sub(held.len() as u64));
             }
             self.ends.take(0, &held);
@@ -89,7 +90,7 @@ impl Cell {
         self.scan(begin, &bytes);
     }
 
-    /// `bytes` begin at `offset` of the log.
+    /// Searches `bytes`, which begin at `offset` of the log, for marks of this cell.
     fn scan(&mut self, offset: u64, bytes: &[u8]) {
         let mark = format!("\x1e{} ", self.token);
         let mut from = 0;
@@ -99,7 +100,7 @@ impl Cell {
             };
             let word = &bytes[at + mark.len()..];
             let Some(end) = word.iter().position(|byte| *byte == b'\n') else {
-                // The rest of the mark is on its way, or it is none.
+                // The rest of the mark has not arrived yet, unless the line is too long for one.
                 if bytes.len() - at < MAX_MARK_BYTES {
                     self.hold(bytes, from, at);
                     return;
@@ -123,7 +124,7 @@ impl Cell {
         if self.word.is_some() {
             return;
         }
-        // A mark may have begun in the last bytes.
+        // A mark may begin in the last bytes.
         let tail = from.max(bytes.len().saturating_sub(mark.len()));
         let at = bytes[tail..].iter().position(|byte| *byte == 0x1e);
         self.hold(bytes, from, at.map_or(bytes.len(), |at| tail + at));
@@ -134,7 +135,7 @@ impl Cell {
         self.pending = bytes[at..].to_vec();
     }
 
-    /// Output before the first mark belongs to an earlier cell.
+    /// Keeps output of the cell. Output before the first mark belongs to an earlier cell.
     fn keep(&mut self, bytes: &[u8]) {
         if self.base.is_some() {
             self.ends.take(0, bytes);

@@ -1,9 +1,11 @@
-//! Edits of a Jupyter notebook, worded in the text of its cells as Read shows it, turned into edits of
-//! the file, which is JSON: a quote or a line end in new text has to be written in JSON's way.
+//! Edits of a Jupyter notebook. The model words them in the text of cells, as Read shows it. This
+//! module turns them into edits of the file, which is JSON: quotes and line ends in new text must
+//! be escaped.
 //!
-//! Only the sources of cells change; every other byte of the file stays as it is.
+//! Only the sources of cells change. Every other byte of the file stays the same.
 //!
-//! TRUST: a notebook is any JSON from the sandbox; what does not look like one is edited as text.
+//! TRUST: a notebook is any JSON from the sandbox. A file that does not look like a notebook is
+//! edited as text.
 
 use glovebox_proto::{Code, Fault, Replacement};
 use memchr::memmem;
@@ -12,7 +14,7 @@ use serde_bytes::ByteBuf;
 use serde_json::value::RawValue;
 use std::ops::Range;
 
-/// Bytes shown beside a changed source at first, so that what is replaced stands in one place only.
+/// Initial context on each side of a changed source, in bytes, which makes the old text unique.
 const BESIDE_BYTES: usize = 64;
 
 #[derive(Deserialize)]
@@ -27,25 +29,26 @@ struct Cell<'a> {
     source: Option<&'a RawValue>,
 }
 
-/// The source of one cell: where its JSON stands in the file, and the text it means.
+/// Source of one cell: the range of its JSON in the file, and the text that the JSON encodes.
 struct CutSource {
     span: Range<usize>,
     text: String,
     is_list: bool,
 }
 
-/// What a replacement does to the text of cells.
+/// Replacement in the text of cells.
 struct CellReplacement<'a> {
     old: &'a str,
     new: &'a str,
     all: bool,
 }
 
-/// The same replacements as edits of the file. `None` when they are for the file as it stands: it is no
-/// notebook, or no cell holds any of the old texts.
+/// Returns the replacements as edits of the file. `None` if they apply to the file itself: it is
+/// not a notebook, or no cell contains any of the old texts.
 ///
 /// # Errors
-/// When an old text stands in several places, or only some of several are text of cells.
+/// `conflict` if an old text occurs several times; `not-found` if only some of several old texts
+/// are text of cells.
 pub(super) fn in_json(
     file: &[u8],
     replacements: &[Replacement],
@@ -69,7 +72,7 @@ pub(super) fn in_json(
         if found.is_empty() {
             return Err(mixed());
         }
-        // From the last one on, so that places further up stay where they are.
+        // Backwards, so that the ranges of earlier sources stay valid.
         for (source, text) in found.into_iter().rev() {
             let json = in_json_form(&file[source.span.clone()], &text, source.is_list)?;
             made.push(splice(&mut file, source.span.clone(), &json));
@@ -109,13 +112,13 @@ fn mixed() -> Fault {
     )
 }
 
-/// The sources of its cells, in order; `None` for what is no notebook.
+/// Returns the sources of the cells, in order. `None` if the file is not a notebook.
 fn sources(file: &[u8]) -> Option<Vec<CutSource>> {
     let text = std::str::from_utf8(file).ok()?;
     let notebook: Notebook<'_> = serde_json::from_str(text).ok()?;
     let sources = notebook.cells.iter().filter_map(|cell| {
         let raw = cell.source?.get();
-        // The raw value is a piece of `text`, so its address says where.
+        // The raw value borrows from `text`, so the difference of the addresses is its offset.
         let start = (raw.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
         let (text, is_list) = match serde_json::from_str::<Vec<String>>(raw) {
             Ok(lines) => (lines.concat(), true),
@@ -130,7 +133,7 @@ fn sources(file: &[u8]) -> Option<Vec<CutSource>> {
     Some(sources.collect())
 }
 
-/// The sources that change, with their new text.
+/// Returns the sources that change, with their new text.
 fn apply<'a>(
     sources: &'a [CutSource],
     wanted: &CellReplacement<'_>,
@@ -154,7 +157,8 @@ fn apply<'a>(
         .collect())
 }
 
-/// Read ends the last line of a cell, which has no end in the file.
+/// Matches an old text that ends with a line feed against the end of a cell. Read adds a line feed
+/// after the last line of a cell, which the file lacks.
 fn at_the_end<'a>(
     sources: &'a [CutSource],
     wanted: &CellReplacement<'_>,
@@ -176,7 +180,8 @@ fn at_the_end<'a>(
         .collect()
 }
 
-/// A source in the form it had: one string, or a list of lines, each on a line of the file or not.
+/// Encodes a source in its previous form: one string, or a list of lines, on one line of the file
+/// or on several with the same indentation.
 fn in_json_form(before: &[u8], text: &str, is_list: bool) -> Result<String, Fault> {
     let string = |text: &str| {
         serde_json::to_string(text)
@@ -204,8 +209,8 @@ fn in_json_form(before: &[u8], text: &str, is_list: bool) -> Result<String, Faul
     })
 }
 
-/// Exchanges a part of the file, and gives the edit that does so: with as much around it as it takes to
-/// stand in one place only.
+/// Replaces a range of the file. Returns the same change as an edit, with as much context as makes
+/// its old text unique.
 fn splice(file: &mut Vec<u8>, span: Range<usize>, json: &str) -> Replacement {
     let mut beside = BESIDE_BYTES;
     let around = loop {
@@ -264,7 +269,7 @@ mod tests {
         }
     }
 
-    /// The file as the guest leaves it: each old text stands in one place only.
+    /// Applies the edits as the guest does: each old text must be unique.
     fn edited(wanted: &[Replacement]) -> Result<Option<String>, Fault> {
         let Some(made) = in_json(FILE.as_bytes(), wanted)? else {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! Signals as models and people write them: by number, or by name. The schema asks for a number, which is
-//! what every one of them can give; names are taken at the edge, as other names of arguments are.
+//! Signals as models and people write them: by number or by name. The schema asks for a number,
+//! because every signal has one. Names are accepted in addition, like aliases of arguments.
 
 use glovebox_proto::visible;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// What people and models call signals by, besides their numbers (signal(7)).
+/// Names of common signals and their numbers (signal(7)).
 const SIGNALS: [(&str, i32); 9] = [
     ("HUP", 1),
     ("INT", 2),
@@ -18,7 +18,7 @@ const SIGNALS: [(&str, i32); 9] = [
     ("STOP", 19),
 ];
 
-/// Takes `15`, `"15"`, `"TERM"` and `"SIGTERM"`.
+/// Parses `15`, `"15"`, `"TERM"` and `"SIGTERM"`.
 pub(super) fn number_or_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

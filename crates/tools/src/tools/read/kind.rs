@@ -1,8 +1,8 @@
-//! What a file is by its first bytes, and how large a picture is.
+//! Detection of a file's type by its first bytes, and of an image's dimensions.
 //!
-//! TRUST: only headers are looked at, by fixed offsets and within bounds; nothing is decoded here.
+//! TRUST: only headers are read, at fixed offsets and with bounds checks. Nothing is decoded.
 
-/// Kinds of pictures that models take.
+/// Image formats that models accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Picture {
     Png,
@@ -35,7 +35,7 @@ impl Picture {
         }
     }
 
-    /// Width and height in pixels, as the header says.
+    /// Returns width and height in pixels, as the header states them.
     pub(super) fn size(self, bytes: &[u8]) -> Option<(u32, u32)> {
         match self {
             Self::Png => Some((big(bytes, 16, 4)?, big(bytes, 20, 4)?)),
@@ -57,7 +57,7 @@ impl Picture {
     }
 }
 
-/// The frame header of a JPEG file: segments lead from one to the next.
+/// Returns the dimensions in the frame header of a JPEG file. Follows the chain of segments.
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
@@ -67,7 +67,7 @@ fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
         match *bytes.get(at + 1)? {
             0xff => at += 1,
             0x01 | 0xd0..=0xd8 => at += 2,
-            // Start of frame, of whatever kind.
+            // Start of frame, for all coding methods.
             0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
                 return Some((big(bytes, at + 7, 2)?, big(bytes, at + 5, 2)?));
             }
@@ -95,7 +95,7 @@ fn little(bytes: &[u8], at: usize, count: usize) -> Option<u32> {
     )
 }
 
-/// What is no text, in words.
+/// Describes the type of a binary file.
 pub(super) fn name(start: &[u8]) -> &'static str {
     let kinds: [(&[u8], &str); 16] = [
         (b"%PDF-", "a PDF document"),

@@ -1,14 +1,15 @@
-//! A Jupyter notebook as text: its cells with their sources and what they put out.
+//! Jupyter notebook as text: its cells with their sources and outputs.
 //!
-//! TRUST: a notebook is any JSON from the sandbox; what does not look like one gives `None`.
+//! TRUST: a notebook is any JSON from the sandbox. A file that does not look like a notebook gives
+//! `None`.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Bytes of output shown of one cell.
+/// Maximum number of bytes shown of one output.
 const OUTPUT_BYTES: usize = 4000;
 
-/// The notebook in these bytes.
+/// Renders a notebook. `None` if `bytes` are not one.
 pub(super) fn render(bytes: &[u8]) -> Option<String> {
     let notebook: Value = serde_json::from_slice(bytes).ok()?;
     let cells = notebook.get("cells")?.as_array()?;
@@ -70,7 +71,7 @@ fn push_lines(text: &mut String, lines: &str) {
     }
 }
 
-/// Text in this format is a string or a list of them.
+/// Returns a text of the notebook format, which is a string or a list of strings.
 fn joined(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),

@@ -1,31 +1,31 @@
-//! The wanted lines of a text, gathered while it goes by.
+//! Selection of the requested lines from a text that arrives in pieces.
 
 use crate::cut::OUTPUT_BYTES;
 use glovebox_proto::visible;
 use std::fmt::Write as _;
 
-/// Bytes of a line that are shown.
+/// Maximum number of bytes shown of one line.
 const LINE_BYTES: usize = 2000;
 
-/// Some lines of a text that arrives in pieces of any size.
+/// Requested lines of a text that arrives in pieces of any size.
 #[derive(Debug)]
 pub(super) struct Page {
     first: u64,
     limit: u64,
-    /// Number of the line that is being gathered.
+    /// Number of the line that is being collected.
     line: u64,
     current: Vec<u8>,
-    /// Bytes of the current line that were left out.
+    /// Omitted bytes of the current line.
     dropped: u64,
     text: String,
     shown: u64,
-    /// There is more after what was shown.
+    /// True if the text goes on after the shown lines.
     has_more: bool,
     bytes: u64,
 }
 
 impl Page {
-    /// At most `limit` lines from line `first` on, which is counted from 1.
+    /// Collects at most `limit` lines from line `first` on. Lines are counted from 1.
     pub(super) fn new(first: u64, limit: u64) -> Self {
         Self {
             first,
@@ -40,17 +40,17 @@ impl Page {
         }
     }
 
-    /// Number of the line that what is taken next belongs to.
+    /// Returns the number of the line to which the next bytes belong.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
 
-    /// What follows is not wanted.
+    /// Returns true if the page needs no further bytes.
     pub(super) fn is_full(&self) -> bool {
         self.has_more
     }
 
-    /// Whether all of the text was shown, if what was taken is all of it.
+    /// Returns true if every line was shown, given that all bytes of the text were taken.
     pub(super) fn is_whole(&self) -> bool {
         !self.has_more && self.first == 1
     }
@@ -65,14 +65,14 @@ impl Page {
                 None => (rest, None),
             };
             if self.line >= self.first {
-                // A line begins after the page is full: that is how "more" is known.
+                // A line begins after the page is full, so more follows.
                 if self.shown >= self.limit || self.text.len() >= OUTPUT_BYTES {
                     self.has_more = true;
                     return;
                 }
                 if let (Some(after), true) = (after, self.is_at_start() && line.len() <= LINE_BYTES)
                 {
-                    // Most lines are short and arrive whole.
+                    // Fast path: most lines are short and arrive whole.
                     push_number(&mut self.text, self.line);
                     visible::push_lines(&mut self.text, &rest[..=line.len()]);
                     self.shown += 1;
@@ -91,14 +91,15 @@ impl Page {
         }
     }
 
-    /// Whether nothing of the current line has arrived yet.
+    /// Returns true if nothing of the current line has arrived yet.
     fn is_at_start(&self) -> bool {
         self.current.is_empty() && self.dropped == 0
     }
 
     fn end_line(&mut self) {
         if self.line >= self.first {
-            // The line feed tells a carriage return before it from one inside.
+            // The line feed marks a carriage return before it as part of a line end, not of the
+            // line.
             self.current.push(b'\n');
             push_number(&mut self.text, self.line);
             visible::push_lines(&mut self.text, &self.current);
@@ -118,7 +119,7 @@ impl Page {
         self.line += 1;
     }
 
-    /// The lines, and what to say about what is not among them.
+    /// Returns the lines, with a note if lines follow or none were shown.
     pub(super) fn finish(mut self) -> ShownPage {
         if !self.current.is_empty() && !self.has_more {
             self.end_line();
@@ -140,8 +141,8 @@ impl Page {
     }
 }
 
-/// Adds the number of a line, in six columns or more. For every line of every file that is read: the
-/// formatting of the standard library takes longer than the rest of it.
+/// Appends the number of a line, right-aligned in six columns. Written by hand, because the
+/// standard library's formatting would take longer than the rest of a read.
 fn push_number(text: &mut String, mut number: u64) {
     let mut digits = [b' '; 20];
     let mut at = digits.len();
@@ -158,13 +159,13 @@ fn push_number(text: &mut String, mut number: u64) {
     text.push('\t');
 }
 
-/// A page as it is shown.
+/// Rendered page.
 #[derive(Debug)]
 pub(super) struct ShownPage {
     pub(super) text: String,
     pub(super) first: u64,
     pub(super) shown: u64,
-    /// The line to ask for next.
+    /// Number of the first line after the page. `None` at the end of the text.
     pub(super) next: Option<u64>,
 }
 

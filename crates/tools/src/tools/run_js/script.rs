@@ -1,13 +1,14 @@
-//! One script: it is handed over, what it says is taken, what it wishes for is called.
+//! Run of one script: sends it to the session, reads its events and makes the calls that it
+//! requests.
 //!
 //! ```text
-//! this thread   reads what the session says, and looks at the time and whether the call is given up
-//! feeder        hands the script over
-//! callers       up to eight: make calls, hand their answers over
+//! this thread   reads events of the session, and checks the deadline and the cancellation
+//! feeder        sends the script
+//! callers       up to eight: make calls and send their results
 //! ```
 //!
-//! Whoever hands something over may be kept waiting by a session that does not read; ending the session
-//! ends that wait, and a session that is late or breaks the rules is ended.
+//! A thread that sends blocks while the session does not read. Ending the session also ends that
+//! block. A session that is late or breaks the protocol is ended.
 
 use super::super::bash::end;
 use crate::call::{Call, given_up};
@@ -26,41 +27,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// Calls made at the same time.
+/// Maximum number of calls at the same time.
 const MAX_PARALLEL: usize = 8;
-/// How often the time is looked at.
+/// Interval at which the deadline and the cancellation are checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// What a session may take beyond a script's own time before it is ended.
+/// Time that a session may take beyond the script's own time limit before it is ended.
 const GRACE: Duration = Duration::from_secs(15);
-/// What a script that is given up may take to end before its session is ended.
+/// Time that a cancelled script has to end before its session is ended.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
-/// The longest answer to a call, as JSON text.
+/// Maximum size of the result of a call, as JSON text, in bytes.
 const MAX_ANSWER_BYTES: usize = 2 << 20;
 const BREACH: ScriptEnd = ScriptEnd::Breach("it broke the rules");
 
-/// What is known of a script when it has ended.
+/// Report about a script that has ended.
 #[derive(Debug, Default)]
 pub(super) struct ScriptReport {
     pub(super) output: LogEnds,
-    /// `None` when its session has ended before it.
+    /// End of the script. `None` if its session ended first.
     pub(super) ending: Option<Ending>,
     pub(super) error: Option<ScriptException>,
-    /// Whether the session's variables are gone.
+    /// True if the session's variables are lost.
     pub(super) is_fresh: bool,
     pub(super) calls: Vec<ScriptCall>,
 }
 
-/// A call the script made.
+/// Call that the script made.
 #[derive(Debug, Serialize)]
 pub(super) struct ScriptCall {
     tool: String,
     is_error: bool,
-    /// What `glovebox why` knows it by.
+    /// Identifier that `glovebox why` takes. Null if there is none.
     #[serde(skip_serializing_if = "Value::is_null")]
     call: Value,
 }
 
-/// What a script wants to have called.
+/// Call that a script requests.
 #[derive(Debug)]
 struct ToolRequest {
     call: u32,
@@ -68,34 +69,34 @@ struct ToolRequest {
     arguments: String,
 }
 
-/// What the threads of one script share.
+/// State that the threads of one script share.
 #[derive(Debug)]
 struct ScriptState<'a> {
     call: &'a Call<'a>,
     token: &'a str,
     input: Input,
-    /// Lines are handed over one by one.
+    /// Locked while a line is sent, so that lines do not mix.
     turn: Mutex<()>,
     wishes: Mutex<Receiver<ToolRequest>>,
-    /// The script has ended: its calls are given up.
+    /// Set when the script has ended or was cancelled. Its calls are cancelled with it.
     is_over: AtomicBool,
     calls: Mutex<Vec<ScriptCall>>,
 }
 
-/// Why a script is not followed any more.
+/// Reason for which the script is no longer followed.
 enum ScriptEnd {
-    /// It has ended, or its session has.
+    /// The script or its session has ended.
     Ended,
-    /// The call was given up, and the script has ended, or its session.
+    /// The call was cancelled, and the script or its session has ended.
     GivenUp(Fault),
-    /// Its session has to end, for this reason.
+    /// The session must be ended, for this reason.
     Breach(&'static str),
 }
 
-/// Runs a script in the session of this job.
+/// Runs a script in the session of this job. Blocks until the script has ended.
 ///
 /// # Errors
-/// `cancelled`, and the loss of the sandbox.
+/// `cancelled`; `busy` if no thread can be made; the loss of the sandbox.
 pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<ScriptReport, Fault> {
     let stream = call.sandbox().open(Request::JobAttach {
         job,
@@ -128,7 +129,8 @@ pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<ScriptReport
     let left = std::thread::scope(|scope| {
         let left = follower.follow(scope, run);
         desk.is_over.store(true, Ordering::SeqCst);
-        // Whoever waits for something to call, or for the session to read, stops waiting.
+        // The scope joins its threads. Callers that wait for a request end when the sender is
+        // dropped, and threads that wait for the session to read end when the session is.
         follower.wish = None;
         if !matches!(left, Ok(ScriptEnd::Ended | ScriptEnd::GivenUp(_))) {
             let _ = end(call, job);
@@ -151,13 +153,13 @@ pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<ScriptReport
     Ok(told)
 }
 
-/// Reads what a session says of one script.
+/// Reader of the events of one script.
 #[derive(Debug)]
 struct Follower<'a> {
     desk: &'a ScriptState<'a>,
     job: JobId,
     stream: Stream,
-    /// Dropped when there is nothing more to wish for.
+    /// Sender of requested calls to the callers. Dropped when the script has ended.
     wish: Option<Sender<ToolRequest>>,
     limit: Duration,
     until: Instant,
@@ -186,7 +188,7 @@ impl<'a> Follower<'a> {
                     bytes,
                     ..
                 }) => bytes,
-                // What the program itself complains about is no part of any script.
+                // Standard error of the program does not belong to any script.
                 None | Some(Incoming::Data { .. }) => continue,
                 Some(Incoming::Reply(Err(fault))) if fault.class == Class::Lost => {
                     return Err(fault);
@@ -209,7 +211,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Gives the script up with the call, and the session when it is late.
+    /// Cancels the script if its call was cancelled, and ends the session if it is late. Returns
+    /// the reason to stop following, if there is one.
     fn look_at_time<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, 'a>,
@@ -240,7 +243,8 @@ impl<'a> Follower<'a> {
         word: ScriptEvent,
     ) -> Result<Option<ScriptEnd>, Fault> {
         match word {
-            // It waited for a script of somebody else until now.
+            // The script waited for another script of the session until now, so its time begins
+            // here.
             ScriptEvent::Begin if !self.is_cancelled => self.until = Instant::now() + self.limit,
             ScriptEvent::Begin => {}
             ScriptEvent::Output { text, skipped } => {
@@ -301,7 +305,7 @@ fn spawn<'scope>(
     })
 }
 
-/// A word with the name of what it is.
+/// Encodes a message to the session, with its type in the field `do`.
 fn json_line(word: &str, value: &impl Serialize) -> Value {
     let mut value = serde_json::to_value(value).unwrap_or_default();
     if let Value::Object(fields) = &mut value {
@@ -311,7 +315,8 @@ fn json_line(word: &str, value: &impl Serialize) -> Value {
 }
 
 impl ScriptState<'_> {
-    /// Writes a line to the session. One that has ended has no use for it, and whoever reads learns of it.
+    /// Writes a line to the session. Errors are ignored: the reader learns of a session that has
+    /// ended.
     fn hand_over(&self, word: &Value) {
         let mut line = word.to_string().into_bytes();
         line.push(b'\n');
@@ -319,7 +324,7 @@ impl ScriptState<'_> {
         let _ = self.input.send(&line);
     }
 
-    /// Calls what is wished for, until nothing can be wished any more.
+    /// Makes the requested calls until the sender of requests is dropped.
     fn serve(&self) {
         let next = || {
             let wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -336,7 +341,7 @@ impl ScriptState<'_> {
         }
     }
 
-    // TRUST: a wish is of the same kind as a model's call: name and arguments are checked where all are.
+    // TRUST: a request is like a call of a model: the name and the arguments pass the same checks.
     fn answer(&self, wish: &ToolRequest) -> Value {
         let called = serde_json::from_str(&wish.arguments)
             .map_err(|error| {
@@ -391,17 +396,17 @@ impl ScriptState<'_> {
     }
 }
 
-/// What arrives, as lines.
+/// Splits the received bytes into lines.
 #[derive(Debug, Default)]
 struct Lines {
     pending: Vec<u8>,
-    /// Bytes of `pending` that have been given out.
+    /// Bytes of `pending` that were returned already.
     given: usize,
 }
 
 impl Lines {
-    /// Takes bytes; false when a line is longer than any may be.
-    // TRUST: the session is inside; what it can make us keep is one line.
+    /// Appends received bytes. Returns false if a line exceeds the limit.
+    // TRUST: the session is in the sandbox. It can make this process keep one line.
     fn push(&mut self, bytes: &[u8]) -> bool {
         self.pending.drain(..self.given);
         self.given = 0;
@@ -409,7 +414,8 @@ impl Lines {
         self.pending.len() <= MAX_LINE_BYTES + bytes.len()
     }
 
-    /// The next line that says something. The first may be the end of one that began before we listened.
+    /// Returns the next line that parses as a message. The first line may be the end of one that
+    /// began before this reader attached.
     fn said(&mut self) -> Option<ScriptMessage> {
         loop {
             let rest = &self.pending[self.given..];

@@ -1,6 +1,6 @@
-//! A session: the program that runs scripts, as a job. It comes into the sandbox when it is first wanted,
-//! into sealed memory of the guest, and is executed from there: it has no name in the file system, so no
-//! command can put another program in its place.
+//! Session of scripts: a job that runs the script program. The program is sent to the sandbox on
+//! first use, into sealed memory of the guest, and is executed from there. It has no name in the
+//! file system, so no command can replace it.
 
 use crate::call::{Call, given_up};
 use crate::hint::{Hint, with_hint};
@@ -11,21 +11,21 @@ use glovebox_proto::{
 use glovebox_sandbox::SCRIPTS;
 use serde_bytes::ByteBuf;
 
-/// The second word of a session's command line. The third is the program's digest, so that sessions of
-/// other versions are not mistaken for ours, and the last one its name.
+/// Second word of a session's command line. The third is the digest of the program, so that
+/// sessions of other versions are not reused. The last is the session's name.
 pub(crate) const MARK: &str = "glovebox-script";
-/// Sessions at a time: each holds memory until the sandbox ends.
+/// Maximum number of sessions at a time: each holds memory until the sandbox ends.
 const MAX_SESSIONS: usize = 4;
-/// Name of the program among those that the guest holds; its digest follows.
+/// Name prefix of the program among the programs that the guest holds. The digest follows.
 const PROGRAM: &str = "/glovebox-js/";
-/// What is kept of what it says for those who come later: nothing is read from there.
+/// Small log: nothing is read from it, as scripts read the live stream.
 const LOG: LogCaps = LogCaps {
     head_bytes: 4096,
     tail_bytes: 64 << 10,
     spill_bytes: 0,
 };
 
-/// A session at work.
+/// Running session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) job: JobId,
@@ -33,10 +33,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// The one of this name, or a new one.
+    /// Returns the session of this name, and starts it if there is none.
     ///
     /// # Errors
-    /// `busy` when there are too many; whatever keeps the program from being started.
+    /// `busy` if there are too many sessions; `unsupported` with the reason if the program cannot
+    /// be started.
     pub(super) fn open(call: &Call<'_>, name: &str) -> Result<Self, Fault> {
         let jobs = call.sandbox().jobs()?;
         let ours = |info: &&JobInfo| is_script_session(info);
@@ -65,7 +66,7 @@ impl Session {
     }
 }
 
-/// Whether a job is nothing but a session of scripts that waits for the next one.
+/// Returns true if a job is a script session that is still running.
 pub fn is_script_session(info: &JobInfo) -> bool {
     info.state == JobState::Running && word(info, 1) == MARK.as_bytes()
 }
@@ -74,7 +75,7 @@ fn word(info: &JobInfo, at: usize) -> &[u8] {
     info.argv.get(at).map_or(&[], |word| &word[..])
 }
 
-/// Starts the program, and brings it in before where that has not been done yet.
+/// Starts the program. Sends it to the guest first if the guest does not hold it yet.
 fn start(call: &Call<'_>, name: &str) -> Result<JobId, Fault> {
     let program = format!("{PROGRAM}{}", SCRIPTS.blake3());
     let exec = Exec {

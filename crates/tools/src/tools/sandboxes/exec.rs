@@ -1,4 +1,4 @@
-//! SandboxExec: a command line in a sandbox that the session has made.
+//! SandboxExec: runs a command line in a child sandbox.
 
 use super::children;
 use crate::call::Call;
@@ -42,7 +42,7 @@ impl Tool for SandboxExec {
     const IS_FOR_SCRIPTS: bool = false;
 
     fn lane(&self) -> ScheduleLane {
-        // It changes nothing in the session's own sandbox.
+        // The call changes nothing in the session's own sandbox.
         ScheduleLane::Beside
     }
 

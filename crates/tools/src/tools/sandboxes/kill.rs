@@ -1,4 +1,4 @@
-//! SandboxKill: the end of a sandbox that the session has made.
+//! SandboxKill: terminates a child sandbox.
 
 use super::children;
 use crate::ToolOutcome;
@@ -28,7 +28,7 @@ impl Tool for SandboxKill {
     const IS_FOR_SCRIPTS: bool = false;
 
     fn lane(&self) -> ScheduleLane {
-        // Also while something in it is waited for.
+        // A child must be killable while a call waits for a command in it.
         ScheduleLane::Beside
     }
 

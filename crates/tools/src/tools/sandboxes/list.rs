@@ -1,4 +1,4 @@
-//! Sandboxes: those that the session has made.
+//! Sandboxes: lists the child sandboxes of the session.
 
 use super::children;
 use crate::call::Call;

@@ -1,5 +1,5 @@
-//! Tools that manage sandboxes beside the session's own: made, listed, used and ended. Only a toolset that
-//! names them has them, and they reach nothing but what the session itself has made.
+//! Tools that make, list, use and terminate child sandboxes. Only a toolset that names them has
+//! them. They reach only sandboxes that the session itself has made.
 
 pub(crate) mod exec;
 pub(crate) mod kill;
@@ -11,7 +11,10 @@ use crate::call::Call;
 use crate::children::ChildSandboxes;
 use glovebox_proto::{Code, Fault, Setting};
 
-/// What makes them, for a session that may.
+/// Returns the session's children.
+///
+/// # Errors
+/// `unsupported` if the session cannot make sandboxes.
 fn children<'a>(call: &Call<'a>) -> Result<&'a ChildSandboxes, Fault> {
     call.session.children().ok_or_else(|| {
         Fault::refused(

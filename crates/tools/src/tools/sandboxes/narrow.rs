@@ -1,15 +1,17 @@
-//! What a child may be: the session's own spec, narrowed. Nothing here can widen it.
+//! Spec of a child: the session's own spec, narrowed. Nothing in this module widens it.
 
 use super::spawn::{Spawn, Workspace};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{SandboxSpec, SubSandboxes};
 use glovebox_spec::{Net, WorkspaceAccess};
 
-/// Makes of the session's spec that of the child which is wished for.
+/// Changes the session's spec into that of the requested child.
 ///
 /// # Errors
-/// `permission-denied` for more than the session has; `unsupported` for what its backend cannot hold.
-// TRUST: a model makes the wish. Each field is compared with what the session has, or takes something away.
+/// `permission-denied` if the request exceeds the session's own rights; `invalid-argument` for a
+/// limit of zero; `unsupported` if the backend cannot enforce the request.
+// TRUST: a model makes the request. Each field is compared with the session's, or only removes a
+// right.
 pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> {
     match spec.backend.capabilities().sub_sandboxes {
         SubSandboxes::Narrowed => {}
@@ -33,14 +35,14 @@ pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> 
     let jail = &mut spec.jail;
     match wish.workspace {
         Workspace::Same => {}
-        // A copy of the project lies in a directory of the session's own, which a child has not.
         Workspace::ReadOnly => jail.workspace_access = WorkspaceAccess::ReadOnly,
         Workspace::Empty => {
             jail.workspace = None;
             jail.workspace_access = WorkspaceAccess::Overlay;
             jail.hidden.clear();
             jail.repositories.clear();
-            // Files of grants stay as they are shown.
+            // Relative paths are below the workspace, which is absent. Absolute ones belong to
+            // grants.
             jail.replaced.retain(|file| file.path.is_absolute());
             jail.start_dir.clear();
             jail.protected.clear();
@@ -53,7 +55,7 @@ pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> 
         Some(false) => jail.net = Net::None,
         Some(true) | None => {}
     }
-    // Their values are with the one who started the session, and stay there.
+    // The values are held by the process that started the session, and stay there.
     spec.secrets.clear();
     spec.certificates.clear();
     let limits = &mut jail.limits;
@@ -65,7 +67,11 @@ pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> 
     Ok(())
 }
 
-/// The limit of the child: what is wished for in units of `unit`, if the session has as much.
+/// Returns the limit of the child: `wish` in units of `unit`, or the session's own limit if there
+/// is no wish.
+///
+/// # Errors
+/// `permission-denied` if the session has less; `invalid-argument` for zero or an overflow.
 fn lower(name: &str, own: Option<u64>, wish: Option<u64>, unit: u64) -> Result<Option<u64>, Fault> {
     let Some(wish) = wish else { return Ok(own) };
     let wanted = wish.checked_mul(unit).filter(|wanted| *wanted > 0);
@@ -83,7 +89,7 @@ fn lower(name: &str, own: Option<u64>, wish: Option<u64>, unit: u64) -> Result<O
 
 fn lower_small(name: &str, own: Option<u32>, wish: Option<u64>) -> Result<Option<u32>, Fault> {
     let limit = lower(name, own.map(u64::from), wish, 1)?;
-    // No machine has more than fits, so more than that is no limit.
+    // A value that does not fit into `u32` exceeds every machine, so the maximum is equivalent.
     Ok(limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)))
 }
 

@@ -1,4 +1,4 @@
-//! Spawn: another sandbox beside the session's own.
+//! Spawn: makes a child sandbox beside the session's own.
 
 use super::children;
 use super::narrow::narrow;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// What names begin with unless told otherwise.
+/// Default beginning of a child's name.
 const USUAL_LABEL: &str = "spawn";
 
 /// Arguments.
@@ -125,7 +125,8 @@ impl Tool for Spawn {
     }
 }
 
-/// Rules that the user has added while the session runs: they are about that sandbox, and end with it.
+/// Returns the network rules that the user added while the session was running. They apply to this
+/// sandbox alone and end with it, so a child does not get them.
 fn opened_since(sandbox: &Sandbox) -> Result<Vec<String>, Fault> {
     let rules = sandbox.network_rules()?;
     let added = rules.iter().filter(|rule| rule.is_added && !rule.is_denial);
