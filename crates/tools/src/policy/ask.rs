@@ -1,43 +1,43 @@
-//! Questions to whoever can answer for the user.
+//! Questions about calls to the person who decides for the user.
 
 use super::{CallId, PolicyDecision};
 use serde_json::Value;
 use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 
-/// A call that needs somebody's word.
+/// Question about a call to which an ask rule applies.
 #[derive(Debug, Clone)]
 pub struct PermitQuestion<'a> {
-    /// The call.
+    /// Identifier of the call.
     pub call: &'a CallId,
-    /// The tool's own name.
+    /// Canonical name of the tool.
     pub tool: &'a str,
-    /// What it is about, in one bounded line.
-    // TRUST: a model chose these words; whoever shows them escapes them for the place they go to.
+    /// Subject of the call, in one bounded line.
+    // TRUST: a model chose the text. The asker escapes it for the medium on which it shows it.
     pub summary: &'a str,
-    /// Its arguments in full, under the same trust.
+    /// Full arguments, with the same trust as `summary`.
     pub arguments: &'a Value,
-    /// The rule that asks.
+    /// Rule that asks.
     pub verdict: &'a PolicyDecision,
-    /// Set when the caller gives up; nobody waits for an answer then.
+    /// Set when the caller cancels the call. An answer has no effect then.
     pub cancel: &'a AtomicBool,
 }
 
-/// What was answered.
+/// Answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PermitAnswer {
-    /// This call may be made.
+    /// The call may be made.
     Once,
-    /// This one, and every later one of this tool that a rule asks about.
+    /// This call may be made, and every later call of the tool to which an ask rule applies.
     Tool,
-    /// It may not, for this reason.
+    /// The call is denied, for this reason.
     Deny(String),
-    /// Nobody could be asked, for this reason.
+    /// The question could not be put to a person, for this reason.
     Unasked(String),
 }
 
-/// Somebody who can be asked. Calls of several threads ask at the same time.
+/// Channel to a person who answers questions. Several threads may ask at the same time.
 pub trait Ask: Debug + Send + Sync {
-    /// Waits for the answer.
+    /// Puts the question and blocks until it is answered or `cancel` is set.
     fn ask(&self, question: &PermitQuestion<'_>) -> PermitAnswer;
 }

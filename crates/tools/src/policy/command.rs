@@ -1,12 +1,12 @@
-//! The commands of a command line, as far as rules need them.
+//! Commands of a command line, to the extent that rules need.
 //!
-//! Rules on text decide when to ask and never what is possible, so two readings serve. For a rule that
-//! allows, the line must be of the plainest kind: commands joined by `;`, `&&`, `||`, `|` or line ends,
-//! with nothing that could run or write anything else. For a rule that denies or asks, every place
-//! where a command could begin counts as one, quoted or not.
+//! Rules on text decide when to ask; the sandbox decides what is possible. Two approximations
+//! suffice. For an allow rule, the line must be plain: commands joined by `;`, `&&`, `||`, `|` or
+//! line ends, with nothing that could run or write anything else. For a deny or ask rule, every
+//! position at which a command could begin counts as one, quoted or not.
 
-/// The commands of a plain line; `None` for a line with redirections, substitutions, groups, a
-/// background mark or anything else that makes it more than its words.
+/// Returns the commands of a plain line. `None` for a line with redirections, substitutions,
+/// groups, a background mark or another construct that makes it more than its words.
 pub(super) fn plain(line: &str) -> Option<Vec<String>> {
     let mut commands = vec![String::new()];
     let mut chars = line.chars().peekable();
@@ -51,7 +51,7 @@ pub(super) fn plain(line: &str) -> Option<Vec<String>> {
         .map(|command| command.trim().to_owned())
         .filter(|command| !command.is_empty())
         .collect();
-    // A variable before a command changes what it does.
+    // A variable assignment before a command changes what the command does.
     let is_plain = |command: &String| {
         let first = command.split_whitespace().next().unwrap_or_default();
         !first.contains('=')
@@ -59,9 +59,9 @@ pub(super) fn plain(line: &str) -> Option<Vec<String>> {
     (!commands.is_empty() && commands.iter().all(is_plain)).then_some(commands)
 }
 
-/// Everything in the line that may be a command: the line itself, and what stands after each mark that
-/// could begin one, without variables before it, without the directory of its program and without
-/// words that only run another command.
+/// Returns all parts of the line that may be a command: the line itself, and the text after each
+/// character that could begin one. From that text leading variables, the directory of the program,
+/// and words that only run another command are removed.
 pub(super) fn possible(line: &str) -> Vec<String> {
     let mut found = vec![line.trim().to_owned()];
     let marks = |c: char| {

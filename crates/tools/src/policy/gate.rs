@@ -1,4 +1,4 @@
-//! The one place every call passes before it is made.
+//! Gate that every call passes before it is made.
 
 use super::name::parts;
 use super::{
@@ -10,17 +10,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Names one call for as long as its entry in the journal is kept.
+/// Identifier of a call, under which its journal entry is found.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallId(String);
 
 impl CallId {
-    /// A new one, by chance.
+    /// Creates a random identifier.
     pub fn random() -> Self {
         Self(glovebox_sandbox::Name::random("call").to_string())
     }
 
-    /// The word.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -32,21 +31,21 @@ impl fmt::Display for CallId {
     }
 }
 
-/// Remedy for users of a server.
+/// Remedy in refusals for users of a server.
 const FOR_USERS: &str = "do it another way; the administrator can allow it";
 
-/// A policy, who answers for it, and where it is written down.
+/// Policy, with the asker and the journal that it uses.
 #[derive(Debug, Default)]
 pub struct PolicyGate {
     policy: Policy,
     asker: Option<Arc<dyn Ask>>,
     journal: Option<Arc<Journal>>,
-    /// Tools that may be used from now on although a rule asks about them.
+    /// Tools that were allowed for all later calls by [`PermitAnswer::Tool`].
     granted: Mutex<BTreeSet<String>>,
 }
 
 impl PolicyGate {
-    /// Nobody is asked, nothing is written down.
+    /// Creates a gate without an asker and without a journal.
     pub fn new(policy: Policy) -> Self {
         Self {
             policy,
@@ -54,21 +53,21 @@ impl PolicyGate {
         }
     }
 
-    /// Asks `asker` what the rules ask.
+    /// Puts questions of ask rules to `asker`, unless the call brings its own.
     #[must_use]
     pub fn asking(mut self, asker: Arc<dyn Ask>) -> Self {
         self.asker = Some(asker);
         self
     }
 
-    /// Writes every decision down.
+    /// Writes every decision to `journal`.
     #[must_use]
     pub fn writing(mut self, journal: Arc<Journal>) -> Self {
         self.journal = Some(journal);
         self
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -83,7 +82,7 @@ impl PolicyGate {
             Effect::Ask => self.question(asked, &summary, &verdict),
         };
         if let Some(journal) = &self.journal {
-            // A call that may be made is made even if that cannot be written down (a full disk).
+            // A journal that cannot be written (a full disk) does not stop the call.
             let _ = journal.write(&DecisionEntry {
                 call: call.to_string(),
                 unix_ms: super::journal::now_unix_ms(),
@@ -187,7 +186,7 @@ impl PolicyGate {
                         "{tool} was asked about by the rule `{}` and denied: {reason}",
                         verdict.rule
                     ),
-                    // A model that is invited to get round a no does so.
+                    // A model that is told to try another way works around a denial.
                     "do not work around it: stop, or ask the user",
                 );
                 (Some(format!("denied: {reason}")), Err(fault))
@@ -197,7 +196,7 @@ impl PolicyGate {
 }
 
 impl Permit for PolicyGate {
-    /// `policy-refused`, with the rule and what would change it.
+    /// A remedy that invites the model to try another way would make it work around the denial.
     fn permit(&self, asked: &PermitRequest<'_>) -> Result<(), Fault> {
         if parts(asked.tool).is_some() {
             let text = asked.arguments.to_string();

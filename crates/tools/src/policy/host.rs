@@ -1,4 +1,5 @@
-//! Questions to the user about hosts that a command was refused: each once in a run, and the answer holds.
+//! Questions to the user about hosts that the egress proxy refused to a command. Each question is
+//! put once in a run, and its answer holds for the run.
 
 use glovebox_egress::Policy;
 use glovebox_proto::{Denial, EgressReason};
@@ -14,29 +15,29 @@ pub enum HostReply {
     Open,
     /// The user keeps the host closed.
     Close,
-    /// Only an administrator of the server opens this host; nobody was asked.
+    /// Only an administrator of the server may open this host. No question was put.
     AdministratorOnly,
-    /// The question was not answered.
+    /// The question got no answer.
     Unanswered,
 }
 
-/// A user who can be asked about hosts.
+/// Channel to a user who answers questions about hosts.
 pub trait AskHost: Debug + Send + Sync {
-    /// Waits for the reply about the host that a rule would open.
-    // TRUST: a command chose the host; it is printable, and nothing else about it is known.
+    /// Puts the question whether to open this host, and blocks until it is answered.
+    // TRUST: a command chose the host. It is printable; nothing else about it is checked.
     fn ask_host(&self, rule: &str) -> HostReply;
 }
 
-/// What became of a refused host.
+/// Outcome for a refused host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostAnswer {
-    /// It is open from now on.
+    /// The host is open from now on.
     Opened,
-    /// The user wants it closed.
+    /// The user keeps the host closed.
     Closed,
-    /// Only an administrator of the server opens it.
+    /// Only an administrator of the server may open the host.
     AdministratorOnly,
-    /// The user wants it open, and it cannot be.
+    /// The user opened the host, but the rule could not be added, for this reason.
     Failed(String),
 }
 
@@ -44,12 +45,12 @@ pub(crate) enum HostAnswer {
 #[derive(Debug)]
 pub struct HostConsent {
     asker: Arc<dyn AskHost>,
-    /// What was answered about each rule. Held while asking, so that no question comes twice.
+    /// Answer for each rule. Locked while the user is asked, so that no question is put twice.
     answers: Mutex<BTreeMap<String, HostAnswer>>,
 }
 
 impl HostConsent {
-    /// Nothing was asked yet.
+    /// Creates a record without answers.
     pub fn new(asker: Arc<dyn AskHost>) -> Self {
         Self {
             asker,
@@ -57,12 +58,13 @@ impl HostConsent {
         }
     }
 
-    /// The answer about what a command was refused, asked for if it is not known; `None` where no rule would help, or
-    /// nobody answers.
+    /// Returns the outcome for the host of a denial. Asks the user and blocks if there is none yet.
+    /// `None` if no rule would open the host, or the user does not answer.
     pub(crate) fn settle(&self, sandbox: &Sandbox, denial: &Denial) -> Option<HostAnswer> {
         let rule = opening_rule(denial)?;
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was opened and is refused all the same is not opened a second time, and not asked about.
+        // Also for a host that was opened and is refused all the same: it is neither opened nor
+        // asked about again.
         if let Some(answer) = answers.get(&rule) {
             return Some(answer.clone());
         }
@@ -80,7 +82,7 @@ impl HostConsent {
     }
 }
 
-/// The rule that opens what was refused.
+/// Returns the rule that would open the refused host. `None` if none would.
 fn opening_rule(denial: &Denial) -> Option<String> {
     let Denial::Egress {
         host,
@@ -92,7 +94,7 @@ fn opening_rule(denial: &Denial) -> Option<String> {
         return None;
     };
     let rule = Denial::opening_rule(host, *port);
-    // What is no rule is nothing to ask about.
+    // A host for which no valid rule can be written cannot be opened.
     Policy::new(&[&rule], &[]).is_ok().then_some(rule)
 }
 

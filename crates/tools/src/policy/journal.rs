@@ -1,7 +1,8 @@
-//! Decisions, written down: one JSON object per line, appended by every process that makes any.
+//! Journal of decisions: one JSON object per line, appended by every process that decides.
 //!
-//! Two files of bounded size: when the newer one is full it becomes the older one. A line is written
-//! with one call, so lines of several processes do not mix. The files are their owner's alone.
+//! There are two files of bounded size. When the newer one is full, it replaces the older one. Each
+//! line is written with one system call, so lines of several processes do not mix. Only the owner
+//! can access the files.
 
 use glovebox_proto::{Code, Fault};
 use serde::{Deserialize, Serialize};
@@ -11,44 +12,45 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Most bytes of one file.
+/// Maximum size of one file, in bytes.
 const MAX_FILE_BYTES: u64 = 2 << 20;
-/// Longest line that is taken for one of ours.
+/// Maximum length of a line that is read, in bytes.
 const MAX_LINE_BYTES: usize = 16 << 10;
 
-/// One decision.
+/// Recorded decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionEntry {
-    /// The call.
+    /// Identifier of the call.
     pub call: String,
-    /// When, in milliseconds since the epoch.
+    /// Time of the decision, in milliseconds since the epoch.
     pub unix_ms: u64,
-    /// The tool's own name.
+    /// Canonical name of the tool.
     pub tool: String,
-    /// What it was about, in one line without secrets.
+    /// Subject of the call, in one line without secrets.
     pub summary: String,
-    /// What the rule says.
+    /// Effect of the rule.
     pub effect: String,
-    /// The rule.
+    /// Rule that applied.
     pub rule: String,
-    /// Where it was written.
+    /// Place where the rule was written.
     pub source: String,
-    /// The toolset.
+    /// Name of the toolset.
     pub toolset: String,
-    /// What was answered, if somebody was to be asked.
+    /// Answer to the question. `None` if no rule asked.
     pub answer: Option<String>,
-    /// Whether the call was made.
+    /// True if the call was permitted.
     pub is_made: bool,
 }
 
-/// A file of decisions. Its directory must exist.
+/// Journal file. Its directory must exist.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
 }
 
 impl Journal {
-    /// The journal at `path`, and `path` with `.old` behind it. Nothing is touched yet.
+    /// Creates a journal at `path`; the older file has the extension `.old`. No file is touched
+    /// yet.
     pub const fn new(path: PathBuf) -> Self {
         Self { path }
     }
@@ -57,17 +59,17 @@ impl Journal {
         self.path.with_extension("old")
     }
 
-    /// Adds an entry.
+    /// Appends an entry.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// `io` if the file cannot be written.
     pub fn write(&self, entry: &DecisionEntry) -> Result<(), Fault> {
         let broken = |error: std::io::Error| self.broken("write", &error);
         let mut line = serde_json::to_vec(entry).map_err(|error| broken(error.into()))?;
         line.push(b'\n');
         if fs::metadata(&self.path).is_ok_and(|meta| meta.len() >= MAX_FILE_BYTES) {
-            // Of two processes that do this at once the second moves a short file; decisions of long
-            // ago are then forgotten early.
+            // If two processes rotate at once, the second moves a short file over the older one,
+            // and decisions are lost early. No lock is worth it.
             let _ = fs::rename(&self.path, self.older());
         }
         let mut file = OpenOptions::new()
@@ -79,10 +81,10 @@ impl Journal {
         file.write_all(&line).map_err(broken)
     }
 
-    /// The decision about a call; `None` when it is not known, or not any more.
+    /// Returns the decision about a call. `None` if it is unknown or was rotated away.
     ///
     /// # Errors
-    /// When a file is there and cannot be read.
+    /// `io` if an existing file cannot be read.
     pub fn find(&self, call: &str) -> Result<Option<DecisionEntry>, Fault> {
         Ok(self
             .entries()?
@@ -91,10 +93,10 @@ impl Journal {
             .find(|entry| entry.call == call))
     }
 
-    /// The latest decisions, oldest first.
+    /// Returns the latest decisions, oldest first.
     ///
     /// # Errors
-    /// When a file is there and cannot be read.
+    /// `io` if an existing file cannot be read.
     pub fn latest(&self, count: usize) -> Result<Vec<DecisionEntry>, Fault> {
         let mut entries = self.entries()?;
         Ok(entries.split_off(entries.len().saturating_sub(count)))
@@ -104,7 +106,7 @@ impl Journal {
         let mut entries = Vec::new();
         for path in [self.older(), self.path.clone()] {
             let text = read(&path).map_err(|error| self.broken("read", &error))?;
-            // A line that was cut off, or that somebody else wrote, is passed over.
+            // A truncated or foreign line is skipped.
             entries.extend(
                 text.split(|byte| *byte == b'\n')
                     .filter(|line| line.len() <= MAX_LINE_BYTES)
@@ -133,7 +135,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Now.
+/// Current time, in milliseconds since the epoch.
 pub(super) fn now_unix_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,17 +1,19 @@
-//! Policy: which calls are made, which need somebody's word, which are refused, and why.
+//! Policy: which calls are made, which are asked about, which are refused, and why.
 //!
 //! ```text
-//! 1  a tool that the toolset does not have         refused
-//! 2  any deny rule that fits                       refused
-//! 3  of the ask and allow rules that fit, the one that says most outright; of two that say as much,
-//!    the one that asks                             asked, or made
-//! 4  no rule fits                                  made; a server's tool: asked, unless it is known to be harmless
+//! 1  the toolset lacks the tool                  refused
+//! 2  any deny rule that matches                  refused
+//! 3  of the ask and allow rules that match,      asked, or made
+//!    the most specific one; of two that are
+//!    equally specific, the one that asks
+//! 4  no rule matches                             made; a tool of an MCP server: asked,
+//!                                                unless it is known to be harmless
 //! ```
 //!
-//! The order in which rules are written means nothing, so rules of several files can be put together.
-//! Rules decide when to ask. What is possible is decided by the sandbox: a rule on the text of a
-//! command can be talked around, a wall cannot. So a toolset that may not write also has its sandbox
-//! made with a read-only workspace.
+//! The order of rules has no meaning, so rules of several files can be combined. Rules decide when
+//! to ask. The sandbox decides what is possible: a rule on the text of a command can be evaded, an
+//! isolation boundary cannot. Therefore a toolset that may not write also gets a sandbox with a
+//! read-only workspace.
 
 mod ask;
 mod command;
@@ -38,39 +40,41 @@ use serde_json::Value;
 use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 
-/// A call that is about to be made.
+/// Call that is about to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct PermitRequest<'a> {
-    /// Its name for as long as anybody speaks of it.
+    /// Identifier of the call, for the journal and for questions.
     pub call: &'a CallId,
-    /// The tool's own name.
+    /// Canonical name of the tool.
     pub tool: &'a str,
-    /// Its arguments under their own names, whichever names they came under.
+    /// Arguments under their canonical names.
     pub arguments: &'a Value,
-    /// A script makes it. Whoever asks about a model's calls before they come here has not seen it.
+    /// True if a script makes the call. An agent that asks about its model's calls has not seen it.
     pub is_nested: bool,
-    /// Who can be asked about this call, before anybody the policy knows of.
+    /// Channel for questions about this call. Takes precedence over the asker of the policy gate.
+    /// `None` if the client has none.
     pub asker: Option<&'a dyn Ask>,
-    /// Set when the caller gives up.
+    /// Set when the caller cancels the call.
     pub cancel: &'a AtomicBool,
 }
 
-/// Decides about calls: asked after the arguments were checked and before the call waits for its turn.
-/// It may take its time, for example to ask a person.
+/// Decides about calls, after the arguments were checked and before the call waits for its turn.
+/// May block, for example to ask a person.
 pub trait Permit: Debug + Send + Sync {
-    /// Returns when the call may be made.
+    /// Returns if the call may be made.
     ///
     /// # Errors
-    /// A refusal that says which rule applied.
+    /// A refusal that names the rule.
     fn permit(&self, asked: &PermitRequest<'_>) -> Result<(), Fault>;
 
-    /// Whether there is this tool at all, so that a message may advise it. A rule may still refuse a call of it.
+    /// Returns true if the tool exists for this session, so that a message may recommend it. A rule
+    /// may still refuse a call of it.
     fn has_tool(&self, _tool: &str) -> bool {
         true
     }
 }
 
-/// A toolset and rules.
+/// Toolset, and rules about its tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     toolset: Toolset,
@@ -80,30 +84,30 @@ pub struct Policy {
     is_for_users: bool,
 }
 
-/// A tool of a server, as far as rules need to know it.
+/// Tool of an MCP server, to the extent that rules need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTool {
-    /// `server__tool`.
+    /// Name in the form `server__tool`.
     pub name: String,
-    /// Whether it changes nothing, by somebody whose word counts.
+    /// True if the tool changes nothing, according to the configuration or a trusted server.
     pub is_read_only: bool,
-    /// Whether somebody is asked where no rule says anything.
+    /// True if its calls are asked about when no rule matches.
     pub is_asked: bool,
 }
 
-/// What becomes of a call, and why.
+/// Decision about a call, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyDecision {
-    /// What becomes of it.
+    /// Effect on the call.
     pub effect: Effect,
-    /// The rule: as it was written, or `toolset NAME`, or `default`.
+    /// Rule that decided: its text, or `toolset NAME`, or `default`.
     pub rule: String,
-    /// Where that was written.
+    /// Place where the rule was written.
     pub source: String,
 }
 
 impl Default for Policy {
-    /// The usual toolset, without rules.
+    /// Default toolset, without rules.
     fn default() -> Self {
         let toolset = Toolset::shipped()
             .into_iter()
@@ -118,7 +122,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Rules over a toolset.
+    /// Creates a policy without tools of servers.
     pub const fn new(toolset: Toolset, rules: Vec<Rule>) -> Self {
         Self {
             toolset,
@@ -128,7 +132,8 @@ impl Policy {
         }
     }
 
-    /// For users of a server, who are told the rule and neither the operator's files nor commands.
+    /// Sets whether refusals go to users of a server. They then name the rule, but neither the
+    /// files nor the commands of the operator.
     #[must_use]
     pub fn for_users(mut self, is_for_users: bool) -> Self {
         self.is_for_users = is_for_users;
@@ -140,15 +145,15 @@ impl Policy {
         self.is_for_users
     }
 
-    /// With these tools of servers; no other is ever called.
+    /// Sets the tools of MCP servers. Tools of servers that are not listed are always refused.
     #[must_use]
     pub fn with_served(mut self, served: Vec<ServerTool>) -> Self {
         self.served = served;
         self
     }
 
-    /// Whether there is the tool of this own name: the toolset has it and, where nothing may be written,
-    /// it is not one of a server that might.
+    /// Returns true if the tool of this canonical name exists: the toolset has it, and a read-only
+    /// toolset does not have tools of servers that may write.
     pub fn has(&self, tool: &str) -> bool {
         let is_there = match (name::parts(tool), self.served(tool)) {
             (None, _) => true,
@@ -162,7 +167,7 @@ impl Policy {
         self.served.iter().find(|served| served.name == tool)
     }
 
-    /// The same rules over what of the toolset only reads.
+    /// Restricts the toolset to tools that only read, under the same rules.
     #[must_use]
     pub fn only_reading(self) -> Self {
         Self {
@@ -171,17 +176,17 @@ impl Policy {
         }
     }
 
-    /// The tools there are.
+    /// Returns the toolset.
     pub const fn toolset(&self) -> &Toolset {
         &self.toolset
     }
 
-    /// Every rule.
+    /// Returns all rules.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// What becomes of a call of the tool with this own name.
+    /// Decides about a call of the tool with this canonical name.
     pub fn decide(&self, tool: &str, subject: CallSubject<'_>) -> PolicyDecision {
         if !self.has(tool) {
             return PolicyDecision {

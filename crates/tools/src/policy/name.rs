@@ -1,27 +1,29 @@
-//! Names of tools in rules and toolsets: those of the catalog, and those of servers, `server__tool`.
+//! Names of tools in rules and toolsets: those of the catalog, and those of MCP servers in the form
+//! `server__tool`.
 //!
-//! Which servers there are is not known here, so any well-formed name of a server's tool is one.
-//! Whoever knows the servers checks them ([`super::Rule::server`], [`super::Toolset::servers`]).
+//! The configured servers are not known here, so any well-formed name of a server's tool is
+//! accepted. The caller that knows the servers checks them ([`super::Rule::server`],
+//! [`super::Toolset::servers`]).
 
 use crate::catalog::{CATALOG, find};
 use crate::nearest::nearest;
 use std::fmt;
 
-/// Between a server's name and its tool's.
+/// Separator of a server's name and the name of its tool.
 const BETWEEN: &str = "__";
-/// Longest name that every provider of models takes.
+/// Maximum length of a name that every model provider accepts, in bytes.
 const MAX_NAME_BYTES: usize = 64;
-/// Leaves room for the name of a tool.
+/// Maximum length of a server's name in bytes, which leaves room for the name of a tool.
 const MAX_SERVER_BYTES: usize = 24;
-/// Stands for every tool of a server.
+/// Wildcard for all tools of a server.
 const EVERY: &str = "*";
 
-/// A tool, or all tools of a server.
+/// Name of a tool, or of all tools of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ToolName {
-    /// One of the catalog.
+    /// Tool of the catalog.
     Own(&'static str),
-    /// One of a server; `None` for all of them.
+    /// Tool of a server. `None` means all of them.
     Served {
         server: String,
         tool: Option<String>,
@@ -29,10 +31,10 @@ pub(super) enum ToolName {
 }
 
 impl ToolName {
-    /// Reads any name of a tool of the catalog, `server__tool`, or `server__*`.
+    /// Parses the name or an alias of a catalog tool, `server__tool`, or `server__*`.
     ///
     /// # Errors
-    /// One sentence with the nearest name, or all of them.
+    /// One sentence with the nearest name, or with all names.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if let Ok(tool) = find(text) {
             return Ok(Self::Own(tool.name));
@@ -61,7 +63,7 @@ impl ToolName {
         })
     }
 
-    /// Whether the tool of this own name is meant.
+    /// Returns true if the tool of this canonical name is meant.
     pub(super) fn means(&self, name: &str) -> bool {
         match self {
             Self::Own(own) => *own == name,
@@ -71,7 +73,7 @@ impl ToolName {
         }
     }
 
-    /// The server, if it is one's.
+    /// Returns the server's name. `None` for a tool of the catalog.
     pub(super) fn server(&self) -> Option<&str> {
         match self {
             Self::Own(_) => None,
@@ -79,7 +81,7 @@ impl ToolName {
         }
     }
 
-    /// Whether it means a single tool.
+    /// Returns true if a single tool is meant.
     pub(super) const fn is_one(&self) -> bool {
         !matches!(self, Self::Served { tool: None, .. })
     }
@@ -96,30 +98,30 @@ impl fmt::Display for ToolName {
     }
 }
 
-/// Server and tool of the name of a server's tool; `None` for a name of the catalog.
+/// Splits the name of a server's tool into server and tool. `None` for a name of the catalog.
 pub fn parts(name: &str) -> Option<(&str, &str)> {
     name.split_once(BETWEEN)
 }
 
-/// The name under which a server's tool is known; `None` when it has characters that not every
-/// provider of models takes, or is too long.
-// TRUST: a server chose the second half.
+/// Returns the full name of a server's tool. `None` if it has characters that some model providers
+/// refuse, or is too long.
+// TRUST: a server chose `tool`.
 pub fn served_name(server: &str, tool: &str) -> Option<String> {
     let name = format!("{server}{BETWEEN}{tool}");
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     (!tool.is_empty() && tool.chars().all(is_plain) && name.len() <= MAX_NAME_BYTES).then_some(name)
 }
 
-/// Whether a server may be called so.
+/// Checks that a server may have this name.
 ///
 /// # Errors
-/// One sentence on what a name may be.
+/// One sentence with the permitted characters and length.
 pub fn check_server_name(name: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let is_good = name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(is_plain)
         && !name.contains(BETWEEN)
-        // With what follows it would be one of the marks between.
+        // The underscore would join the separator, which could then be split in two ways.
         && !name.ends_with('_')
         && name.len() <= MAX_SERVER_BYTES;
     is_good.then_some(()).ok_or_else(|| {

@@ -1,10 +1,10 @@
-//! Patterns on the argument of a call: `*` and `**`, nothing else.
+//! Patterns for the argument of a call. The only wildcards are `*` and `**`.
 //!
-//! In a path `*` stands for any characters but `/`, and `**` for any characters at all. In everything
-//! else both stand for any characters at all. Matching takes time in proportion to the product of the
-//! two lengths, whatever the pattern.
+//! In a path `*` matches any characters except `/`, and `**` matches any characters. Elsewhere both
+//! match any characters. The time of a match is bounded by the product of the two lengths, for
+//! every pattern.
 
-/// A pattern, taken apart.
+/// Parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     parts: Vec<Part>,
@@ -33,7 +33,7 @@ impl Pattern {
         Self { parts }
     }
 
-    /// How much of it is said outright: the more, the more specific.
+    /// Returns the number of literal characters. More of them make a pattern more specific.
     pub(super) fn literal_chars(&self) -> usize {
         self.parts
             .iter()
@@ -41,13 +41,13 @@ impl Pattern {
             .count()
     }
 
-    /// Whether everything fits.
+    /// Returns true if the pattern matches every text.
     pub(super) fn is_anything(&self) -> bool {
         !self.parts.is_empty() && self.literal_chars() == 0
     }
 
-    /// A path, in which `*` ends at `/`. What stands for everything below a directory (`DIR/**`) also
-    /// stands for the directory itself.
+    /// Matches a path, in which `*` stops at `/`. A pattern for everything below a directory
+    /// (`DIR/**`) also matches the directory itself.
     pub(super) fn fits_path(&self, path: &str) -> bool {
         self.fits(path, true)
             || (self.parts.ends_with(&[Part::One('/'), Part::All])
@@ -57,7 +57,8 @@ impl Pattern {
                 .fits(path, true))
     }
 
-    /// Any text. As in a shell's own rules, `git *` also stands for `git` alone.
+    /// Matches any text. As in the permission rules of other agents, `git *` also matches `git`
+    /// alone.
     pub(super) fn fits_text(&self, text: &str) -> bool {
         self.fits(text, false)
             || (self.parts.ends_with(&[Part::One(' '), Part::Some])
@@ -69,7 +70,7 @@ impl Pattern {
 
     fn fits(&self, text: &str, is_path: bool) -> bool {
         let chars: Vec<char> = text.chars().collect();
-        // Which beginnings of the text fit the parts so far.
+        // `reached[n]` is true if the first `n` characters match the parts so far.
         let mut reached = vec![false; chars.len() + 1];
         reached[0] = true;
         for part in &self.parts {
@@ -124,7 +125,7 @@ mod tests {
         fn any_pattern_on_any_text_comes_to_an_end(pattern in r"[a*/ ]{0,40}", text in r"[a/ ]{0,60}") {
             let is_tree = pattern.ends_with("/**");
             let pattern = Pattern::new(&pattern);
-            // `DIR/**` also is about `DIR`; otherwise paths are held more narrowly than text.
+            // `DIR/**` also matches `DIR`; apart from that, paths match more narrowly than text.
             let in_text = pattern.fits_text(&text)
                 || is_tree && pattern.fits_text(&format!("{text}/"));
             prop_assert!(!pattern.fits_path(&text) || in_text);

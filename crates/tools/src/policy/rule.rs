@@ -1,4 +1,4 @@
-//! One rule: `Tool` or `Tool(pattern)`, what it means, and where it was written.
+//! Rule: `Tool` or `Tool(pattern)`, its effect, and the place where it was written.
 
 use super::command;
 use super::name::ToolName;
@@ -7,19 +7,19 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a rule says.
+/// Effect of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     /// The call is made.
     Allow,
-    /// The call is made if somebody who is asked says so.
+    /// The call is made if the person who is asked agrees.
     Ask,
     /// The call is not made.
     Deny,
 }
 
 impl Effect {
-    /// The word used in configuration and logs.
+    /// Returns the word that configuration and logs use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -35,41 +35,41 @@ impl fmt::Display for Effect {
     }
 }
 
-/// What a call is about, in its tool's own terms. Rules and logs look at this and at nothing else.
+/// Subject of a call, in the terms of its tool. Rules and logs look at nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallSubject<'a> {
-    /// Nothing in particular.
+    /// No particular subject.
     None,
     /// A command line.
     Command(&'a str),
-    /// A path in the sandbox; relative ones begin at the workspace.
+    /// Path in the sandbox. Relative paths begin at the workspace.
     Path(&'a str),
-    /// Two such paths: something goes from one to the other.
+    /// Two such paths, for a move from one to the other.
     Paths {
-        /// Where it is.
+        /// Current path.
         from: &'a str,
-        /// Where it is to be.
+        /// New path.
         to: &'a str,
     },
-    /// Another word: an action, a name.
+    /// Other text: an action, a name, source code.
     Word(&'a str),
-    /// The arguments of a server's tool, as JSON. What they mean is the server's own.
+    /// Arguments of an MCP server's tool, as JSON. Only the server knows their meaning.
     Arguments(&'a str),
 }
 
 impl<'a> CallSubject<'a> {
-    /// What a call with these arguments, under their own names, is about.
+    /// Returns the subject of a call with these arguments, which have their canonical names.
     pub(super) fn of(tool: &str, arguments: &'a Value) -> Self {
         let text = |name| arguments.get(name).and_then(Value::as_str);
         match tool {
             "Bash" | "SandboxExec" => text("command").map_or(Self::None, Self::Command),
-            // What it gives a shell is a command line by another name.
+            // Source for bash is a command line, so rules on commands must see it as one.
             "Code" if text("language") == Some("bash") => {
                 text("source").map_or(Self::None, Self::Command)
             }
             "Code" | "RunJS" => text("source").map_or(Self::None, Self::Word),
             "Job" => text("action").map_or(Self::None, Self::Word),
-            // Without a path they look at the whole workspace.
+            // Without a path they search the whole workspace.
             "List" | "Glob" | "Grep" => Self::Path(text("path").unwrap_or(".")),
             _ => match (text("path"), text("from"), text("to"), text("name")) {
                 (Some(path), ..) => Self::Path(path),
@@ -82,7 +82,7 @@ impl<'a> CallSubject<'a> {
 }
 
 impl<'a> CallSubject<'a> {
-    /// The text of it.
+    /// Returns the subject as text.
     pub fn text(&self) -> Cow<'a, str> {
         match *self {
             Self::None => Cow::Borrowed(""),
@@ -94,26 +94,26 @@ impl<'a> CallSubject<'a> {
     }
 }
 
-/// One rule.
+/// Rule about calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// What it says.
+    /// Effect on the calls that the rule matches.
     pub effect: Effect,
-    /// Which rule it is, for people and logs: `deny Bash(git push *)`.
+    /// Text of the rule, for people and logs: `deny Bash(git push *)`.
     pub id: String,
-    /// Where it was written.
+    /// Place where the rule was written.
     pub source: String,
-    /// `None` for every tool.
+    /// Tool that the rule is about. `None` for every tool.
     tool: Option<ToolName>,
     argument: Option<Pattern>,
 }
 
 impl Rule {
-    /// Reads `Tool` or `Tool(pattern)`; `*` is every tool, `server__tool` one of a server and
-    /// `server__*` all of it.
+    /// Parses `Tool` or `Tool(pattern)`. `*` is every tool, `server__tool` is one tool of a server,
+    /// and `server__*` is all of them.
     ///
     /// # Errors
-    /// One sentence on what is wrong, with the nearest tool for a mistyped one.
+    /// One sentence with the reason, and with the nearest tool for a mistyped one.
     pub fn parse(effect: Effect, text: &str, source: impl Into<String>) -> Result<Self, String> {
         let text = text.trim();
         let (tool, argument) = match text.split_once('(') {
@@ -151,22 +151,22 @@ impl Rule {
         })
     }
 
-    /// The server whose tools it is about, if it is about one's.
+    /// Returns the server whose tools the rule is about. `None` for all other rules.
     pub fn server(&self) -> Option<&str> {
         self.tool.as_ref()?.server()
     }
 
-    /// How much it says outright: of two rules the one that says more is the more specific.
+    /// Returns the rank of the rule: of two rules, the one that names more is the more specific.
     pub(super) fn specificity(&self) -> (bool, bool, usize) {
         let chars = self.argument.as_ref().map_or(0, Pattern::literal_chars);
         let is_one = self.tool.as_ref().is_some_and(ToolName::is_one);
         (self.tool.is_some(), is_one, chars)
     }
 
-    /// Whether it is about this call.
+    /// Returns true if the rule is about this call.
     pub(super) fn fits(&self, tool: &str, subject: CallSubject<'_>) -> bool {
-        // What is said against commands of Bash is said against those of every tool; nothing is allowed
-        // under a name that its rule does not have.
+        // A deny or ask rule on Bash covers the commands of every tool. An allow rule covers only
+        // the tool that it names.
         let is_by_other_name = self.effect != Effect::Allow
             && self.tool == Some(ToolName::Own("Bash"))
             && matches!(subject, CallSubject::Command(_));
@@ -179,10 +179,11 @@ impl Rule {
         match subject {
             CallSubject::None => false,
             CallSubject::Word(word) => pattern.fits_text(word),
-            // Any text can stand anywhere in there.
+            // The pattern may match anywhere in the arguments, so an allow rule with a pattern
+            // never matches.
             CallSubject::Arguments(text) => self.effect != Effect::Allow && pattern.fits_text(text),
             CallSubject::Path(path) => pattern.fits_path(&absolute(path)),
-            // What is allowed is allowed at both ends; what is denied or asked about is so at either.
+            // An allow rule must match both paths. A deny or ask rule matches if either path does.
             CallSubject::Paths { from, to } if self.effect == Effect::Allow => [from, to]
                 .iter()
                 .all(|path| pattern.fits_path(&absolute(path))),
@@ -198,8 +199,8 @@ impl Rule {
     }
 }
 
-/// A path from the root, without `.`, `..` and doubled slashes, by its text alone. Links are not
-/// followed: rules on text are no wall.
+/// Returns a path from the root without `.`, `..` and doubled slashes. Only the text is rewritten
+/// and links are not followed, because rules on text are not an isolation boundary.
 fn absolute(path: &str) -> String {
     let whole = if path.starts_with('/') {
         path.to_owned()

@@ -1,8 +1,9 @@
-//! A call in one line that may be kept: bounded, and without what looks like a secret.
+//! Summary of a call in one line that may be stored: bounded, and without text that looks like a
+//! secret.
 
-/// Longest line, in characters.
+/// Maximum length of the line, in characters.
 const MAX_CHARS: usize = 200;
-/// What a name of a secret has in it.
+/// Parts of names that indicate a secret.
 const NAMES: [&str; 9] = [
     "token",
     "secret",
@@ -14,7 +15,7 @@ const NAMES: [&str; 9] = [
     "credential",
     "auth",
 ];
-/// How well-known keys begin.
+/// Prefixes of well-known keys.
 const BEGINNINGS: [&str; 8] = [
     "sk-",
     "ghp_",
@@ -27,7 +28,8 @@ const BEGINNINGS: [&str; 8] = [
 ];
 const HIDDEN: &str = "[hidden]";
 
-/// One line of it. Words that follow the name of a secret, and those that look like keys, are left out.
+/// Returns the text in one line. Words after the name of a secret, and words that look like keys,
+/// are hidden.
 pub(super) fn line(text: &str) -> String {
     let mut words = Vec::new();
     let mut is_next_secret = false;
@@ -55,7 +57,7 @@ pub(super) fn line(text: &str) -> String {
     }
 }
 
-/// A word to show, and whether it names a secret that is to follow.
+/// Returns the word to show, and true if it names a secret that follows as the next word.
 fn word_without_secret(word: &str) -> (String, bool) {
     let lower = word.to_ascii_lowercase();
     let has_name = |text: &str| NAMES.iter().any(|name| text.contains(name));

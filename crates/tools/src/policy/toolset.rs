@@ -1,36 +1,37 @@
-//! Toolsets: which tools a phase of work has, and whether it may write to the workspace.
+//! Toolsets: the tools of a phase of work, and whether they may write to the workspace.
 
 use super::name::{ToolName, parts};
 use crate::catalog::{CATALOG, Definition, find};
 use crate::nearest::nearest;
 
-/// A named set of tools.
+/// Named set of tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toolset {
-    /// Its name.
+    /// Name of the toolset.
     pub name: String,
-    /// Where it was defined.
+    /// Place where the toolset was defined.
     pub source: String,
-    /// Whether a sandbox that is made for it shows the workspace read-only.
+    /// True if a sandbox for the toolset mounts the workspace read-only.
     pub is_read_only: bool,
     tools: Vec<ToolName>,
-    /// Whether it has the tools of every server. With a read-only one those that only read.
+    /// True if the toolset has the tools of every MCP server. A read-only toolset has only those
+    /// that do not write.
     has_servers: bool,
 }
 
-/// The toolset of whoever names none.
+/// Default toolset.
 pub const USUAL_TOOLSET: &str = "implement";
-/// What a toolset that may not write begins its list with.
+/// Word at the start of a configured toolset that may not write.
 const READ_ONLY: &str = "read-only";
-/// Tools that manage sandboxes; only `full` has them.
+/// Tools that manage sandboxes. Of the shipped toolsets only `full` has them.
 const MANAGEMENT: [&str; 4] = ["Spawn", "Sandboxes", "SandboxExec", "SandboxKill"];
 const READING: [&str; 4] = ["Read", "List", "Glob", "Grep"];
 const COMMANDS: [&str; 2] = ["Bash", "Job"];
 const RUNNING: [&str; 4] = ["Bash", "Job", "Code", "RunJS"];
 const WRITING: [&str; 4] = ["Write", "Edit", "Delete", "Move"];
 
-/// Name, tools, and whether the workspace is read-only. All but `safe`, which runs nothing, have the
-/// tools of servers.
+/// Name, tools, and true if the workspace is read-only. All except `safe`, which runs nothing, have
+/// the tools of MCP servers.
 type ShippedToolset = (&'static str, &'static [&'static [&'static str]], bool);
 
 const SHIPPED: [ShippedToolset; 6] = [
@@ -43,7 +44,7 @@ const SHIPPED: [ShippedToolset; 6] = [
 ];
 
 impl Toolset {
-    /// Every toolset that needs no configuration.
+    /// Returns the toolsets that need no configuration.
     pub fn shipped() -> Vec<Self> {
         SHIPPED
             .iter()
@@ -64,7 +65,7 @@ impl Toolset {
             .collect()
     }
 
-    /// No tool at all.
+    /// Returns a toolset without tools.
     pub(super) fn nothing() -> Self {
         Self {
             name: "nothing".to_owned(),
@@ -75,10 +76,10 @@ impl Toolset {
         }
     }
 
-    /// A toolset of the user's: names of tools, after the word `read-only` if the workspace is.
+    /// Parses a configured toolset: names of tools, and the word `read-only` if it may not write.
     ///
     /// # Errors
-    /// One sentence: a name that is taken, a tool that does not exist.
+    /// One sentence: the name is taken or invalid, a tool does not exist, or there are no tools.
     pub fn parse(name: &str, words: &[&str], source: impl Into<String>) -> Result<Self, String> {
         if SHIPPED.iter().any(|(shipped, _, _)| *shipped == name) {
             return Err(format!(
@@ -112,10 +113,10 @@ impl Toolset {
         })
     }
 
-    /// The toolset of this name among `known`.
+    /// Returns the toolset of this name among `known`.
     ///
     /// # Errors
-    /// One sentence with the nearest name, or all of them.
+    /// One sentence with the nearest name, or with all names.
     pub fn find<'a>(known: &'a [Self], name: &str) -> Result<&'a Self, String> {
         if let Some(found) = known.iter().find(|toolset| toolset.name == name) {
             return Ok(found);
@@ -131,8 +132,8 @@ impl Toolset {
         })
     }
 
-    /// The same without those of the catalog that may change something: for where no wall keeps a command
-    /// from writing.
+    /// Removes the tools of the catalog that may change something, for backends that cannot keep a
+    /// command from writing.
     #[must_use]
     pub fn only_reading(mut self) -> Self {
         self.tools.retain(|name| match name {
@@ -142,12 +143,13 @@ impl Toolset {
         self
     }
 
-    /// Whether it has the tool of this name. Which of a server's tools change nothing is not known here.
+    /// Returns true if the toolset has the tool of this name. Tools of servers that may write are
+    /// not excluded here.
     pub fn has(&self, tool: &str) -> bool {
         self.tools.iter().any(|name| name.means(tool)) || self.has_servers && parts(tool).is_some()
     }
 
-    /// Its tools of the catalog.
+    /// Returns its tools of the catalog.
     pub fn tools(&self) -> impl Iterator<Item = &'static Definition> + '_ {
         self.tools.iter().filter_map(|name| match name {
             ToolName::Own(name) => find(name).ok(),
@@ -155,12 +157,12 @@ impl Toolset {
         })
     }
 
-    /// Every server it names.
+    /// Returns the servers that it names. A server may occur more than once.
     pub fn servers(&self) -> impl Iterator<Item = &str> {
         self.tools.iter().filter_map(ToolName::server)
     }
 
-    /// Its tools as they are named in it.
+    /// Returns its tools as they were named.
     pub fn names(&self) -> impl Iterator<Item = String> + '_ {
         self.tools.iter().map(ToString::to_string)
     }
@@ -175,7 +177,7 @@ impl Toolset {
         }
     }
 
-    /// Why it can do more than `other`; `None` when it cannot.
+    /// Returns the reason why the toolset can do more than `other`. `None` if it cannot.
     pub fn wider_than(&self, other: &Self) -> Option<String> {
         if !self.is_read_only && other.is_read_only {
             return Some(format!(
