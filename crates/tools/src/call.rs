@@ -1,5 +1,5 @@
-//! One call under way: its way to the sandbox. Whatever a tool waits for, it waits for here, so that
-//! giving up a call gives up what it asked for, and nothing is waited for without end.
+//! Call in progress, and its requests to the sandbox. Every wait of a tool goes through this
+//! module, so that each ends when the call is cancelled, and none is without a deadline.
 
 use crate::ToolSession;
 use crate::policy::Ask;
@@ -9,25 +9,27 @@ use serde_bytes::ByteBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a waiting call looks whether it was given up.
+/// Interval at which a waiting call checks for its cancellation.
 const LOOK: Duration = Duration::from_millis(50);
-/// What an answer about files may take: disks can be slow. Longer than any deadline inside.
+/// Time for a reply of the guest, beyond the time that the request itself may take. Slow disks need
+/// minutes. Longer than any deadline inside the guest.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Client that a call comes from.
 #[derive(Debug, Clone, Copy)]
 pub struct CallClient<'a> {
-    /// Asked what a rule asks about the call.
+    /// Answers the questions of rules about the call.
     pub asker: &'a dyn Ask,
-    /// Set before a call is given up whose command is to end with it, although commands of this client go on otherwise.
+    /// Set by the client before it cancels a call whose command must end too, although the wait
+    /// policy keeps commands of cancelled calls.
     pub ends_command: &'a AtomicBool,
 }
 
-/// A call of one tool.
+/// Call of a tool.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) session: &'a ToolSession,
-    /// The client it comes from, asked also about what it calls in turn.
+    /// Client that made the call. It is also asked about the calls that this one makes in turn.
     pub(crate) client: Option<CallClient<'a>>,
     cancel: &'a AtomicBool,
 }
@@ -46,13 +48,13 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Whether its command goes on when it is given up.
+    /// Returns true if the command goes on after the call was cancelled.
     pub(crate) fn keeps_command(&self) -> bool {
         let is_ended = |client: CallClient<'_>| client.ends_command.load(Ordering::Relaxed);
         self.session.waits().keeps_commands() && !self.client.is_some_and(is_ended)
     }
 
-    /// The same call's business elsewhere: it is given up with this one.
+    /// Returns a call in another session that is cancelled together with this one.
     pub(crate) fn on<'b>(&self, session: &'b ToolSession) -> Call<'b>
     where
         'a: 'b,
@@ -60,7 +62,7 @@ impl<'a> Call<'a> {
         Call::new(session, self.cancel).of_client(self.client)
     }
 
-    /// What has to be found out even when the call is given up.
+    /// Returns a call that cannot be cancelled, for requests that must be completed.
     pub(crate) fn to_the_end(&self) -> Call<'a> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Call {
@@ -77,20 +79,20 @@ impl<'a> Call<'a> {
         self.cancel.load(Ordering::Relaxed)
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
-    /// The guest's own faults, `cancelled`, `timed-out`, and the loss of the sandbox.
+    /// Faults of the guest, `cancelled`, `timed-out`, and the loss of the sandbox.
     pub(crate) fn ask(&self, request: Request) -> Result<Reply, Fault> {
         self.ask_for(request, PATIENCE)
     }
 
-    /// [`Self::ask`] with what the request itself may take.
+    /// Same as [`Self::ask`], for a request that may itself take `inner`.
     pub(crate) fn ask_for(&self, request: Request, inner: Duration) -> Result<Reply, Fault> {
         self.answer(self.sandbox().open(request)?, inner)
     }
 
-    /// The answer to an open request, within `wait` and some more.
+    /// Waits for the reply to an open request, for `wait` and [`PATIENCE`] at most.
     fn answer(&self, mut stream: Stream, wait: Duration) -> Result<Reply, Fault> {
         loop {
             if let Incoming::Reply(reply) = self.next(&mut stream, wait)? {
@@ -99,7 +101,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What comes next from an open request, within `wait` and some more.
+    /// Waits for the next item of an open request, for `wait` and [`PATIENCE`] at most.
+    ///
+    /// # Errors
+    /// `cancelled`, and `timed-out` if the guest sends nothing in that time.
     pub(crate) fn next(&self, stream: &mut Stream, wait: Duration) -> Result<Incoming, Fault> {
         let until = Instant::now() + wait + PATIENCE;
         loop {
@@ -118,7 +123,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The first bytes of a file, at most `max_bytes`, and its size.
+    /// Reads the first `max_bytes` bytes of a file. Returns them with the size of the file.
     pub(crate) fn read(&self, path: &str, max_bytes: u64) -> Result<(Vec<u8>, u64), Fault> {
         let mut stream = self.sandbox().open(Request::FileRead {
             path: ByteBuf::from(path.as_bytes()),
@@ -129,7 +134,7 @@ impl<'a> Call<'a> {
         loop {
             match self.next(&mut stream, Duration::ZERO)? {
                 Incoming::Data { bytes, .. } => {
-                    // TRUST: the guest may send more than was asked for.
+                    // TRUST: the guest may send more than was requested.
                     let room = (max_bytes as usize).saturating_sub(content.len());
                     content.extend_from_slice(&bytes[..bytes.len().min(room)]);
                 }
@@ -140,7 +145,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Writes a file, with its parents.
+    /// Writes a file and creates its missing parent directories.
     pub(crate) fn write(
         &self,
         path: &str,
@@ -151,7 +156,7 @@ impl<'a> Call<'a> {
         self.written(self.begin_write(path, mode, permissions, content)?)
     }
 
-    /// Has a file written; there is time for something else before it is [`Self::written`].
+    /// Sends a file to be written, without waiting for the reply: [`Self::written`] takes it.
     pub(crate) fn begin_write(
         &self,
         path: &str,
@@ -163,18 +168,18 @@ impl<'a> Call<'a> {
             .send_file(path.as_bytes(), mode, permissions, content)
     }
 
-    /// What came of [`Self::begin_write`].
+    /// Waits for the reply to [`Self::begin_write`].
     pub(crate) fn written(&self, stream: Stream) -> Result<Reply, Fault> {
         self.answer(stream, Duration::ZERO)
     }
 }
 
-/// The caller wants it no more.
+/// Fault of a call that its caller cancelled.
 pub(crate) fn given_up() -> Fault {
     Fault::failed(Code::Cancelled, "the call was cancelled")
 }
 
-/// An answer to another question.
+/// Fault for a reply of the wrong type.
 pub(crate) fn unexpected(reply: &Reply) -> Fault {
     let debug = format!("{reply:?}");
     let word = debug

@@ -1,4 +1,4 @@
-//! Every tool there is, declared once.
+//! Catalog of all tools. Each tool is declared once.
 
 mod coerce;
 mod schema;
@@ -17,48 +17,47 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// One tool.
+/// Definition of one tool.
 #[derive(Debug)]
 pub struct Definition {
-    /// The name that is shown to models.
+    /// Name that models see.
     pub name: &'static str,
-    /// Other names under which it is called.
+    /// Further names under which the tool can be called.
     pub aliases: &'static [&'static str],
-    /// What it is for, for models and people; names no other tool.
+    /// Purpose of the tool, for models and people. Names no other tool.
     pub description: &'static str,
-    /// What to use beside it, for those who have that.
+    /// Sentences about other tools, for sessions that have those tools.
     advice: &'static [Advice],
-    /// Whether it leaves the sandbox as it is.
+    /// True if the tool leaves the sandbox unchanged.
     pub is_read_only: bool,
-    /// Whether it can destroy what is there.
+    /// True if the tool can destroy existing data.
     pub is_destructive: bool,
-    /// Whether a second call with the same arguments changes nothing more.
+    /// True if a repeated call with the same arguments has no further effect.
     pub is_idempotent: bool,
-    /// Whether it runs programs, which can do whatever the sandbox lets them.
+    /// True if the tool runs programs, which can do everything that the sandbox permits.
     pub runs_programs: bool,
-    /// Whether a script that RunJS runs may call it.
+    /// True if scripts of RunJS may call the tool.
     pub is_for_scripts: bool,
     schema: fn() -> Value,
     ready: fn(Value) -> Result<Box<dyn ReadyCall>, Fault>,
 }
 
-/// A sentence of a tool's description that names another tool.
+/// Sentence of a tool's description that names another tool.
 #[derive(Debug)]
 pub(crate) struct Advice {
-    /// The tool that it names.
+    /// Name of the other tool.
     pub(crate) tool: &'static str,
-    /// The sentence.
     pub(crate) sentence: &'static str,
 }
 
 impl Definition {
-    /// What it is for, with what to use beside it as far as `has` says that this is there. A model takes a tool
-    /// that it reads of for one it can call.
+    /// Returns the description, with the advice about each tool for which `has` returns true. A
+    /// tool that the session lacks must not be named: a model would call it.
     pub fn described(&self, has: impl Fn(&str) -> bool) -> String {
         self.described_as(has, &ToolPrefix::default())
     }
 
-    /// [`Self::described`], with this word before the names of tools.
+    /// Same as [`Self::described`], with `prefix` before the names of tools.
     pub fn described_as(&self, has: impl Fn(&str) -> bool, prefix: &ToolPrefix) -> String {
         let mut text = self.description.to_owned();
         for advice in self.advice.iter().filter(|advice| has(advice.tool)) {
@@ -68,37 +67,37 @@ impl Definition {
         text
     }
 
-    /// JSON schema of the arguments (draft 2020-12).
+    /// Returns the JSON schema of the arguments (draft 2020-12).
     pub fn schema(&self) -> Value {
         (self.schema)()
     }
 
-    /// Arguments as the tool understands them, under their own names.
+    /// Checks arguments, and returns them normalized and under their canonical names.
     ///
     /// # Errors
-    /// `invalid-argument`, naming which one and why.
+    /// `invalid-argument`, with the argument and the reason.
     pub fn check(&self, args: Value) -> Result<Value, Fault> {
         self.ready(args)?.arguments()
     }
 
-    /// Checks arguments from outside.
+    /// Parses and checks the arguments of a caller.
     pub(crate) fn ready(&self, args: Value) -> Result<Box<dyn ReadyCall>, Fault> {
         (self.ready)(args)
     }
 }
 
-/// What a tool can do to a sandbox.
+/// Effect of a tool on a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing.
+    /// Changes nothing.
     Reads,
-    /// Files are written.
+    /// Writes files.
     Writes,
-    /// Programs run.
+    /// Runs programs.
     Runs,
 }
 
-/// A tool's argument type, and what is done with it.
+/// Argument type of a tool, and the implementation of the tool.
 pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     const NAME: &'static str;
     const ALIASES: &'static [&'static str];
@@ -116,8 +115,8 @@ pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
         }
     }
 
-    /// Writes the arguments the one way that rules are about, and refuses what can never work. Done once, before
-    /// a rule sees them.
+    /// Rewrites the arguments into the form that rules match, and refuses calls that cannot
+    /// succeed. Called once, before the permit sees the arguments.
     fn normalize(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -125,9 +124,9 @@ pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault>;
 }
 
-/// A call whose arguments fit.
+/// Call with checked arguments.
 pub(crate) trait ReadyCall {
-    /// The arguments under their own names.
+    /// Returns the arguments under their canonical names, without those that are absent.
     fn arguments(&self) -> Result<Value, Fault>;
     fn lane(&self) -> ScheduleLane;
     fn run(self: Box<Self>, call: &Call<'_>) -> Result<ToolOutcome, Fault>;
@@ -138,7 +137,7 @@ impl<T: Tool> ReadyCall for T {
         let mut arguments = serde_json::to_value(self)
             .map_err(|error| Fault::failed(Code::Internal, error.to_string()))?;
         if let Value::Object(arguments) = &mut arguments {
-            // What was not given is left out.
+            // An absent optional argument serializes as null; rules and logs must not see it.
             arguments.retain(|_, value| !value.is_null());
         }
         Ok(arguments)
@@ -169,13 +168,14 @@ const fn define<T: Tool>() -> Definition {
     }
 }
 
-// TRUST: arguments come from a model; this is the only place they are taken apart.
+// TRUST: arguments come from a model. They are parsed here and nowhere else.
 fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
-    // A tool without arguments is often called with null.
+    // Models often call a tool without arguments with null.
     let mut args = if args.is_null() { json!({}) } else { args };
     let parsed = T::deserialize(&args).or_else(|error| {
         coerce::coerce(&schema::of::<T>(), &mut args);
-        // What was wrong is told of the arguments as they were sent.
+        // The first error: it describes the arguments as the model sent them, not as they were
+        // coerced.
         T::deserialize(&args).map_err(|_| error)
     });
     let mut parsed = parsed.map_err(|error| {
@@ -189,7 +189,7 @@ fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
     Ok(parsed)
 }
 
-/// The names of a tool's arguments, those first that it cannot do without.
+/// Lists the names of a tool's arguments for a hint, required ones first.
 fn argument_names<T: Tool>() -> String {
     let schema = schema::of::<T>();
     let required = schema["required"].as_array();
@@ -215,7 +215,7 @@ fn argument_names<T: Tool>() -> String {
     names.join(", ")
 }
 
-/// Every tool.
+/// All tools.
 pub static CATALOG: [Definition; 16] = [
     define::<bash::Bash>(),
     define::<job::Job>(),
@@ -235,10 +235,10 @@ pub static CATALOG: [Definition; 16] = [
     define::<kill::SandboxKill>(),
 ];
 
-/// The tool of this name or alias, whatever the case of its letters.
+/// Returns the tool of this name or alias. Upper and lower case are the same.
 ///
 /// # Errors
-/// `not-found`, naming the tools there are.
+/// `not-found`, with the names of all tools.
 pub fn find(name: &str) -> Result<&'static Definition, Fault> {
     CATALOG
         .iter()
@@ -256,7 +256,7 @@ pub fn find(name: &str) -> Result<&'static Definition, Fault> {
         })
 }
 
-/// All definitions as JSON, in the shape models are given: name, description, schema.
+/// Returns all definitions as JSON, in the form that is given to models: name, description, schema.
 pub fn definitions() -> Value {
     CATALOG
         .iter()
@@ -281,7 +281,7 @@ mod tests {
         let mut seen = BTreeSet::new();
         for tool in &CATALOG {
             for name in std::iter::once(&tool.name).chain(tool.aliases) {
-                // An alias may be the name in other letters.
+                // An alias may be the name in other case.
                 let is_own = name.eq_ignore_ascii_case(tool.name) && *name != tool.name;
                 assert!(is_own || seen.insert(name.to_lowercase()), "{name}");
             }
@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    /// Collects the keywords of a schema; names of arguments are none.
+    /// Collects the keywords of a schema, without the names of arguments.
     fn keywords(schema: &Value, found: &mut BTreeSet<String>) {
         for (key, value) in schema.as_object().into_iter().flatten() {
             found.insert(key.clone());

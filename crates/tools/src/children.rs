@@ -1,8 +1,8 @@
-//! The sandboxes that a session makes beside its own.
+//! Sandboxes that a session makes beside its own ("children").
 //!
-//! Each is made from the session's own spec, which it can only narrow, knows whom it was made for, and
-//! ends with that one unless it is to be kept. A session reaches its own children and no other sandbox:
-//! for any other name the answer is that there is none.
+//! A child is made from the session's own spec, which the tools only narrow. Its spec names the
+//! parent sandbox, and the child ends together with the parent unless it is to be kept. A session
+//! reaches its own children and no other sandbox: every other name is reported as not found.
 
 use glovebox_proto::{Code, Fault, visible};
 use glovebox_sandbox::{
@@ -10,17 +10,18 @@ use glovebox_sandbox::{
 };
 use std::sync::Arc;
 
-/// Sandboxes of one session at a time.
+/// Maximum number of children of one session at a time.
 pub(crate) const MAX_CHILDREN: usize = 4;
 
-/// What is needed to make sandboxes. Sessions without it have none of these tools.
+/// Registry and supervisor with which a session makes children. A session without it cannot use the
+/// tools that manage sandboxes.
 #[derive(Debug)]
 pub struct ChildSandboxes {
     registry: Arc<Registry>,
     supervisor: Supervisor,
 }
 
-/// One of them.
+/// Child sandbox.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) entry: RegistryEntry,
@@ -37,7 +38,7 @@ impl Child {
 }
 
 impl ChildSandboxes {
-    /// Sandboxes of this registry, each under a supervisor of its own.
+    /// Makes children in this registry. Each gets a supervisor of its own.
     pub const fn new(registry: Arc<Registry>, supervisor: Supervisor) -> Self {
         Self {
             registry,
@@ -45,10 +46,10 @@ impl ChildSandboxes {
         }
     }
 
-    /// How many children of this sandbox live.
+    /// Returns the number of children of this sandbox that start or run.
     ///
     /// # Errors
-    /// When the state directory cannot be read.
+    /// If the state directory cannot be read.
     pub fn count(&self, of: &Sandbox) -> Result<usize, Fault> {
         let children = self.list(of)?;
         Ok(children
@@ -62,11 +63,11 @@ impl ChildSandboxes {
             .count())
     }
 
-    /// The children of this sandbox, by name.
+    /// Returns the children of this sandbox, sorted by name.
     pub(crate) fn list(&self, of: &Sandbox) -> Result<Vec<Child>, Fault> {
         let mut found = Vec::new();
         for entry in self.registry.list()? {
-            // One whose files cannot be read belongs to nobody here.
+            // A sandbox whose files cannot be read counts as no child.
             if let Ok(spec) = self.registry.spec(&entry.name)
                 && is_child(&spec, of)
             {
@@ -76,12 +77,12 @@ impl ChildSandboxes {
         Ok(found)
     }
 
-    /// The child of this name.
+    /// Returns the checked name of a child.
     ///
     /// # Errors
-    /// `sandbox-not-found`, whoever else may have a sandbox of that name.
+    /// `sandbox-not-found`, also for a sandbox that exists and is not a child.
     pub(crate) fn find(&self, of: &Sandbox, name: &str) -> Result<Name, Fault> {
-        // TRUST: a model chose the word; it is a checked name before it is looked up.
+        // TRUST: a model chose the name. It is parsed before it is looked up.
         Name::parse(name)
             .ok()
             .filter(|name| {
@@ -101,12 +102,15 @@ impl ChildSandboxes {
             })
     }
 
-    /// The spec a child begins with.
+    /// Returns the session's own spec, from which a child's is narrowed.
     pub(crate) fn spec(&self, of: &Sandbox) -> Result<SandboxSpec, Fault> {
         self.registry.spec(&of.info().name)
     }
 
-    /// Makes a child. `spec` is no wider than that of its parent.
+    /// Starts a child. The caller has narrowed `spec`.
+    ///
+    /// # Errors
+    /// `too-many-sandboxes`, and the faults of the start.
     pub(crate) fn start(
         &self,
         of: &Sandbox,
@@ -121,7 +125,7 @@ impl ChildSandboxes {
             )
             .remedy("end one with SandboxKill"));
         }
-        // Whose end it waits for decides how long it lives.
+        // No lease: the child lives until its parent ends.
         spec.lease_ms = None;
         spec.parent = Some(Parent {
             name: of.info().name.clone(),
@@ -133,12 +137,12 @@ impl ChildSandboxes {
         Ok(name)
     }
 
-    /// A way into a child.
+    /// Connects to a child.
     pub(crate) fn connect(&self, of: &Sandbox, name: &str) -> Result<Sandbox, Fault> {
         self.registry.connect(&self.find(of, name)?)
     }
 
-    /// Ends a child, with its files.
+    /// Terminates a child and removes its files.
     pub(crate) fn kill(&self, of: &Sandbox, name: &str) -> Result<Name, Fault> {
         let name = self.find(of, name)?;
         self.registry.kill(&name)?;

@@ -1,15 +1,15 @@
-//! What one conversation knows of commands: how far it was shown their output, and which of them go on although
-//! their call was given up.
+//! Record of one conversation about its commands: the output that was shown, and the commands that
+//! go on although their call was cancelled.
 
 use glovebox_proto::JobId;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Commands remembered; who has more is shown output twice.
+/// Maximum number of remembered commands. Beyond it, output may be shown twice.
 const MAX_COMMANDS: usize = 1000;
 
-/// See the module.
+/// Commands of one conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     state: Mutex<CommandsState>,
@@ -17,7 +17,7 @@ pub(crate) struct Commands {
 
 #[derive(Debug, Default)]
 struct CommandsState {
-    /// Offset after the last byte shown.
+    /// Offset after the last byte shown, in bytes.
     shown: HashMap<JobId, u64>,
     left: Vec<JobId>,
 }
@@ -27,7 +27,7 @@ impl Commands {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Output up to this offset was shown.
+    /// Records that the output up to `offset` was shown.
     pub(crate) fn note_shown(&self, job: JobId, offset: u64) {
         let mut state = self.state();
         if state.shown.len() >= MAX_COMMANDS {
@@ -37,12 +37,13 @@ impl Commands {
         *shown = offset.max(*shown);
     }
 
-    /// Offset of the first byte that was not shown.
+    /// Returns the offset of the first byte that was not shown.
     pub(crate) fn shown(&self, job: JobId) -> u64 {
         self.state().shown.get(&job).copied().unwrap_or(0)
     }
 
-    /// The command goes on, and nobody was told what became of it.
+    /// Records a command that goes on after its call was cancelled, until [`Self::take_left`]
+    /// reports it.
     pub(crate) fn leave(&self, job: JobId) {
         let mut state = self.state();
         if state.left.len() < MAX_COMMANDS {
@@ -50,7 +51,7 @@ impl Commands {
         }
     }
 
-    /// The commands that were left, once.
+    /// Returns the commands of [`Self::leave`], each one time.
     pub(crate) fn take_left(&self) -> Vec<JobId> {
         mem::take(&mut self.state().left)
     }
@@ -66,7 +67,7 @@ mod tests {
         let job = JobId(3);
         assert_eq!(commands.shown(job), 0);
         commands.note_shown(job, 10);
-        // Somebody has read from the beginning meanwhile.
+        // Another reader began at the start of the output.
         commands.note_shown(job, 4);
         assert_eq!(commands.shown(job), 10);
         commands.leave(job);

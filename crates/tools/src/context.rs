@@ -1,17 +1,17 @@
-//! A file that came with a task: too large to be read whole, and looked through by scripts.
+//! Large file that came with a task. Scripts search it; it is never read whole into a conversation.
 
 use serde::{Deserialize, Serialize};
 
-/// Where it is, as the tools see it.
+/// Location and size of the file, as the tools see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextData {
-    /// Its path.
+    /// Path in the sandbox.
     pub path: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl ContextData {
-    /// The largest there can be, in bytes.
+    /// Maximum size, in bytes.
     pub const MAX_BYTES: u64 = glovebox_js::MAX_CONTEXT_BYTES;
 }

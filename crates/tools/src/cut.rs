@@ -1,65 +1,65 @@
-//! Cutting long output, exactly once, so that what was left out is known to the byte and can be fetched.
+//! Truncation of long output. The omitted part is known to the byte and can be fetched.
 //!
-//! Whole lines of the beginning and of the end stay; after a failure most of the room goes to the end,
-//! which is where a failure says what it is. A long line keeps its own beginning and end. All counts and
-//! offsets are those of the bytes as they were written, whatever they look like when they are shown.
+//! Whole lines of the beginning and of the end are kept. After a failure most of the room goes to
+//! the end, where the error message usually is. A long line keeps its own beginning and end. All
+//! counts and offsets refer to the bytes as they were written, not to their displayed form.
 
 pub(crate) use glovebox_proto::visible::lines as readable;
 use std::fmt::Write as _;
 
 /// Room for the output of one call, in bytes of text.
 pub const OUTPUT_BYTES: usize = 30_000;
-/// Longest line shown whole, in bytes.
+/// Maximum length of a line that is shown whole, in bytes.
 const LINE_BYTES: usize = 2000;
-/// Of a longer line, this much of its beginning is shown.
+/// Shown bytes at the beginning of a longer line.
 const LINE_HEAD_BYTES: usize = 1500;
-/// And this much of its end.
+/// Shown bytes at the end of a longer line.
 const LINE_TAIL_BYTES: usize = 500;
 
-/// Output of which a part between its beginning and its end may not be at hand.
+/// Output whose middle may be unavailable.
 #[derive(Debug, Clone, Copy)]
 pub struct CutSource<'a> {
-    /// From the first byte on.
+    /// Bytes from the first one on.
     pub head: &'a [u8],
-    /// Bytes that are not at hand.
+    /// Number of bytes between `head` and `tail` that are unavailable.
     pub gap: u64,
-    /// Up to the last byte.
+    /// Bytes up to the last one. Empty if `head` is all there is.
     pub tail: &'a [u8],
 }
 
-/// Where the room goes.
+/// Distribution of the room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CutBias {
-    /// As much to the beginning as to the end.
+    /// Half to the beginning, half to the end.
     Even,
-    /// Mostly to the end.
+    /// A fifth to the beginning, the rest to the end.
     End,
 }
 
-/// Text of which parts may be missing.
+/// Text of which parts may be omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutText {
-    /// The text.
+    /// Shown text, with a mark at each omission.
     pub text: String,
-    /// Bytes that are not in the text.
+    /// Number of omitted bytes.
     pub left_out: u64,
-    /// Offset of the first of them.
+    /// Offset of the first omitted byte. `None` if the text is complete.
     pub first_left_out: Option<u64>,
 }
 
-/// A line with its line feed, if it has one, and what of it is shown.
+/// Line with its line feed, if it has one, and the parts of it that are shown.
 #[derive(Debug, Clone, Copy)]
 struct Line<'a> {
     first: &'a [u8],
     hidden: u64,
     last: &'a [u8],
-    /// Part of it is not at hand, so there may be more lines in it.
+    /// True if part of the line is unavailable and may contain more lines.
     is_torn: bool,
 }
 
 impl<'a> Line<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        // A bar of progress that was drawn again and again is one short state.
+        // A progress bar that was redrawn many times is long as bytes and short as text.
         if bytes.len() > LINE_BYTES && command_output(bytes).len() > LINE_BYTES {
             return Self::of(bytes, 0, bytes);
         }
@@ -71,7 +71,8 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// What begins with `before`, then `gap` bytes, then ends with `after`.
+    /// Returns the line that begins with `before`, goes on with `gap` unavailable bytes, and ends
+    /// with `after`.
     fn torn(before: &'a [u8], gap: u64, after: &'a [u8]) -> Self {
         let line = Self::of(before, gap, after);
         let is_torn = true;
@@ -104,21 +105,21 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Every byte of a source is in exactly one of these, in their order.
+/// Part of a source. Every byte of the source is in exactly one piece, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece<'a> {
     Shown(&'a [u8]),
     Hidden {
         bytes: u64,
-        /// How many whole lines; `None` where that is not known.
+        /// Number of whole lines. `None` if unknown.
         lines: Option<usize>,
-        /// It is the middle of a line.
+        /// True if the piece is the middle of a line.
         is_inside: bool,
     },
 }
 
-/// Shows output of a command as it stands on a terminal in the end: without colours, and of a line that was written
-/// over the last state. Whatever else acts on a terminal is shown as signs.
+/// Returns output of a command as a terminal would show it in the end: without colours, and with
+/// the last state of a line that was overwritten. Other control characters are shown as escapes.
 fn command_output(bytes: &[u8]) -> String {
     if !bytes.iter().any(|byte| matches!(byte, b'\r' | b'\x1b')) {
         return readable(bytes);
@@ -139,8 +140,8 @@ fn command_output(bytes: &[u8]) -> String {
     text
 }
 
-/// Leaves out colours and other styles (`CSI ... m`), erasing of a line (`CSI ... K`), and hiding and showing of the
-/// cursor.
+/// Removes colours and other styles (`CSI ... m`), line erasure (`CSI ... K`), and hiding and
+/// showing of the cursor.
 fn without_styles(mut line: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(line.len());
     while let Some(at) = memchr::memchr(b'\x1b', line) {
@@ -156,7 +157,7 @@ fn without_styles(mut line: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// The length of the sequence that `bytes` begin with, if it is one that is left out.
+/// Returns the length of the removable sequence at the start of `bytes`, or `None`.
 fn style_length(bytes: &[u8]) -> Option<usize> {
     for cursor in [b"\x1b[?25l", b"\x1b[?25h"] {
         if bytes.starts_with(cursor) {
@@ -169,7 +170,7 @@ fn style_length(bytes: &[u8]) -> Option<usize> {
     matches!(parameters[end], b'm' | b'K').then_some(end + 3)
 }
 
-/// What is shown of `source` in `room` bytes of text, marks not counted.
+/// Truncates `source` to `room` bytes of text. The marks at omissions do not count.
 pub fn cut(source: CutSource<'_>, room: usize, lean: CutBias) -> CutText {
     let mut text = String::new();
     let (mut left_out, mut first_left_out, mut offset) = (0, None, 0);
@@ -184,7 +185,7 @@ pub fn cut(source: CutSource<'_>, room: usize, lean: CutBias) -> CutText {
                 lines,
                 is_inside,
             } => {
-                // Writing into a string cannot fail.
+                // Writing to a `String` cannot fail.
                 let _ = match (is_inside, lines) {
                     (true, Some(_)) => {
                         write!(text, "[... {bytes} bytes of this line left out ...]")
@@ -237,7 +238,7 @@ fn pieces(source: CutSource<'_>, room: usize, lean: CutBias) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// The lines before the first of the two and those from the second on fit into `room`.
+/// Returns the range of lines to omit, so that the lines before and after it fit into `room`.
 fn split(lines: &[Line<'_>], room: usize, lean: CutBias) -> (usize, usize) {
     let costs: Vec<usize> = lines.iter().map(Line::shown_bytes).collect();
     if costs.iter().sum::<usize>() <= room {
@@ -264,7 +265,7 @@ fn lines(source: CutSource<'_>) -> Vec<Line<'_>> {
     if source.gap == 0 && source.tail.is_empty() {
         return split(source.head).collect();
     }
-    // The line that is torn reaches from the last line feed before the gap to the first one after it.
+    // The torn line reaches from the last line feed before the gap to the first one after it.
     let before = source.head.iter().rposition(|byte| *byte == b'\n');
     let (head, before) = source.head.split_at(before.map_or(0, |at| at + 1));
     let after = source.tail.iter().position(|byte| *byte == b'\n');
@@ -275,7 +276,7 @@ fn lines(source: CutSource<'_>) -> Vec<Line<'_>> {
     split(head).chain([torn]).chain(split(tail)).collect()
 }
 
-/// The last place at or before `at` where no character is torn.
+/// Returns the last position at or before `at` that is not inside a UTF-8 character.
 pub(crate) fn floor(bytes: &[u8], at: usize) -> usize {
     let at = at.min(bytes.len());
     (at.saturating_sub(3)..=at)
@@ -284,7 +285,7 @@ pub(crate) fn floor(bytes: &[u8], at: usize) -> usize {
         .unwrap_or(at)
 }
 
-/// The first place at or after `at` where no character is torn.
+/// Returns the first position at or after `at` that is not inside a UTF-8 character.
 fn ceil(bytes: &[u8], at: usize) -> usize {
     (at..=(at + 3).min(bytes.len()))
         .find(|at| is_boundary(bytes, *at))
@@ -379,7 +380,7 @@ mod tests {
             (b"one\r\ntwo\r\n", "one\ntwo\n"),
             (b" 10%\r\x1b[K", " 10%"),
             (b"\x1b[?25la\x1b[?25h\n", "a\n"),
-            // What is no style is a sign: the text of a link, a title, a movement of the cursor.
+            // Sequences that are no style are shown as escapes: a link, a title, a cursor movement.
             (b"\x1b]8;;http://x\x07y", "\\x1b]8;;http://x\\x07y"),
             (b"\x1b[2Ja\x1b[31", "\\x1b[2Ja\\x1b[31"),
             (b"plain\n", "plain\n"),
@@ -415,7 +416,7 @@ mod tests {
             let source = CutSource { head: &head, gap, tail: &tail };
             let lean = if is_end { CutBias::End } else { CutBias::Even };
             let total = (head.len() + tail.len()) as u64 + gap;
-            // What is shown is what stands at that place.
+            // The shown text must be the bytes at its offset.
             let mut offset = 0_u64;
             for piece in pieces(source, room, lean) {
                 match piece {

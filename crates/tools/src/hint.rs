@@ -1,14 +1,15 @@
-//! Hints that name tools, rendered for a session that may not have them.
+//! Hints that name tools.
 //!
-//! What a model is told to use it has to have: a toolset may leave out any tool. A hint is data, the tools it names
-//! beside its words, and this is the one place that decides whether it is said.
+//! A toolset may omit any tool, and a model must not be told to use a tool that it lacks. A hint is
+//! data: its text, and the tools that the text names. This module alone decides whether a hint is
+//! shown.
 
 use crate::call::Call;
 use crate::catalog::CATALOG;
 use crate::prefix::ToolPrefix;
 use glovebox_proto::{Fault, Remedy};
 
-/// An advice that names tools.
+/// Advice that names tools.
 #[derive(Debug, Clone)]
 pub(crate) struct Hint {
     tools: &'static [&'static str],
@@ -16,7 +17,7 @@ pub(crate) struct Hint {
 }
 
 impl Hint {
-    /// `text` names these tools and no others.
+    /// Creates a hint. `text` must name exactly these tools.
     pub(crate) fn new(tools: &'static [&'static str], text: impl Into<String>) -> Self {
         let text = text.into();
         debug_assert!(
@@ -28,7 +29,7 @@ impl Hint {
 }
 
 impl Call<'_> {
-    /// The first hint all of whose tools this session has.
+    /// Returns the text of the first hint whose tools this session has. `None` if there is none.
     pub(crate) fn hint(&self, hints: impl IntoIterator<Item = Hint>) -> Option<String> {
         let is_usable = |hint: &Hint| hint.tools.iter().all(|tool| self.session.has(tool));
         let hint = hints.into_iter().find(is_usable)?;
@@ -36,7 +37,7 @@ impl Call<'_> {
     }
 }
 
-/// A fault with a hint as its remedy, where there is one.
+/// Adds the hint to the fault as its remedy, if there is a hint.
 pub(crate) fn with_hint(fault: Fault, hint: Option<impl Into<Remedy>>) -> Fault {
     match hint {
         Some(hint) => fault.remedy(hint),
@@ -44,7 +45,7 @@ pub(crate) fn with_hint(fault: Fault, hint: Option<impl Into<Remedy>>) -> Fault 
     }
 }
 
-/// The names of the tools for which `has` holds, as a sentence lists them.
+/// Lists the names of the tools for which `has` returns true, with the prefix, separated by commas.
 pub(crate) fn tool_names(has: impl Fn(&str) -> bool, prefix: &ToolPrefix) -> String {
     let names = CATALOG.iter().map(|tool| tool.name);
     names

@@ -1,29 +1,30 @@
-//! `~` at the beginning of a path in the arguments of a call: the home of commands inside.
+//! Expansion of a leading `~` in path arguments to the home of commands in the sandbox.
 //!
-//! It is replaced before rules are asked, so that a rule on the home holds however a path is written.
+//! It takes place before rules are checked, so that a rule on the home applies to every spelling of
+//! a path.
 
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
 use serde_json::Value;
 use std::sync::OnceLock;
 
-/// Arguments that are paths or patterns of paths.
+/// Arguments that hold paths or path patterns.
 const PATHS: [&str; 5] = ["path", "from", "to", "cwd", "pattern"];
-/// The argument `pattern` is one of paths for this tool alone.
+/// Only tool whose argument `pattern` is a path pattern.
 const PATTERN_TOOL: &str = "Glob";
-/// Works in another sandbox, whose home may be another.
+/// Tool that works in another sandbox, whose home may differ.
 const ELSEWHERE: &str = "SandboxExec";
 
-/// Home directory inside, asked for once.
+/// Home directory in the sandbox, requested from the guest once.
 #[derive(Debug, Default)]
 pub(crate) struct HomeInside(OnceLock<String>);
 
 impl HomeInside {
-    /// Replaces `~` and `~/` at the beginning of each path among the arguments of a call, under the names that the
-    /// tool's schema has for them. Whether there was any.
+    /// Replaces a leading `~` or `~/` in each path argument of a call. The arguments have their
+    /// canonical names. Returns true if any was replaced.
     ///
     /// # Errors
-    /// `invalid-argument` where commands have no home; the loss of the sandbox.
+    /// `invalid-argument` if commands have no home; the loss of the sandbox.
     pub(crate) fn expand(
         &self,
         tool: &str,
@@ -55,7 +56,8 @@ impl HomeInside {
         if let Some(home) = self.0.get() {
             return Ok(home);
         }
-        // TRUST: a path inside; it goes to rules and back to the same guest.
+        // TRUST: the guest sends the path. It is only matched by rules and sent back to the same
+        // guest.
         let home = String::from_utf8(sandbox.facts()?.home.into_vec()).unwrap_or_default();
         if !home.starts_with('/') {
             let why = "commands in this sandbox have no home that `~` could stand for";
@@ -65,7 +67,7 @@ impl HomeInside {
     }
 }
 
-/// Returns what follows `~`, with its slash; `None` for a path that does not begin with the home.
+/// Returns the part after `~`, with its slash. `None` if the path does not begin with the home.
 fn below_home(path: &str) -> Option<&str> {
     let below = path.strip_prefix('~')?;
     (below.is_empty() || below.starts_with('/')).then_some(below)

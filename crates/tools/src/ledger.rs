@@ -1,16 +1,17 @@
-//! What one conversation has seen of each file, by content: the test for overwriting, because times lie
-//! (formatters touch files without changing them, and change them without touching).
+//! Content of each file as one conversation last saw it. A write is checked against content and not
+//! times: formatters touch files without changing them, and tools change files without a new time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Digests of files as they were last seen in full or written.
+/// Digests of files that the conversation last read in full or wrote.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     seen: Mutex<HashMap<String, blake3::Hash>>,
 }
 
-/// Files remembered; who sees more forgets all of them, and reads again.
+/// Maximum number of remembered files. Beyond it all are forgotten, and the model must read files
+/// again before it overwrites them.
 const MAX_FILES: usize = 10_000;
 
 impl Ledger {
@@ -22,7 +23,7 @@ impl Ledger {
         seen.insert(key(path), digest);
     }
 
-    /// What was last seen of a file.
+    /// Returns the digest of a file as the conversation last saw it.
     pub(crate) fn seen(&self, path: &str) -> Option<blake3::Hash> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(&key(path)).copied()
@@ -33,8 +34,8 @@ impl Ledger {
     }
 }
 
-/// One spelling for a path: relative to the workspace if it is below it. A file that is known under
-/// another name counts as unseen, which is safe.
+/// Returns one spelling for a path: relative to the workspace if it is below it. A file that was
+/// seen under another name counts as unseen, which is safe.
 fn key(path: &str) -> String {
     let absolute = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();

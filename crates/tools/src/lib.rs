@@ -1,17 +1,17 @@
-//! The tools of a model: what an agent or any other caller can do in one sandbox.
+//! Tools of a model: operations that an agent or another caller can perform in one sandbox.
 //!
 //! ```text
-//! call     name + JSON arguments -> catalog: the tool, its arguments checked by its own type
-//! permit   the rules of whoever started it, and a question to a person where they say so
-//! turn     reads at once, changes one after the other, commands together, jobs beside them
-//! run      requests through the one door (glovebox_sandbox)
-//! back     Outcome { text and images for the model, view for people, facts for programs }
+//! call     name + JSON arguments -> catalog: the tool, and its arguments as the tool's own type
+//! permit   rules of the user or the operator; a question to a person if a rule says `ask`
+//! turn     reads at once, changes one at a time, commands together, job control at any time
+//! run      requests to the guest, all of them through glovebox_sandbox
+//! result   ToolOutcome { text and images for the model, view for people, facts for programs }
 //! ```
 //!
-//! A tool is declared once: its argument type gives the JSON schema, its doc comments the
-//! descriptions. Where a sandbox runs is none of a tool's business, so definitions and behaviour are
-//! the same everywhere. A command that fails is an outcome; only what the caller or the way to the
-//! sandbox did wrong is a [`Fault`](glovebox_proto::Fault).
+//! A tool is declared once. Its argument type gives the JSON schema, and the doc comments of that
+//! type give the descriptions. A tool does not know where its sandbox runs, so definitions and
+//! behaviour are the same for all backends. A command that fails is an outcome. Only an error of
+//! the caller or of the connection to the sandbox is a [`Fault`](glovebox_proto::Fault).
 
 mod call;
 mod catalog;

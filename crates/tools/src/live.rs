@@ -1,7 +1,8 @@
-//! What a command writes while a call waits for it, for people who watch.
+//! Output of a command while a call waits for it, for people who watch.
 //!
-//! In: the job a call waits for. Out: the whole lines it has written since somebody looked last, bounded. Whoever
-//! watches asks; nothing is sent to anybody who does not, and the outcome of the call does not depend on it.
+//! In: the job that a call waits for. Out: the whole lines that it has written since the previous
+//! look, bounded. Watchers poll. Nothing is sent without a request, and the outcome of the call
+//! does not depend on it.
 
 use crate::call::Call;
 use crate::tools::log;
@@ -9,17 +10,17 @@ use glovebox_proto::JobId;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Of one look.
+/// Maximum size of one look, in bytes.
 const MAX_BYTES: usize = 8 << 10;
 
-/// A command that is waited for, and how much of what it wrote was seen.
+/// Job that a call waits for, and the offset up to which watchers have seen its output.
 #[derive(Debug, Clone, Copy)]
 struct WatchedJob {
     job: JobId,
     seen: u64,
 }
 
-/// The command that a call of this conversation waits for; the newest, where there are several.
+/// Job that a call of this conversation waits for. The newest, if there are several.
 #[derive(Debug, Default)]
 pub(crate) struct LiveOutput(Mutex<Option<WatchedJob>>);
 
@@ -28,7 +29,7 @@ impl LiveOutput {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `wait` while `job` is the one that is waited for.
+    /// Runs `wait` while `job` is registered as the awaited one.
     pub(crate) fn during<T>(&self, job: JobId, wait: impl FnOnce() -> T) -> T {
         *self.watched() = Some(WatchedJob { job, seen: 0 });
         let waited = wait();
@@ -37,13 +38,13 @@ impl LiveOutput {
     }
 }
 
-/// The whole lines that were written since the last look; `None` when there are none.
-// TRUST: a command wrote them: whoever shows them makes them harmless.
+/// Returns the whole lines that were written since the previous look. `None` if there are none.
+// TRUST: a command wrote the bytes. The caller must escape them before it shows them.
 pub(crate) fn look(call: &Call<'_>) -> Option<Vec<u8>> {
     let WatchedJob { job, seen } = (*call.session.live.watched())?;
     let mut part = log::part(call, job, seen, MAX_BYTES, 0).ok()?;
     if part.total > part.next() {
-        // Who watches a flood sees its newest lines.
+        // If more was written than fits, skip to the newest lines.
         let newest = part.total.saturating_sub(MAX_BYTES as u64);
         part = log::part(call, job, newest, MAX_BYTES, 0).ok()?;
         let begun = part.bytes.iter().position(|&byte| byte == b'\n');
@@ -56,7 +57,7 @@ pub(crate) fn look(call: &Call<'_>) -> Option<Vec<u8>> {
     let lines = bytes.iter().rposition(|&byte| byte == b'\n');
     let whole = match lines {
         Some(end) => end + 1,
-        // A line without an end is shown in pieces.
+        // A line longer than the bound is returned in pieces.
         None if bytes.len() >= MAX_BYTES => bytes.len(),
         None => return None,
     };
@@ -68,5 +69,5 @@ pub(crate) fn look(call: &Call<'_>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Looks for nobody in particular: a look is not given up.
+/// Flag that is never set: a look cannot be cancelled.
 pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);

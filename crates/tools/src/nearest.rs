@@ -1,6 +1,7 @@
-//! The nearest known word to a mistyped one.
+//! Suggestion of a known word for a mistyped one.
 
-/// The candidate within two edits (one for short words) of `word`, nearest first.
+/// Returns the candidate nearest to `word`, if it is within two edits (one for words of up to four
+/// bytes).
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = if word.len() <= 4 { 1 } else { 2 };
     candidates

@@ -1,58 +1,58 @@
-//! What a call gives back: one value with a face for the model, one for people, one for programs.
+//! Result of a call: one value with a form for the model, one for people, and one for programs.
 
 use glovebox_proto::visible;
 use serde_json::{Map, Value};
 use similar::{Algorithm, TextDiff};
 use std::time::Duration;
 
-/// What finding a change may take.
+/// Maximum time for computing a diff.
 const DIFF_TIME: Duration = Duration::from_millis(200);
 
-/// The result of a call that ran.
+/// Result of a call that ran.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutcome {
-    /// For the model: bounded, control characters made visible.
+    /// Text for the model. Bounded; control characters are escaped.
     pub text: String,
-    /// For models that see: what `text` speaks of.
+    /// Images that `text` refers to, for models that accept them.
     pub images: Vec<Image>,
-    /// For people.
+    /// Form for people.
     pub view: OutcomeView,
-    /// For programs: exit, times, counts, paths.
+    /// Form for programs: exit code, times, counts, paths.
     pub facts: Map<String, Value>,
-    /// Whether what was asked for did not succeed, such as a command that exits with 1.
+    /// True if the operation did not succeed, for example a command that exits with 1.
     pub is_error: bool,
 }
 
-/// A picture, known by its first bytes.
+/// Image, recognized by its first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// Media type, such as `image/png`.
     pub mime: &'static str,
-    /// The file as it is.
+    /// Unchanged content of the file.
     pub bytes: Vec<u8>,
 }
 
-/// What a person is shown of a result. Nothing in it acts on a terminal.
+/// Form of a result for people. Contains no control sequences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum OutcomeView {
-    /// The text says it all.
+    /// The text suffices.
     #[default]
     Text,
-    /// A change of a file.
+    /// Change of a file.
     Change(FileChange),
     /// Rows under named columns.
     Table {
-        /// Their names.
+        /// Names of the columns.
         columns: Vec<&'static str>,
         /// One value for each column.
         rows: Vec<Vec<String>>,
     },
-    /// The pictures of the outcome.
+    /// Images of the outcome.
     Image,
 }
 
-/// A change of a file, for people. What differs is looked for when somebody wants to see it: most calls are
-/// made by models, which know what they wrote.
+/// Change of a file, for people. The diff is computed on demand: most calls come from models, which
+/// know what they wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileChange(ChangeSource);
 
@@ -63,17 +63,18 @@ enum ChangeSource {
 }
 
 impl FileChange {
-    /// A change that is known already, as a unified diff that can be shown.
+    /// Creates a change from a finished unified diff, in which control characters are escaped.
     pub(crate) const fn found(diff: String) -> Self {
         Self(ChangeSource::Found(diff))
     }
 
-    /// What leads from one content to the other.
+    /// Creates the change from one content to another.
     pub(crate) const fn between(old: String, new: String) -> Self {
         Self(ChangeSource::Between { old, new })
     }
 
-    /// The hunks of a unified diff, without file names.
+    /// Returns the hunks of a unified diff, without file names. Computes them on each call, for up
+    /// to 200 ms, unless the diff is finished.
     pub fn diff(&self) -> String {
         match &self.0 {
             ChangeSource::Found(diff) => diff.clone(),
@@ -91,7 +92,7 @@ impl FileChange {
 }
 
 impl ToolOutcome {
-    /// Something that went well.
+    /// Creates a successful outcome. `facts` should be an object; any other value counts as empty.
     pub(crate) fn ok(text: impl Into<String>, facts: Value) -> Self {
         let facts = match facts {
             Value::Object(facts) => facts,
@@ -106,7 +107,7 @@ impl ToolOutcome {
         }
     }
 
-    /// The same with something else for people.
+    /// Sets the form for people.
     #[must_use]
     pub(crate) fn with_view(mut self, view: OutcomeView) -> Self {
         self.view = view;

@@ -1,25 +1,26 @@
-//! A word before the names of tools, for hosts that show the tools of several servers under their own names alone.
+//! Prefix of tool names, for MCP hosts that show the tools of several servers under their bare
+//! names.
 
 use std::str::FromStr;
 
 const MAX_BYTES: usize = 16;
 
-/// The word; empty where names are shown as they are.
+/// Prefix; empty if names are shown unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolPrefix(String);
 
 impl ToolPrefix {
-    /// The name of a tool as it is shown.
+    /// Returns the displayed name of a tool.
     pub fn name(&self, tool: &str) -> String {
         format!("{}{tool}", self.0)
     }
 
-    /// The tool's own name, if `shown` begins with the word.
+    /// Returns the tool's own name. `None` if `shown` does not begin with the prefix.
     pub fn own_name<'a>(&self, shown: &'a str) -> Option<&'a str> {
         shown.strip_prefix(&self.0)
     }
 
-    /// Writes these tools in `text` as they are shown; longer words that begin or end like one stay.
+    /// Puts the prefix before these tools in `text`. Only whole words are replaced.
     pub fn write_names(&self, text: &str, tools: &[&str]) -> String {
         if self.0.is_empty() {
             return text.to_owned();

@@ -1,4 +1,4 @@
-//! What a model is told of changes that others applied to the project below its sandbox.
+//! Notes to the model about changes that other sandboxes applied to the project of its sandbox.
 
 use crate::ToolOutcome;
 use glovebox_proto::visible;
@@ -7,21 +7,23 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Paths of one change that are named.
+/// Maximum number of paths that a note lists.
 const SHOWN: usize = 5;
 
-/// Number of the last change that a conversation knows of.
+/// Number of the last change that the model knows about.
 #[derive(Debug)]
 pub(crate) struct ProjectNews(AtomicU64);
 
 impl ProjectNews {
-    /// Begins with everything known: a conversation sees the files as they are when it begins.
+    /// Creates a record in which all changes so far are known: a conversation sees the files as
+    /// they are when it begins.
     pub(crate) fn new(sandbox: &Sandbox) -> Self {
         let last = sandbox.project_changes().last().map(|change| change.number);
         Self(AtomicU64::new(last.unwrap_or(0)))
     }
 
-    /// Adds the changes since the last call to an outcome, each once.
+    /// Appends the changes since the previous call to an outcome. Each change is reported in one
+    /// outcome.
     pub(crate) fn tell(&self, sandbox: &Sandbox, outcome: &mut ToolOutcome) {
         self.tell_changes(sandbox.project_changes(), outcome);
     }
@@ -30,7 +32,7 @@ impl ProjectNews {
         let Some(last) = changes.last().map(|change| change.number) else {
             return;
         };
-        // Of two calls at the same time one tells.
+        // Of two concurrent calls only one gets the lower number, so only one reports the change.
         let known = self.0.fetch_max(last, Ordering::Relaxed);
         changes.retain(|change| change.number > known);
         for change in &changes {
@@ -44,7 +46,7 @@ impl ProjectNews {
     }
 }
 
-/// Describes a change in a sentence for the model.
+/// Describes a change in one sentence for the model.
 fn describe(change: &ProjectChange) -> String {
     let list = |paths: &[String], count: u64| {
         let shown = paths.iter().take(SHOWN);

@@ -1,15 +1,15 @@
-//! Who goes when: any number of threads call tools on one sandbox at the same time.
+//! Order of calls. Any number of threads may call tools on one sandbox at the same time.
 //!
 //! ```text
-//! reading    at once
-//! changing   one after the other per sandbox, in the order in which the calls came
-//! command    together with other commands, unless they share a session; not beside what changes files
-//! beside     jobs are looked at, written to and ended at any time, also while a command runs
-//! script     one after the other, beside all others: what it calls comes here on its own account
+//! read       at once
+//! change     one at a time per sandbox, in order of arrival; not beside commands
+//! command    together with other commands, unless they share a session; not beside changes
+//! beside     at any time: looks at jobs, writes to them and ends them, also while a command runs
+//! script     one at a time, beside all others; each call that it makes is scheduled by itself
 //! ```
 //!
-//! Everything but what is beside, and scripts, counts against two limits: one for the sandbox, one for the process.
-//! All queues are first in, first out, and whoever waits in one can give up.
+//! Reads, changes and commands count against two limits: one for the sandbox and one for the
+//! process. All queues are first in, first out, and every waiting call can be cancelled.
 
 use crate::call::given_up;
 use glovebox_proto::{Code, Fault};
@@ -18,33 +18,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Calls at work in one sandbox.
+/// Maximum number of running calls in one sandbox.
 const MAX_PER_SANDBOX: usize = 64;
-/// Calls at work in all sandboxes of this process.
+/// Maximum number of running calls in all sandboxes of this process.
 const MAX_PER_PROCESS: usize = 256;
-/// How long a call waits for its turn: longer than the longest command is waited for.
+/// Maximum time that a call waits for its turn. Longer than the longest wait for a command.
 const MAX_WAIT: Duration = Duration::from_mins(15);
-/// How often a waiting call looks whether it was given up.
+/// Interval at which a waiting call checks for its cancellation.
 const LOOK: Duration = Duration::from_millis(50);
 
 static PROCESS: Semaphore = Semaphore::new(MAX_PER_PROCESS);
 
-/// What a call does to the order of things.
+/// Class of a call, which decides what may run beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ScheduleLane {
-    /// It leaves the sandbox as it is.
+    /// Leaves the sandbox unchanged.
     Read,
-    /// It changes files.
+    /// Changes files.
     Change,
-    /// It runs a program, in this session if in any.
+    /// Runs a program, in this shell session if one is given.
     Command(Option<String>),
-    /// It has to do with one job only.
+    /// Concerns a single job or another sandbox.
     Beside,
-    /// It makes calls itself.
+    /// Makes calls itself.
     Script,
 }
 
-/// The order of calls on one sandbox, shared by all who use it.
+/// Order of the calls on one sandbox, shared by all its conversations.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     order: Order,
@@ -52,10 +52,11 @@ pub(crate) struct Schedule {
     room: Semaphore,
 }
 
-/// The right to be at work; dropping it lets the next one in.
+/// Right to run. Dropping it admits the next call.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    // In this order: whoever has the turn next finds room.
+    // Fields are dropped in this order. Passes are released first, so that the call that is
+    // admitted by the place finds a free pass.
     _passes: [Option<SchedulePass<'a>>; 2],
     _place: Option<ClaimTicket<'a>>,
 }
@@ -72,10 +73,11 @@ impl Schedule {
     /// Waits for the turn of a call.
     ///
     /// # Errors
-    /// `cancelled`; `busy` when it took too long.
+    /// `cancelled`; `busy` after [`MAX_WAIT`].
     pub(crate) fn enter(&self, lane: ScheduleLane, cancel: &AtomicBool) -> Result<Turn<'_>, Fault> {
         let until = Instant::now() + MAX_WAIT;
-        // The place in the order comes first, so that those who wait for it take no room from those who read.
+        // The place in the order comes before the passes. Otherwise calls that wait for their place
+        // hold passes, and reads that could run have none.
         let place = match lane {
             ScheduleLane::Beside => {
                 return Ok(Turn {
@@ -105,17 +107,17 @@ impl Schedule {
     }
 }
 
-/// What a call wants for itself.
+/// Resource that a call needs exclusively.
 #[derive(Debug, PartialEq, Eq)]
 enum Claim {
-    /// The files of the sandbox.
+    /// Files of the sandbox.
     Change,
-    /// The state of a session, if of any.
+    /// State of a shell session, if the command has one.
     Command(Option<String>),
 }
 
 impl Claim {
-    /// Whether they cannot be at work at the same time.
+    /// Returns true if the two cannot run at the same time.
     fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Command(one), Self::Command(other)) => one.is_some() && one == other,
@@ -124,7 +126,7 @@ impl Claim {
     }
 }
 
-/// Lets in whoever excludes nobody who is inside, or who came before.
+/// Queue of claims. Admits a claim that excludes neither a running claim nor an earlier one.
 #[derive(Debug)]
 struct Order {
     state: Mutex<Claims>,
@@ -134,11 +136,11 @@ struct Order {
 #[derive(Debug)]
 struct Claims {
     next: u64,
-    /// In the order in which they came; whether they are inside.
+    /// Ticket and claim in order of arrival. The flag is true while the claim is admitted.
     all: Vec<(u64, Claim, bool)>,
 }
 
-/// The right to what was claimed.
+/// Admitted claim. Dropping it removes the claim.
 #[derive(Debug)]
 struct ClaimTicket<'a> {
     order: &'a Order,
@@ -146,7 +148,7 @@ struct ClaimTicket<'a> {
 }
 
 impl Claims {
-    /// Lets the claim in where nothing is in its way.
+    /// Admits the claim if no other is in its way. Returns true if it was admitted.
     fn try_enter(&mut self, ticket: u64) -> bool {
         let Some(at) = self.all.iter().position(|(other, ..)| *other == ticket) else {
             return false;
@@ -219,7 +221,7 @@ impl Drop for ClaimTicket<'_> {
     }
 }
 
-/// Why a call waits for its turn no longer.
+/// Returns the fault with which a waiting call ends. `None` if it goes on waiting.
 fn over(cancel: &AtomicBool, until: Instant) -> Option<Fault> {
     if cancel.load(Ordering::Relaxed) {
         Some(given_up())
@@ -231,7 +233,7 @@ fn over(cancel: &AtomicBool, until: Instant) -> Option<Fault> {
     }
 }
 
-/// A counting semaphore that lets callers in in the order in which they came.
+/// Counting semaphore that admits callers in order of arrival.
 #[derive(Debug)]
 struct Semaphore {
     capacity: usize,
@@ -263,7 +265,7 @@ impl Semaphore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // What is guarded is whole after every step, so a panic elsewhere does not matter.
+        // The state is consistent after every statement, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -362,7 +364,7 @@ mod tests {
             while schedule.order.state().all.len() < 2 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // What came after a change waits for it.
+            // A command that came after a change waits for it.
             assert!(schedule.enter(plain(), &gone).is_err());
             drop(first);
             change.join().unwrap().unwrap();

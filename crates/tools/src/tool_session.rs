@@ -1,4 +1,4 @@
-//! One conversation's use of the tools on one sandbox.
+//! Session of one conversation that uses the tools on one sandbox.
 
 use crate::call::{Call, CallClient};
 use crate::catalog::{Definition, find};
@@ -20,7 +20,8 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A sandbox, and what one conversation has seen in it. Share it between threads by reference or `Arc`.
+/// A sandbox, and the record of what one conversation has seen in it. Threads share it by reference
+/// or `Arc`.
 #[derive(Debug)]
 pub struct ToolSession {
     sandbox: Arc<Sandbox>,
@@ -39,8 +40,9 @@ pub struct ToolSession {
 }
 
 impl ToolSession {
-    /// Nothing has been seen yet. Where several conversations share a sandbox, the others come from
-    /// [`Self::new_conversation`]: changes are ordered between them.
+    /// Creates a session that has seen nothing. Further conversations on the same sandbox must come
+    /// from [`Self::new_conversation`]: it shares the schedule, without which changes of two
+    /// conversations are not ordered.
     pub fn new(sandbox: Arc<Sandbox>) -> Self {
         let news = ProjectNews::new(&sandbox);
         Self {
@@ -60,7 +62,8 @@ impl ToolSession {
         }
     }
 
-    /// Another conversation on the same sandbox, under the same rules, which has seen nothing yet.
+    /// Creates the session of another conversation on the same sandbox, with the same rules. The
+    /// new conversation has seen nothing.
     #[must_use]
     pub fn new_conversation(&self) -> Self {
         Self {
@@ -80,42 +83,44 @@ impl ToolSession {
         }
     }
 
-    /// From now on `permit` is asked before every call.
+    /// Asks `permit` before every call. Without it every call is permitted.
     #[must_use]
     pub fn with_permit(mut self, permit: Arc<dyn Permit>) -> Self {
         self.permit = Some(permit);
         self
     }
 
-    /// From now on sandboxes can be made beside this one, where the permit lets it.
+    /// Enables the tools that make sandboxes beside this one. `permit` may still refuse their
+    /// calls.
     #[must_use]
     pub fn with_children(mut self, children: Arc<ChildSandboxes>) -> Self {
         self.children = Some(children);
         self
     }
 
-    /// From now on scripts have this file as `CONTEXT_DATA`.
+    /// Gives scripts this file as `CONTEXT_DATA`.
     #[must_use]
     pub fn with_context(mut self, context: ContextData) -> Self {
         self.context = Some(Arc::new(context));
         self
     }
 
-    /// From now on the user is asked about hosts that a command was refused.
+    /// Asks the user about hosts that the egress proxy refused to a command.
     #[must_use]
     pub fn with_hosts(mut self, hosts: Arc<HostConsent>) -> Self {
         self.hosts = Some(hosts);
         self
     }
 
-    /// From now on calls wait as long as this caller does.
+    /// Sets how long calls wait. The default is [`WaitPolicy::PATIENT`].
     #[must_use]
     pub const fn with_waits(mut self, waits: WaitPolicy) -> Self {
         self.waits = waits;
         self
     }
 
-    /// From now on what is said names tools with this word before them. Calls are made without it.
+    /// Puts `prefix` before the names of tools in texts for the model. Callers still pass names
+    /// without it.
     #[must_use]
     pub fn with_prefix(mut self, prefix: ToolPrefix) -> Self {
         self.prefix = prefix;
@@ -126,14 +131,15 @@ impl ToolSession {
         &self.prefix
     }
 
-    /// Whether this conversation has a tool.
+    /// Returns true if this conversation has the tool. A rule may still refuse a call of it.
     pub fn has(&self, tool: &str) -> bool {
         self.permit
             .as_ref()
             .is_none_or(|permit| permit.has_tool(tool))
     }
 
-    /// The tool of this name or alias. The names that a failure lists are those of this conversation.
+    /// Returns the tool of this name or alias. The fault lists the tools of this conversation
+    /// alone.
     fn find(&self, name: &str) -> Result<&'static Definition, Fault> {
         find(name).map_err(|fault| {
             let names = tool_names(|tool| self.has(tool), &self.prefix);
@@ -157,18 +163,20 @@ impl ToolSession {
         self.children.as_deref()
     }
 
-    /// Calls a tool by its name or an alias: its arguments are checked, the call is permitted, it waits
-    /// for its turn and runs. `cancel` ends it wherever it is, with what it started inside.
+    /// Calls a tool by its name or an alias. Checks the arguments, asks the permit, waits for the
+    /// turn of the call, and runs it. Blocks until the call ends. Setting `cancel` ends the call at
+    /// any of these steps, with the command that it started, if the wait policy does not keep it.
     ///
     /// # Errors
-    /// `not-found` for the name, `invalid-argument` for the arguments, a refusal, `cancelled`, the
-    /// guest's own faults, and the loss of the sandbox. A call that was lost is never made a second
-    /// time.
+    /// `not-found` for the name, `invalid-argument` for the arguments, the permit's refusal,
+    /// `cancelled`, faults of the guest, and the loss of the sandbox. A lost call is never
+    /// repeated.
     pub fn call(&self, name: &str, args: Value, cancel: &AtomicBool) -> Result<ToolOutcome, Fault> {
         self.make(self.find(name)?, args, false, None, cancel)
     }
 
-    /// [`Self::call`], from a client that is asked what a rule asks about it, and about what it calls in turn.
+    /// Same as [`Self::call`], for a client that answers the questions of rules about this call and
+    /// about the calls that it makes in turn.
     ///
     /// # Errors
     /// As [`Self::call`].
@@ -182,7 +190,8 @@ impl ToolSession {
         self.make(self.find(name)?, args, false, Some(client), cancel)
     }
 
-    /// [`Self::call`] for a script: permitted as any other call, by somebody who knows that it is one.
+    /// Same as [`Self::call`], for a call that a script makes. The permit sees that the call is
+    /// nested.
     pub(crate) fn call_nested(
         &self,
         name: &str,
@@ -210,6 +219,7 @@ impl ToolSession {
     ) -> Result<ToolOutcome, Fault> {
         let mut ready = tool.ready(args)?;
         let mut arguments = ready.arguments()?;
+        // Before the permit: a rule on the home must hold for `~` too.
         if self.home.expand(tool.name, &mut arguments, &self.sandbox)? {
             ready = tool.ready(arguments.clone())?;
         }
@@ -224,8 +234,10 @@ impl ToolSession {
                 cancel,
             })?;
         }
-        // The tool has a form of its own; a call may wait for its turn, and a command work, for long.
+        // `ready` holds the arguments in its own form. Freed here, because the call may wait for
+        // its turn, and its command may run, for minutes.
         drop(arguments);
+        // After the permit, so that a question to a person does not hold up the calls of others.
         let _turn = self.schedule.enter(ready.lane(), cancel)?;
         let call = Call::new(self, cancel).of_client(client);
         let mut outcome = ready.run(&call)?;
@@ -234,19 +246,19 @@ impl ToolSession {
             self.news.tell(&self.sandbox, &mut outcome);
         }
         if let Some(id) = id {
-            // What `glovebox why` knows the call by.
+            // Identifier that `glovebox why` takes.
             outcome.facts.insert("call".to_owned(), id.as_str().into());
         }
         Ok(outcome)
     }
 
-    /// The whole lines that the command a call waits for has written since this was asked last; `None` when there
-    /// are none. They are as the command wrote them.
+    /// Returns the whole lines that the awaited command has written since the previous call of this
+    /// function, at most 8 KiB. `None` if there are none. The bytes are as the command wrote them.
     pub fn live_output(&self) -> Option<Vec<u8>> {
         live::look(&Call::new(self, &live::NEVER))
     }
 
-    /// The sandbox they work on.
+    /// Returns the sandbox that the tools work on.
     pub fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
     }

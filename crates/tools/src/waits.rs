@@ -1,13 +1,13 @@
-//! How long a call waits for a command, and what becomes of the command when nobody waits any more.
+//! Maximum wait of a call for a command, and the fate of the command when the call is cancelled.
 
 use std::time::Duration;
 
-/// How long a call waits unless told otherwise, in milliseconds.
+/// Default wait of a call, in milliseconds.
 const USUAL_WAIT_MS: u64 = 120_000;
-/// How long a call may wait, in milliseconds.
+/// Maximum wait of a call, in milliseconds.
 pub(crate) const MAX_WAIT_MS: u64 = 600_000;
 
-/// The patience of whoever calls the tools.
+/// Waits that fit the caller of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitPolicy {
     usual_ms: u64,
@@ -16,15 +16,16 @@ pub struct WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// Of a caller that waits for as long as a call takes; when it gives a call up, it wants the command ended.
+    /// Policy for a caller that waits as long as a call takes. When it cancels a call, the command
+    /// ends.
     pub const PATIENT: Self = Self {
         usual_ms: USUAL_WAIT_MS,
         longest_ms: MAX_WAIT_MS,
         keeps_commands: false,
     };
 
-    /// Of a caller that gives a call up by itself after a while, whatever the command does: no call waits longer
-    /// than `longest`, and a command goes on as a job whether somebody waits for it or not.
+    /// Policy for a caller that abandons a call by itself after some time. No call waits longer
+    /// than `longest`, and a command goes on as a job after its call was cancelled.
     pub fn at_most(longest: Duration) -> Self {
         let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         Self {
@@ -34,22 +35,22 @@ impl WaitPolicy {
         }
     }
 
-    /// No call waits longer.
+    /// Returns the maximum wait of a call.
     pub const fn longest(self) -> Duration {
         Duration::from_millis(self.longest_ms)
     }
 
-    /// Milliseconds to wait where so many were asked for.
+    /// Returns the milliseconds to wait for a command, given the requested time.
     pub(crate) fn wait_ms(self, asked: Option<u64>) -> u64 {
         asked.unwrap_or(self.usual_ms).min(self.longest_ms)
     }
 
-    /// Milliseconds that something may take which cannot go on without its call.
+    /// Returns the time limit in milliseconds for work that cannot outlive its call.
     pub(crate) fn limit_ms(self, asked: Option<u64>) -> u64 {
         asked.unwrap_or(self.usual_ms).min(MAX_WAIT_MS)
     }
 
-    /// Whether a command goes on when its call is given up.
+    /// Returns true if a command goes on after its call was cancelled.
     pub(crate) const fn keeps_commands(self) -> bool {
         self.keeps_commands
     }

@@ -1,10 +1,10 @@
-//! Arguments as models send them, made into what their schema asks for where there is only one way
-//! to read them: `null` for an argument that was left out, `"2"` for a number, `"true"` for a truth
-//! value, a list as text. Everything else stays as it is, and is refused where it does not fit.
+//! Conversion of arguments as models send them to the types of the schema, where only one reading
+//! is possible: `null` for an absent argument, `"2"` for a number, `"true"` for a boolean, a list
+//! as text. All other values stay unchanged, and parsing refuses those that do not fit.
 
 use serde_json::{Map, Number, Value};
 
-/// Fits `value` to `schema`, which is one of `super::schema`.
+/// Converts `value` to the types of `schema`, which `super::schema` made.
 pub(super) fn coerce(schema: &Value, value: &mut Value) {
     match schema["type"].as_str() {
         Some("object") => {
@@ -50,7 +50,7 @@ fn coerce_properties(schema: &Value, arguments: &mut Map<String, Value>) {
     }
 }
 
-/// Replaces a text that is JSON of the wanted kind by what it says.
+/// Replaces a string that contains JSON of the wanted type by the parsed value.
 fn parse_text(value: &mut Value, is_wanted: fn(&Value) -> bool) {
     if let Some(text) = value.as_str()
         && let Ok(parsed) = serde_json::from_str::<Value>(text)
@@ -60,9 +60,9 @@ fn parse_text(value: &mut Value, is_wanted: fn(&Value) -> bool) {
     }
 }
 
-/// A number with nothing behind its decimal point (`2.0`) as a whole one.
+/// Returns a floating-point number without a fraction (`2.0`) as an integer.
 fn as_whole(value: &Value) -> Option<Number> {
-    /// Beyond it not every whole number has a floating-point form of its own.
+    /// Largest value up to which every integer has an exact `f64` (2^53).
     const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
     let number = value
         .as_f64()

@@ -1,15 +1,16 @@
-//! Schemas of tool arguments, in the words that every model provider understands.
+//! JSON schemas of tool arguments, with the keywords that every model provider accepts.
 //!
-//! In: the argument type of a tool. Out: a JSON schema of only those keywords that OpenAI's, Gemini's
-//! and Anthropic's tool definitions have in common: one `type` per value, no `$ref`, no `format`, no
-//! `null`. Providers refuse a whole request for a keyword they do not know, such as `"format": "uint64"`.
+//! In: the argument type of a tool. Out: a JSON schema with only those keywords that the tool
+//! definitions of OpenAI, Gemini and Anthropic have in common: one `type` per value, no `$ref`, no
+//! `format`, no `null`. A provider refuses the whole request for an unknown keyword, such as
+//! `"format": "uint64"`.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
-/// Schema of the arguments of a tool.
+/// Returns the schema of the arguments of a tool.
 pub(super) fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -17,7 +18,7 @@ pub(super) fn of<T: JsonSchema>() -> Value {
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     keep_common_keywords(&mut schema);
-    // The documentation of the type is for readers of the code, and no part of the contract.
+    // The doc comment of the type is for readers of the code; the tool has its own description.
     schema.remove("description");
     schema.to_value()
 }
@@ -28,7 +29,7 @@ fn keep_common_keywords(schema: &mut Schema) {
     if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");
     }
-    // An optional argument is one that is not in `required`; `null` is taken for it all the same.
+    // Optional arguments are those that are not in `required`. `null` is still accepted for them.
     if let Some(Value::Array(types)) = schema.get("type")
         && let [only] = &*types
             .iter()
@@ -47,7 +48,7 @@ fn keep_common_keywords(schema: &mut Schema) {
     {
         schema.remove("anyOf");
         for (key, value) in only {
-            // The documentation of the argument is closer to its use than that of its type.
+            // The doc comment of the argument is more specific than that of its type.
             if schema.get(key).is_none() {
                 schema.insert(key.clone(), value.clone());
             }
