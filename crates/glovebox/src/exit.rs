@@ -1,9 +1,9 @@
 //! The error type of the commands and the table of exit codes.
 //!
 //! `run` and `exec` stand in for the command they run, so their exit code is that command's; every
-//! failure of our own is 125 there (124 a deadline, 126 and 127 as a shell). All other commands use
-//! [`Kind`]'s own numbers. A failure is a [`Fault`] underneath, so that what a person reads and what
-//! `--json` carries are the same facts.
+//! failure of Glovebox itself is 125 there (124 for a timeout, 126 and 127 as in a shell). All
+//! other commands use the numbers of [`Kind`]. Each failure holds a [`Fault`], so that a person and
+//! `--json` get the same facts.
 
 use glovebox_proto::{Class, Code, Fault, Remedy};
 use glovebox_settings::SettingsError;
@@ -105,7 +105,7 @@ impl CommandError {
         }
     }
 
-    /// Creates a usage error: `message` says what is wrong, `remedy` how to correct it.
+    /// Creates a usage error: `message` names the mistake, `remedy` the correction.
     pub(crate) fn usage(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         let fault = Fault::failed(Code::InvalidArgument, message).remedy(remedy);
         Self::new(Kind::Usage, fault)

@@ -1,4 +1,4 @@
-//! `glovebox attach`: a terminal in a named sandbox, or a look over the shoulder of one of its jobs.
+//! `glovebox attach`: a terminal in a named sandbox, or the output of one of its jobs.
 
 use super::Cx;
 use super::exec::tell_left;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// Shells to try, in order.
 const SHELLS: [&str; 2] = ["bash", "sh"];
 
-/// Attaches until the job ends or the user leaves.
+/// Attaches until the job ends or the user detaches.
 pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
     let name = super::name(&args.name)?;
     if args.job.is_none() {
-        // Before a shell is started that nobody could use.
+        // Check this before the shell starts: without a terminal it could not be used.
         need_terminal()?;
     }
     let sandbox = Arc::new(cx.user_registry()?.connect(&name)?);
@@ -55,7 +55,7 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
     };
     if has_pty {
         cx.talk.detail("Ctrl-\\ leaves and lets it run\r");
-        // A program that was drawn for another terminal draws itself anew when the size changes.
+        // A program that was drawn for another terminal redraws when the size changes.
         let _ = sandbox.call(Request::JobResize {
             job,
             size: streams::terminal_size(),
@@ -86,7 +86,7 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
     let ended = if has_pty {
         follow(&mut Passthrough::on_terminal(Some(false)))
     } else {
-        // A look at a log, as `logs --follow`.
+        // Output of a job without a terminal is escaped, as by `logs --follow`.
         let mut sink = Screen::new(false, cx.talk.has_screen_color());
         let ended = follow(&mut sink);
         sink.finish()
@@ -101,7 +101,8 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Finds the youngest job with a terminal that runs and that nobody looks at: what was left.
+/// Finds the newest running job with a terminal that no client follows, as a detached one. None if
+/// there is none.
 fn find_left(sandbox: &Sandbox) -> Result<Option<JobId>, CommandError> {
     let left = |info: &JobInfo| {
         info.has_pty && !info.is_followed && matches!(info.state, JobState::Running)

@@ -7,7 +7,7 @@ use glovebox_server::{AuditFilter, export_audit_log};
 use glovebox_session::host::now_unix_ms;
 use std::io::{self, ErrorKind};
 
-/// Prints the entries that are asked for.
+/// Prints the selected entries.
 pub(crate) fn run(cx: &Cx, args: &AuditArgs) -> CommandResult {
     let now = now_unix_ms();
     let filter = AuditFilter {

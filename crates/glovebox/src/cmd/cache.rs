@@ -1,4 +1,4 @@
-//! `glovebox cache`: package caches that sandboxes keep for the next one of their project.
+//! `glovebox cache`: package caches that sandboxes keep for the next sandbox of their project.
 
 use super::{Cx, age, several};
 use crate::args::{CacheAction, CacheArgs, CacheListArgs, CachePruneArgs};
@@ -10,7 +10,7 @@ use glovebox_settings::units::human_bytes;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Lists or removes them.
+/// Lists or removes caches.
 pub(crate) fn run(cx: &Cx, args: &CacheArgs) -> CommandResult {
     match &args.action {
         None => list(cx, &args.list),
@@ -123,7 +123,8 @@ fn prune(cx: &Cx, args: &CachePruneArgs) -> CommandResult {
     several::answer_removal(cx, args.json, &message, &data, failure)
 }
 
-/// What is asked to go: of all projects, of those that were unused for long, or of one.
+/// Returns the caches to remove: those of all projects or of one, optionally only those unused for
+/// a time.
 fn candidates(
     cx: &Cx,
     registry: &Registry,
@@ -134,7 +135,7 @@ fn candidates(
         None
     } else if let Some(path) = &args.project {
         let path = cx.host.absolute(path);
-        // One that is gone can still be named.
+        // A project that was removed can still be named.
         Some(path.canonicalize().unwrap_or(path))
     } else {
         Some(host::find_project(&cx.host)?.dir)
@@ -149,7 +150,8 @@ fn candidates(
     Ok(caches)
 }
 
-/// What cannot be read is of no use to any project.
+/// Returns true if the cache belongs to the project. A cache of unknown project is of no use to
+/// any, so it belongs to each.
 fn is_of(cache: &ProjectCache, project: Option<&Path>) -> bool {
     let own = cache.project.as_deref();
     own.is_none() || project.is_none_or(|project| own == Some(project))

@@ -1,4 +1,4 @@
-//! `glovebox checkpoint`, `checkpoints`, `restore` and `fork`: states of a sandbox's files that stay.
+//! `glovebox checkpoint`, `checkpoints`, `restore` and `fork`: saved states of a sandbox's files.
 
 use super::{Cx, age, run::supervisor};
 use crate::args::{
@@ -18,7 +18,7 @@ fn facts(checkpoint: &Checkpoint) -> Value {
     })
 }
 
-/// Makes one, or does with one what was asked for.
+/// Creates a checkpoint, or runs the action of the command line.
 pub(crate) fn run(cx: &Cx, args: &CheckpointArgs) -> CommandResult {
     match &args.action {
         Some(CheckpointAction::Delete(args)) => delete(cx, &args.one),
@@ -53,7 +53,7 @@ fn delete(cx: &Cx, one: &OneCheckpoint) -> CommandResult {
     Ok(0)
 }
 
-/// Lists them.
+/// Lists the checkpoints of a sandbox.
 pub(crate) fn list(cx: &Cx, args: &CheckpointsArgs) -> CommandResult {
     let name = super::name(&args.name)?;
     let found = cx.user_registry()?.checkpoints(&name)?;
@@ -84,7 +84,7 @@ pub(crate) fn list(cx: &Cx, args: &CheckpointsArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Goes back to one.
+/// Restores a checkpoint.
 pub(crate) fn restore(cx: &Cx, args: &RestoreArgs) -> CommandResult {
     let one = &args.one;
     let name = super::name(&one.name)?;
@@ -102,11 +102,11 @@ pub(crate) fn restore(cx: &Cx, args: &RestoreArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Makes another sandbox from one.
+/// Creates another sandbox from a checkpoint.
 pub(crate) fn fork(cx: &Cx, args: &ForkArgs) -> CommandResult {
     let (name, new) = (super::name(&args.name)?, super::name(&args.new)?);
     let registry = cx.user_registry()?;
-    // Read before anything is made: without them the fork could not start.
+    // Read the secrets before anything is created: without them the fork could not start.
     let mut secrets = registry
         .spec(&name)
         .map_or_else(|_| Vec::new(), |spec| spec.secrets);

@@ -1,4 +1,4 @@
-//! `glovebox pull --commits`: what was committed inside, as a branch of the user's repository.
+//! `glovebox pull --commits`: the commits of a sandbox, as a branch of the user's repository.
 
 use super::here::HERE;
 use super::{Cx, TerminalFrontend, name, run::supervisor};
@@ -16,11 +16,11 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Refuses the name of a sandbox in the place of the branch where no sandbox is named: it was meant
-/// for the sandbox, and would become a branch with the commits of another one.
+/// Refuses the name of a sandbox as the branch if the command line names no sandbox: the user meant
+/// the sandbox, and the branch would get the commits of another one.
 ///
 /// # Errors
-/// A usage error that names the command that was meant.
+/// A usage error that names the intended command.
 pub(crate) fn refuse_name_as_branch(cx: &Cx, args: &PullArgs) -> Result<(), CommandError> {
     let Some(branch) = args.commits.as_deref().filter(|_| args.name == HERE) else {
         return Ok(());
@@ -36,8 +36,8 @@ pub(crate) fn refuse_name_as_branch(cx: &Cx, args: &PullArgs) -> Result<(), Comm
     Ok(())
 }
 
-/// Takes the commits to a branch; an empty name stands for the one that the sandbox's name gives. A sandbox that does
-/// not run is started for it, since git runs inside, and stopped again.
+/// Takes the commits to a branch; an empty name means the default branch of the sandbox. A stopped
+/// sandbox is started for it, because git runs inside, and stopped again.
 pub(super) fn pull(
     cx: &Cx,
     args: &PullArgs,
@@ -105,7 +105,8 @@ fn pull_one(
     tell_one(cx, args, &taken, data)
 }
 
-/// Tells what of the commits of a copy that has gone was taken.
+/// Reports the commits that were taken from the last fetched state of a sandbox that is not
+/// running.
 fn tell_fetched(
     cx: &Cx,
     args: &PullArgs,
@@ -117,7 +118,7 @@ fn tell_fetched(
     }
     match taken.into_iter().next() {
         Some((_, taken)) => tell_one(cx, args, &taken?, data),
-        // Other branches alone have commits.
+        // Only other branches have commits.
         None => tell_all(cx, args, Vec::new(), data),
     }
 }
@@ -147,7 +148,8 @@ fn tell_one(
     Ok(message)
 }
 
-/// Takes commits, held ones too, other branches, tags and stashes, each to a branch of its own.
+/// Takes all commits (held ones too), other branches, tags and stashes, each to a branch of its
+/// own.
 fn pull_all(
     cx: &Cx,
     args: &PullArgs,

@@ -1,9 +1,11 @@
-//! `glovebox __complete`: what could follow on a command line, for the completion scripts.
+//! `glovebox __complete`: candidates for the next word of a command line, for the completion
+//! scripts.
 //!
-//! In: the words typed so far, the last of which is being typed. Out: one line that says what the shell itself
-//! is to add (`files`, `directories`, `commands` or `nothing`), then one candidate per line, where a tab comes
-//! before its description. Commands and flags come from the declarations of the command line, so nothing is
-//! offered that does not exist or is hidden; names come from the state directory, which is only read.
+//! In: the words typed so far; the last one is being typed. Out: one line with what the shell
+//! itself adds (`files`, `directories`, `commands` or `nothing`), then one candidate per line, with
+//! a tab before its description. Commands and flags come from the declarations of the command line,
+//! so only existing and visible ones are offered; names come from the state directory, which is
+//! only read.
 
 use super::Cx;
 use crate::args::{Cli, CompleteArgs};
@@ -14,7 +16,7 @@ use glovebox_sandbox::{Backend, Registry, SandboxState};
 use glovebox_spec::LimitKind;
 use std::fmt::Write as _;
 
-/// Words that flags take, where their parsers are functions that cannot list them.
+/// Values of flags whose parsers are functions that cannot list them.
 const FLAG_WORDS: &[(&str, &[&str])] = &[
     ("rootfs", &["host", "host-all", "dir:"]),
     ("net", &["none", "egress", "host"]),
@@ -29,7 +31,7 @@ const FLAG_WORDS: &[(&str, &[&str])] = &[
     ("apply", &["ask", "auto", "discard"]),
 ];
 
-/// What the shell adds by itself.
+/// Candidates that the shell adds by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ShellPart {
     Nothing,
@@ -49,7 +51,7 @@ impl ShellPart {
     }
 }
 
-/// One word that could be typed here, and what it means.
+/// A word that could be typed here, and its description.
 type Candidate = (String, String);
 
 /// Prints the candidates.
@@ -78,7 +80,8 @@ pub(crate) fn run(cx: &Cx, args: &CompleteArgs) -> CommandResult {
     Ok(0)
 }
 
-/// The registry, unless nothing was ever kept: a question must not make directories.
+/// Opens the registry, or returns None if there is no state yet: a completion must not create
+/// directories.
 fn existing_registry(cx: &Cx) -> Option<Registry> {
     let settings = cx.settings(None).ok()?;
     let state_dir = cx.state_dir(&settings).ok()?;
@@ -86,7 +89,7 @@ fn existing_registry(cx: &Cx) -> Option<Registry> {
     cx.registry(&settings).ok()
 }
 
-/// Names of things that exist, by the kind of value that is wanted.
+/// Returns the names of existing objects, by the kind of value.
 fn names(kind: &str, typed: &[String], registry: &dyn Fn() -> Option<Registry>) -> Vec<Candidate> {
     let sandboxes = |suffix: &str, is_wanted: fn(SandboxState) -> bool| {
         let entries = registry().and_then(|registry| registry.list().ok());
@@ -124,7 +127,7 @@ fn names(kind: &str, typed: &[String], registry: &dyn Fn() -> Option<Registry>) 
     }
 }
 
-/// Where the typed words lead, and what could stand there.
+/// Returns the candidates for `last` after the words `before`.
 fn complete(
     root: &Command,
     before: &[String],
@@ -136,7 +139,7 @@ fn complete(
     let mut wanting: Option<&Arg> = None;
     let mut is_verbatim = false;
     for word in before {
-        // Some shells take `--flag=value` for three words.
+        // Some shells split `--flag=value` into three words.
         if word == "=" && wanting.is_some() {
             continue;
         }
@@ -151,7 +154,7 @@ fn complete(
                 command = found;
             } else {
                 typed.push(word.clone());
-                // What follows the first word of a command belongs to that command.
+                // Words after the command to run belong to that command.
                 is_verbatim |=
                     positional(command, typed.len() - 1).is_some_and(Arg::is_trailing_var_arg_set);
             }
@@ -192,7 +195,7 @@ fn complete(
         return (ShellPart::Nothing, matching(flags.collect(), last));
     }
     let mut found: Vec<Candidate> = Vec::new();
-    // `help` is followed by commands itself.
+    // `help` itself takes commands as arguments.
     let is_help = command.get_name() == "help";
     let parent = if is_help {
         typed
@@ -226,7 +229,7 @@ fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
-/// The positional argument that the word number `index` belongs to.
+/// Returns the positional argument for the word with this index.
 fn positional(command: &Command, index: usize) -> Option<&Arg> {
     let mut last = None;
     for (at, arg) in command.get_positionals().enumerate() {
@@ -238,7 +241,7 @@ fn positional(command: &Command, index: usize) -> Option<&Arg> {
     last.filter(|arg| matches!(arg.get_action(), ArgAction::Append))
 }
 
-/// What an argument could be.
+/// Returns the candidates for the value of an argument.
 fn values(
     command: &Command,
     arg: &Arg,
@@ -269,7 +272,7 @@ fn values(
         return (ShellPart::Nothing, words.collect());
     }
     let kind = match (command.get_name(), kind, long) {
-        // A new name cannot be completed; one that is stopped can be started again.
+        // A new name cannot be completed; the name of a stopped sandbox can be started again.
         ("start" | "rename", "NAME", "") => "STOPPED",
         (_, "NAME", long) if !long.is_empty() => "",
         (_, kind, _) => kind,
@@ -278,7 +281,7 @@ fn values(
         (ValueHint::CommandWithArguments, _) if typed.len() <= first_command_word(command) => {
             ShellPart::Commands
         }
-        // The parser hints at any path for whatever is one, directories too.
+        // The parser gives the hint `AnyPath` for directories too.
         (ValueHint::DirPath, _) | (_, "DIR") => ShellPart::Directories,
         (ValueHint::CommandWithArguments | ValueHint::FilePath | ValueHint::AnyPath, _)
         | (_, "FILE" | "PATH" | "PATH[:TARGET]" | "SRC" | "DST") => ShellPart::Files,
@@ -287,7 +290,7 @@ fn values(
     (part, names(kind, typed))
 }
 
-/// How many words come before the command that is to be run.
+/// Returns the number of words before the command to run.
 fn first_command_word(command: &Command) -> usize {
     command
         .get_positionals()
@@ -300,7 +303,7 @@ fn matching(candidates: Vec<Candidate>, typed: &str) -> Vec<Candidate> {
     candidates.into_iter().filter(begins).collect()
 }
 
-/// The first line of a help text.
+/// Returns the first line of a help text.
 fn meaning(help: Option<&clap::builder::StyledStr>) -> String {
     let text = help.map(ToString::to_string).unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()

@@ -1,7 +1,8 @@
 //! `glovebox completions`: a completion script for a shell.
 //!
-//! The scripts of bash, zsh and fish ask `glovebox __complete` at every keystroke, so that names of sandboxes
-//! are those there are. The other shells' scripts are made once from the declarations, without names.
+//! The scripts of bash, zsh and fish call `glovebox __complete` at each completion, so that names
+//! of sandboxes are current. The other shells' scripts are generated from the declarations, without
+//! names.
 
 use crate::args::{Cli, CompletionsArgs};
 use crate::exit::CommandResult;
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &CompletionsArgs) -> CommandResult {
     Ok(0)
 }
 
-/// The declarations without what is hidden, for what is made of them.
+/// Returns the declarations without hidden commands, for generated scripts and pages.
 pub(super) fn visible_commands() -> Command {
     let whole = Cli::command();
     let mut visible = Command::new("glovebox")

@@ -1,4 +1,4 @@
-//! `glovebox config`: each setting and where it came from, and trust in project files.
+//! `glovebox config`: each setting and its origin, and trust in project files.
 
 use super::{Cx, trust};
 use crate::args::{ConfigAction, ConfigArgs, ConfigExplainArgs};
@@ -8,7 +8,7 @@ use glovebox_session::host;
 use glovebox_settings::{Settings, keys};
 use serde_json::{Map, Value, json};
 
-/// Shows the configuration.
+/// Runs the action of the command line.
 pub(crate) fn run(cx: &Cx, args: &ConfigArgs) -> CommandResult {
     match &args.action {
         ConfigAction::Explain(args) => explain(cx, args),
@@ -19,7 +19,7 @@ pub(crate) fn run(cx: &Cx, args: &ConfigArgs) -> CommandResult {
 }
 
 fn explain(cx: &Cx, args: &ConfigExplainArgs) -> CommandResult {
-    // Outside any project there is still the user's own configuration to explain.
+    // Outside a project the user's own configuration is still explained.
     let project = host::project_dir(&cx.host).ok();
     let mut settings = cx.load_settings(project.as_deref())?;
     settings.lay_flags(&args.sandbox.to_flags());

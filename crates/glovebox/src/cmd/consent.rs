@@ -1,4 +1,4 @@
-//! Consent to a project's own file: looked up, asked for on a terminal, or missing.
+//! Consent to a project's own file: looked up, or asked for on a terminal.
 
 use super::Cx;
 use crate::exit::CommandError;
@@ -9,17 +9,18 @@ use glovebox_session::host::now_unix_ms;
 use glovebox_settings::trust::TrustStore;
 use glovebox_settings::{Consent, Demand, ProjectFile, Settings};
 
-/// More than anybody reads before saying yes.
+/// Maximum number of demands, and of characters in each, that the user is asked about; more is not
+/// read before answering.
 const MAX_ASKED_DEMANDS: usize = 30;
 const MAX_ASKED_CHARS: usize = 500;
 
 impl Cx {
-    /// Which project files are trusted.
+    /// Opens the store of trusted project files.
     pub(crate) fn trust_store(&self, settings: &Settings) -> Result<TrustStore, CommandError> {
         Ok(TrustStore::new(self.state_dir(settings)?))
     }
 
-    /// Finds out what the user said about the project's file.
+    /// Looks up whether the user trusts the project's file in its present state.
     pub(crate) fn look_up_consent(&self, settings: &mut Settings) -> Result<(), CommandError> {
         let store = self.trust_store(settings)?;
         if let Some(file) = &mut settings.project_file
@@ -36,7 +37,8 @@ impl Cx {
         Ok(())
     }
 
-    /// Goes on only if the user agrees to what the project's file asks for; on a terminal the user is asked.
+    /// Returns only if the user has agreed to the demands of the project's file; asks on a
+    /// terminal.
     ///
     /// # Errors
     /// A refusal that names what needs consent, and how to give it.
@@ -45,7 +47,7 @@ impl Cx {
         settings: &mut Settings,
         is_outside_native: bool,
     ) -> Result<(), CommandError> {
-        // The usual project asks for nothing, and costs nothing.
+        // Most projects demand nothing, so check that first: they need no access to the store.
         if settings.check_project(is_outside_native).is_ok() {
             return Ok(());
         }
@@ -57,7 +59,8 @@ impl Cx {
         Ok(refused?)
     }
 
-    /// Shows all that the file asks for, and asks. What nobody could read at a glance is not asked about.
+    /// Displays all demands of the file, and asks for consent. Returns false without a question if
+    /// they are too long to be read.
     fn ask_consent(&self, settings: &mut Settings) -> Result<bool, CommandError> {
         let demands = settings.all_demands(self.host.home())?;
         let store = self.trust_store(settings)?;
@@ -94,7 +97,7 @@ impl Cx {
     }
 }
 
-/// Writes down that a file is trusted as it was read.
+/// Records that a file is trusted with its present content.
 pub(super) fn trust(file: &mut ProjectFile, store: &TrustStore) -> Result<(), CommandError> {
     let record = store.add(&file.dir, &file.digest, now_unix_ms())?;
     file.consent = Consent::Trusted {

@@ -1,7 +1,8 @@
-//! `glovebox cp`: a file or a directory between this machine and a sandbox.
+//! `glovebox cp`: copies a file or a directory between this machine and a sandbox.
 //!
-//! A single file is streamed (`glovebox_session::sync::single_file`). A directory goes the way that `push` and `pull` go: the same walk, the same checks of what a sandbox
-//! says, the same all-or-nothing commit on this machine.
+//! A single file is streamed (`glovebox_session::sync::single_file`). A directory is copied as by
+//! `push` and `pull`: with the same walk, the same checks of data from the sandbox, and the same
+//! all-or-nothing commit on this machine.
 
 use super::{Cx, run::supervisor};
 use crate::args::CpArgs;
@@ -24,19 +25,19 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 
-/// First part of a path that lies in the home inside.
+/// First part of a path in the home directory inside.
 const HOME: &str = "~";
 
-/// One side of a copy.
+/// Side of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CopySide {
-    /// On this machine.
+    /// Path on this machine.
     Here(PathBuf),
-    /// In a sandbox.
+    /// Name of a sandbox, and a path in it.
     Inside(String, PathBuf),
 }
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Debug, Default)]
 struct CopyTotals {
     files: u64,
@@ -54,7 +55,7 @@ impl CopyTotals {
     }
 }
 
-/// Copies it.
+/// Copies and reports the result.
 pub(crate) fn run(cx: &Cx, args: &CpArgs) -> CommandResult {
     let mut data = json!({
         "source": args.source.to_string_lossy(),
@@ -118,7 +119,8 @@ fn copy(cx: &Cx, args: &CpArgs) -> Result<CopyTotals, CommandError> {
     }
 }
 
-/// `NAME:PATH` is in a sandbox; a path with a slash before its first colon is here, as for docker and scp.
+/// Parses one side: `NAME:PATH` is in a sandbox; a path with a slash before its first colon is on
+/// this machine, as for docker and scp.
 fn side(typed: &OsStr) -> Result<CopySide, CommandError> {
     let bytes = typed.as_bytes();
     if bytes.is_empty() {
@@ -157,7 +159,7 @@ fn named(mut error: CommandError, name: &Name) -> CommandError {
 }
 
 /// Resolves a path in a sandbox, which may not contain `..`. `~` is the home of commands there; any
-/// other relative path begins where commands start.
+/// other relative path starts at the working directory of commands.
 fn inside(sandbox: &Sandbox, typed: &Path) -> Result<PathBuf, CommandError> {
     if typed.components().any(|part| part == Component::ParentDir) {
         return Err(CommandError::usage(
@@ -176,12 +178,12 @@ fn inside(sandbox: &Sandbox, typed: &Path) -> Result<PathBuf, CommandError> {
         None if sandbox.info().backend.has_layers() => PathBuf::from(WORKSPACE),
         None => PathBuf::new(),
     };
-    // Joining leaves absolute paths as they are; collecting drops `.` and double slashes.
+    // `join` keeps an absolute path; collecting the components drops `.` and double slashes.
     Ok(start.join(typed).components().collect())
 }
 
-/// Returns the home directory of commands in the sandbox, as a shell there expands `~`. The guest is
-/// asked with every backend alike: only it knows the home of a login on another machine.
+/// Returns the home directory of commands in the sandbox, as a shell there expands `~`. The guest
+/// is asked with every backend: only it knows the home of a login on another machine.
 fn home_inside(sandbox: &Sandbox) -> Result<PathBuf, CommandError> {
     // TRUST: a path inside; it is sent back to the same guest only.
     let home = PathBuf::from(OsString::from_vec(sandbox.facts()?.home.into_vec()));
@@ -194,8 +196,8 @@ fn home_inside(sandbox: &Sandbox) -> Result<PathBuf, CommandError> {
     Ok(home)
 }
 
-/// Makes the missing directories above `target`, once `from` is known to exist: a home inside begins
-/// empty, so the directories of a program's settings are not there yet.
+/// Creates the missing directories above `target`, after checking that `from` exists. A home inside
+/// is empty at first, so the directories of a program's settings are missing.
 fn make_parents(sandbox: &Sandbox, from: &Path, target: &Path) -> Result<(), CommandError> {
     fs::metadata(from)
         .map_err(|error| CommandError::io(format!("copy {}", from.display()), &error))?;
@@ -210,7 +212,7 @@ fn make_parents(sandbox: &Sandbox, from: &Path, target: &Path) -> Result<(), Com
     Ok(())
 }
 
-/// What a path in the sandbox is; `None` when there is nothing.
+/// Returns the kind of a path in the sandbox. None if it does not exist.
 fn kind_inside(sandbox: &Sandbox, path: &Path) -> Result<Option<FileKind>, CommandError> {
     match sandbox.stat(&path_bytes(path), true) {
         Ok(stat) => Ok(Some(stat.kind)),
@@ -219,7 +221,7 @@ fn kind_inside(sandbox: &Sandbox, path: &Path) -> Result<Option<FileKind>, Comma
     }
 }
 
-/// Where a copy of `source` goes: into a directory that is there, or to the very path.
+/// Returns the path of the copy of `source`: inside an existing directory, or exactly `to`.
 fn target(to: &Path, is_directory: bool, source: &Path, is_contents: bool) -> PathBuf {
     match source.file_name() {
         Some(name) if is_directory && !is_contents => to.join(name),
@@ -227,7 +229,7 @@ fn target(to: &Path, is_directory: bool, source: &Path, is_contents: bool) -> Pa
     }
 }
 
-/// Whether `DIR/.` was written: what the directory holds, and not the directory.
+/// Returns true if the user typed `DIR/.`, the content of a directory without the directory itself.
 fn is_contents(typed: &OsStr) -> bool {
     let typed = typed.as_bytes();
     let path = typed.rsplit(|&byte| byte == b':').next().unwrap_or(typed);
@@ -305,7 +307,7 @@ fn copy_in(
     })
 }
 
-/// A private directory for lists, gone with the value.
+/// Private directory for lists, removed when dropped.
 struct Spool(PathBuf);
 
 impl Spool {
@@ -319,7 +321,7 @@ impl Spool {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // What stays goes with the sandbox.
+        // A remainder is removed with the sandbox.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -390,7 +392,8 @@ fn fetch_directory(
     }
 }
 
-/// Bytes of the file that a change brings; `None` where it brings none.
+/// Returns the size of the file that a change creates or replaces, in bytes. None for any other
+/// change.
 fn size(change: &Change) -> Option<u64> {
     match change.to()? {
         Node::File { size, .. } => Some(*size),

@@ -1,8 +1,9 @@
-//! `glovebox demo`: a sample project with a bug, an agent that fixes it, a destructive command, and an
-//! untouched machine.
+//! `glovebox demo`: a sample project with a bug, an agent that fixes it, a destructive command, and
+//! an untouched machine.
 //!
-//! Everything shown is done and measured while you watch. It takes a native sandbox where one starts, else a confined
-//! one. The destructive command runs only in there, and asks once more, from inside, whether it really is.
+//! All output is measured during the demo. It runs in a native sandbox if one starts, else in a
+//! confined one. The destructive command runs only in there, and checks once more, from inside,
+//! that it is in a sandbox.
 
 use super::agent::View;
 use super::{Cx, TerminalFrontend, run::supervisor, try_start};
@@ -34,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The sample project.
+/// Files of the sample project.
 const FILES: [(&str, &str); 4] = [
     ("README.md", include_str!("../../demo/README.md")),
     ("wordstat.sh", include_str!("../../demo/wordstat.sh")),
@@ -42,12 +43,13 @@ const FILES: [(&str, &str); 4] = [
     ("tests/run.sh", include_str!("../../demo/tests/run.sh")),
 ];
 
-/// What the agent is asked to do, and what it answered once.
+/// Task of the agent, and its recorded responses.
 const TASK: &str = "The tests fail. Find out why and fix it.";
 const ANSWERS: &str = include_str!("../../demo/fix.jsonl");
 
-/// The one argument is where the copy is outside. From inside nothing of it can be read: the last check before
-/// anything is removed. (The project's own path leads to the workspace inside.)
+/// Destructive shell script. Its one argument is the path of the copy on the host. Nothing of it
+/// can be read from inside: that is the last check before the script removes anything. (The
+/// project's own path leads to the workspace inside.)
 const DESTRUCTION: &str = r#"
 cat "$1/README.md" > /dev/null 2>&1 && { echo "not in a sandbox: nothing was removed"; exit 99; }
 workspace=${GLOVEBOX_WORKSPACE:-/workspace}
@@ -55,10 +57,10 @@ rm -rf "$workspace"/* "$workspace"/.[!.]* "$HOME"/* "$HOME"/.[!.]* /usr/bin /etc
 echo "the workspace holds $(find "$workspace" -type f 2> /dev/null | wc -l) files now"
 "#;
 
-/// Commands timed at the end.
+/// Number of commands that are timed at the end.
 const TIMED_RUNS: usize = 50;
 
-/// Shows it.
+/// Runs the demo.
 pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     let signals = Signals::take_over()?;
     let mut settings = {
@@ -72,11 +74,11 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
         });
         settings
     };
-    // Makes the state directory, often below the home: that much of our own we do write.
+    // Creates the state directory, often below the home, so it must precede the fingerprints.
     let registry = cx.registry(&settings)?;
     choose_backend(&registry, &mut settings)?;
     let project = Project::write()?;
-    // Made before the sandbox starts, as a colleague's copy would be.
+    // The copy must exist before the sandbox starts, as a colleague's copy would.
     let copy = Project::write()?;
     let before = Fingerprints::look(cx, &project.dir)?;
     let thinker = thinker(cx, &settings, args.live)?;
@@ -158,8 +160,8 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Takes another backend with walls where native sandboxes are refused. Only this command may choose for itself: all
-/// that it touches is its own.
+/// Chooses another backend with walls if native sandboxes are refused. Only this command may choose
+/// by itself: it touches only its own files.
 fn choose_backend(
     registry: &Registry,
     settings: &mut glovebox_settings::Settings,
@@ -184,7 +186,7 @@ fn choose_backend(
     Ok(())
 }
 
-/// Recorded answers, or a model of the user's.
+/// Returns the model: recorded responses, or the user's own model with `--live`.
 fn thinker(
     cx: &Cx,
     settings: &glovebox_settings::Settings,
@@ -202,7 +204,7 @@ fn thinker(
     })
 }
 
-/// What happens in the sandbox.
+/// The part of the demo that happens in the sandbox.
 struct DemoRun<'a> {
     cx: &'a Cx,
     sandbox: &'a Arc<Sandbox>,
@@ -212,7 +214,7 @@ struct DemoRun<'a> {
 }
 
 impl DemoRun<'_> {
-    /// Steps 2 to 4.
+    /// Runs steps 2 to 4.
     fn tell(&self, started: Duration) -> Result<(), CommandError> {
         show(format_args!(
             "\n2. An agent in a sandbox (ready in {}); its model: {}\n   task: {TASK}\n",
@@ -273,7 +275,7 @@ impl DemoRun<'_> {
         }
     }
 
-    /// Shows the change and applies it to the copy.
+    /// Displays the changes and applies them to the copy.
     fn take_over(&self) -> Result<(), CommandError> {
         show("\n3. What it changed, applied to a copy")?;
         let filter = Filter::new(&["build/".to_owned()], &[])?;
@@ -329,7 +331,7 @@ impl DemoRun<'_> {
     }
 }
 
-/// The median time of a command that does nothing, or nothing when it cannot run any more.
+/// Returns the median time of a command that does nothing. None if it cannot run any longer.
 fn median_exec(sandbox: &Sandbox) -> Option<Duration> {
     let mut times = Vec::with_capacity(TIMED_RUNS);
     for _ in 0..TIMED_RUNS {
@@ -377,7 +379,7 @@ impl Drop for Project {
     }
 }
 
-/// Fingerprints of what must not change.
+/// Fingerprints of the files that must not change.
 struct Fingerprints {
     project: String,
     home: String,
@@ -397,7 +399,7 @@ impl Fingerprints {
     }
 }
 
-/// Every name and every byte below `dir`, in the order of names.
+/// Hashes every path and every byte below `dir`, in the order of paths.
 fn hash_tree(dir: &Path, hasher: &mut blake3::Hasher) -> std::io::Result<()> {
     let mut paths = fs::read_dir(dir)?
         .map(|entry| Ok(entry?.path()))
@@ -414,7 +416,7 @@ fn hash_tree(dir: &Path, hasher: &mut blake3::Hasher) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The names in one directory.
+/// Returns a fingerprint of the names in one directory.
 fn names(dir: &Path) -> String {
     let Ok(entries) = fs::read_dir(dir) else {
         return "unreadable".to_owned();
@@ -443,7 +445,7 @@ fn indented(text: &str) -> String {
         .join("\n")
 }
 
-/// Output of a command, marked as such and safe to show.
+/// Formats the output of a command as a quotation, escaped.
 fn quoted(stdout: &[u8], stderr: &[u8]) -> String {
     let lines = stdout
         .split(|&byte| byte == b'\n')

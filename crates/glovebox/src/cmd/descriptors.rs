@@ -1,5 +1,5 @@
-//! Descriptors of the caller that a command gets: those that its arguments name, as a shell's process substitution does,
-//! and those of `--fd`.
+//! Descriptors of the caller that a command gets: those that its arguments name, as a shell's
+//! process substitution does, and those of `--fd`.
 
 use super::Cx;
 use crate::exit::CommandError;
@@ -11,15 +11,16 @@ use std::os::unix::ffi::OsStrExt as _;
 
 /// First descriptor that is not a standard stream.
 const FIRST_DESCRIPTOR: i32 = 3;
-/// Directories of descriptors by number.
+/// Directories whose entries are descriptors by number.
 const PLACES: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
-/// Words of programs for EBADF (strerror(3)), in small letters.
+/// Message of programs for EBADF (strerror(3)), in lower case.
 const BAD_DESCRIPTOR: &str = "bad file descriptor";
 
-/// Opens the descriptors that a command gets. A number in its arguments that was not open means nothing.
+/// Opens the descriptors that a command gets. A number in its arguments that is not an open
+/// descriptor is ignored.
 ///
 /// # Errors
-/// A usage error for a descriptor that no pipe can stand for; for one of `--fd` that is not open.
+/// A usage error for a descriptor that no pipe can replace, or for one of `--fd` that is not open.
 pub(super) fn open_descriptors(
     asked: &[i32],
     command: &[OsString],
@@ -34,7 +35,8 @@ pub(super) fn open_descriptors(
     CallerDescriptors::open(&numbers)
 }
 
-/// Numbers of the descriptors that a command wanted and that were open and not given to it.
+/// Returns the descriptors that a failed command complained about and that are open here but were
+/// not given to it.
 pub(super) fn find_missing(sandbox: &Sandbox, report: &ExitReport, given: &[i32]) -> Vec<i32> {
     let is_missing = |number: &i32| !given.contains(number);
     let mut missing: Vec<i32> = inherited().iter().copied().filter(is_missing).collect();
@@ -57,7 +59,7 @@ pub(super) fn find_missing(sandbox: &Sandbox, report: &ExitReport, given: &[i32]
     missing
 }
 
-/// Says which descriptors a command wanted that were open and not given to it.
+/// Reports the descriptors that were open and not given to the command.
 pub(super) fn tell_missing(cx: &Cx, missing: &[i32]) {
     for number in missing {
         cx.talk.note(format_args!(
@@ -66,7 +68,7 @@ pub(super) fn tell_missing(cx: &Cx, missing: &[i32]) {
     }
 }
 
-/// The numbers of descriptors that a text names by their path.
+/// Returns the numbers of descriptors that a text names by their path.
 fn named_descriptors(text: &[u8]) -> Vec<i32> {
     let mut found = Vec::new();
     for place in PLACES {

@@ -1,4 +1,4 @@
-//! `glovebox diff`: what a sandbox changed.
+//! `glovebox diff`: the changes of a sandbox.
 
 use super::Cx;
 use crate::args::DiffArgs;
@@ -15,7 +15,7 @@ use std::ffi::OsStr;
 use std::io::BufWriter;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// Shows the changes.
+/// Displays the changes.
 pub(crate) fn run(cx: &Cx, args: &DiffArgs) -> CommandResult {
     let shown = show(cx, args).map(|()| 0);
     render::answer_failure(shown, args.json, || json!({ "name": args.name }))
@@ -56,7 +56,8 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
         if let Some(why) = taken.unheld() {
             data["unheld"] = why.into();
         }
-        // Git inside answers only when the sandbox is held still no more.
+        // Thaw the sandbox before asking git: git runs inside, and a frozen sandbox does not
+        // answer.
         drop(taken);
         data["git"] = sync::git::tell_named(cx, &registry, &name, true);
         let message = render::change_count(&collected.set);
@@ -101,7 +102,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     ))
 }
 
-/// Every path that was named is in the project or among what the sandbox changed.
+/// Fails if a named path is neither in the project nor among the changes.
 fn require_present(taken: &SandboxChanges, paths: &[RelPath]) -> Result<(), CommandError> {
     let is_present = |wanted: &RelPath| {
         let set = &taken.collected.set;
@@ -132,7 +133,7 @@ fn require_present(taken: &SandboxChanges, paths: &[RelPath]) -> Result<(), Comm
     Err(fault.into())
 }
 
-/// Lines added and removed, beside each change they belong to.
+/// Adds the counts of inserted and deleted lines to each change.
 fn add_counts(data: &mut Value, stats: &[FileStat]) {
     let totals = Totals::of(stats);
     data["insertions"] = totals.insertions.into();

@@ -1,4 +1,4 @@
-//! `glovebox doctor`: what this machine can do, and what dead sandboxes left behind.
+//! `glovebox doctor`: the capabilities of this machine, and leftovers of dead sandboxes.
 
 use super::{Cx, try_start};
 use crate::args::DoctorArgs;
@@ -16,14 +16,16 @@ use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Checks, and with `--fix` cleans up. Fails when no backend of the user's order starts here.
+/// Checks the machine, and with `--fix` removes leftovers. The exit code is 1 if no backend in the
+/// user's order starts here.
 pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     let registry = cx.user_registry()?;
     let program = std::env::current_exe().unwrap_or_default();
     let mut findings = examine_machine(registry.state_dir(), &program)?;
     let is_inside = is_inside_sandbox();
     if is_inside {
-        // What is missing here is refused on purpose, and settings of the machine would not change that.
+        // In a sandbox the missing capabilities are refused on purpose; the hints for the machine
+        // would not help.
         for finding in &mut findings {
             finding.remedy = None;
         }
@@ -71,18 +73,18 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     Ok(u8::from(!has_usable))
 }
 
-/// A backend of this machine, tried by starting a sandbox.
+/// Backend of this machine, tested by starting a sandbox.
 #[derive(Debug, Serialize)]
 struct TriedBackend {
     name: &'static str,
     works: bool,
-    /// Why it does not.
+    /// Reason why it does not work. None if it works.
     why: Option<String>,
-    /// The walls that its report says are enforced.
+    /// Walls that the backend's report says are enforced.
     holds: Vec<String>,
 }
 
-/// Starts a sandbox of each backend that puts walls around commands on this machine.
+/// Starts a sandbox of each backend that isolates commands on this machine.
 fn try_backends(registry: &Registry) -> Vec<TriedBackend> {
     let walled = Backend::all().iter().filter(|one| one.is_walled_here());
     walled
@@ -106,7 +108,7 @@ fn try_backends(registry: &Registry) -> Vec<TriedBackend> {
         .collect()
 }
 
-/// A backend whose walls are not made here, so that nothing can be tried.
+/// Backend that isolates elsewhere or not at all, so that nothing can be tested here.
 #[derive(Debug, Serialize)]
 struct OtherBackend {
     name: &'static str,
@@ -124,7 +126,7 @@ fn other_backends() -> Vec<OtherBackend> {
         .collect()
 }
 
-/// Names the backends that were not tried, in one line.
+/// Names the backends that were not tested, in one line.
 fn others_text(others: &[OtherBackend]) -> String {
     let all: Vec<String> = others
         .iter()
@@ -144,7 +146,7 @@ fn enforced(report: Report) -> Vec<String> {
         .collect()
 }
 
-/// The backends that the user's settings may take.
+/// Returns the backends that the user's settings allow.
 fn order(cx: &Cx) -> Result<Vec<&'static str>, CommandError> {
     let settings = cx.settings(None)?;
     let order = settings.backend_order.iter().copied();
@@ -152,7 +154,7 @@ fn order(cx: &Cx) -> Result<Vec<&'static str>, CommandError> {
     Ok(order.map(Backend::as_str).collect())
 }
 
-/// One line: where this is, and which backends work.
+/// Describes in one line this machine and the backends that work.
 fn backends_text(context: &str, backends: &[TriedBackend]) -> String {
     let one = |tried: &TriedBackend| match &tried.why {
         None => format!("{} works ({})", tried.name, tried.holds.join(", ")),
@@ -179,7 +181,7 @@ fn findings_text(findings: &[Finding]) -> String {
         if let Some(remedy) = &finding.remedy
             && finding.state != FindingState::Ok
         {
-            // Some remedies are several lines to copy.
+            // Some hints are several lines to copy.
             for line in remedy.lines() {
                 let _ = writeln!(text, "{:8} fix: {}", "", escape_text(line));
             }
@@ -215,7 +217,7 @@ fn orphans_text(orphans: &[Orphan], is_fixed: bool) -> String {
     text
 }
 
-/// What takes room, the largest first; parts that hold next to nothing are not named.
+/// Lists the disk usage, the largest part first; parts below 64 KiB are left out.
 fn room_text(state_dir: &Path, room: &[DiskUsage]) -> String {
     const LEAST_BYTES: u64 = 64 << 10;
     let total: u64 = room.iter().filter_map(|part| part.bytes).sum();

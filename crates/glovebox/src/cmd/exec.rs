@@ -19,7 +19,8 @@ use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// What `--json` keeps of each stream. The totals are exact; `--stream` has everything.
+/// Maximum number of bytes that `--json` keeps of each stream. The totals are exact; `--stream`
+/// prints everything.
 pub(super) const MAX_CAPTURED_BYTES: usize = 4 << 20;
 
 /// Runs the command.
@@ -57,7 +58,7 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
     match json(cx, args) {
         Ok(code) => Ok(code),
         Err(error) => {
-            // The object is the answer; the same words on standard error would be noise.
+            // The object is the answer; the same message on standard error would be noise.
             let data = json!({ "name": args.name, "command": words(&args.command) });
             render::print(render::failure(&error, &data))?;
             Ok(error.stand_in_code())
@@ -65,7 +66,7 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
     }
 }
 
-/// Tells how a job that goes on is come back to.
+/// Prints the command that attaches to a job again.
 pub(super) fn tell_left(cx: &Cx, sandbox: &Sandbox, job: JobId) {
     let name = &sandbox.info().name;
     cx.talk.note(format_args!(
@@ -73,9 +74,9 @@ pub(super) fn tell_left(cx: &Cx, sandbox: &Sandbox, job: JobId) {
     ));
 }
 
-/// Tells of processes that were ended because the command had left them running.
+/// Reports processes that were killed because the command had left them running.
 fn tell_ended_processes(cx: &Cx, report: &ExitReport) {
-    // One that was killed, or ran into its deadline, took everything along by the user's will.
+    // After a kill or a timeout the end of all processes is intended, so it is not reported.
     if report.killed > 0 && !report.timed_out && matches!(report.exit, Exit::Code(_)) {
         let processes = plural(report.killed as usize, "process", "processes");
         cx.talk.note(format_args!(
@@ -175,7 +176,7 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     Ok(exit_code(&report))
 }
 
-/// The command as JSON strings. Arguments that are not UTF-8 show replacement characters.
+/// Returns the command as JSON strings. Arguments that are not UTF-8 get replacement characters.
 pub(super) fn words(command: &[std::ffi::OsString]) -> Vec<String> {
     command
         .iter()
@@ -183,7 +184,7 @@ pub(super) fn words(command: &[std::ffi::OsString]) -> Vec<String> {
         .collect()
 }
 
-/// How a command ended, for people.
+/// Describes for people how a command ended.
 pub(super) fn sentence(report: &ExitReport) -> String {
     match report.exit {
         _ if report.timed_out => "the command passed its deadline and was ended".to_owned(),
@@ -195,7 +196,7 @@ pub(super) fn sentence(report: &ExitReport) -> String {
     }
 }
 
-/// The fields of an exit report.
+/// Adds the fields of an exit report.
 pub(super) fn add_report(data: &mut Map<String, Value>, report: &ExitReport) {
     let (code, signal) = match report.exit {
         Exit::Code(code) => (Some(code), None),

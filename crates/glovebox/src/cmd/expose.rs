@@ -1,4 +1,4 @@
-//! `glovebox expose`: a port of this machine that leads to a server of a sandbox.
+//! `glovebox expose`: forwards a port of this machine to a server of a sandbox.
 
 use super::Cx;
 use super::listening::cannot_listen;
@@ -16,13 +16,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Connections at once; more wait to be accepted.
+/// Maximum number of simultaneous connections; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 128;
-/// How often the sandbox is asked whether it is still there.
+/// Interval at which the sandbox is pinged to detect its end.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 256 << 10;
 
-/// Leads there until the sandbox ends or somebody interrupts.
+/// Forwards until the sandbox ends or the user interrupts.
 pub(crate) fn run(cx: &Cx, args: &ExposeArgs) -> CommandResult {
     render::answer_failure(
         expose(cx, args),
@@ -71,7 +71,8 @@ fn expose(cx: &Cx, args: &ExposeArgs) -> CommandResult {
     }
 }
 
-/// Listens at the port that was asked for, at the one of the server's number, or at a free one.
+/// Listens on the requested port, on the server's own port number, or on a free port if that number
+/// is unavailable.
 fn listen(wish: Listen, port: u16) -> Result<(TcpListener, SocketAddr), CommandError> {
     let bind = |port: u16| -> std::io::Result<(TcpListener, SocketAddr)> {
         let listener = TcpListener::bind((wish.address, port))?;
@@ -94,7 +95,7 @@ fn listen(wish: Listen, port: u16) -> Result<(TcpListener, SocketAddr), CommandE
     })
 }
 
-/// Where a browser on this machine finds it.
+/// Returns the address for a browser on this machine.
 fn shown_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
@@ -109,7 +110,7 @@ fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Messa
     let told = Arc::new(AtomicBool::new(false));
     for client in listener.incoming() {
         let Ok(client) = client else {
-            // Too many descriptors, or a connection that has gone: the next may fare better.
+            // Descriptors are exhausted, or the connection was reset: the next accept may succeed.
             thread::sleep(Duration::from_millis(10));
             continue;
         };
@@ -123,10 +124,12 @@ fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Messa
                 match sandbox.forward_port(port, client.as_fd()) {
                     Ok(()) => is_told.store(false, Ordering::Relaxed),
                     Err(fault) => {
-                        // To the client it is a closed port, or a connection that broke off.
+                        // Reset the connection: to the client it is a closed port, or a connection
+                        // that broke.
                         let _ =
                             rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
-                        // Once, and not for each attempt of somebody who waits for the server to come up.
+                        // Report it once, not for each attempt of a client that waits for the
+                        // server to start.
                         if fault.code == Code::NotFound && !is_told.swap(true, Ordering::Relaxed) {
                             talk.note(fault.message);
                         }
@@ -140,7 +143,7 @@ fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Messa
     }
 }
 
-/// How many connections there are.
+/// Counter of connections; [`Self::take`] blocks at the maximum.
 #[derive(Debug, Default)]
 struct ConnectionSlots {
     taken: Mutex<usize>,

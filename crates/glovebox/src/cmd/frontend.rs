@@ -1,4 +1,4 @@
-//! The terminal as the user interface of a piece of work.
+//! The terminal as the user interface of a command.
 
 use super::{Cx, push};
 use crate::exit::CommandError;
@@ -12,17 +12,17 @@ use glovebox_session::{Frontend, LeaveOutcome, Notice};
 use glovebox_workspace::Watch;
 use std::ops::ControlFlow;
 
-/// Lines and bars on standard error.
+/// User interface that prints lines and progress bars on standard error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TerminalFrontend<'a> {
     cx: &'a Cx,
-    /// Who may stop what takes long; without, nothing shows how far it is.
+    /// Signals by which the user stops long operations. None: no progress is displayed.
     signals: Option<&'a Signals>,
     is_json: bool,
 }
 
 impl<'a> TerminalFrontend<'a> {
-    /// For work whose signals are handled by somebody else.
+    /// Creates the interface for work whose signals are handled elsewhere.
     pub(crate) const fn new(cx: &'a Cx) -> Self {
         Self {
             cx,
@@ -31,7 +31,8 @@ impl<'a> TerminalFrontend<'a> {
         }
     }
 
-    /// For work that the user can stop. `is_json` is whether a program asked.
+    /// Creates the interface for work that the user can stop. `is_json` is true if a program reads
+    /// the output.
     pub(crate) const fn stoppable(cx: &'a Cx, signals: &'a Signals, is_json: bool) -> Self {
         Self {
             cx,
@@ -149,7 +150,7 @@ impl Frontend for TerminalFrontend<'_> {
     }
 }
 
-/// What became of the sandbox of a client that has gone.
+/// Reports what happened to the sandbox of a client that has left.
 fn tell_left(talk: Messages, name: &Name, outcome: &LeaveOutcome) {
     match outcome {
         LeaveOutcome::Untouched | LeaveOutcome::Removed => {}
@@ -163,12 +164,12 @@ fn tell_left(talk: Messages, name: &Name, outcome: &LeaveOutcome) {
     }
 }
 
-/// The same for work on several threads, which outlives the command's own values.
+/// User interface for work on several threads, which outlives the command's own values.
 #[derive(Debug)]
 pub(crate) struct SharedTerminal(Cx);
 
 impl SharedTerminal {
-    /// Speaks as `cx` does.
+    /// Creates the interface with the global flags of `cx`.
     pub(crate) fn new(cx: &Cx) -> Self {
         Self(Cx::new(cx.global.clone()))
     }

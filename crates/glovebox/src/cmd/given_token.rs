@@ -1,5 +1,5 @@
-//! The token that programs show to what listens here (`serve`, `mcp --http`): from where it is not seen by others, never from the
-//! command line.
+//! The token that clients present to a listening command (`serve`, `mcp --http`). It comes from a
+//! file or a variable, never from the command line, which other users can read.
 
 use super::Cx;
 use crate::exit::CommandError;
@@ -8,13 +8,14 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Most bytes of a file that are read as a token.
+/// Maximum number of bytes of a file that are read as a token.
 const MAX_TOKEN_BYTES: u64 = 4096;
 
-/// The token in `file`, else in the environment variable `variable`; `None` when neither is given.
+/// Returns the token in `file`, else in the environment variable `variable`. None if neither is
+/// given.
 ///
 /// # Errors
-/// A file that cannot be read, or what `parse` has against the text.
+/// The file cannot be read, or `parse` refuses the text.
 pub(super) fn given_token<T, E: Display>(
     cx: &Cx,
     file: Option<&Path>,

@@ -1,4 +1,5 @@
-//! Which sandbox `.` means, and a command that names none: the one of the project that the user stands in.
+//! Resolves `.`, or a missing name, to the sandbox of the project that contains the current
+//! directory.
 
 use super::{Cx, age, list::state_word};
 use crate::exit::CommandError;
@@ -10,15 +11,17 @@ use serde_json::json;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-/// What is typed, or nothing, for the sandbox of the project.
+/// Name that stands for the sandbox of the project; also the default.
 pub(super) const HERE: &str = ".";
-/// Most that one can choose from: the newest.
+/// Maximum number of sandboxes to choose from; the newest are offered.
 const MAX_CHOICES: usize = 9;
 
-/// Puts the name of a sandbox in the place of `.`. `Some` exit code when there is none, and a program was told so.
+/// Replaces `.` by the name of a sandbox. Returns an exit code if that failed and the failure has
+/// been printed as JSON.
 ///
 /// # Errors
-/// `sandbox-not-found` where there is none, and a wrong usage where there are several and nobody to choose.
+/// `sandbox-not-found` if there is none; a usage error if there are several and no user can be
+/// asked.
 pub(crate) fn settle(
     cx: &Cx,
     name: &mut String,
@@ -67,7 +70,7 @@ fn find(cx: &Cx) -> Result<String, CommandError> {
     }
 }
 
-/// Has the user choose one of several, the newest first.
+/// Asks the user to choose one of several sandboxes, the newest first.
 fn choose(entries: &[RegistryEntry]) -> Result<String, CommandError> {
     const SENTENCE: &str = "several sandboxes work on this project";
     let choices: Vec<String> = (1..=MAX_CHOICES)

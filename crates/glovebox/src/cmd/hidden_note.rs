@@ -1,13 +1,14 @@
-//! What is said of the files that a sandbox is not shown: at its start, and again when a command fails.
+//! Messages about the files that are hidden from a sandbox: at its start, and again when a command
+//! fails.
 
 use crate::render;
 use glovebox_workspace::{HiddenPaths, HideReason};
 use std::os::unix::ffi::OsStrExt as _;
 
-/// How many names are said of each kind.
+/// Maximum number of names per kind.
 const MAX_NAMES: usize = 3;
 
-/// How much of the project is hidden, and why.
+/// Describes how many files of the project are hidden, and why. None if there are none.
 pub(super) fn at_start(hidden: &HiddenPaths) -> Option<String> {
     let part = |reason, what: &str| {
         let count = hidden.count(reason);
@@ -51,7 +52,7 @@ pub(super) fn at_start(hidden: &HiddenPaths) -> Option<String> {
     ))
 }
 
-/// What a command that failed may have missed.
+/// Describes the hidden files that a failed command may have needed. None if there are none.
 pub(super) fn after_failure(hidden: &HiddenPaths) -> Option<String> {
     let names = names(hidden, |_| true);
     let (first, count) = (names.first()?, hidden.paths.len());

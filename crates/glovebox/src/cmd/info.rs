@@ -1,4 +1,4 @@
-//! `glovebox info`: what is known about one sandbox.
+//! `glovebox info`: facts about one sandbox.
 
 use super::{Cx, age, list::state_word, logs};
 use crate::args::InfoArgs;
@@ -9,7 +9,7 @@ use glovebox_sandbox::{Backend, ProjectChange, SandboxState};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Prints it.
+/// Prints the facts.
 pub(crate) fn run(cx: &Cx, args: &InfoArgs) -> CommandResult {
     let name = super::name(&args.name)?;
     let registry = cx.user_registry()?;

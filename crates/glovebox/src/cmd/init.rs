@@ -1,4 +1,4 @@
-//! `glovebox init`: a commented `glovebox.toml` that fits the project.
+//! `glovebox init`: writes a commented `glovebox.toml` that fits the project.
 
 use super::Cx;
 use crate::args::InitArgs;
@@ -9,13 +9,13 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// A kind of project, known by a file in it.
+/// Kind of project, recognised by a file in it.
 struct Kind {
     file: &'static str,
     name: &'static str,
-    /// Build products that need not come back.
+    /// Build products that are excluded from `pull`.
     products: &'static [&'static str],
-    /// What its builds need, if the usual is too little.
+    /// Memory that its builds need. None if the default suffices.
     memory: Option<&'static str>,
 }
 
@@ -58,7 +58,7 @@ const KINDS: [Kind; 6] = [
     },
 ];
 
-/// Writes it.
+/// Writes the file.
 pub(crate) fn run(cx: &Cx, args: &InitArgs) -> CommandResult {
     let project = glovebox_session::host::project_dir(&cx.host)?;
     let text = fitted(&project);
@@ -93,8 +93,8 @@ pub(crate) fn run(cx: &Cx, args: &InitArgs) -> CommandResult {
     }
 }
 
-/// The file for this project. A project's own file can only tighten unless the user trusts it, so what
-/// would widen stands in comments.
+/// Returns the file's text for this project. A project's own file can only tighten settings unless
+/// the user trusts it, so settings that would widen are comments.
 fn fitted(project: &Path) -> String {
     let kinds: Vec<&Kind> = KINDS
         .iter()

@@ -1,4 +1,5 @@
-//! `glovebox kill`: ends sandboxes and removes what they hold, or ends one job. Safe to repeat.
+//! `glovebox kill`: ends sandboxes and removes their files, or ends one job. Can be repeated
+//! safely.
 
 use super::{Cx, service, several};
 use crate::args::KillArgs;
@@ -13,12 +14,12 @@ use glovebox_session::sync::discard::{DiscardCount, count_named};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a single job has to end by itself.
+/// Time that a single job has to end by itself.
 const JOB_GRACE_MS: u64 = 2_000;
-/// How long its sandbox may take to answer after that.
+/// Time that its sandbox has to reply.
 const JOB_WAIT: Duration = Duration::from_secs(12);
 
-/// Ends each; a failure with one does not keep the others alive.
+/// Ends each sandbox; a failure with one does not keep the others alive.
 pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
     if let Some(number) = args.job {
         let ended = end_job(cx, args, JobId(number));
@@ -28,7 +29,7 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
             || json!({ "names": args.names, "job": number }),
         );
     }
-    // All names are checked before anything ends.
+    // Check all names before anything ends.
     let mut names = super::names(&args.names)?;
     let registry = cx.user_registry()?;
     if args.all {
@@ -96,11 +97,11 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
     failure.map_or(Ok(0), Err)
 }
 
-/// Removes what a sandbox that is about to go holds on another machine. A service that cannot be reached is warned
-/// about.
+/// Removes the files of a sandbox on another machine, before the sandbox is removed. Warns if the
+/// service cannot be reached.
 ///
 /// # Errors
-/// A service that refuses: with its entry the user can try again once the service lets them.
+/// The service refuses. The sandbox's entry must then stay, so that the user can try again.
 pub(super) fn clean_elsewhere(
     cx: &Cx,
     registry: &Registry,
@@ -125,7 +126,7 @@ pub(super) fn clean_elsewhere(
     Ok(remains)
 }
 
-/// Number of discarded changes for programs; null when they were not counted.
+/// Returns the number of discarded changes for programs; null if they were not counted.
 pub(super) fn discarded_json(count: DiscardCount) -> Value {
     match count {
         DiscardCount::None => 0.into(),
@@ -134,7 +135,7 @@ pub(super) fn discarded_json(count: DiscardCount) -> Value {
     }
 }
 
-/// Discarded commits, branches, tags and stashes for programs; null where there were none.
+/// Returns the discarded commits, branches, tags and stashes for programs; null if there were none.
 pub(super) fn discarded_git_json(work: &GitWork) -> Value {
     if work.is_empty() {
         Value::Null
@@ -143,7 +144,7 @@ pub(super) fn discarded_git_json(work: &GitWork) -> Value {
     }
 }
 
-/// Ends one job with everything it started; the sandbox stays.
+/// Ends one job with every process it started; the sandbox stays.
 fn end_job(cx: &Cx, args: &KillArgs, job: JobId) -> CommandResult {
     let [name] = args.names.as_slice() else {
         return Err(CommandError::usage(

@@ -1,7 +1,9 @@
-//! What is said when a wall or a limit has ended a command or a sandbox: which one it was, and the flag that moves it.
+//! Messages about a wall or a limit that ended a command or a sandbox: its name, and the flag that
+//! changes it.
 //!
-//! In: how the command ended, as the guest and the host's counters tell it, and what the sandbox was made with.
-//! Nothing is guessed: a limit is named only when it was seen to act, a wall only when a fact tells of it.
+//! In: the end of the command, as the guest and the host's counters report it, and the sandbox's
+//! settings. Nothing is guessed: a limit is named only if it was seen to act, a wall only if a fact
+//! shows it.
 
 use crate::render::{Messages, in_flags, plural, say};
 use glovebox_proto::{Denial, Exit, ExitReport};
@@ -11,22 +13,22 @@ use glovebox_spec::{Limits, Net};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// A wall or a limit that a command met.
+/// Wall or limit that a command met.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WallNote {
-    /// A word for programs.
+    /// Code for programs.
     kind: &'static str,
     what: String,
     remedy: String,
 }
 
 impl WallNote {
-    /// Whether it is a hidden file of the project.
+    /// Returns true if the wall is a hidden file of the project.
     pub(super) fn is_hidden_file(&self) -> bool {
         self.kind == "hidden"
     }
 
-    /// True if it is about a secret, which a user hears of in any case.
+    /// Returns true if the note is about a secret; such a note is printed in any case.
     fn is_about_secret(&self) -> bool {
         self.kind == "secret"
     }
@@ -38,15 +40,15 @@ impl fmt::Display for WallNote {
     }
 }
 
-/// The same for programs.
+/// Lists walls and limits for programs.
 pub(super) fn as_json(walls: &[WallNote]) -> Value {
     let object =
         |wall: &WallNote| json!({ "kind": wall.kind, "what": wall.what, "remedy": wall.remedy });
     walls.iter().map(object).collect()
 }
 
-/// Says which walls and limits a command met, and what moves them. Of one that failed that is said even with
-/// `--quiet`: it did not fail by itself. So is what became of a secret.
+/// Prints the walls and limits that a command met, and how to change them. If the command failed
+/// they are printed with `--quiet` too: it did not fail by itself. So are notes about secrets.
 pub(super) fn explain(talk: Messages, report: &ExitReport, walls: &[WallNote]) {
     let has_failed = report.exit != Exit::Code(0) || report.timed_out;
     for wall in walls {
@@ -65,8 +67,8 @@ pub(super) fn explain(talk: Messages, report: &ExitReport, walls: &[WallNote]) {
     }
 }
 
-/// Which walls and limits a command met, if it has failed. `spec` gives what the sandbox was made with, where that
-/// is known; it is asked for only when there is something to say.
+/// Returns the walls and limits that a command met. `spec` returns the sandbox's settings, or None
+/// if they are unknown; it is called only if there is a note.
 pub(super) fn met_walls(
     sandbox: &Sandbox,
     report: &ExitReport,
@@ -110,7 +112,7 @@ fn walls(
     walls
 }
 
-/// A record in the words of the command line: with the value of a limit and the flag that raises it.
+/// Words a denial for the command line, with the value of a limit and the flag that raises it.
 fn wall(denial: &Denial, limits: Option<&Limits>) -> WallNote {
     let (what, remedy) = match denial {
         Denial::Memory => {
@@ -160,7 +162,7 @@ fn of(bytes: Option<u64>) -> String {
     bytes.map_or_else(String::new, |bytes| format!(" of {}", Size(Some(bytes))))
 }
 
-/// A file may be as large as both limits allow.
+/// Words a denial by file size. The smaller of both limits applies to a file.
 fn file_size(limits: Option<&Limits>) -> (String, String) {
     let file = limits.and_then(|limits| limits.file_bytes);
     let disk = limits.and_then(|limits| limits.disk_bytes);

@@ -1,8 +1,9 @@
-//! One line about limits that the kernel does not hold, said once per state directory and change.
+//! A line about limits that the kernel does not enforce, printed once per state directory and
+//! change.
 //!
-//! In: the report of a sandbox that was just started. Out: the line, or nothing when all limits hold or it
-//! was said before. What was said is a file of lines in the state directory; when that cannot be read or
-//! written the line is said again.
+//! In: the report of a sandbox that was just started. Out: the line, or None if all limits are
+//! enforced. Printed lines are recorded in a file in the state directory; if that cannot be read or
+//! written, the line is printed again.
 
 use glovebox_sandbox::{Backend, Report};
 use glovebox_spec::{LimitKind, LimitState};
@@ -13,11 +14,11 @@ use std::path::Path;
 
 /// Name of the file in the state directory.
 const SAID: &str = "said-limits";
-/// Most of it that is read. Lines that do not fit are said again.
+/// Maximum number of bytes that are read of it. Lines beyond it are printed again.
 const MAX_SAID_BYTES: u64 = 64 << 10;
 
-/// The line for this report. `None` when the kernel holds everything that it holds anywhere: layers on
-/// disk are watched on every machine.
+/// Returns the line for a report. None if the kernel enforces every limit that it can; the disk
+/// limit does not count, because layers on disk are only watched, on every machine.
 pub(super) fn line(report: &Report) -> Option<String> {
     if !Backend::named(&report.backend).is_some_and(Backend::is_walled_here) {
         return None;
@@ -47,12 +48,12 @@ pub(super) fn line(report: &Report) -> Option<String> {
     ))
 }
 
-/// Whether `line` was said before with this state directory; from now on it was.
+/// Returns true if `line` was printed before with this state directory, and records it.
 pub(super) fn was_said(state_dir: &Path, line: &str) -> bool {
     let path = state_dir.join(SAID);
     let mut text = String::new();
     if let Ok(file) = fs::File::open(&path) {
-        // Something that is no text was written by something else.
+        // Text that is not UTF-8 was not written by Glovebox, so it is ignored.
         let _ = file.take(MAX_SAID_BYTES).read_to_string(&mut text);
     }
     if text.lines().any(|said| said == line) {

@@ -81,7 +81,7 @@ fn row(entry: &RegistryEntry, bytes: Option<u64>) -> Vec<String> {
     ]
 }
 
-/// The word for a state.
+/// Returns the word for a state.
 pub(super) const fn state_word(state: SandboxState) -> &'static str {
     match state {
         SandboxState::Starting => "starting",

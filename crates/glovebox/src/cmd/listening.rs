@@ -1,10 +1,10 @@
-//! An address at which nobody can listen: what to do about it.
+//! Errors for an address on which the process cannot listen, with a hint.
 
 use crate::exit::CommandError;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-/// What is said when `address`, which came with `flag`, cannot be listened at.
+/// Creates the error for `address`, which came from `flag`.
 pub(super) fn cannot_listen(address: SocketAddr, error: &io::Error, flag: &str) -> CommandError {
     let told = CommandError::io(format!("listen at {address}"), error);
     match error.kind() {

@@ -1,4 +1,4 @@
-//! `glovebox logs`: the jobs of a sandbox, and what one of them wrote.
+//! `glovebox logs`: the jobs of a sandbox, and the output of one of them.
 
 use super::{Cx, shown_command};
 use crate::args::LogsArgs;
@@ -12,9 +12,9 @@ use glovebox_sandbox::Sandbox;
 use glovebox_settings::units::{human_bytes, human_us};
 use serde_json::{Map, Value, json};
 
-/// How long one question for more output may wait inside.
+/// Time that one request for more output waits in the guest, in milliseconds.
 const FOLLOW_MS: u64 = 10_000;
-/// What `--json` keeps of each stream.
+/// Maximum number of bytes that `--json` keeps of each stream.
 const MAX_CAPTURED_BYTES: usize = 16 << 20;
 
 /// Lists the jobs, or prints the log of one.
@@ -115,7 +115,7 @@ fn copy(
                 .map_err(|error| CommandError::io("write the log", &error))?;
         }
         (log.total, log.is_end) = (total, is_end);
-        // TRUST: an offset that does not advance would keep us here for ever.
+        // TRUST: the guest sends the offset; one that does not advance must not loop for ever.
         if is_end || (!is_following && next <= offset) {
             return Ok(log);
         }
@@ -145,14 +145,14 @@ fn list(cx: &Cx, args: &LogsArgs, sandbox: &Sandbox) -> CommandResult {
     Ok(0)
 }
 
-/// One line about a job.
+/// Formats one row about a job.
 pub(super) fn job_row(info: &JobInfo) -> Vec<String> {
     vec![
         info.job.to_string(),
         state(&info.state),
         human_us(info.age_ms.saturating_mul(1000)),
         human_bytes(info.output_bytes),
-        // TRUST: the words come back from inside.
+        // TRUST: the guest sends the command line.
         shown_command(&info.argv),
     ]
 }
@@ -170,7 +170,7 @@ fn state(state: &JobState) -> String {
     }
 }
 
-/// A job as JSON.
+/// Describes a job for programs.
 pub(super) fn job_json(info: &JobInfo) -> Value {
     let command: Vec<_> = info
         .argv

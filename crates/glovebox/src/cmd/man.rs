@@ -1,4 +1,4 @@
-//! `glovebox __man`: manual pages, from the same declarations as the help.
+//! `glovebox __man`: manual pages, generated from the declarations of the command line.
 
 use super::completions::visible_commands;
 use crate::args::ManArgs;

@@ -1,4 +1,4 @@
-//! `glovebox mcp`: the tools for agents of others.
+//! `glovebox mcp`: serves the tools to other agents.
 
 use super::{
     Cx, SharedTerminal, given_token::given_token, listening::cannot_listen, run::supervisor,
@@ -19,7 +19,7 @@ const USUAL_CLIENTS: u16 = 16;
 const USUAL_IDLE_MS: u64 = 30 * 60 * 1000;
 const TOKEN_VARIABLE: &str = "GLOVEBOX_MCP_TOKEN";
 
-/// Serves until the client, or a signal, says that it is enough.
+/// Serves until the client disconnects or a signal ends the process.
 pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
     let (project, settings) = cx.tool_settings(&args.own, args.toolset.as_deref())?;
     let clients = Arc::new(clients(cx, args, project, settings)?);
@@ -56,7 +56,7 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
         ));
     }
     server::serve_http(clients, listener, &options, |addr| {
-        // Said even with --quiet: with port 0 nobody knows it otherwise.
+        // Printed with --quiet too: with port 0 no other output tells the address.
         say(format_args!("glovebox: serving at http://{addr}/mcp"));
         if let Some((text, _)) = &made {
             say(format_args!(
@@ -68,7 +68,7 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Makes sure that there will be sandboxes, before any client relies on it.
+/// Creates the clients' factory. Checks that sandboxes can start before any client connects.
 fn clients(
     cx: &Cx,
     args: &McpArgs,
@@ -94,7 +94,7 @@ fn clients(
     })
 }
 
-/// A token that nobody can guess, and its text for the one who started the server.
+/// Creates a random token, and its text to print for the user.
 fn make_token() -> Result<(String, Token), CommandError> {
     let mut bytes = [0_u8; 32];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -106,7 +106,7 @@ fn make_token() -> Result<(String, Token), CommandError> {
         .remedy(format!("set ${TOKEN_VARIABLE}"));
         return Err(fault.into());
     }
-    // As hard to guess as the bytes, and text.
+    // The hash keeps the entropy of the bytes, in printable form.
     let text = blake3::hash(&bytes).to_hex().to_string();
     let token = Token::parse(&text).map_err(|error| Fault::failed(Code::Internal, error))?;
     Ok((text, token))

@@ -1,5 +1,5 @@
-//! The commands: one file each, all with the same shape. In: typed arguments and the surroundings.
-//! Out: an exit code, or an error that is rendered once, in `main`.
+//! The commands: one file each, all with the same shape. In: parsed arguments and the environment.
+//! Out: an exit code, or an error that is rendered once, in [`crate::main_with`].
 
 pub(crate) mod agent;
 pub(crate) mod attach;
@@ -77,21 +77,21 @@ use glovebox_settings::{self as settings, Settings, Sources, Surroundings};
 use glovebox_spec::{Net, RootFs, WorkspaceAccess};
 use std::path::{Path, PathBuf};
 
-/// What every command gets.
+/// Context of every command.
 #[derive(Debug)]
 pub(crate) struct Cx {
-    /// Flags of every command.
+    /// Flags that every command accepts.
     pub global: GlobalArgs,
-    /// What this machine and this user are like.
+    /// Environment of this process: variables, directories, user.
     pub host: Surroundings,
-    /// How to talk.
+    /// Verbosity and style of messages.
     pub talk: Messages,
 }
 
-/// Starts a sandbox with nothing in it and ends it.
+/// Starts an empty sandbox of a backend and ends it.
 ///
 /// # Errors
-/// Why none starts here.
+/// The reason why none starts here.
 pub(crate) fn try_start(registry: &Registry, backend: Backend) -> Result<Report, CommandError> {
     let sandbox = registry.create(&SandboxSpec::new(backend), None)?;
     let report = sandbox.report();
@@ -100,7 +100,7 @@ pub(crate) fn try_start(registry: &Registry, backend: Backend) -> Result<Report,
 }
 
 impl Cx {
-    /// Reads the surroundings.
+    /// Reads the environment of this process.
     pub(crate) fn new(global: GlobalArgs) -> Self {
         let host = crate::surroundings::read_surroundings(global.directory.as_deref(), global.here);
         let no_color =
@@ -109,8 +109,8 @@ impl Cx {
         Self { global, host, talk }
     }
 
-    /// Settings of the user, and of the project when one is given, without flags. Nothing may start with them
-    /// before [`Self::require_consent`].
+    /// Loads the settings of the user, and of the project if one is given, without flags. Nothing
+    /// may start with them before [`Self::require_consent`].
     pub(crate) fn load_settings(&self, project: Option<&Path>) -> Result<Settings, CommandError> {
         let sources = Sources {
             project,
@@ -125,14 +125,15 @@ impl Cx {
         Ok(settings)
     }
 
-    /// The same, with the user's consent to what the project's file asks for in a native sandbox.
+    /// Loads the settings, with the user's consent to the demands of the project's file in a native
+    /// sandbox.
     pub(crate) fn settings(&self, project: Option<&Path>) -> Result<Settings, CommandError> {
         let mut settings = self.load_settings(project)?;
         self.require_consent(&mut settings, false)?;
         Ok(settings)
     }
 
-    /// The project directory. Says so when it is another one than a user expects.
+    /// Returns the project directory. Prints a note if it may not be the one that the user expects.
     pub(crate) fn project(&self) -> Result<PathBuf, CommandError> {
         let host::Project { dir, note } = host::find_project(&self.host)?;
         if let Some(note) = note {
@@ -141,7 +142,8 @@ impl Cx {
         Ok(dir)
     }
 
-    /// The project directory and everything that is wanted for it, with the user's consent.
+    /// Returns the project directory and its settings with flags and backend, with the user's
+    /// consent.
     pub(crate) fn project_settings(
         &self,
         flags: &SandboxArgs,
@@ -155,7 +157,8 @@ impl Cx {
         Ok((project, settings))
     }
 
-    /// Takes the first backend of the user's order that starts here, and says so when it was not the first of them.
+    /// Chooses the first backend in the user's order that starts here, and prints a note if that
+    /// was not the first.
     pub(crate) fn choose_backend(&self, settings: &mut Settings) -> Result<(), CommandError> {
         if settings.backend_order.len() < 2 {
             return Ok(());
@@ -171,7 +174,7 @@ impl Cx {
         Ok(())
     }
 
-    /// The same for tools: with a toolset by name.
+    /// Returns the project directory and its settings, with the named toolset.
     pub(crate) fn tool_settings(
         &self,
         flags: &SandboxArgs,
@@ -205,7 +208,8 @@ impl Cx {
         Ok(registry)
     }
 
-    /// Whether a text at the start of a sandbox is to be told: it is new for the project, or all is asked for.
+    /// Returns true if a text at the start of a sandbox must be printed: it is new for the project,
+    /// or `--verbose` is set.
     fn is_new(&self, settings: &Settings, project: &Path, topic: &str, told: &str) -> bool {
         let is_new = self.state_dir(settings).map_or(true, |state_dir| {
             told_once::is_new(&state_dir, project, topic, told)
@@ -213,13 +217,13 @@ impl Cx {
         is_new || self.talk.is_verbose
     }
 
-    /// The registry, for commands that are about sandboxes and not about a project.
+    /// Opens the registry, for commands that are about sandboxes and not about a project.
     pub(crate) fn user_registry(&self) -> Result<Registry, CommandError> {
         self.registry(&self.settings(None)?)
     }
 
-    /// Says which walls are missing because it was asked for, and what was granted by itself where that is
-    /// new for the project.
+    /// Warns of walls that the settings remove. Notes the automatic grants if they are new for the
+    /// project.
     pub(crate) fn announce(&self, wanted: &ResolvedSpec, settings: &Settings, project: &Path) {
         let shown: Vec<String> = wanted
             .toolchains
@@ -298,7 +302,7 @@ impl Cx {
         }
     }
 
-    /// The package caches of the host that are shown, but for those that belong to a toolchain.
+    /// Lists the host's package caches that are visible inside, without those of a toolchain.
     fn shown_caches(&self, wanted: &ResolvedSpec) -> Option<String> {
         let is_of_toolchain = |path: &Path| {
             let mut grants = wanted.toolchains.iter().flat_map(|found| &found.grants);
@@ -317,8 +321,8 @@ impl Cx {
         (!paths.is_empty()).then(|| format!("package caches ({})", paths.join(", ")))
     }
 
-    /// Says which limits do not hold: those that were asked for always, all together once, and defaults
-    /// with `-v`.
+    /// Reports the limits that are not enforced: those that the user set always, all together once,
+    /// defaults with `-v`.
     fn announce_limits(&self, report: &Report, settings: &Settings) {
         for limit in report.absent_limits() {
             let line = format!(
@@ -358,20 +362,23 @@ impl Cx {
         }
     }
 
-    /// A path below the home as people write it.
+    /// Returns a path below the home in short form.
     pub(crate) fn short(&self, path: &Path) -> String {
         host::short_path(&self.host, path)
     }
 }
 
-/// Checks a name that was typed.
+/// Parses a name that was typed.
+///
+/// # Errors
+/// A usage error if it is no valid name.
 pub(crate) fn name(text: &str) -> Result<Name, CommandError> {
     Name::parse(text).map_err(|error| {
         CommandError::usage(error.to_string(), "choose a name like `work` or `api-2`")
     })
 }
 
-/// Checks names that were typed; one that was typed twice is taken once.
+/// Parses names that were typed; a repeated name is returned once.
 fn names(typed: &[String]) -> Result<Vec<Name>, CommandError> {
     let mut names: Vec<Name> = Vec::new();
     for text in typed {
@@ -383,7 +390,7 @@ fn names(typed: &[String]) -> Result<Vec<Name>, CommandError> {
     Ok(names)
 }
 
-/// The exit code that stands for how a command ended.
+/// Returns the exit code for the end of a command.
 fn exit_code(report: &ExitReport) -> u8 {
     if report.timed_out {
         TIMED_OUT
@@ -392,7 +399,7 @@ fn exit_code(report: &ExitReport) -> u8 {
     }
 }
 
-/// How long ago, for people.
+/// Formats the time since `created_unix_ms` for people.
 fn age(created_unix_ms: u64) -> String {
     let seconds = host::now_unix_ms().saturating_sub(created_unix_ms) / 1000;
     match seconds {
@@ -403,7 +410,7 @@ fn age(created_unix_ms: u64) -> String {
     }
 }
 
-/// A command line as people write it; only for showing, never for running.
+/// Formats a command line for display only, never for execution.
 pub(crate) fn shown_command<T: AsRef<[u8]>>(argv: &[T]) -> String {
     let words: Vec<String> = argv
         .iter()
@@ -423,7 +430,10 @@ pub(crate) fn shown_command<T: AsRef<[u8]>>(argv: &[T]) -> String {
     words.join(" ")
 }
 
-/// The command after `--`, or one sentence on what is missing.
+/// Returns the command after `--`.
+///
+/// # Errors
+/// A usage error if there is none.
 fn command_words<'a>(
     command: &'a [std::ffi::OsString],
     example: &str,

@@ -1,4 +1,4 @@
-//! What is said about parked changes, and how `run` parks its own.
+//! Messages about parked changes, and the parking of changes by `run`.
 
 use super::{Cx, TerminalFrontend};
 use crate::exit::CommandError;
@@ -9,19 +9,19 @@ use glovebox_sandbox::{ParkingNews, Sandbox, ShutdownReport};
 use glovebox_session::frontend::Frontend as _;
 use std::sync::Arc;
 
-/// Whether changes that were to be parked are.
+/// Result of parking changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParkOutcome {
-    /// They are.
+    /// The changes are parked.
     Parked,
-    /// They cannot be, for the sandbox is elsewhere.
+    /// The sandbox is on another machine, so its changes cannot be parked.
     Impossible,
-    /// They could not be: they are gone, or will be parked once there is room.
+    /// Parking failed: the changes are lost, or will be parked once there is disk space.
     Failed,
 }
 
-/// Ends a sandbox and keeps its changes for a day. The line that says so comes with `--quiet` as well: nobody
-/// else tells where the work is.
+/// Ends a sandbox and keeps its changes for a day. The message is printed with `--quiet` too: no
+/// other message says where the work is.
 pub(super) fn park(
     cx: &Cx,
     sandbox: Arc<Sandbox>,
@@ -35,7 +35,7 @@ pub(super) fn park(
         Some(1) => "1 change is".to_owned(),
         Some(count) => format!("{count} changes are"),
     };
-    // The signal thread lets go of it as soon as the command has ended.
+    // The signal thread drops its reference as soon as the command has ended.
     let Some(sandbox) = Arc::into_inner(sandbox) else {
         say(format_args!(
             "glovebox: {what} gone: the sandbox is still in use"
@@ -63,7 +63,7 @@ pub(super) fn park(
             tell_news(cx, &news);
             ParkOutcome::Parked
         }
-        // Work is not removed for want of room for a note.
+        // If only the disk is full the work is kept, and parked later.
         Err(fault) if fault.is_retryable => {
             say(format_args!(
                 "glovebox: {what} not parked yet ({}): make room, then `glovebox list` parks them, and \
@@ -89,14 +89,14 @@ pub(super) fn park(
     }
 }
 
-/// Says what of caches that were to be kept is not.
+/// Reports caches that could not be kept.
 pub(super) fn tell_lost_caches(talk: Messages, finished: &ShutdownReport) {
     if let Some(fault) = &finished.lost_caches {
         talk.warning(escape_text(&fault.message));
     }
 }
 
-/// Says what happened to parked changes without being asked for.
+/// Reports parked changes that were found, expired or displaced.
 pub(super) fn tell_news(cx: &Cx, news: &[ParkingNews]) {
     for one in news {
         match one {
@@ -114,8 +114,8 @@ pub(super) fn tell_news(cx: &Cx, news: &[ParkingNews]) {
     }
 }
 
-/// Keeps a stopped sandbox until it is killed, because somebody said so.
-/// `files` says how the user's files stand.
+/// Keeps a stopped sandbox until the user removes it. `files` describes the state of the user's
+/// files.
 pub(super) fn keep(cx: &Cx, sandbox: Arc<Sandbox>, reason: &str, files: &str) {
     let name = sandbox.info().name.clone();
     let kept = Arc::into_inner(sandbox).map(|sandbox| sandbox.keep(reason));

@@ -1,4 +1,4 @@
-//! `glovebox ports`: which ports servers of a sandbox listen on.
+//! `glovebox ports`: the ports on which servers of a sandbox listen.
 
 use super::Cx;
 use crate::args::PortsArgs;
@@ -7,7 +7,7 @@ use crate::render::{self, plural, table};
 use glovebox_proto::visible;
 use serde_json::{Value, json};
 
-/// Lists them.
+/// Lists the ports.
 pub(crate) fn run(cx: &Cx, args: &PortsArgs) -> CommandResult {
     render::answer_failure(
         list(cx, args),
@@ -45,7 +45,7 @@ fn list(cx: &Cx, args: &PortsArgs) -> CommandResult {
             .iter()
             .map(|port| {
                 let holder = port.holder.as_ref();
-                // A process that does not show its descriptors is not known.
+                // The holder is unknown if the process does not show its descriptors.
                 let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
                 vec![
                     port.port.to_string(),

@@ -1,7 +1,7 @@
-//! `glovebox prune`: removes stopped and lost sandboxes, and what dead ones left.
+//! `glovebox prune`: removes stopped and lost sandboxes, and leftovers of dead ones.
 //!
-//! Besides what is asked for here, sandboxes that tools made for themselves (`call-*`, `mcp-*`) go by
-//! themselves a day after they ended: [`remove_temporary`] looks at every start.
+//! In addition, [`remove_temporary`] runs whenever a command opens the registry: it removes
+//! sandboxes that tools created for themselves (`call-*`, `mcp-*`) a day after they ended.
 
 use super::kill::{clean_elsewhere, discarded_git_json, discarded_json};
 use super::{Cx, list::state_word, service, several};
@@ -15,14 +15,14 @@ use glovebox_settings::units::human_bytes;
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 
-/// Prefixes of the names of sandboxes that nobody named, and how long each is kept once it has ended: until
-/// then its changes can be pulled.
+/// Prefixes of generated sandbox names, and the time for which each is kept after its end, so that
+/// its changes can be pulled.
 const TEMPORARY: [(&str, Duration); 2] = [
     ("call", Duration::from_hours(24)),
     ("mcp", Duration::from_hours(24)),
 ];
 
-/// Removes them, when that is wanted.
+/// Removes the candidates, if the user agrees.
 pub(crate) fn run(cx: &Cx, args: &PruneArgs) -> CommandResult {
     render::answer_failure(prune(cx, args), args.json, || json!({}))
 }
@@ -56,7 +56,7 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
     let mut removed = Vec::new();
     let mut failure: Option<CommandError> = None;
     for (entry, bytes) in &candidates {
-        // It may have been started since it was looked at.
+        // The sandbox may have been started since the list was read.
         let is_ended = registry
             .entry(&entry.name)?
             .is_some_and(|now| matches!(now.state, SandboxState::Stopped | SandboxState::Lost));
@@ -105,7 +105,7 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
     several::answer_removal(cx, args.json, &message, &data, failure)
 }
 
-/// Says what would go.
+/// Prints the names of the candidates.
 fn tell_candidates(
     cx: &Cx,
     candidates: &[(RegistryEntry, Option<u64>)],
@@ -124,7 +124,7 @@ fn tell_candidates(
     several::answer_removal(cx, is_json, &message, &json!({ "candidates": names }), None)
 }
 
-/// Shows what would go and asks.
+/// Lists the candidates and asks for consent.
 fn agree(cx: &Cx, candidates: &[(RegistryEntry, Option<u64>)]) -> Result<(), CommandError> {
     let rows: Vec<Vec<String>> = candidates
         .iter()
@@ -152,7 +152,7 @@ fn agree(cx: &Cx, candidates: &[(RegistryEntry, Option<u64>)]) -> Result<(), Com
     )
 }
 
-/// How long a sandbox has been as it is.
+/// Returns the time since a sandbox last changed its state; zero if it is unknown.
 fn ended_for(registry: &Registry, name: &Name) -> Duration {
     let changed = registry.changed_at(name).ok().flatten();
     changed
@@ -165,8 +165,8 @@ fn total_bytes(registry: &Registry) -> u64 {
     parts.iter().filter_map(|part| part.bytes).sum()
 }
 
-/// Removes sandboxes that tools made for themselves and that ended a day ago. What cannot be removed now is
-/// looked at again by the next command.
+/// Removes sandboxes that tools created for themselves and that ended a day ago. A failed removal
+/// is tried again by the next command.
 pub(super) fn remove_temporary(cx: &Cx, registry: &Registry) {
     let Ok(entries) = std::fs::read_dir(registry.state_dir().join("sandboxes")) else {
         return;
@@ -190,7 +190,8 @@ pub(super) fn remove_temporary(cx: &Cx, registry: &Registry) {
                 ..
             }))
         );
-        // Files at a service may be all there is of the work, and a removal there takes requests: a user does that.
+        // Files at a service may be the only copy of the work, and a removal there sends requests;
+        // only a user may do that.
         let is_elsewhere = registry
             .spec(&name)
             .is_ok_and(|spec| spec.backend.capabilities().keeps_files);

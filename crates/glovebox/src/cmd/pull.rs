@@ -1,4 +1,4 @@
-//! `glovebox pull`: a sandbox's changes back to the host.
+//! `glovebox pull`: applies a sandbox's changes to the host.
 
 use super::{Cx, run::supervisor};
 use crate::args::PullArgs;
@@ -13,7 +13,7 @@ use glovebox_workspace::{Outcome, Resolution};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// Brings them back.
+/// Pulls and reports the result.
 pub(crate) fn run(cx: &Cx, args: &PullArgs) -> CommandResult {
     let mut data = Map::new();
     data.insert("name".to_owned(), args.name.clone().into());
@@ -148,7 +148,8 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         agree(cx, args, review, &to, &signals)
     })?;
     drop(meter);
-    // The sandbox is held still no more.
+    // Ask git only after the apply has released the sandbox: git runs inside, and a frozen sandbox
+    // does not answer.
     if is_whole {
         let git = sync::git::tell_named(cx, &registry, &name, args.json);
         data.insert("git".to_owned(), git);
@@ -164,7 +165,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     }
 }
 
-/// Puts back what an earlier apply replaced or removed.
+/// Restores the files that an earlier apply replaced or removed.
 fn put_back(
     cx: &Cx,
     args: &PullArgs,
@@ -174,7 +175,7 @@ fn put_back(
 ) -> Result<String, CommandError> {
     data.remove("name");
     let id = Some(id).filter(|id| !id.is_empty());
-    // Named, it says itself where it belongs.
+    // A backup named by its id records its own directory.
     let project = match id {
         Some(_) => PathBuf::new(),
         None => glovebox_session::host::project_dir(&cx.host)?,
@@ -190,7 +191,8 @@ fn put_back(
     tell(cx, args, &outcome, &to, data, true)
 }
 
-/// What does not lie in the workspace has no place in the project.
+/// Creates the error for a source outside the workspace without `--to`: the project has no place
+/// for it.
 fn nowhere(from: &Path) -> CommandError {
     CommandError::usage(
         format!("{} does not lie in the workspace", from.display()),
@@ -198,12 +200,12 @@ fn nowhere(from: &Path) -> CommandError {
     )
 }
 
-/// Whether there is somebody to ask, who has not answered by flags.
+/// Returns true if a user can be asked and no flag answers already.
 fn is_asked(cx: &Cx, args: &PullArgs) -> bool {
     !args.force && !args.json && !cx.talk.is_quiet && question::is_possible()
 }
 
-/// Asks about what the host would execute, when there is somebody to ask.
+/// Asks about changes that the host would execute, if a user can be asked.
 fn agree(
     cx: &Cx,
     args: &PullArgs,
@@ -240,7 +242,7 @@ fn patch(
     file: &Path,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
-    // What has no project is new as a whole.
+    // Without a project every file is new.
     let to = taken.project.is_some().then_some(to);
     let view = apply::view(taken, to)?;
     let set = &view.collected.set;
@@ -271,7 +273,7 @@ fn patch(
     ))
 }
 
-/// What both sides changed, for programs.
+/// Adds the conflicts and the merged paths, for programs.
 fn both_sides(outcome: &Outcome, data: &mut Map<String, Value>) {
     let Value::Object(mut fields) = render::outcome_json(outcome) else {
         return;
@@ -358,7 +360,7 @@ fn commit(
     ))
 }
 
-/// Says what was done, or would be; a conflict is the error of the command.
+/// Reports what was applied, or would be. A conflict becomes the error of the command.
 fn tell(
     cx: &Cx,
     args: &PullArgs,
@@ -420,7 +422,7 @@ fn tell(
     Err(apply::conflict(outcome, remedy))
 }
 
-/// The command as it was given, as far as it decides what is done.
+/// Returns the command as it was given, with the flags that decide its effect.
 fn again(args: &PullArgs) -> String {
     let mut words: Vec<Vec<u8>> = vec![b"glovebox".into(), b"pull".into()];
     words.push(args.name.clone().into_bytes());

@@ -1,4 +1,4 @@
-//! `glovebox push`: the project into a sandbox that has a copy of it, again.
+//! `glovebox push`: sends the project again to a sandbox that has a copy of it.
 
 use super::Cx;
 use crate::args::PushArgs;
@@ -12,7 +12,7 @@ use glovebox_workspace::copy::PushTotals;
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt as _;
 
-/// Sends what differs.
+/// Sends the differences and reports the result.
 pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
     let mut data = json!({ "name": args.name });
     let error = match push(cx, args) {
@@ -74,7 +74,8 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<PushTotals, CommandError> {
     Ok(copied::push(&sandbox, &origin.project, &settings, watch)?)
 }
 
-/// What both sides changed is the error of the command: everything else has been sent.
+/// Returns the error for paths that both sides changed; all other paths have been sent. None if
+/// there are none.
 fn conflict(pushed: &PushTotals, name: &str) -> Option<Fault> {
     let what = match pushed.conflicts.len() {
         0 => return None,
@@ -121,7 +122,7 @@ fn sentence(pushed: &PushTotals) -> String {
     )
 }
 
-/// Says what was sent and what was not.
+/// Reports what was sent and what was not.
 pub(crate) fn tell(cx: &Cx, pushed: &PushTotals) {
     cx.talk.detail(sentence(pushed));
     if pushed.hidden > 0 {

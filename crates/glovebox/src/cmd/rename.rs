@@ -1,4 +1,4 @@
-//! `glovebox rename`: another name for a sandbox that does not run.
+//! `glovebox rename`: gives a stopped sandbox another name.
 
 use super::Cx;
 use crate::args::RenameArgs;
@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use serde_json::json;
 
-/// Renames it.
+/// Renames the sandbox.
 pub(crate) fn run(cx: &Cx, args: &RenameArgs) -> CommandResult {
     let data = json!({ "name": args.name, "new": args.new });
     match rename(cx, args) {

@@ -1,4 +1,4 @@
-//! `glovebox replay`: a session once more, with recorded answers in a fresh sandbox.
+//! `glovebox replay`: repeats a session with its recorded model responses in a new sandbox.
 
 use super::agent::{View, lay_phase, open_log, workplace};
 use super::{Cx, TerminalFrontend};
@@ -15,7 +15,7 @@ use glovebox_settings::SandboxFlags;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Plays it and compares.
+/// Replays the session and compares the results of its calls.
 pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     let log = open_log(cx, &cx.settings(None)?)?;
     let info = log.find(&args.session).map_err(CommandError::from)?;
@@ -111,8 +111,8 @@ fn words(compared: ReplayComparison) -> String {
     format!("{same} came to the same; {interrupted} had been interrupted, and cannot be compared")
 }
 
-/// Tells which files of the project are no longer as the session met them, and how to have them back: in a working tree
-/// of the commit of that time.
+/// Describes the files of the project that have changed since the session, and how to restore them:
+/// in a working tree at the commit of that time. None if there are none.
 fn changed_since_note(changed: &Value, session: &str, began: SystemTime) -> Option<String> {
     let changed: Vec<String> = changed
         .as_array()?
@@ -136,7 +136,7 @@ fn changed_since_note(changed: &Value, session: &str, began: SystemTime) -> Opti
     ))
 }
 
-/// Gives all recorded answers; whether it came to the end of them.
+/// Plays all recorded responses. Returns true if it reached the end of them.
 fn play(
     place: &AgentWorkplace,
     recorded: &[Event],
@@ -145,7 +145,7 @@ fn play(
 ) -> bool {
     let model = RecordedModel::new(recorded, "replay");
     let tools = place.tools();
-    // As it was, with the day and the instructions of then.
+    // The recorded system prompt, with the date and the instructions of that time.
     let system = recorded.iter().find_map(|event| match event {
         Event::Started { system, .. } => Some(system.clone()),
         _ => None,
@@ -182,13 +182,13 @@ fn play(
             break;
         }
         let verdict = head.run(&mut conversation, view);
-        // It cannot be told any more: whoever read the events has gone.
+        // No progress: the events cannot be written any longer, and the loop would never end.
         if model.left() == left {
             break;
         }
         match verdict.ending {
             Ending::Lost | Ending::Aborted => break,
-            // A recording of a run that broke off ends like this.
+            // The recording of a run that broke off ends this way.
             Ending::Failed | Ending::StoppedByLimit if model.left() == 0 => break,
             Ending::Completed | Ending::Failed | Ending::StoppedByLimit => {}
         }

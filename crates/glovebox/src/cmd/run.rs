@@ -29,7 +29,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The sandbox outlives its command's deadline by this much, so that the deadline is what is reported.
+/// Time by which the sandbox's own limit exceeds the command's timeout, so that the timeout is
+/// reported.
 const WALL_MARGIN_MS: u64 = 10_000;
 
 /// Runs the command.
@@ -40,7 +41,7 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     run_command(cx, args, None)
 }
 
-/// Runs the command; what it writes goes to our own streams, or is kept.
+/// Runs the command. Its output goes to the streams of this process, or is kept in `captured`.
 pub(super) fn run_command(
     cx: &Cx,
     args: &RunArgs,
@@ -96,7 +97,7 @@ pub(super) fn run_command(
     };
     let sandbox = Arc::new(sandbox);
     let when = settle::when_of(args, &settings);
-    // A supervisor writes the index of its sandbox by itself.
+    // A supervisor writes the index of its own sandbox.
     let index = (keep.is_none() && (when != ApplyWhen::Discard || args.patch.is_some()))
         .then(|| BaseIndex::begin(sandbox.workspace_layers().ok()?))
         .flatten();
@@ -128,7 +129,8 @@ pub(super) fn run_command(
         let keys = InputFrom::Keys;
         stand_in(&sandbox, exec, terminal, keys, true, descriptors, &signals)
     };
-    // Whatever was not written down by now is done without.
+    // Dropping stops both threads and waits for them; the collection below works without their
+    // unfinished part.
     drop(index);
     drop(kept_changes);
     let mut walls = Vec::new();
@@ -144,7 +146,7 @@ pub(super) fn run_command(
             let (code, kind) = (error.stand_in_code(), error.kind);
             match &mut captured {
                 Some(captured) => captured.failure = Some(error),
-                // Said now: what follows may be a question about what the command has left.
+                // Print it now: the next output may be a question about the command's changes.
                 None if kind != Kind::Interrupted => cx.talk.error(&error),
                 None => {}
             }
@@ -192,7 +194,8 @@ pub(super) fn run_command(
     })
 }
 
-/// Ends a sandbox that was for one command, or leaves its changes where they can be found. Gives the exit code.
+/// Removes a sandbox that was created for one command, or parks or keeps it with its changes.
+/// Returns the exit code.
 fn leave(
     cx: &Cx,
     sandbox: Arc<Sandbox>,
@@ -245,7 +248,7 @@ fn leave(
             };
         }
         Err(error) => {
-            // Without these words the work would be lost without anybody noticing.
+            // Without this message the user would not notice that the changes were not applied.
             cx.talk.error(&error);
             let reason = "its changes could not be taken over";
             (park::park(cx, sandbox, reason, None), Some(error))
@@ -258,7 +261,7 @@ fn leave(
     }
 }
 
-/// Says where a sandbox is that stays under a name. Gives the exit code.
+/// Names a sandbox that stays under a name. Returns the exit code.
 fn leave_kept(
     cx: &Cx,
     registry: &Registry,
@@ -300,18 +303,19 @@ fn exit_code_of(code: u8, settled: SettleOutcome) -> u8 {
     }
 }
 
-/// What is left of changes in a copy that cannot be reached any more.
+/// State of the changes in a copy that cannot be reached any longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LostCopy {
-    /// They were fetched some time before.
+    /// The changes were fetched some time before.
     Kept,
-    /// They are where the copy is, which can be gone back to.
+    /// The changes are on the other machine, which can be reached again later.
     Left,
-    /// They are where the copy is.
+    /// The changes are lost.
     Gone,
 }
 
-/// Whether the changes are in a copy that cannot be reached any more; says what is left of them.
+/// Returns the state of the changes if they are in an unreachable copy, and reports it. None if
+/// they are not.
 fn find_lost_copy(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> Option<LostCopy> {
     if loss != Some(Kind::Lost) || copied::CopyOrigin::read(sandbox.dir()).is_none() {
         return None;
@@ -348,8 +352,8 @@ fn find_lost_copy(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> Option<Lost
     Some(LostCopy::Gone)
 }
 
-/// Runs `exec` with our own streams as the command's; standard input only if it is to read that. `keys` says whether
-/// Ctrl-\ leaves a command that has the terminal.
+/// Runs `exec` with the streams of this process. `keys` decides whether Ctrl-\ detaches from a
+/// command with a terminal; `has_stdin` is true if the command may read standard input.
 pub(super) fn stand_in(
     sandbox: &Arc<Sandbox>,
     mut exec: Exec,
@@ -406,7 +410,8 @@ pub(super) fn stand_in(
     ended
 }
 
-/// Where commands write to the project itself, or there is none, nothing can be taken over.
+/// Refuses flags that apply changes if there are none to apply: commands write to the project
+/// itself, or there is no project.
 fn refuse_meaningless(args: &RunArgs, settings: &Settings) -> Result<(), CommandError> {
     let flag = [
         (
@@ -433,11 +438,11 @@ fn refuse_meaningless(args: &RunArgs, settings: &Settings) -> Result<(), Command
     ))
 }
 
-/// How to start a supervisor: this very program.
+/// Returns the program that is started as supervisor: this one.
 pub(crate) fn supervisor() -> Result<Supervisor, CommandError> {
     let exe =
         std::env::current_exe().map_err(|error| CommandError::io("find this program", &error))?;
-    // After an upgrade the path leads to another program or to none; the link leads to this one.
+    // After an upgrade the path names another program or none; the link always names this one.
     let exe = if exe.exists() {
         exe
     } else {

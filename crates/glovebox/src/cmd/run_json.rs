@@ -1,4 +1,4 @@
-//! `glovebox run --json`: one object when the command has ended, also when it never began.
+//! `glovebox run --json`: prints one object after the command has ended, or if it never began.
 
 use super::exec::{MAX_CAPTURED_BYTES, add_report, sentence, words};
 use super::limit_end::{WallNote, as_json};
@@ -14,14 +14,14 @@ use glovebox_sandbox::Sandbox;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// What a command wrote, and how it ended.
+/// Output of a command, and how it ended.
 #[derive(Debug)]
 pub(super) struct CapturedRun {
     output: Capture,
     report: Option<ExitReport>,
-    /// Which walls it met.
+    /// Walls and limits that the command met.
     pub(super) walls: Vec<WallNote>,
-    /// What kept the command from ending by itself.
+    /// Error that kept the command from ending by itself. None if it ended.
     pub(super) failure: Option<CommandError>,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
         (Ok(code), None) => Ok(code),
         (Err(error), _) if error.kind == Kind::BrokenPipe => Err(error),
         (Err(error), _) => {
-            // The object is the answer; the same words on standard error would be noise.
+            // The object is the answer; the same message on standard error would be noise.
             render::print(render::failure(&error, &Value::Object(data)))?;
             Ok(error.stand_in_code())
         }

@@ -9,7 +9,7 @@ use glovebox_sandbox::{BASE_URL_OPTION, SandboxSpec};
 use glovebox_session::spec::resolve_service;
 use serde_json::json;
 
-/// Lists them.
+/// Lists the machines.
 pub(super) fn list(cx: &Cx, args: &ServiceArgs, is_json: bool) -> CommandResult {
     let spec = spec(cx, args)?;
     let machines = cx.user_registry()?.list_held(&spec)?;
@@ -28,7 +28,7 @@ pub(super) fn list(cx: &Cx, args: &ServiceArgs, is_json: bool) -> CommandResult 
     Ok(0)
 }
 
-/// Removes those that no sandbox here needs.
+/// Removes the machines that no sandbox here needs.
 pub(super) fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
     let spec = spec(cx, &args.service)?;
     let registry = cx.user_registry()?;
@@ -77,7 +77,7 @@ pub(super) fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
     several::answer_removal(cx, args.json, &message, &data, failure)
 }
 
-/// Flags that lead to the service on which a sandbox is.
+/// Returns the flags that name the service of a sandbox.
 pub(super) fn flags_of(spec: &SandboxSpec) -> String {
     let address = spec.option(BASE_URL_OPTION).first();
     let address = address.map(|url| format!(" --base-url {}", escape_text(url)));

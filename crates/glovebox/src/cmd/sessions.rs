@@ -1,4 +1,4 @@
-//! `glovebox sessions`: what agents did, and going on with it.
+//! `glovebox sessions`: earlier sessions of agents, and their continuation.
 
 use super::agent::{AgentTerminal, Work, lay_phase, open_log, summary, workplace};
 use super::{Cx, TerminalFrontend, age};
@@ -23,10 +23,10 @@ use glovebox_settings::Settings;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Characters of a task in a list.
+/// Maximum number of displayed characters of a task in the list.
 const TASK_CHARS: usize = 60;
 
-/// Runs the action.
+/// Runs the action of the command line.
 pub(crate) fn run(cx: &Cx, args: &SessionsArgs) -> CommandResult {
     match &args.action {
         SessionsAction::List(args) => list(cx, args),
@@ -182,14 +182,15 @@ fn fork(cx: &Cx, args: &SessionForkArgs) -> CommandResult {
     Ok(0)
 }
 
-/// The files of a session are those of its end, or gone: a copy of an earlier part would go on with others
-/// than the model believes in.
+/// Fails if the files may differ from those at event `at`. The files of a session are those of its
+/// end, or lost; a fork of an earlier part would continue with other files than the model assumes.
 fn require_same_files(
     session: &SessionInfo,
     events: &[LoggedEvent],
     at: u64,
 ) -> Result<(), CommandError> {
-    // A sandbox of its own begins with the project; on the user's machine there are only the files of now.
+    // A new sandbox starts from the project, so changes up to `at` are missing. On the user's
+    // machine the files are the present ones, so changes after `at` are too many.
     let is_local = session.placement == Placement::Local.as_str();
     let is_other = |seq: u64| if is_local { seq > at } else { seq <= at };
     let changes = events.iter().find(|logged| {
@@ -299,7 +300,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
     work.carry_out(place, session)
 }
 
-/// Settings of the session's project, with the flags of now.
+/// Returns the settings of the session's project, with the flags of this command.
 fn settings(cx: &Cx, args: &ResumeArgs, info: &SessionInfo) -> Result<Settings, CommandError> {
     if !info.project.is_dir() {
         return Err(CommandError::usage(

@@ -1,5 +1,5 @@
-//! What commands on several sandboxes or caches have in common: a failure stops none of the others, what goes is
-//! agreed to once, and the answer is one.
+//! Shared parts of commands on several sandboxes or caches: a failure with one does not stop the
+//! others, removals are confirmed once, and there is one result.
 
 use super::Cx;
 use crate::exit::{CommandError, CommandResult};
@@ -8,17 +8,18 @@ use crate::streams::Signals;
 use crate::sync::question;
 use serde_json::Value;
 
-/// Keeps the failure that the command will end with; one from before is said now.
+/// Records the failure that the command will end with; an earlier one is printed now.
 pub(super) fn keep_failure(cx: &Cx, failure: &mut Option<CommandError>, error: CommandError) {
     if let Some(earlier) = failure.replace(error) {
         cx.talk.error(&earlier);
     }
 }
 
-/// Asks before `what` goes. `list` tells what that is in full, `how_to_see` where it can be looked at.
+/// Asks before `what` is removed. `list` is the full list, `how_to_see` the command that displays
+/// it.
 ///
 /// # Errors
-/// Without a terminal to ask on, and when the answer is not yes.
+/// There is no terminal to ask on, or the answer is not yes.
 pub(super) fn agree_to_remove(
     cx: &Cx,
     what: &str,
@@ -39,7 +40,8 @@ pub(super) fn agree_to_remove(
     }
 }
 
-/// The end of a command that removed things: one line for people or for programs, and the last failure.
+/// Ends a command that removed things: prints one line for people or an object for programs, and
+/// returns the last failure.
 pub(super) fn answer_removal(
     cx: &Cx,
     is_json: bool,

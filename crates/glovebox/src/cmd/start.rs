@@ -12,7 +12,7 @@ use glovebox_session::work::{self, WorkContext};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Starts it, or finds it running.
+/// Starts the sandbox, or finds it running.
 pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
     render::answer_failure(start(cx, args), args.json, || json!({ "name": args.name }))
 }

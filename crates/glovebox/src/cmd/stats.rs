@@ -1,4 +1,4 @@
-//! `glovebox stats`: what sandboxes take, once or again and again.
+//! `glovebox stats`: the resource usage of sandboxes, once or repeatedly.
 
 use super::Cx;
 use crate::args::StatsArgs;
@@ -13,27 +13,27 @@ use std::io::IsTerminal as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time over which processor time is measured.
+/// Interval over which processor time is measured.
 const SAMPLE: Duration = Duration::from_millis(500);
-/// Time between two tables.
+/// Interval between two tables.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Takes the cursor to the corner and clears what is behind it.
+/// Moves the cursor to the corner and clears the screen behind it (ECMA-48).
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// What one sandbox takes.
+/// Resource usage of one sandbox.
 struct Row {
     name: Name,
     state: SandboxState,
     work: Option<ResourceUsage>,
-    /// Thousandths of one processor.
+    /// Processor usage in thousandths of one processor. None if the sandbox reports none.
     cpu_millis: Option<u64>,
     memory_limit: Option<u64>,
     disk_bytes: Option<u64>,
-    /// What was carried to and from listed hosts.
+    /// Bytes relayed to and from listed hosts. None for a sandbox with another network.
     traffic: Option<TrafficStats>,
 }
 
-/// Shows it.
+/// Prints the usage.
 pub(crate) fn run(cx: &Cx, args: &StatsArgs) -> CommandResult {
     render::answer_failure(show(cx, args), args.json, || json!({ "names": args.names }))
 }
@@ -85,7 +85,8 @@ fn show(cx: &Cx, args: &StatsArgs) -> CommandResult {
     }
 }
 
-/// Looks twice at each, so that processor time is that of now.
+/// Measures the sandboxes. Reads the counters twice, [`SAMPLE`] apart, so that processor usage is
+/// the present one.
 fn measure(registry: &Registry, names: &[Name]) -> Result<Vec<Row>, CommandError> {
     let entries = registry.list()?;
     if let Some(absent) = names
@@ -120,7 +121,7 @@ fn measure(registry: &Registry, names: &[Name]) -> Result<Vec<Row>, CommandError
     for row in &mut rows {
         let Some(before) = row.work else { continue };
         row.work = registry.work(&row.name).ok().flatten();
-        // What was done by processes that ended unseen is missing, so it can be less.
+        // Processes that ended unseen take their time with them, so the counter can fall.
         row.cpu_millis = row.work.map(|now| {
             let passed_us = begun.elapsed().as_micros().max(1) as u64;
             now.cpu_us

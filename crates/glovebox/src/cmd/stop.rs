@@ -1,4 +1,4 @@
-//! `glovebox stop`: ends what runs in sandboxes and keeps their files.
+//! `glovebox stop`: ends the processes of sandboxes and keeps their files.
 
 use super::{Cx, list::state_word, several};
 use crate::args::StopArgs;
@@ -10,14 +10,14 @@ use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long jobs have to end by themselves.
+/// Time that jobs have to end by themselves.
 const GRACE_MS: u64 = 5_000;
-/// How long the guest may take to answer after that.
+/// Time that the guest has to reply after that.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// Why such a sandbox is stopped.
+/// Reason that is recorded for the stop.
 const REASON: &str = "it was stopped with `glovebox stop`";
 
-/// Stops each; a failure with one does not keep the others running.
+/// Stops each sandbox; a failure with one does not keep the others running.
 pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
     let mut names = super::names(&args.names)?;
     let registry = cx.user_registry()?;
@@ -33,7 +33,7 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
     let mut stopped: Vec<Value> = Vec::new();
     let mut failure: Option<CommandError> = None;
     for name in names {
-        // Git inside answers only while the sandbox runs; one that is not there says so below.
+        // Ask git before the stop: git runs inside. A missing sandbox is reported below.
         let is_there = registry.entry(&name)?.is_some();
         let git = is_there.then(|| sync::git::find_named(&registry, &name));
         match stop(&registry, &name, grace_ms) {
@@ -74,7 +74,7 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
     }
 }
 
-/// Stops one, and gives the state it was in.
+/// Stops one sandbox, and returns its previous state.
 fn stop(registry: &Registry, name: &Name, grace_ms: u64) -> Result<SandboxState, CommandError> {
     let Some(entry) = registry.entry(name)? else {
         return Err(crate::sync::no_sandbox(name));
@@ -104,7 +104,7 @@ fn stop(registry: &Registry, name: &Name, grace_ms: u64) -> Result<SandboxState,
     Ok(SandboxState::Ready)
 }
 
-/// Asks all jobs at once to end. Those that cannot be asked end with the sandbox.
+/// Asks all jobs at once to end, and waits. Jobs that cannot be asked end with the sandbox.
 fn end_jobs(sandbox: &Sandbox, grace_ms: u64) {
     let jobs = sandbox.jobs().unwrap_or_default();
     let wait = Duration::from_millis(grace_ms) + ANSWER_WAIT;

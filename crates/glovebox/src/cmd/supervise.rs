@@ -1,4 +1,5 @@
-//! `glovebox __supervise`: the process that owns one named sandbox. Started by `start`, not by people.
+//! `glovebox __supervise`: the process that owns one named sandbox. Started by `start`, not by
+//! users.
 
 use crate::args::SuperviseArgs;
 use crate::exit::CommandResult;

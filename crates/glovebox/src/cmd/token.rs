@@ -1,4 +1,4 @@
-//! `glovebox token`: who may come in to `glovebox serve`.
+//! `glovebox token`: the users that may access `glovebox serve`.
 
 use super::{Cx, age};
 use crate::args::{TokenAction, TokenArgs, TokenCreateArgs, TokenListArgs, TokenRevokeArgs};
@@ -8,7 +8,7 @@ use glovebox_server::{Scope, Scopes, TokenStore};
 use glovebox_session::host::now_unix_ms;
 use serde_json::json;
 
-/// Runs the action.
+/// Runs the action of the command line.
 pub(crate) fn run(cx: &Cx, args: &TokenArgs) -> CommandResult {
     let store = TokenStore::open(&cx.state_dir(&cx.settings(None)?)?)?;
     match &args.action {

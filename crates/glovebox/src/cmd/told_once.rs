@@ -1,8 +1,9 @@
-//! What was last told at the start of a project's sandboxes, so that the same text is told once.
+//! Record of the texts that were last printed at the start of a project's sandboxes, so that the
+//! same text is printed once.
 //!
-//! In: the project, a topic, and the text about it. Out: whether that text is new. A file of digests in the
-//! state directory remembers, one line per project and topic, the last used one at the end; when it cannot be read or
-//! written the text is told again.
+//! In: the project, a topic, and the text about it. Out: true if that text is new. A file of
+//! digests in the state directory has one line per project and topic, the last used one at the end;
+//! if it cannot be read or written, the text is printed again.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
@@ -13,21 +14,22 @@ use std::path::Path;
 
 /// Name of the file in the state directory.
 const FILE: &str = "told-once";
-/// Texts that are remembered; the longest unused is forgotten first.
+/// Maximum number of recorded texts; the least recently used is dropped first.
 const MAX_TEXTS: usize = 1024;
-/// Digits of a digest that are kept.
+/// Number of stored hex digits of a digest.
 const DIGITS: usize = 32;
 
-/// Whether `told` differs from what was last told of a topic for `project`; from now on it is what was told.
+/// Returns true if `told` differs from the text that was last printed about a topic for `project`,
+/// and records it.
 pub(super) fn is_new(state_dir: &Path, project: &Path, topic: &str, told: &str) -> bool {
-    // No path has a NUL byte.
+    // The separator is unambiguous: no path contains a NUL byte.
     let key = digest(&[project.as_os_str().as_bytes(), b"\0", topic.as_bytes()].concat());
     let value = digest(told.as_bytes());
     let path = state_dir.join(FILE);
     let mut text = String::new();
     if let Ok(file) = File::open(&path) {
         let max_bytes = (MAX_TEXTS * (2 * DIGITS + 2)) as u64;
-        // Something that is no text was written by something else.
+        // Text that is not UTF-8 was not written by Glovebox, so it is ignored.
         let _ = file.take(max_bytes).read_to_string(&mut text);
     }
     let mut known: Vec<(&str, &str)> = text
@@ -45,10 +47,10 @@ pub(super) fn is_new(state_dir: &Path, project: &Path, topic: &str, told: &str) 
     known.push((key.as_str(), value.as_str()));
     let mut fresh = String::new();
     for (project, line) in &known[first..] {
-        // Writing into a string cannot fail.
+        // Writing into a string does not fail.
         let _ = writeln!(fresh, "{project} {line}");
     }
-    // A first run says this before anything else is kept.
+    // On a first run the state directory does not exist yet.
     let _ = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -62,7 +64,7 @@ pub(super) fn is_new(state_dir: &Path, project: &Path, topic: &str, told: &str) 
         .and_then(|mut file| file.write_all(fresh.as_bytes()))
         .and_then(|()| fs::rename(&place, &path));
     if written.is_err() {
-        // What is left of a failed attempt must not be in the way of the next.
+        // Remove a leftover: `create_new` would fail at the next attempt.
         let _ = fs::remove_file(&place);
     }
     true

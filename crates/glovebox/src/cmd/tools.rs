@@ -1,4 +1,4 @@
-//! `glovebox tools` and `glovebox call`: the tools of an agent, by hand.
+//! `glovebox tools` and `glovebox call`: an agent's tools, called by hand.
 
 use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::{CallArgs, SandboxArgs, ToolsArgs};
@@ -17,7 +17,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Most bytes of arguments that are read.
+/// Maximum length of the arguments in bytes.
 const MAX_ARGUMENT_BYTES: u64 = 8 << 20;
 
 /// Lists the tools.
@@ -116,7 +116,7 @@ fn describe(text: &mut String, tool: &Definition, is_whole: bool) {
     }
 }
 
-/// Uses a tool.
+/// Calls a tool.
 pub(crate) fn call(cx: &Cx, args: &CallArgs) -> CommandResult {
     let called = use_tool(cx, args);
     if !args.json {
@@ -152,7 +152,7 @@ pub(crate) fn call(cx: &Cx, args: &CallArgs) -> CommandResult {
     }
 }
 
-/// That of an outcome: a call that was given up has one of its own.
+/// Returns the exit code of an outcome; a cancelled call has a code of its own.
 fn exit_code(outcome: &ToolOutcome) -> u8 {
     if outcome.facts.contains_key("cancelled") {
         return exit::INTERRUPTED;
@@ -163,7 +163,7 @@ fn exit_code(outcome: &ToolOutcome) -> u8 {
 /// Name and state of a sandbox that stays.
 type StayingSandbox = (String, &'static str);
 
-/// Makes the call, and gives the name and state of a sandbox that stays because of it.
+/// Calls the tool, and returns the name and state of a sandbox that stays because of it.
 fn use_tool(
     cx: &Cx,
     args: &CallArgs,

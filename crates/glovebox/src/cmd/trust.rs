@@ -1,4 +1,4 @@
-//! `glovebox config trust`, `untrust` and `trusted`: the user's word on project files.
+//! `glovebox config trust`, `untrust` and `trusted`: the user's trust in project files.
 
 use super::{Cx, age, consent};
 use crate::args::{ProjectArgs, TrustedArgs};
@@ -9,10 +9,10 @@ use glovebox_settings::{Consent, ProjectFile, Settings, file_digest};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Digits of a digest that are shown to people.
+/// Number of digits of a digest that people see.
 const SHOWN_DIGITS: usize = 12;
 
-/// Trusts the project's file as it is now.
+/// Trusts the project's file with its present content.
 pub(crate) fn trust(cx: &Cx, args: &ProjectArgs) -> CommandResult {
     let project = find_project(cx, args.project.as_deref())?;
     let mut settings = cx.load_settings(Some(&project))?;
@@ -43,13 +43,13 @@ pub(crate) fn trust(cx: &Cx, args: &ProjectArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Forgets a project's file.
+/// Revokes the trust in a project's file.
 pub(crate) fn untrust(cx: &Cx, args: &ProjectArgs) -> CommandResult {
     let settings = cx.settings(None)?;
     let store = cx.trust_store(&settings)?;
     let asked = args.project.as_deref().unwrap_or_else(|| Path::new("."));
     let asked = cx.host.absolute(asked);
-    // A directory that is gone can still be forgotten by its name.
+    // A removed directory can still be named by its path.
     let project = asked.canonicalize().unwrap_or(asked);
     let mut is_any = false;
     for dir in project.ancestors() {
@@ -74,7 +74,7 @@ pub(crate) fn untrust(cx: &Cx, args: &ProjectArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Lists what is trusted.
+/// Lists the trusted files.
 pub(crate) fn trusted(cx: &Cx, args: &TrustedArgs) -> CommandResult {
     let settings = cx.settings(None)?;
     let records = cx.trust_store(&settings)?.list()?;
@@ -124,7 +124,7 @@ pub(crate) fn trusted(cx: &Cx, args: &TrustedArgs) -> CommandResult {
     Ok(0)
 }
 
-/// State of the project's file in a word.
+/// Returns the trust in the project's file in a word.
 const fn consent_word(consent: Consent) -> &'static str {
     match consent {
         Consent::Unknown => "untrusted",
@@ -143,7 +143,7 @@ const fn consent_since(consent: Consent) -> Option<u64> {
     }
 }
 
-/// What `config explain` says about the project's file, for people.
+/// Describes the project's file for `config explain`.
 pub(super) fn describe_project_file(cx: &Cx, settings: &Settings) -> Result<String, CommandError> {
     let Some(file) = &settings.project_file else {
         return Ok(String::new());
@@ -168,7 +168,7 @@ pub(super) fn describe_project_file(cx: &Cx, settings: &Settings) -> Result<Stri
     Ok(text)
 }
 
-/// The same, for programs.
+/// Describes the project's file for programs; null if there is none.
 pub(super) fn project_file_json(cx: &Cx, settings: &Settings) -> Result<Value, CommandError> {
     let Some(ProjectFile {
         path,

@@ -1,4 +1,4 @@
-//! `glovebox why`: the rule behind a call.
+//! `glovebox why`: the rule behind the decision on a call.
 
 use super::Cx;
 use crate::args::WhyArgs;
@@ -9,7 +9,7 @@ use glovebox_session::work::journal;
 use glovebox_tools::policy::DecisionEntry;
 use serde_json::json;
 
-/// Decisions that are listed.
+/// Maximum number of listed decisions.
 const SHOWN: usize = 20;
 
 /// Explains one call, or lists the latest.

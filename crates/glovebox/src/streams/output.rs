@@ -13,7 +13,7 @@ pub(crate) trait OutputSink {
     /// Handles a piece of output.
     ///
     /// # Errors
-    /// No more output is wanted; the caller then cancels the command.
+    /// The sink accepts no further output; the caller then cancels the command.
     fn data(&mut self, is_stderr: bool, bytes: &[u8]) -> io::Result<()>;
 }
 

@@ -34,8 +34,8 @@ impl SharedTerminal {
         let mut stream = sandbox.open(Request::JobStream { job, stream })?;
         let keys = stream.input();
         let show = move || {
-            // A terminal that accepts no more output, or a job without one, ends the display only:
-            // the command's reply reports the end.
+            // A terminal that accepts no further output, or a job without one, ends the display
+            // only: the command's reply reports the end.
             while let Incoming::Data { bytes, .. } = stream.recv() {
                 terminal::observe(&bytes);
                 let _ = write_all(terminal::device(), &bytes);

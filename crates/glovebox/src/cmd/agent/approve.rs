@@ -1,5 +1,6 @@
-//! The user's word: on each change, where the tools work on the user's own files, on what a rule asks
-//! about, and on hosts that a command was refused. One question at a time, however many calls wait for an answer.
+//! The user's consent at the terminal: to each change if the tools work on the user's own files, to
+//! calls that a rule asks about, and to hosts that a command was refused. One question is asked at
+//! a time, for any number of calls that wait.
 
 use super::shown_call::ShownCall;
 use super::view::placed;
@@ -14,16 +15,17 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Asks at the terminal.
+/// User interface for consent at the terminal.
 #[derive(Debug)]
 pub(crate) struct TerminalApproval {
     signals: Signals,
     secrets: Secrets,
-    /// Servers whose tools may be called.
+    /// MCP servers whose tools the agent may call.
     servers: Vec<ToolServer>,
-    /// True if signs are shown in reverse video.
+    /// True if signs for hidden characters are shown in reverse video.
     has_marks: bool,
-    /// The tools that may change things in this run without another question. Held while asking.
+    /// Tools that may change things in this run without another question. The lock is held while a
+    /// question is open, which serialises the questions.
     always: Mutex<BTreeSet<String>>,
 }
 
@@ -47,14 +49,15 @@ impl TerminalApproval {
         self.always.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a call would be made, if not with the other tools.
+    /// Returns the label of the place where a call is executed; empty if that is the place of the
+    /// other tools.
     fn place_of(&self, tool: &str) -> &'static str {
         let server = served_parts(tool).map(|(server, _)| server);
         let mut servers = self.servers.iter();
         placed(servers.find(|known| Some(known.name.as_str()) == server))
     }
 
-    /// Shows a call's arguments, and asks about them.
+    /// Displays a call's arguments, and asks about them. None if the user interrupts or leaves.
     fn answer(&self, tool: &str, arguments: &Value) -> Option<char> {
         let call = ShownCall::new(arguments, |text| self.secrets.clean(text));
         let is_whole = call.show_beginning(self.has_marks);
@@ -74,7 +77,7 @@ impl TerminalApproval {
 }
 
 impl TerminalApproval {
-    /// `by` is who makes the call, where it is not the model itself.
+    /// Asks about one call. `by` names the caller if it is not the model itself, else it is empty.
     fn approve_call(&self, name: &str, arguments: &Value, by: &str) -> Approval {
         let mut always = self.turn();
         if always.contains(name) {
@@ -103,7 +106,7 @@ impl TerminalApproval {
 
 impl Approve for TerminalApproval {
     fn approve(&self, call: &ToolCall) -> Approval {
-        // Aliases lead to the same tool.
+        // An alias names the same tool; "always" must hold for all of its names.
         let name = glovebox_tools::find(&call.name).map_or(call.name.as_str(), |tool| tool.name);
         self.approve_call(name, &call.arguments, "")
     }

@@ -1,4 +1,4 @@
-//! `--dry-run`: what would be synced, started and allowed.
+//! `--dry-run`: prints what would be synced, started and allowed.
 
 use super::ending::when;
 use super::load_context;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Says what would be done.
+/// Prints what the command would do.
 pub(super) fn dry_run(
     cx: &Cx,
     args: &AgentArgs,
@@ -33,7 +33,7 @@ pub(super) fn dry_run(
     Ok(0)
 }
 
-/// One line for each.
+/// Formats the facts, one per line.
 pub(super) fn lines(facts: &Map<String, Value>) -> String {
     let mut text = String::new();
     for (name, value) in facts {
@@ -45,7 +45,7 @@ pub(super) fn lines(facts: &Map<String, Value>) -> String {
     text
 }
 
-/// What would be.
+/// Collects the facts that the run would have.
 pub(super) fn facts(
     cx: &Cx,
     args: &AgentArgs,

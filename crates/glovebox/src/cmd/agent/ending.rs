@@ -1,4 +1,4 @@
-//! After the loop: what is said about how it ended, and what becomes of the changes.
+//! After the agent loop: reports how it ended, and processes the changes.
 
 use super::Work;
 use crate::args::Apply;
@@ -11,7 +11,7 @@ use glovebox_proto::{Class, Code, Fault};
 use glovebox_session::agent::{AgentSession, AgentWorkplace, FinishOptions};
 use glovebox_settings::Settings;
 
-/// When changes are taken over, given how the run ended.
+/// Decides when changes are applied, from how the run ended.
 pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> ApplyWhen {
     let is_done = ending == Ending::Completed;
     match apply {
@@ -24,7 +24,7 @@ pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) ->
     }
 }
 
-/// Says how a run ended, where that is not what was asked for.
+/// Reports how a run ended, unless it completed or the user aborted it.
 pub(crate) fn tell(cx: &Cx, verdict: &RunOutcome) {
     if matches!(verdict.ending, Ending::Completed | Ending::Aborted) {
         return;
@@ -48,7 +48,7 @@ pub(crate) fn tell(cx: &Cx, verdict: &RunOutcome) {
     cx.talk.error(&CommandError::from(fault));
 }
 
-/// The exit code of a run that ended so.
+/// Returns the exit code for how a run ended.
 pub(crate) const fn code_of(verdict: &RunOutcome) -> u8 {
     match verdict.ending {
         Ending::Completed => 0,
@@ -63,7 +63,7 @@ pub(crate) const fn code_of(verdict: &RunOutcome) -> u8 {
 }
 
 impl Work<'_> {
-    /// Takes over what changed, or keeps it, or lets it go if the user said so.
+    /// Applies the changes, keeps them, or discards them if the user said so.
     pub(super) fn settle_changes(
         &self,
         place: AgentWorkplace,
@@ -83,7 +83,7 @@ impl Work<'_> {
         let (run, terminal) = (&self.run, &self.terminal);
         let settled = run.settle_changes(place, terminal, session, ending, options, &mut reviewer);
         if let Err(error) = &settled {
-            // Without these words the work would be lost without anybody noticing.
+            // Without this message the user would not notice that the changes were not applied.
             self.cx.talk.error(error);
             if let Some(name) = name {
                 self.cx.talk.warning(format_args!(

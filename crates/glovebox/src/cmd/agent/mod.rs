@@ -1,12 +1,12 @@
-//! `glovebox agent`: a task, a model outside, tools in one place, and the change back.
+//! `glovebox agent`: a task, a model outside, tools in one place, and the changes back.
 //!
 //! ```text
-//! settle where the tools work -> find the model -> start the place -> tell the model about it
-//! -> the loop (glovebox_agent) -> collect what changed, whatever the ending -> take it over or keep it
+//! decide where the tools work -> find the model -> start the workplace -> describe it to the model
+//! -> the loop (glovebox_agent) -> collect the changes, however it ended -> apply or keep them
 //! ```
 //!
-//! Nothing of the work is lost by how a run ends: a sandbox whose changes were not taken over stays
-//! under its name unless the user said they may go.
+//! No ending loses work: a sandbox whose changes were not applied stays under its name unless the
+//! user allowed discarding them.
 
 mod approve;
 mod dry_run;
@@ -42,10 +42,10 @@ use serde_json::json;
 use settle::{load, refuse_unasked, settle};
 use std::io::Read;
 
-/// More than any task that is written by hand.
+/// Maximum length of a task in bytes.
 const MAX_TASK_BYTES: u64 = 1 << 20;
 
-/// Runs it.
+/// Runs the command.
 pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
     if let Some(name) = &args.workflow {
         return workflow::run(cx, args, name);
@@ -101,13 +101,13 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
     }
 }
 
-/// The file that comes along with the task, if there is to be one.
+/// Reads the context file that accompanies the task. None if the command line names none.
 fn load_context(cx: &Cx, args: &AgentArgs) -> Result<Option<ContextFile>, CommandError> {
     let read = |file| ContextFile::read(&cx.host, file);
     Ok(args.context.as_deref().map(read).transpose()?)
 }
 
-/// The words of a task, from the command line or standard input.
+/// Returns the text of a task, from the command line or standard input (`-`).
 pub(crate) fn task(given: &str) -> Result<String, CommandError> {
     let mut text = given.to_owned();
     if given == "-" {
@@ -132,7 +132,7 @@ pub(crate) fn task(given: &str) -> Result<String, CommandError> {
     Ok(text)
 }
 
-/// The sessions of this user.
+/// Opens the session log of this user.
 pub(crate) fn open_log(cx: &Cx, settings: &Settings) -> Result<Log, CommandError> {
     Ok(Log::open(
         &cx.state_dir(settings)?.join("sessions"),
@@ -140,7 +140,7 @@ pub(crate) fn open_log(cx: &Cx, settings: &Settings) -> Result<Log, CommandError
     )?)
 }
 
-/// One run of an agent at a terminal, new or taken up again.
+/// Run of an agent at a terminal, new or resumed.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     pub cx: &'a Cx,
@@ -152,7 +152,7 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Writes down a new session.
+    /// Creates a new session in the log.
     fn begin(&self, place: &AgentWorkplace, task: String) -> Result<AgentSession, CommandError> {
         let log = open_log(self.cx, self.run.settings)?;
         let (model, project) = (self.run.model, self.run.project);
@@ -164,7 +164,7 @@ impl Work<'_> {
         Ok(session)
     }
 
-    /// Says where the tools work, before they do.
+    /// Prints where the tools work, before they start.
     pub(crate) fn banner(&self, place: &AgentWorkplace, id: &str) {
         let model = render::escape_text(&self.run.model.model.label());
         let project = self.cx.short(self.run.project);
@@ -212,7 +212,7 @@ impl Work<'_> {
         }
     }
 
-    /// Works until the end, then settles what changed.
+    /// Runs the agent until it ends, then processes the changes.
     pub(crate) fn carry_out(
         &self,
         mut place: AgentWorkplace,
@@ -222,7 +222,7 @@ impl Work<'_> {
         self.finish(place, session, &verdict)
     }
 
-    /// Works until the end.
+    /// Runs the agent until it ends.
     fn perform(
         &self,
         place: &mut AgentWorkplace,
@@ -231,7 +231,7 @@ impl Work<'_> {
         Ok(self.run.perform(place, &self.terminal, session)?)
     }
 
-    /// Says how it ended, and settles what changed.
+    /// Reports how the run ended, and processes the changes.
     fn finish(
         &self,
         place: AgentWorkplace,

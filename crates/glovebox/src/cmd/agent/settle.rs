@@ -1,4 +1,4 @@
-//! What one run is to be: flags over configuration, with the placement decided for good.
+//! The settings of one run: flags over configuration, with the placement fixed.
 
 use crate::args::AgentArgs;
 use crate::cmd::Cx;
@@ -10,14 +10,14 @@ use glovebox_session::work::{lay_local, lay_toolset, unknown_toolset};
 use glovebox_settings::{Mode, Origin, Phase, Settings};
 use std::path::PathBuf;
 
-/// One phase of a workflow, and where it is written.
+/// Phase of a workflow, and the file that defines it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PhaseStep<'a> {
     pub phase: &'a Phase,
     pub origin: &'a Origin,
 }
 
-/// Without a sandbox somebody has to be there to be asked.
+/// Refuses a run on the user's own files if no user can be asked and `--yes` is absent.
 pub(super) fn refuse_unasked(args: &AgentArgs, placement: Placement) -> Result<(), CommandError> {
     if placement == Placement::Local && !args.yes && !args.dry_run && !question::is_possible() {
         return Err(CommandError::usage(
@@ -28,16 +28,16 @@ pub(super) fn refuse_unasked(args: &AgentArgs, placement: Placement) -> Result<(
     Ok(())
 }
 
-/// The project, and its settings before flags. They are read once for a whole run, so that what was judged is
-/// what is used.
+/// Returns the project, and its settings before flags. They are read once for a whole run, so that
+/// the configuration that was checked is the one that is used.
 pub(super) fn load(cx: &Cx) -> Result<(PathBuf, Settings), CommandError> {
     let project = cx.project()?;
     let settings = cx.load_settings(Some(&project))?;
     Ok((project, settings))
 }
 
-/// What is wanted: flags over configuration, with the placement decided for good, and the user's consent to what
-/// the project's file asks for there. What a phase of a workflow says is part of the configuration.
+/// Resolves the settings of a run and its placement: flags over configuration, a workflow's phase
+/// as part of the configuration. Asks for the user's consent to the demands of the project's file.
 pub(super) fn settle(
     cx: &Cx,
     args: &AgentArgs,
@@ -81,7 +81,7 @@ pub(super) fn settle(
     Ok((settings, Placement::Local))
 }
 
-/// Chooses the tools of a phase; one that changes nothing gets a workspace that cannot be written.
+/// Chooses the tools of a phase. A phase that changes nothing gets a read-only workspace.
 pub(crate) fn lay_phase(settings: &mut Settings, phase: Option<&str>) -> Result<(), CommandError> {
     if let Some(phase) = phase {
         let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));

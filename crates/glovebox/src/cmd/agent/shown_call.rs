@@ -1,16 +1,16 @@
-//! Arguments of a call as a person reads them before the call is allowed: whole on request, with a sign for each
-//! character that hides or acts.
+//! Arguments of a call, displayed before the user allows it: complete on request, with a sign for
+//! each hidden or control character.
 
 use crate::render::{say, say_warning};
 use crate::streams::terminal_size;
 use glovebox_proto::visible::{HiddenCharacters, review_line};
 use serde_json::Value;
 
-/// Rows of the terminal that are shown before a wish to see all.
+/// Rows of the terminal that are used before the user asks for all.
 const MAX_ROWS: usize = 60;
-/// Columns before each line.
+/// Columns of indentation before each line.
 const INDENT: usize = 4;
-/// Longest sign of one character, `\u{10ffff}`.
+/// Length of the longest sign for one character, `\u{10ffff}`.
 const MAX_SIGN_CHARS: usize = 10;
 
 /// Lines of a call's arguments.
@@ -20,7 +20,7 @@ pub(super) struct ShownCall {
 }
 
 impl ShownCall {
-    /// Reads the arguments. `clean` takes secrets out of a text.
+    /// Formats the arguments. `clean` removes secrets from a text.
     pub(super) fn new(arguments: &Value, clean: impl Fn(String) -> String) -> Self {
         let mut call = Self {
             lines: Vec::new(),
@@ -46,7 +46,7 @@ impl ShownCall {
         }
     }
 
-    /// Shows what fits. False if that is not all.
+    /// Displays the lines that fit. Returns false if some are missing.
     pub(super) fn show_beginning(&self, has_marks: bool) -> bool {
         let columns = usize::from(terminal_size().cols).saturating_sub(INDENT);
         let columns = columns.max(20);
@@ -58,7 +58,8 @@ impl ShownCall {
                 rows -= needed;
                 continue;
             }
-            // Signs are longer than their characters, so the beginning that surely fits is shown.
+            // Signs are longer than their characters, so display only as many characters as
+            // certainly fit.
             let fits = rows * columns / MAX_SIGN_CHARS;
             let end = line
                 .char_indices()
@@ -77,14 +78,14 @@ impl ShownCall {
         true
     }
 
-    /// Shows all lines.
+    /// Displays all lines.
     pub(super) fn show_all(&self, has_marks: bool) {
         for line in &self.lines {
             show_line(line, has_marks);
         }
     }
 
-    /// Warns of characters that hide, in the shown part or not.
+    /// Warns of hidden characters, in the displayed part or not.
     pub(super) fn warn(&self) {
         if !self.hidden.is_empty() {
             say_warning(&self.hidden);
@@ -113,7 +114,8 @@ fn count_rows(line: &str, columns: usize) -> usize {
     width.div_ceil(columns).max(1)
 }
 
-/// Text of an argument. Strings inside of objects keep their characters, so that each is a sign of its own.
+/// Formats one argument. Any value but a string becomes JSON, which escapes only control
+/// characters; all others stay, so that each is displayed as a sign of its own.
 fn text_of(value: &Value, clean: &impl Fn(String) -> String) -> String {
     match value {
         Value::String(text) => clean(text.clone()),

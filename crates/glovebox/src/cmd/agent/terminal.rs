@@ -12,10 +12,10 @@ use glovebox_session::{Frontend, Notice};
 use glovebox_workspace::Watch;
 use std::sync::Arc;
 
-/// The wish to stop after which the next ends the program.
+/// Number of stop requests after which the next one ends the program.
 const SECOND_WISH: u32 = 2;
 
-/// Shows events, and asks where somebody sits.
+/// User interface that displays events, and asks if a user is at the terminal.
 #[derive(Debug)]
 pub(crate) struct AgentTerminal<'a> {
     cx: &'a Cx,
@@ -25,7 +25,7 @@ pub(crate) struct AgentTerminal<'a> {
 }
 
 impl<'a> AgentTerminal<'a> {
-    /// `is_json` is whether a program reads the events.
+    /// Creates the interface. `is_json` is true if a program reads the events.
     pub(crate) const fn new(cx: &'a Cx, signals: &'a Signals, is_json: bool) -> Self {
         Self {
             cx,

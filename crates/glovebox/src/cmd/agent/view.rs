@@ -1,7 +1,7 @@
-//! What a person or a program sees of a session, and the log of it.
+//! Display of a session for a person or a program, and its log.
 //!
-//! The model's words go to standard output, all else to standard error. What tools and models say is
-//! escaped, line by line. Each event is in the log before it is shown.
+//! The model's text goes to standard output, everything else to standard error. Text from tools and
+//! models is escaped, line by line. Each event is logged before it is displayed.
 
 use crate::cmd::Cx;
 use crate::render::{self, escape_text, say};
@@ -11,33 +11,33 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 
-/// Lines of a result that are shown.
+/// Maximum number of displayed lines of a result.
 const PREVIEW_LINES: usize = 4;
-/// Characters of a line that are shown.
+/// Maximum number of displayed characters of a line.
 const PREVIEW_CHARS: usize = 160;
-/// Lines of a running command that are shown at once.
+/// Maximum number of lines of a running command that are displayed at once.
 const LIVE_LINES: usize = 8;
-/// Lines of a diff that are shown.
+/// Maximum number of displayed lines of a diff.
 const DIFF_LINES: usize = 40;
 
-/// Keeps events and shows them.
+/// Observer that logs and displays events.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     cx: &'a Cx,
     log: Option<(&'a Log, &'a str)>,
     is_json: bool,
     has_color: bool,
-    /// Whether the model's words end in the middle of a line.
+    /// True if the model's text ends in the middle of a line.
     is_mid_line: bool,
     spent: Spending,
-    /// Everything that is kept, for whoever compares.
+    /// Events kept in memory after [`Self::collect`], for a comparison.
     pub events: Vec<Event>,
     is_collecting: bool,
     is_story: bool,
 }
 
 impl<'a> View<'a> {
-    /// Shows events as `is_json` says, and keeps them in `log`.
+    /// Creates a view that displays events as `is_json` says, and appends them to `log`.
     pub(crate) fn new(cx: &'a Cx, log: Option<(&'a Log, &'a str)>, is_json: bool) -> Self {
         let no_color = cx.host.var("NO_COLOR").is_some();
         Self {
@@ -58,7 +58,7 @@ impl<'a> View<'a> {
         self.is_collecting = true;
     }
 
-    /// Everything goes to standard output, in order.
+    /// Directs all output to standard output, in order.
     pub(crate) fn tell_all_on_stdout(&mut self) {
         self.is_story = true;
         self.has_color &= io::stdout().is_terminal();
@@ -217,7 +217,7 @@ impl<'a> View<'a> {
                     let line = self.paint("2", &line);
                     self.line(&line);
                 } else {
-                    // The next words begin on a line of their own.
+                    // The next text begins on a line of its own.
                     self.end_line();
                 }
             }
@@ -236,7 +236,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// The last lines of what a running command wrote since the last time.
+    /// Displays the last lines of a running command's output since the previous call.
     fn show_live(&mut self, text: &str) {
         let lines: Vec<&str> = text.lines().collect();
         let more = lines.len().saturating_sub(LIVE_LINES);
@@ -349,7 +349,8 @@ fn cut(line: &str) -> String {
     safe
 }
 
-/// Where a call is made, if not with the other tools.
+/// Returns the label of the place where a call is executed; empty if that is the place of the other
+/// tools.
 pub(crate) fn placed(server: Option<&ToolServer>) -> &'static str {
     match server.map(|server| server.place) {
         None | Some(ServerPlace::Sandbox) => "",
@@ -358,7 +359,7 @@ pub(crate) fn placed(server: Option<&ToolServer>) -> &'static str {
     }
 }
 
-/// The arguments of a call in one line: what they are about first.
+/// Summarises the arguments of a call in one line: the main argument if there is one, else all.
 pub(crate) fn summary(arguments: &Value) -> String {
     let Value::Object(fields) = arguments else {
         return cut(&arguments.to_string());

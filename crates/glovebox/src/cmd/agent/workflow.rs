@@ -1,7 +1,8 @@
 //! `glovebox agent --workflow NAME`: phases one after the other, on the same files.
 //!
-//! How one leads to the next is [`run_phases`]; here is what a terminal adds. The ending of the last phase that was
-//! worked on is the workflow's, and what was changed by then is settled as ever.
+//! [`run_phases`] decides how one phase leads to the next; this module adds the terminal. The
+//! ending of the last phase that ran is the workflow's ending, and the changes up to it are
+//! processed as for a single run.
 
 use super::settle::{PhaseStep, load, refuse_unasked, settle};
 use super::{AgentTerminal, Work, dry_run, load_context, task, workplace};
@@ -20,7 +21,7 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Runs it.
+/// Runs the workflow.
 pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     let keep = args.keep.as_deref().map(crate::cmd::name).transpose()?;
     let (project, loaded) = load(cx)?;
@@ -97,7 +98,7 @@ fn tell_plan(
     Ok(0)
 }
 
-/// All that the phases share at a terminal.
+/// State that the phases share at a terminal.
 struct TerminalPhases<'a> {
     cx: &'a Cx,
     args: &'a AgentArgs,

@@ -1,4 +1,4 @@
-//! Where an agent's tools work, for a user at a terminal.
+//! The place where an agent's tools work, for a user at a terminal.
 
 use crate::cmd::run::supervisor;
 use crate::cmd::{Cx, TerminalFrontend};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Starts what is asked for, under `name` if there is one.
+/// Starts the workplace, with a sandbox called `name` if that is given.
 pub(crate) fn open(
     cx: &Cx,
     settings: &Settings,
@@ -32,7 +32,7 @@ pub(crate) fn open(
     Ok(place)
 }
 
-/// The place that an earlier session had, or a new one; and whether it is new.
+/// Returns the workplace of an earlier session, or a new one, and true if it is new.
 pub(crate) fn reopen(
     cx: &Cx,
     settings: &Settings,
@@ -48,7 +48,7 @@ pub(crate) fn reopen(
     Ok(earlier.reopen_place(&caller, settings)?)
 }
 
-/// The same with its sandbox as `settings` want it, with the files as they are.
+/// Returns the workplace with a sandbox for `settings` and the same files.
 pub(super) fn renew(
     cx: &Cx,
     place: AgentWorkplace,
@@ -64,7 +64,7 @@ pub(super) fn renew(
     Ok(place.renew(&caller, settings, project)?)
 }
 
-/// Starts the MCP servers of the settings, unless the user stops it.
+/// Starts the MCP servers of the settings, unless the user interrupts.
 pub(crate) fn start_servers(
     cx: &Cx,
     place: &mut AgentWorkplace,

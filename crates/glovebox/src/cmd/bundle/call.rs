@@ -1,4 +1,5 @@
-//! `glovebox bundle call`: one call of one tool, as an agent of the bundle would make it, in a sandbox of its own.
+//! `glovebox bundle call`: one call of one tool, as an agent of the bundle would make it, in a
+//! sandbox of its own.
 
 use super::show::{find_agent, find_tool};
 use super::{LOCAL_TENANT, ReadBundle, host_grant, joined, local_context, read};
@@ -16,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Calls it.
+/// Calls the tool.
 pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
     let arguments = tools::arguments(&args.arguments)?;
-    // `none` is longer than any call may take.
+    // `none` exceeds the maximum for a call, so it is refused below.
     let timeout = args
         .timeout
         .map(|given| Duration::from_millis(given.0.unwrap_or(u64::MAX)));
@@ -56,7 +57,7 @@ pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
     }
 }
 
-/// The tool that is asked for, ready to be called.
+/// Returns the named tool, ready to be called.
 fn offered(read: &ReadBundle, args: &BundleCallArgs) -> Result<BundleTools, CommandError> {
     let bundle = &read.bundle;
     let agent = match &args.agent {
@@ -83,7 +84,7 @@ fn succeed(done: &CallReport, engine: Engine, is_json: bool) -> CommandResult {
     Ok(0)
 }
 
-/// What came of a call, for programs.
+/// Describes the result of a call for programs.
 pub(super) fn done_json(done: &CallReport, engine: Engine) -> Value {
     json!({
         "result": done.value,
@@ -97,7 +98,7 @@ pub(super) fn done_json(done: &CallReport, engine: Engine) -> Value {
     })
 }
 
-/// Why nothing came of it, for programs.
+/// Describes a failed call for programs.
 pub(super) fn failure_json(failure: &ToolFailure) -> Value {
     let (stack, refused) = details(failure);
     json!({
@@ -108,7 +109,7 @@ pub(super) fn failure_json(failure: &ToolFailure) -> Value {
     })
 }
 
-/// Where it was thrown, and hosts that were refused.
+/// Returns the stack of a thrown error, and the hosts that were refused.
 fn details(failure: &ToolFailure) -> (&str, &[RefusedHost]) {
     match failure {
         ToolFailure::Call(call) => (&call.stack, &call.refused_hosts),
@@ -145,14 +146,14 @@ fn fail(failure: &ToolFailure, is_json: bool) -> CommandResult {
     Ok(code)
 }
 
-/// `api.example.com:8080`, safe to show.
+/// Formats a refused host, escaped: `api.example.com:8080`.
 fn shown(host: &RefusedHost) -> String {
     let name = escape_text(&host.host);
     host.port
         .map_or(name.clone(), |port| format!("{name}:{port}"))
 }
 
-/// What the tool was not let through to, and what opens it.
+/// Prints the hosts that the tool was refused, and how to allow each.
 fn say_refused(hosts: &[RefusedHost]) {
     for host in hosts {
         render::say(format_args!(
@@ -176,7 +177,7 @@ fn hosts_json(hosts: &[RefusedHost]) -> Vec<Value> {
     told.collect()
 }
 
-/// What the tool logged, harmless for a terminal.
+/// Prints the tool's log, escaped for a terminal.
 fn say_log(log: &[LogRecord]) {
     for record in log {
         for line in record.text.lines() {
@@ -185,7 +186,8 @@ fn say_log(log: &[LogRecord]) {
     }
 }
 
-/// JSON has no raw control characters, but others that act on a terminal.
+/// Escapes characters that act on a terminal. JSON escapes the control characters below U+0020
+/// only.
 fn visible(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(escape_text).collect();
     lines.join("\n")

@@ -1,4 +1,4 @@
-//! `glovebox bundle check`: all that is wrong with a bundle.
+//! `glovebox bundle check`: the problems of a bundle.
 
 use super::{ReadBundle, content, model, read, tool_names};
 use crate::args::BundleCheckArgs;
@@ -9,12 +9,12 @@ use glovebox_bundle::ExtractedBy;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Reads the bundle and says what is wrong with it.
+/// Reads the bundle and prints its problems.
 pub(super) fn run(cx: &Cx, args: &BundleCheckArgs) -> CommandResult {
     tell(&read(cx, &args.bundle)?, args.json)
 }
 
-/// Says what is wrong with a bundle, and what it has.
+/// Prints the problems of a bundle, and its content.
 pub(super) fn tell(read: &ReadBundle, is_json: bool) -> CommandResult {
     if read.error_count() > 0 {
         return read.refuse(is_json);

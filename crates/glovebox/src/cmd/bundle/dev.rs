@@ -1,5 +1,5 @@
-//! `glovebox bundle dev`: what is wrong with a bundle, said again each time its file is saved, in the terminal and on a page
-//! that also calls its tools.
+//! `glovebox bundle dev`: checks a bundle each time its file is saved, and prints the problems in
+//! the terminal and on a page that also calls its tools.
 
 use super::file::ReadBundle;
 use super::{LOCAL_TENANT, call, check, host_grant, joined, local_context, read};
@@ -20,10 +20,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-/// Soon enough for a person who saves, and next to no work.
+/// Interval at which the file is checked: prompt for a person who saves, at next to no cost.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Which state of a file was looked at. Editors write in place, or rename a new file over the old one.
+/// Identity of one saved state of a file. Editors write in place, or rename a new file over the old
+/// one.
 #[derive(Debug, PartialEq, Eq)]
 struct FileVersion {
     inode: u64,
@@ -31,7 +32,7 @@ struct FileVersion {
     modified: Option<SystemTime>,
 }
 
-/// Checks it until the process is interrupted.
+/// Checks the bundle until the user interrupts.
 pub(super) fn run(cx: &Cx, args: &BundleDevArgs) -> CommandResult {
     if args.bundle.file.as_os_str() == OsStr::new("-") {
         return Err(CommandError::usage(
@@ -39,14 +40,17 @@ pub(super) fn run(cx: &Cx, args: &BundleDevArgs) -> CommandResult {
             "name a file, or use `glovebox bundle check -`",
         ));
     }
-    // Sandboxes of tools that were called end with the command, not after it.
+    // Handle signals first: the default action would end the process without removing the sandboxes
+    // of called tools.
     let signals = Signals::take_over()?;
-    // A first file that cannot be read is a mistake; later it may be about to be written.
+    // The first read must succeed. Later a missing file may be about to be written, so it is
+    // skipped.
     let path = cx.host.directory().join(&args.bundle.file);
     let version = version_of(&path);
     let first = read(cx, &args.bundle)?;
     let page = Arc::new(AuthorPage::new(cx, args, &first)?);
-    // The server keeps no hold of the page: its runner ends with this function, or with the last call under way.
+    // The server holds a weak reference: the runner must end with this function, or with the last
+    // running call.
     let held: Weak<AuthorPage> = Arc::downgrade(&page);
     let served = serve_bundle_page(held, args.port)?;
     check::tell(&first, args.json)?;
@@ -94,18 +98,18 @@ fn version_of(path: &Path) -> Option<FileVersion> {
     })
 }
 
-/// What the page shows, and what calls its tools.
+/// State behind the page: the displayed bundle, and the runner that calls its tools.
 #[derive(Debug)]
 struct AuthorPage {
     runner: ToolRunner,
     shown: Mutex<PageState>,
 }
 
-/// What was read last.
+/// Result of the last read.
 #[derive(Debug)]
 struct PageState {
     state: Value,
-    /// Nothing of a bundle with errors can be called.
+    /// Bundle whose tools can be called. None if it has errors.
     bundle: Option<Arc<Bundle>>,
 }
 
@@ -210,7 +214,7 @@ fn shown(read: &ReadBundle, number: u64) -> PageState {
     }
 }
 
-/// Tools with code here, and whose they are.
+/// Returns the tools with code here, each with the key of its agent.
 fn callable(bundle: &Bundle) -> impl Iterator<Item = (Option<&str>, &Tool)> {
     let of_agents = bundle.agents.iter().flat_map(|agent| {
         let key = Some(agent.key.as_str());

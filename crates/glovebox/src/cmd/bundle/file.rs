@@ -1,5 +1,5 @@
-//! The file of a bundle: its bytes, its source map, what was read from it in a confined process, and the words for what
-//! is wrong with it.
+//! The file of a bundle: its bytes, its source map, its extraction in a confined process, and the
+//! messages for its problems.
 
 use super::{REFUSED, executed_reader, extractor, manifest};
 use crate::args::{BundleFile, ExtractArg};
@@ -20,30 +20,30 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// What is read of a bundle's file: a map inside of it comes on top of its source.
+/// Maximum number of bytes read from a bundle's file: its source and an inline source map.
 pub(super) const MAX_FILE_BYTES: usize = MAX_SOURCE_BYTES + MAX_MAP_BYTES;
 
-/// A bundle that was read, whatever is wrong with it.
+/// A bundle that was read, with or without problems.
 pub(super) struct ReadBundle {
-    /// The file as the user named it, safe to show.
+    /// Name of the file as typed by the user, escaped.
     pub name: String,
-    /// What it declares; of a manifest, what its bundles declare together.
+    /// Declarations of the bundle; for a manifest, those of all its bundles together.
     pub bundle: Bundle,
-    /// Its file, or a manifest and the files that it names, with what is wrong with each.
+    /// The bundle's file, or a manifest and the files that it names, each with its problems.
     pub parts: Vec<ReadPart>,
-    /// Of a manifest, what it says of itself and its bundles.
+    /// Data of the manifest about itself and its bundles. None if the file is no manifest.
     pub manifest: Option<Value>,
 }
 
-/// One file that was read.
+/// A file that was read.
 pub(super) struct ReadPart {
-    /// Its name, safe to show.
+    /// Name of the file, escaped.
     pub name: String,
-    /// What is wrong with it, or worth knowing.
+    /// Errors and warnings about the file.
     pub problems: Vec<Problem>,
 }
 
-/// Reads the file and extracts it in a process of its own.
+/// Reads the file and extracts it in a separate process.
 pub(super) fn read(cx: &Cx, args: &BundleFile) -> Result<ReadBundle, CommandError> {
     let name = escape(args.file.as_os_str().as_bytes());
     if manifest::is_manifest(&args.file) {
@@ -69,7 +69,7 @@ pub(super) fn read(cx: &Cx, args: &BundleFile) -> Result<ReadBundle, CommandErro
         parts: vec![ReadPart {
             name: match args.extract {
                 ExtractArg::Syntax => name.clone(),
-                // Places are those in what it has written down.
+                // Positions in problems refer to the declarations that the run wrote.
                 ExtractArg::Sandbox => format!("{name} (as it declares itself when it runs)"),
             },
             problems: extraction.problems,
@@ -79,7 +79,7 @@ pub(super) fn read(cx: &Cx, args: &BundleFile) -> Result<ReadBundle, CommandErro
     })
 }
 
-/// How a file is to be read.
+/// Returns the options for extracting a file.
 pub(super) fn options(args: &BundleFile, file: &Path) -> ExtractOptions {
     ExtractOptions {
         language: Language::of_file(&file.to_string_lossy()),
@@ -87,7 +87,7 @@ pub(super) fn options(args: &BundleFile, file: &Path) -> ExtractOptions {
     }
 }
 
-/// The bytes of the file, one more than are taken at most.
+/// Reads the file, at most one byte more than the limit.
 fn source(cx: &Cx, args: &BundleFile, name: &str) -> Result<Vec<u8>, CommandError> {
     let read = if args.file.as_os_str() == OsStr::new("-") {
         read_most(io::stdin(), MAX_FILE_BYTES)
@@ -101,14 +101,15 @@ fn source(cx: &Cx, args: &BundleFile, name: &str) -> Result<Vec<u8>, CommandErro
     })
 }
 
-/// All that can be read; where that is more than `most`, one byte more than `most`, by which who takes it sees that.
+/// Reads everything, at most `most` bytes and one; the caller detects an oversized input by the
+/// additional byte.
 pub(super) fn read_most(from: impl Read, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The source map that is asked for.
+/// Reads the source map that the command line names. None if it names none.
 fn source_map(cx: &Cx, args: &BundleFile, source: &[u8]) -> Result<Option<Vec<u8>>, CommandError> {
     let Some(wanted) = &args.source_map else {
         return Ok(None);
@@ -118,7 +119,8 @@ fn source_map(cx: &Cx, args: &BundleFile, source: &[u8]) -> Result<Option<Vec<u8
         let file = File::open(cx.host.directory().join(wanted));
         return read_map(file, &name).map(Some);
     }
-    // TRUST: the name is the bundle's word. It is only taken for a file right beside the bundle, which is no link.
+    // TRUST: the bundle chose this name. It is accepted only for a file in the bundle's own
+    // directory, and not through a symbolic link.
     let name = source_map_name(source).ok_or_else(|| {
         CommandError::usage(
             "the bundle names no file as its source map",
@@ -173,7 +175,7 @@ pub(super) fn not_extracted(name: &str, error: &ExtractError) -> CommandError {
 }
 
 impl ReadBundle {
-    /// All problems as text.
+    /// Formats all problems as text.
     pub(super) fn problems(&self) -> String {
         let mut text = String::new();
         for (part, problem) in self.all() {
@@ -198,7 +200,7 @@ impl ReadBundle {
         self.count(true)
     }
 
-    /// `2 errors, 1 warning`, or none.
+    /// Counts the problems: `2 errors, 1 warning`. None if there are none.
     pub(super) fn counts(&self) -> Option<String> {
         match (self.count(true), self.count(false)) {
             (0, 0) => None,
@@ -212,7 +214,7 @@ impl ReadBundle {
         }
     }
 
-    /// All problems as a page shows them: code, field, reason, and the text of each.
+    /// Lists all problems for the page: code, field, reason, and the text of each.
     pub(super) fn problem_list(&self) -> Vec<Value> {
         let told = self.all().map(|(part, problem)| {
             json!({
@@ -226,7 +228,7 @@ impl ReadBundle {
         told.collect()
     }
 
-    /// Errors and warnings for programs; with a manifest, each with its file.
+    /// Lists errors and warnings for programs; with a manifest, each with its file.
     pub(super) fn problems_json(&self) -> Value {
         let list = |is_error| {
             let all = self.all();
@@ -247,7 +249,7 @@ impl ReadBundle {
         data
     }
 
-    /// Whether every error is one that running the bundle may settle.
+    /// Returns true if running the bundle may resolve every error.
     fn may_be_asked(&self) -> bool {
         self.manifest.is_none()
             && self.all().all(|(_, problem)| {
@@ -267,7 +269,7 @@ impl ReadBundle {
             })
     }
 
-    /// Shows the problems of a bundle with errors, and says no.
+    /// Prints the problems of a bundle with errors, and returns the exit code of a refusal.
     pub(super) fn refuse(&self, is_json: bool) -> CommandResult {
         let counts = self.counts().unwrap_or_default();
         if is_json {

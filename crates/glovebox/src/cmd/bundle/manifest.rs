@@ -1,5 +1,5 @@
-//! A manifest as the file of `glovebox bundle`: the bundles that it names, each checked against it and read, together as
-//! one.
+//! A manifest as the file of `glovebox bundle`: reads its bundles, checks each against the
+//! manifest, and joins them into one.
 
 use super::extractor;
 use super::file::{MAX_FILE_BYTES, ReadBundle, ReadPart, not_extracted, options, read_most};
@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Whether a file is taken for a manifest: its name says that it is JSON.
+/// Returns true if a file is treated as a manifest: its extension is `json`.
 pub(super) fn is_manifest(file: &Path) -> bool {
     file.extension()
         .is_some_and(|extension| extension == "json")
@@ -98,7 +98,8 @@ pub(super) fn read(cx: &Cx, args: &BundleFile, name: String) -> Result<ReadBundl
     })
 }
 
-/// The bundle that an agent is in, or the only one: its name and its bytes, as the manifest says that they are.
+/// Returns the name and the bytes of the bundle with an agent, or of the only bundle, checked
+/// against the manifest.
 pub(super) fn bundle_of(
     cx: &Cx,
     file: &Path,
@@ -125,7 +126,7 @@ pub(super) fn bundle_of(
     let problem = match open(&directory(cx, file), entry) {
         Err(error) => Some(manifest.missing(entry, &error.to_string())),
         Ok(source) => {
-            // What it declares is looked at where it is run.
+            // The declarations are checked when the bundle is run.
             let problems = manifest.check(entry, &source, &Bundle::empty());
             match problems.into_iter().find(|problem| problem.code.is_error()) {
                 None => return Ok((entry.file.clone(), source)),
@@ -158,8 +159,8 @@ fn text(cx: &Cx, file: &Path, name: &str) -> Result<Vec<u8>, CommandError> {
         })
 }
 
-// TRUST: the path was written by a stranger. It was found to have no `..` in it, and is followed below the directory of
-// the manifest only, through no link.
+// TRUST: the manifest's author chose this path. Parsing refused `..` in it, and it is resolved
+// below the directory of the manifest only, through no symbolic link.
 fn open(directory: &Path, entry: &ManifestBundle) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let root = rustix::fs::open(directory, flags | OFlags::DIRECTORY, Mode::empty())?;

@@ -1,5 +1,6 @@
-//! `glovebox bundle`: agents and tools that a JavaScript file declares. One file per action; `file` has the
-//! bundle's file, its extraction in a confined process, and the words for its problems; `manifest` several at once.
+//! `glovebox bundle`: agents and tools that a JavaScript file declares. One file per action; `file`
+//! has the bundle's file, its extraction in a confined process and the messages for its problems,
+//! `manifest` several bundles at once.
 
 mod call;
 mod check;
@@ -21,12 +22,12 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The bundle has errors.
+/// Exit code for a bundle with errors.
 const REFUSED: u8 = 2;
-/// On whose behalf tools are called.
+/// Tenant for which tools are called.
 const LOCAL_TENANT: &str = "local";
 
-/// Does what is asked.
+/// Runs the action of the command line.
 pub(crate) fn run(cx: &Cx, args: &BundleArgs) -> CommandResult {
     let (ended, is_json, file) = match &args.action {
         BundleAction::Check(args) => (check::run(cx, args), args.json, &args.bundle.file),
@@ -38,20 +39,22 @@ pub(crate) fn run(cx: &Cx, args: &BundleArgs) -> CommandResult {
     render::answer_failure(ended, is_json, || json!({ "file": file.to_string_lossy() }))
 }
 
-/// Reads bundles with this program, each in a process that can do nothing else.
+/// Creates an extractor that reads each bundle with this program, in a confined process.
 pub(crate) fn extractor() -> Result<ConfinedExtractor, CommandError> {
     let command = [supervisor()?.exe.into_os_string(), EXTRACT_COMMAND.into()];
     Ok(ConfinedExtractor::new(command, ExtractLimits::default()))
 }
 
-/// Runs bundles to ask them what they declare. Its sandboxes have no network, whatever tools are granted.
+/// Creates a reader that runs bundles to obtain their declarations. Its sandboxes have no network,
+/// even if tools are granted hosts.
 fn executed_reader(cx: &Cx) -> Result<ExecutedReader, CommandError> {
     let settings = cx.load_settings(None)?;
     let registry = Arc::new(cx.registry(&settings)?);
     Ok(ExecutedReader::new(extractor()?, registry)?)
 }
 
-/// The hosts that tools of this bundle may reach. Tools that have rules and are not in it are named in a warning.
+/// Returns the hosts that tools of this bundle may reach. Warns of rules for tools that the bundle
+/// does not have.
 fn host_grant(cx: &Cx, hosts: &BundleHosts, bundle: &Bundle) -> Result<HostGrant, CommandError> {
     let grant = HostGrant::new(&hosts.allow, &hosts.deny, GrantFlags::Bundle);
     let grant = grant.map_err(|error| too_many_hosts(&error))?;
@@ -71,23 +74,23 @@ fn host_grant(cx: &Cx, hosts: &BundleHosts, bundle: &Bundle) -> Result<HostGrant
     Ok(grant)
 }
 
-/// More rules about hosts than there can be.
+/// Creates the error for too many rules about hosts.
 pub(crate) fn too_many_hosts(error: &GrantError) -> CommandError {
     CommandError::usage(error.to_string(), "name fewer tools, hosts and ports")
 }
 
-/// What tools are told of whom they are called for.
+/// Returns the context that tools receive about their caller.
 fn local_context(session: Option<&str>) -> Value {
     json!({ "resourceId": LOCAL_TENANT, "sessionId": session })
 }
 
-/// Why tools are not offered, in one line.
+/// Joins the reasons why tools are not offered into one line.
 fn joined(notes: &[ToolNote]) -> String {
     let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
     told.join("; ")
 }
 
-/// `1 agent, 3 tools`: what a bundle has.
+/// Describes the content of a bundle: `1 agent, 3 tools`.
 fn content(bundle: &Bundle) -> String {
     let tools = bundle.agents.iter().map(|agent| agent.tools.len());
     let tools = tools.sum::<usize>() + bundle.tools.len();
@@ -100,7 +103,7 @@ fn content(bundle: &Bundle) -> String {
     }
 }
 
-/// The names of tools, those without code here marked.
+/// Lists the names of tools; those without code here are marked.
 fn tool_names(tools: &[Tool]) -> String {
     if tools.is_empty() {
         return "no tools".to_owned();
@@ -120,7 +123,7 @@ fn tool_names(tools: &[Tool]) -> String {
     names.join(", ")
 }
 
-/// `gateway: gpt-4`, or only the name.
+/// Formats a model with its provider, if it has one: `gpt-4 (gateway)`.
 fn model(model: &glovebox_bundle::Model) -> String {
     let name = render::escape_text(&model.name);
     match &model.provider {

@@ -23,10 +23,10 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bundles that are kept of those that were run here.
+/// Maximum number of executed bundles that are kept.
 const MAX_BUNDLES: usize = 64;
 
-/// Runs it.
+/// Runs the agent.
 pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
     let input = task(&args.input)?;
     let mut settings = cx.load_settings(None)?;
@@ -74,7 +74,7 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
     work.finish(&session, &outcome)
 }
 
-/// Reads the file and keeps what it declares, so that its sessions can go on.
+/// Reads the file and stores its declarations, so that its sessions can be resumed.
 fn load(cx: &Cx, settings: &Settings, args: &BundleRunArgs) -> Result<StoredBundle, CommandError> {
     let (name, source) = if manifest::is_manifest(&args.file) {
         manifest::bundle_of(cx, &args.file, args.agent.as_deref())?
@@ -89,7 +89,7 @@ fn load(cx: &Cx, settings: &Settings, args: &BundleRunArgs) -> Result<StoredBund
         bundles: MAX_BUNDLES,
         evicts: true,
     };
-    // Each way has a store of its own: what is kept of one text differs.
+    // Each extraction has a store of its own: their results for the same source differ.
     let state = cx.state_dir(settings)?;
     let store = match args.extract {
         ExtractArg::Syntax => {
@@ -116,7 +116,7 @@ fn load(cx: &Cx, settings: &Settings, args: &BundleRunArgs) -> Result<StoredBund
     Ok(stored)
 }
 
-/// Shows every error in the source, and says that there are some.
+/// Prints every error of the source, and returns the usage error that counts them.
 fn refusal(extraction: &Extraction, name: &str) -> CommandError {
     for problem in extraction.errors() {
         for line in problem.render(name).lines() {
@@ -131,7 +131,7 @@ fn refusal(extraction: &Extraction, name: &str) -> CommandError {
     )
 }
 
-/// The agent that is asked for, or the only one.
+/// Returns the named agent, or the only one.
 fn choose<'a>(bundle: &'a StoredBundle, asked: Option<&str>) -> Result<&'a Agent, CommandError> {
     match (asked, bundle.extraction.bundle.agents.as_slice()) {
         (None, [only]) => Ok(only),
@@ -152,7 +152,8 @@ fn choose<'a>(bundle: &'a StoredBundle, asked: Option<&str>) -> Result<&'a Agent
     }
 }
 
-/// The model that was named here, or the one that stands for the agent's.
+/// Returns the model that the command line names, or the one that the rules map the agent's model
+/// to.
 fn choose_model(
     cx: &Cx,
     settings: &mut Settings,
@@ -185,7 +186,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// A new session, or the one that goes on.
+    /// Opens a new session, or the one that is resumed.
     fn open(&self, input: String) -> Result<AgentSession, CommandError> {
         let log = open_log(self.cx, self.run.settings)?;
         let Some(id) = &self.args.session else {

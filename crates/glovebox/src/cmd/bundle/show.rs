@@ -1,4 +1,4 @@
-//! `glovebox bundle show`: what a bundle declares, and the exact code that a tool would run.
+//! `glovebox bundle show`: the declarations of a bundle, and the exact code that a tool would run.
 
 use super::{ReadBundle, content, model, read, tool_names};
 use crate::args::BundleShowArgs;
@@ -11,7 +11,7 @@ use glovebox_proto::{Code, Fault};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// Shows what is asked for.
+/// Prints the selected part of the bundle.
 pub(super) fn run(cx: &Cx, args: &BundleShowArgs) -> CommandResult {
     let read = read(cx, &args.bundle)?;
     if read.error_count() > 0 {
@@ -72,7 +72,7 @@ pub(super) fn find_agent<'a>(bundle: &'a Bundle, key: &str) -> Result<&'a Agent,
     })
 }
 
-/// The tool of the agent, or of the only agent that has one of that name.
+/// Finds the tool of the agent, or of the only agent that has one of that name.
 pub(super) fn find_tool<'a>(
     bundle: &'a Bundle,
     agent: Option<&'a Agent>,
@@ -192,7 +192,7 @@ fn show_tool(text: &mut String, tool: &Tool) {
     }
 }
 
-/// A line with a name in front; further lines are set in under the first.
+/// Appends a line with a label; further lines are indented below the value.
 fn field(text: &mut String, name: &str, value: &str) {
     let value = value.trim_end().replace('\n', "\n           ");
     let _ = writeln!(text, "  {name:8} {value}");

@@ -1,4 +1,4 @@
-//! `glovebox net limit`: what a running sandbox may carry, and changes of that.
+//! `glovebox net limit`: the traffic limits of a running sandbox, and changes of them.
 
 use crate::args::NetLimitArgs;
 use crate::cmd::Cx;
@@ -8,7 +8,7 @@ use glovebox_egress::{LimitChange, TrafficLimitChanges, TrafficStats};
 use glovebox_settings::units::{Count, Size, human_bytes};
 use serde_json::json;
 
-/// Changes what is named, and shows what there is then.
+/// Changes the named limits, and prints all.
 pub(super) fn run(cx: &Cx, args: &NetLimitArgs) -> CommandResult {
     let name = crate::cmd::name(&args.name)?;
     let changes = TrafficLimitChanges {
@@ -36,7 +36,7 @@ pub(super) fn run(cx: &Cx, args: &NetLimitArgs) -> CommandResult {
     Ok(0)
 }
 
-/// What was typed for a limit: nothing, `none` or a value.
+/// Converts a typed limit: absent, `none` or a value.
 fn change<W, T>(typed: Option<W>, value: impl FnOnce(W) -> Option<T>) -> LimitChange<T> {
     match typed {
         None => LimitChange::Keep,

@@ -1,4 +1,4 @@
-//! `glovebox net log`: what a running sandbox asked for, as it stands or as it comes.
+//! `glovebox net log`: the network decisions of a running sandbox, once or continuously.
 
 use super::{because, decision};
 use crate::args::NetLogArgs;
@@ -12,10 +12,10 @@ use glovebox_settings::units::human_bytes;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long one question for more waits.
+/// Time that one request for more entries waits.
 const FOLLOW_WAIT: Duration = Duration::from_secs(10);
 
-/// Shows what there is, or follows it.
+/// Prints the log, or follows it.
 pub(super) fn run(cx: &Cx, args: &NetLogArgs) -> CommandResult {
     let name = crate::cmd::name(&args.name)?;
     if args.follow {
@@ -46,10 +46,11 @@ pub(super) fn run(cx: &Cx, args: &NetLogArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Prints every decision and every end of a connection, as long as the sandbox runs.
+/// Prints every decision and every end of a connection while the sandbox runs.
 fn follow(cx: &Cx, args: &NetLogArgs, name: &Name) -> CommandResult {
     let registry = cx.user_registry()?;
-    // What there is comes at once, so that a sandbox that is not there is an error and no end.
+    // The first request must not wait: for a sandbox that does not exist it fails, and that is an
+    // error and not an end.
     let mut entries = registry.network_changes(name, 0, Duration::ZERO)?;
     let mut seen = 0;
     loop {
@@ -79,7 +80,7 @@ const fn is_end_of_sandbox(fault: &Fault) -> bool {
     )
 }
 
-/// One decision, or the end of a connection, with the time of day (UTC).
+/// Formats one decision, or the end of a connection, with the time of day (UTC).
 fn change_line(entry: &LogEntry) -> String {
     let when_ms = entry.when_unix_ms + entry.duration_ms.unwrap_or_default();
     let second = when_ms / 1000 % 86_400;
@@ -115,7 +116,7 @@ fn in_seconds(ms: u64) -> String {
     format!("{:.1}s", ms as f64 / 1000.0)
 }
 
-/// What let it through or refused it.
+/// Names the rule or reason behind a decision.
 fn decided_by(entry: &LogEntry) -> String {
     match &entry.withheld {
         Some(withheld) => format!("the secret {}: {}", withheld.secret, withheld.reason.word()),

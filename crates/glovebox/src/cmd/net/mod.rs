@@ -1,4 +1,5 @@
-//! `glovebox net`: what sandboxes can be allowed to reach, what a running one was allowed and refused, and more for it.
+//! `glovebox net`: presets of hosts, the rules and decisions of a running sandbox, and additional
+//! rules for it.
 
 mod limit;
 mod log;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Does what is asked.
+/// Runs the action of the command line.
 pub(crate) fn run(cx: &Cx, args: &NetArgs) -> CommandResult {
     let (ended, is_json, name) = match &args.action {
         NetAction::Presets(args) => return presets(args),
@@ -90,7 +91,7 @@ fn rule_json(rule: &RuleInForce) -> Value {
 
 fn end_in_words(rule: &RuleInForce) -> String {
     match rule.remaining_ms {
-        // To the second, and never "0s" for what still holds.
+        // Round up to the second, so that a rule still in force never shows "0s".
         Some(ms) => format!("{} from now", Span(Some(ms.div_ceil(1000) * 1000))),
         None if rule.is_added => "the sandbox stops".to_owned(),
         None => "always".to_owned(),
@@ -101,7 +102,7 @@ const fn decision(is_refused: bool) -> &'static str {
     if is_refused { "refused" } else { "allowed" }
 }
 
-/// Which rule or what else decided.
+/// Names the rule or the reason behind a decision.
 fn because(refused: Option<EgressReason>, rule: Option<&str>) -> String {
     let rule = rule.map(|rule| format!("`{rule}`"));
     let Some(reason) = refused else {
@@ -193,7 +194,7 @@ fn first_line(probe: &Probe) -> String {
     }
 }
 
-/// The rule that would open what was refused, where one can.
+/// Returns the rule that would allow a refused host. None if no rule can.
 fn opening_rule(probe: &Probe) -> Option<String> {
     let place = match probe.port {
         80 | 443 => probe.host.clone(),

@@ -1,8 +1,10 @@
-//! The log of `serve`: what this program's own crates tell with `tracing`, a line each on standard error.
+//! The log of `serve`: `tracing` events of this program's own crates, one line each on standard
+//! error.
 //!
-//! A line has the fields of its event and of the spans around it, so that the ids of requests, sessions and calls are
-//! in each line by their own names. What libraries of others tell is left out: nobody has looked at what they say. So
-//! are fields of spans whose names have a dot: those are for traces.
+//! A line has the fields of its event and of the spans around it, so that the ids of requests,
+//! sessions and calls are in each line by their own names. Events of other libraries are left out,
+//! because their content has not been reviewed. Fields of spans whose names contain a dot are left
+//! out too: they are for traces.
 
 use glovebox_settings::{LogFormat, LogLevel};
 use serde_json::{Map, Value};
@@ -19,12 +21,13 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
-/// What the targets of our own crates begin with.
+/// Prefix of the targets of our own crates.
 const OWN: &str = "glovebox";
-/// Longest text of a field.
+/// Maximum length of a field's text, in characters.
 const MAX_TEXT_CHARS: usize = 1024;
 
-/// Writes the log to standard error from now on, in all threads; spans go to `traces` as well, where it is there.
+/// Writes the log to standard error from now on, in all threads. Spans also go to `traces` if it is
+/// given.
 pub(super) fn start<L>(format: LogFormat, level: LogLevel, traces: Option<L>)
 where
     L: Layer<Registry> + Send + Sync,
@@ -40,25 +43,26 @@ where
         format,
         to: std::io::stderr,
     };
-    // There is one server in a process, and so nobody has set another one.
+    // Cannot fail: a process runs one server, so no subscriber has been set before.
     let _ = match traces {
         Some(traces) => set_global_default(Registry::default().with(traces).with(own).with(lines)),
         None => set_global_default(Registry::default().with(own).with(lines)),
     };
 }
 
-/// Writes a line for each event.
+/// Layer that writes one line for each event.
 struct LineLayer<M> {
     format: LogFormat,
     to: M,
 }
 
-/// Fields in the order they came.
+/// Fields in the order of their first occurrence.
 #[derive(Default)]
 struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
-    /// A later value of the same name takes the place of an earlier one. What is for traces is left out.
+    /// Sets a field; a later value replaces an earlier one of the same name. Fields for traces are
+    /// dropped.
     fn set(&mut self, name: &'static str, value: Value) {
         if name.contains('.') {
             return;
@@ -69,7 +73,7 @@ impl Fields {
         }
     }
 
-    /// Adds those of `others` whose names are not there yet.
+    /// Adds the fields of `others` whose names are missing.
     fn add_missing(&mut self, others: &Self) {
         for (name, value) in &others.0 {
             if !self.0.iter().any(|(one, _)| one == name) {
@@ -131,7 +135,8 @@ where
         }
     }
 
-    /// A span that follows from another one has its fields as well, as they are now, but is not inside of it.
+    /// Copies the present fields of the followed span: the new span follows it but is not inside
+    /// it.
     fn on_follows_from(&self, id: &Id, follows: &Id, context: Context<'_, S>) {
         let mut inherited = Fields::default();
         for one in context.span_scope(follows).into_iter().flatten() {
@@ -152,7 +157,7 @@ where
         let mut all = Fields::default();
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(fields) = span.extensions().get::<Fields>() {
-                // From the inside out: what is inside is nearer to the event.
+                // From the innermost span outwards, so that the nearest value wins.
                 all.add_missing(fields);
             }
         }
@@ -160,12 +165,13 @@ where
             all.set(name, value);
         }
         let line = line(self.format, &now(), *event.metadata().level(), all);
-        // One write per line, so that lines of several threads do not mix. There is nobody to tell that it failed.
+        // One write per line, so that lines of several threads do not mix. A failure cannot be
+        // reported anywhere.
         let _ = (self.to)().write_all(line.as_bytes());
     }
 }
 
-/// The time in the form of RFC 3339.
+/// Returns the time in the format of RFC 3339.
 fn now() -> String {
     let mut text = String::new();
     // Writing into a string does not fail.
@@ -173,7 +179,7 @@ fn now() -> String {
     text
 }
 
-/// One line, with its end.
+/// Formats one line, with its line end.
 fn line(format: LogFormat, time: &str, level: Level, mut fields: Fields) -> String {
     let at = fields.0.iter().position(|(name, _)| *name == "message");
     let message = at.map(|at| fields.0.remove(at).1);
@@ -199,7 +205,7 @@ fn line(format: LogFormat, time: &str, level: Level, mut fields: Fields) -> Stri
         LogFormat::Text => {
             let mut line = format!("{time} {word:<5} {}", plain(message));
             for (name, value) in fields.0 {
-                // A `String` takes all that is written to it.
+                // Writing into a string does not fail.
                 let _ = write!(line, " {name}={}", shown(&value));
             }
             line.push('\n');
@@ -208,7 +214,7 @@ fn line(format: LogFormat, time: &str, level: Level, mut fields: Fields) -> Stri
     }
 }
 
-/// A value as text: quoted where it is more than one plain word.
+/// Formats a value as text, quoted unless it is one plain word.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => {
@@ -223,7 +229,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Without what would end a line or steer a terminal.
+/// Escapes characters that would end a line or control a terminal.
 fn plain(text: &str) -> String {
     crate::render::escape_text(text)
 }

@@ -1,4 +1,4 @@
-//! `glovebox serve`: agents' sessions over HTTP.
+//! `glovebox serve`: serves agents' sessions over HTTP.
 
 mod log;
 mod traces;
@@ -37,12 +37,13 @@ use tracing::{info, warn};
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
 const MAX_PEM_BYTES: u64 = 1 << 20;
 const USUAL_RUNNING: usize = 32;
-/// 4096 connections, and what sandboxes, logs and previews take beside them.
+/// Open files that a server may need: 4096 connections, and those of sandboxes, logs and previews.
 const OPEN_FILES: u64 = 16384;
 
-/// Serves until a signal says that it is enough.
+/// Serves until a signal ends the process.
 pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
-    // Commands of tenants do not depend on how the server was started. No other thread runs yet.
+    // Set the umask so that files of tenants do not depend on the server's environment. It is a
+    // property of the process, so this must precede the first thread.
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let project = args.project.as_deref().map(|dir| project(cx, dir));
     let project = project.transpose()?;
@@ -104,7 +105,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         .map_err(|error| cannot_listen(args.listen, &error, "--listen"))?;
     let registry = cx.registry(&settings)?;
     if placement == Placement::Sandbox && settings.backend.value.is_walled_here() {
-        // Sessions that all end with the same refusal are no service.
+        // Fail now: otherwise every session would end with this refusal.
         try_start(&registry, settings.backend.value)?;
     }
     let config = ServerConfig {
@@ -162,7 +163,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
             info!(url = %format_args!("{scheme}://{addr}{base_path}"), "listening");
             return;
         }
-        // Said even with --quiet: nobody knows it otherwise.
+        // Printed with --quiet too: no other output tells the address.
         say(format_args!(
             "glovebox: serving at {scheme}://{addr}{base_path}"
         ));
@@ -185,7 +186,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     Ok(0)
 }
 
-/// How much the log tells: with `--quiet` only errors, where nobody said otherwise.
+/// Returns the level of the log: only errors with `--quiet`, unless the level is set explicitly.
 fn log_level(cx: &Cx, settings: &Settings) -> LogLevel {
     let level = &settings.serve.log_level;
     if cx.talk.is_quiet && level.origin == Origin::Default {
@@ -194,12 +195,12 @@ fn log_level(cx: &Cx, settings: &Settings) -> LogLevel {
     level.value
 }
 
-/// A time; one without an end is the longest there is.
+/// Converts a span; an unlimited one becomes the longest duration.
 fn duration(span: Span) -> Duration {
     span.0.map_or(Duration::MAX, Duration::from_millis)
 }
 
-/// What holds for bundles. Each model is looked for now.
+/// Returns the configuration of bundles. Fails now if one of their models is missing.
 fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfig, CommandError> {
     for rule in &args.allow_model {
         find_named(cx, settings, rule.model())?;
@@ -230,7 +231,7 @@ fn read_pem(cx: &Cx, path: &Path) -> Result<Vec<u8>, CommandError> {
     Ok(pem)
 }
 
-/// TLS, where files of a certificate and its key are named.
+/// Opens the certificate and its key. None if no files are named.
 fn tls(cx: &Cx, args: &ServeArgs) -> Result<Option<Tls>, CommandError> {
     let (Some(chain), Some(key)) = (&args.tls_cert, &args.tls_key) else {
         return Ok(None);
@@ -239,8 +240,8 @@ fn tls(cx: &Cx, args: &ServeArgs) -> Result<Option<Tls>, CommandError> {
     Ok(Some(Tls::open(chain, key)?))
 }
 
-/// Each session that works has a sandbox, as have those that wait in the pool, and one more is needed to try whether they
-/// work.
+/// Returns the maximum number of working sessions. Each has a sandbox, as does each place of the
+/// pool, and one more is needed to test the backend at the start.
 fn max_running(args: &ServeArgs, settings: &Settings) -> Result<usize, CommandError> {
     let most = settings.max_sandboxes.value.0.unwrap_or(u32::MAX);
     let others = 1 + u32::from(args.pool);
@@ -271,7 +272,8 @@ fn max_running(args: &ServeArgs, settings: &Settings) -> Result<usize, CommandEr
     }
 }
 
-/// Lets this process have as many open files as it may, up to what it can need: each connection is one.
+/// Raises the limit of open files up to [`OPEN_FILES`], or the hard limit if that is lower: each
+/// connection is one.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let most = limit
@@ -290,7 +292,8 @@ fn raise_open_files() {
     }
 }
 
-/// How many sandboxes are started ahead: they are over empty workspaces, which sessions have unless there is a project.
+/// Returns the number of sandboxes that are started ahead. They have empty workspaces, so a server
+/// with a project cannot use them.
 fn pool(args: &ServeArgs, placement: Placement) -> Result<usize, CommandError> {
     let problem = match placement {
         _ if args.pool == 0 => return Ok(0),
@@ -303,7 +306,7 @@ fn pool(args: &ServeArgs, placement: Placement) -> Result<usize, CommandError> {
     Err(CommandError::usage(problem, "leave --pool out"))
 }
 
-/// What sandboxes may use together. One of the usual settings has to fit.
+/// Returns the quotas of all sandboxes together. A sandbox with the default settings must fit.
 fn quotas(settings: &Settings, placement: Placement) -> Result<ResourceQuotas, CommandError> {
     let limits = |quota: &Quota| ResourceLimits {
         memory_bytes: quota.memory.value.0,
@@ -332,7 +335,10 @@ fn project(cx: &Cx, dir: &Path) -> Result<PathBuf, CommandError> {
     )
 }
 
-/// A directory under its real path.
+/// Returns the canonical path of a directory.
+///
+/// # Errors
+/// The directory does not exist, or is a file.
 fn directory(what: &str, dir: &Path, remedy: &'static str) -> Result<PathBuf, CommandError> {
     let found = dir.canonicalize();
     let found = found
@@ -346,7 +352,8 @@ fn directory(what: &str, dir: &Path, remedy: &'static str) -> Result<PathBuf, Co
     ))
 }
 
-/// The directories that tasks may name: they are there, and what is to stay as it is can.
+/// Returns the directories that tasks may name. Each must exist, and a read-only one must not be
+/// written to directly.
 fn sources(settings: &Settings, placement: Placement) -> Result<Vec<SourceDir>, CommandError> {
     let is_written =
         placement == Placement::Local || settings.workspace_mode() == WorkspaceMode::Live;
@@ -368,7 +375,7 @@ fn sources(settings: &Settings, placement: Placement) -> Result<Vec<SourceDir>, 
     named.collect()
 }
 
-/// What holds for every session, with the consent of whoever starts the server.
+/// Returns the settings of every session, with the consent of the user who starts the server.
 fn settings(
     cx: &Cx,
     args: &ServeArgs,
@@ -399,7 +406,8 @@ fn settings(
             "leave it out, or say --unsafe-local to let agents work on this machine without walls",
         ));
     }
-    // The order is taken as it is at the start, and a backend that sessions cannot have yet is none of it.
+    // The order is resolved once, at the start, and without backends on which a server cannot have
+    // sessions.
     settings.choose_backend(|backend| backend.capabilities().can_serve);
     let backend = settings.backend.value;
     if placement == Placement::Sandbox && !backend.capabilities().can_serve {
@@ -416,7 +424,8 @@ fn settings(
     Ok(settings)
 }
 
-/// The models that tasks may name. Each is looked for now, so that a task does not find out that there is none.
+/// Returns the models that tasks may name. Fails now if one of them is missing, instead of in a
+/// task.
 fn models(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<Vec<String>, CommandError> {
     for model in &args.model {
         find_named(cx, settings, model)?;
@@ -437,7 +446,7 @@ fn models(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<Vec<String>,
     }
 }
 
-/// Looks for a model.
+/// Checks that a model is available.
 fn find_named(cx: &Cx, settings: &Settings, model: &str) -> Result<(), CommandError> {
     let mut settings = settings.clone();
     settings.lay_agent_flags(&AgentFlags {

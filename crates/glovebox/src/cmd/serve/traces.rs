@@ -1,5 +1,5 @@
-//! Traces of `serve`: spans of requests, sessions, answers and calls, sent to a collector of OpenTelemetry. The feature
-//! `otlp` decides whether this program can.
+//! Traces of `serve`: spans of requests, sessions, model responses and calls, sent to an
+//! OpenTelemetry collector. Needs the feature `otlp`.
 
 #[cfg(feature = "otlp")]
 pub(super) use glovebox_server::TraceExport;
@@ -13,7 +13,8 @@ const ENDPOINTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 ];
 
-/// Says that no traces are sent, where somebody has named a collector to a program that is built without them.
+/// Warns that no traces are sent if a variable names a collector and this program is built without
+/// the feature.
 pub(super) fn warn_where_left_out(host: &Surroundings) {
     if let Some(variable) = ignored_variable(host, cfg!(feature = "otlp")) {
         warn!(
@@ -28,7 +29,7 @@ fn ignored_variable(host: &Surroundings, is_built_in: bool) -> Option<&'static s
     variables.find(|name| !is_built_in && host.var(name).is_some())
 }
 
-/// What a program without the feature sends traces with: there is no value of it.
+/// Placeholder for the exporter in a program without the feature; it has no value.
 #[cfg(not(feature = "otlp"))]
 #[derive(Debug)]
 pub(super) enum TraceExport {}
