@@ -1,24 +1,26 @@
-//! Builds the static programs for the inside, the guest and the one that runs scripts, with profiles and
-//! flags of their own, and leaves them in `OUT_DIR`, compressed, with their hashes, for `src/image` to embed.
+//! Builds the static programs for the inside (the guest and the one that runs scripts) with their
+//! own profiles and flags, and writes them compressed with their hashes to `OUT_DIR`, for
+//! `src/image` to embed.
 //!
-//! The nested cargo has a target directory of its own, so it never waits for the lock the outer one
-//! holds on its build directory; one for all outer builds, so that `check`, `clippy`, `build` and `test` compile
-//! the programs once. It sees none of the outer flags and wrappers (coverage, clippy,
-//! `target-cpu`): the guest is the same program however the host side is built.
+//! The nested cargo has its own target directory, so it never waits for the outer cargo's lock on
+//! the build directory. All outer builds share it, so that `check`, `clippy`, `build` and `test`
+//! compile the programs once. The nested cargo gets none of the outer flags and wrappers (coverage,
+//! clippy, `target-cpu`): the guest is the same program however the host side is built.
 //!
-//! Where the toolchain has the target, the guest is linked with musl: a program of half the size,
-//! which starts in a quarter of the time (glibc asks the processor for its caches before `main`,
-//! and on a virtual machine each such question goes to the hypervisor) and shares more of its memory.
-//! Elsewhere it is linked with a static glibc and does the same.
+//! If the toolchain has the musl target, the guest is linked with musl. The program then has half
+//! the size, starts in a quarter of the time (glibc queries the processor for its caches before
+//! `main`, and on a virtual machine each query goes to the hypervisor) and shares more of its
+//! memory. Otherwise it is linked with a static glibc and behaves the same.
 //!
-//! The guest is loaded at the address it was linked for: moved elsewhere it would first correct 200 KiB of
-//! itself, in every sandbox anew. A secret address would guard nothing there, for what can run code in the
-//! guest could as well run a command. Of a script that is not true (it can do no more than its calls are
-//! permitted to), so the program that runs them keeps its secret.
+//! The guest is loaded at the address that it was linked for. At another address it would first
+//! relocate 200 KiB of itself in every sandbox. A secret address would protect nothing, because
+//! code that runs in the guest could as well run a command. A script, however, can do only what its
+//! calls are permitted to, so the program that runs scripts is position-independent.
 //!
-//! In a debug build both programs have the profile `guest-quick`: larger and slower, compiled in a fraction of the
-//! time. That is for the inner loop of a developer. `GLOVEBOX_GUEST_PROFILE` says otherwise: `shipped` is what
-//! `cargo xtask test` tries and every release build has, `quick` is the other.
+//! In a debug build both programs use the profile `guest-quick`: larger and slower, but compiled in
+//! a fraction of the time, for a developer's inner loop. `GLOVEBOX_GUEST_PROFILE` overrides this:
+//! `shipped` is the profile of `cargo xtask test` and of every release build, `quick` is the other
+//! one.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -28,13 +30,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-/// A program for the inside: its package, which is also its name, and its profile.
+/// A program for the inside. The package and the binary have the same name.
 struct Program {
     package: &'static str,
     profile: &'static str,
-    /// As rustc's `relocation-model`.
+    /// Value of rustc's `relocation-model`.
     relocation_model: &'static str,
-    /// First part of the names of the variables that tell of it.
+    /// First part of the names of the environment variables that describe it.
     prefix: &'static str,
 }
 
@@ -51,14 +53,15 @@ const SCRIPTS: Program = Program {
     prefix: "SCRIPTS",
 };
 
-/// Variable that chooses between the programs' own profiles (`shipped`) and [`QUICK_PROFILE`] (`quick`).
+/// Variable that selects the programs' own profiles (`shipped`) or [`QUICK_PROFILE`] (`quick`).
 const CHOICE: &str = "GLOVEBOX_GUEST_PROFILE";
 const QUICK_PROFILE: &str = "guest-quick";
-/// How hard zstd tries: as small as it gets in a few seconds, or at once.
+/// Compression levels of zstd: the smallest result within seconds, or the fastest.
 const LEVEL: i32 = 19;
 const QUICK_LEVEL: i32 = 1;
 
-/// Printed by the runtime with `{:?}` when `main` fails; a person reads it, so no quotes or escapes.
+/// Error of the build. The runtime prints it with `{:?}` if `main` fails, so it has no quotes or
+/// escapes.
 struct Failure(String);
 
 impl fmt::Debug for Failure {
@@ -119,8 +122,8 @@ fn main() -> Result<(), Failure> {
         }
         Ok(())
     };
-    // Side by side: most of each is one link that optimises the whole program on one processor, and
-    // everything that depends on this crate waits for both.
+    // In parallel: most of each build is one link that optimises the whole program on one
+    // processor, and everything that depends on this crate waits for both.
     thread::scope(|scope| {
         let scripts = scope.spawn(|| embed(&SCRIPTS));
         embed(&GUEST)?;
@@ -129,7 +132,8 @@ fn main() -> Result<(), Failure> {
     })
 }
 
-/// Whether the programs are compiled soon rather than small: in debug builds, unless said otherwise.
+/// Returns true if the programs are compiled fast rather than small. Debug builds do so unless
+/// [`CHOICE`] is set.
 fn is_quick() -> Result<bool, Failure> {
     println!("cargo::rerun-if-env-changed={CHOICE}");
     match std::env::var_os(CHOICE) {
@@ -149,7 +153,7 @@ fn variable(name: &str) -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure(format!("cargo did not set {name} for the build script")))
 }
 
-/// The musl target of the same machine, if the toolchain has its standard library.
+/// Returns the musl target of the same machine. `None` if the toolchain lacks its standard library.
 fn musl_sibling(target: &OsStr) -> Option<OsString> {
     let musl = target
         .to_str()?
@@ -163,7 +167,7 @@ fn musl_sibling(target: &OsStr) -> Option<OsString> {
         .output()
         .ok()?;
     let libdir = PathBuf::from(OsStr::from_bytes(asked.stdout.trim_ascii_end()));
-    // The directory is named whether it is there or not.
+    // rustc prints the directory whether or not it exists.
     (asked.status.success() && libdir.is_dir()).then_some(musl)
 }
 
@@ -209,12 +213,11 @@ fn build(
     let relocation_model = format!("-Crelocation-model={}", program.relocation_model);
     let mut flags = vec!["-Ctarget-feature=+crt-static", &relocation_model];
     if target.as_bytes().ends_with(b"-musl") {
-        // What the program corrects in itself before `main`, because of the address it is loaded at, as a
-        // list of a few kilobytes instead of 220, all of which each start would read. A linker that cannot
-        // pack it says so and goes on.
+        // Packs the relocations that the program applies before `main` into a few kilobytes instead
+        // of 220, which every start would read. A linker without the option warns and continues.
         flags.push("-Clink-arg=-Wl,-z,pack-relative-relocs");
-        // What a crate brings in C or assembler needs no compiler of its own for musl: such code calls
-        // nothing but what every C library has under the same name.
+        // C and assembler code of dependencies needs no separate compiler for musl: it calls only
+        // functions that every C library has under the same name.
         let name = target.to_string_lossy().replace('-', "_");
         for (variable, value) in [("CC", "cc"), ("CFLAGS", "-U_FORTIFY_SOURCE")] {
             let variable = format!("{variable}_{name}");
@@ -238,8 +241,8 @@ fn build(
     Ok(dir.join(target).join(profile).join(package))
 }
 
-/// Whether the nested cargo sees a variable: everything that tells where crates and tools are, and
-/// nothing that describes the outer build.
+/// Returns true if the nested cargo gets a variable: those that locate crates and tools, and none
+/// that describes the outer build.
 fn is_passed_on(name: &str) -> bool {
     const OUTER: &[&str] = &[
         "OUT_DIR",
@@ -294,7 +297,7 @@ fn sha256_hex(bytes: &[u8]) -> String {
         .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Leaves an unchanged file alone, so that nothing is compiled again for it.
+/// Writes a file only if its content changes, so that nothing is compiled again for an equal file.
 fn write_if_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());

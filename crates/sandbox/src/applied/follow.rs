@@ -1,4 +1,4 @@
-//! The thread that lets the sandboxes of this process see what was applied to their projects.
+//! Thread that makes changes applied to a project visible in the sandboxes of this process.
 
 use super::{
     AppliedRecord, DIR, MAX_NOTED_PATHS, MAX_NOTES, NOTES, ProjectChange, read_changes,
@@ -19,41 +19,41 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Time between two looks where the kernel does not tell of new records.
+/// Interval of checks if inotify is unavailable.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long refreshing one sandbox may take.
+/// Maximum time to refresh one sandbox.
 const REFRESH_WAIT: Duration = Duration::from_secs(10);
-/// First and longest pause before what is still old is looked at again.
+/// First and longest pause before files that are still old are checked again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// A sandbox whose workspace is an overlay over a project.
+/// Sandbox whose workspace is an overlay over a project.
 #[derive(Debug)]
 pub(crate) struct FollowedSandbox {
-    /// Its processes.
+    /// Processes of the sandbox.
     pub(crate) watched: Weak<WatchedSandbox>,
-    /// The guest program.
+    /// Guest program.
     pub(crate) program: OwnedFd,
-    /// The state directory.
+    /// State directory.
     pub(crate) state_dir: PathBuf,
-    /// The sandbox's own directory.
+    /// Directory of the sandbox.
     pub(crate) dir: PathBuf,
-    /// Its name.
+    /// Name of the sandbox.
     pub(crate) name: String,
-    /// The project.
+    /// Directory of the project.
     pub(crate) project: PathBuf,
-    /// Mount points of the overlays over it, the workspace first.
+    /// Mount points of the overlays over the project, the workspace first.
     pub(crate) overlays: Vec<PathBuf>,
-    /// Paths of the project that it does not see, or with other content.
+    /// Paths of the project that the sandbox does not see, or sees with other content.
     pub(crate) hidden: Vec<PathBuf>,
-    /// Its writable layer of the workspace; `None` if that is in memory.
+    /// Writable layer of the workspace. `None` if it is in memory.
     pub(crate) upper: Option<PathBuf>,
 }
 
-/// Lets a sandbox see what is applied to its project from now on, until it is dropped. Where that cannot be, it sees
-/// what it has not looked up before, as without this.
+/// Makes changes applied to the project visible in a sandbox from now on, until it is dropped. If
+/// that is impossible, the sandbox sees only changes to files that it has not looked up before.
 pub(crate) fn follow(sandbox: FollowedSandbox) {
     let Some(follower) = follower() else { return };
-    // Before the last record is looked at: none that comes later goes unnoticed.
+    // The watch begins before the last record is read, so no later record is missed.
     let dir = sandbox.state_dir.join(DIR);
     let _ = DirBuilder::new().mode(0o700).create(&dir);
     if let Some(events) = &follower.events {
@@ -71,15 +71,15 @@ pub(crate) fn follow(sandbox: FollowedSandbox) {
     follower.thread.unpark();
 }
 
-/// A sandbox, and what it has seen.
+/// A sandbox, and the records that it has seen.
 #[derive(Debug)]
 struct Entry {
     sandbox: FollowedSandbox,
-    /// Number of the last record.
+    /// Number of the last record that was seen.
     seen: u64,
-    /// Paths that were still old at the last look.
+    /// Paths that were still old inside at the last check.
     old: Vec<String>,
-    /// When to look at them again, and the pause after that.
+    /// Time of the next check of these paths, and the pause after it. `None` if there are none.
     retry: Option<(Instant, Duration)>,
 }
 
@@ -127,7 +127,7 @@ fn run(entries: &Mutex<Vec<Entry>>, events: Option<&OwnedFd>) {
             None if lock(entries).is_empty() => thread::park(),
             None => thread::sleep(wait.map_or(LOOK, |wait| wait.min(LOOK))),
         }
-        // Taken out meanwhile: a start must not wait for a sandbox that is refreshed.
+        // Taken out, because a start that adds an entry must not wait for a refresh.
         let mut all = std::mem::take(&mut *lock(entries));
         all.retain(|entry| entry.sandbox.watched.strong_count() > 0);
         for entry in &mut all {
@@ -149,7 +149,7 @@ fn wait_for_events(events: &OwnedFd, wait: Option<Duration>) {
 }
 
 impl Entry {
-    /// Refreshes the sandbox if something was applied since, or if it is time to look at old files again.
+    /// Refreshes the sandbox if something was applied since, or if old files are due for a check.
     fn look(&mut self) {
         let mut records = read_records(&self.sandbox.state_dir);
         records.retain(|record| record.number > self.seen);
@@ -179,8 +179,9 @@ impl Entry {
             Some((_, pause)) if !is_new => (pause * 2).min(RETRY.1),
             _ => RETRY.0,
         };
-        // What is held open is new once it is closed and the overlay refreshed again; a sandbox that could not be
-        // refreshed, such as one whose layers are exchanged at this moment, is tried again.
+        // A file that is held open becomes new after it is closed and the overlay refreshed again.
+        // A sandbox that could not be refreshed, such as during an exchange of its layers, is tried
+        // again.
         let is_open = old.as_ref().is_none_or(|old| !old.is_empty());
         self.retry = is_open.then(|| (Instant::now() + pause, pause));
         let had_old = !self.old.is_empty();
@@ -190,7 +191,7 @@ impl Entry {
         }
     }
 
-    /// Writes down what happened to the project, but for what the sandbox itself has brought.
+    /// Records the changes to the project, except those that the sandbox itself made.
     fn write_notes(&self, news: Vec<(AppliedRecord, Vec<String>)>) {
         let sandbox = &self.sandbox;
         let mut changes = read_changes(&sandbox.dir);
@@ -221,14 +222,15 @@ impl Entry {
         let excess = changes.len().saturating_sub(MAX_NOTES);
         changes.drain(..excess);
         if !changes.is_empty() {
-            // Without the note nobody is told; the files are new all the same.
+            // Without the record the sandbox is not told, but its files are new all the same.
             let _ = write_json(&sandbox.dir.join(NOTES), &changes);
         }
     }
 }
 
 impl FollowedSandbox {
-    /// Refreshes the overlays and returns those of `paths` that are still old inside; `None` if that failed.
+    /// Refreshes the overlays and returns those of `paths` that are still old inside. `None` if the
+    /// refresh failed.
     fn refresh(&self, watched: &WatchedSandbox, paths: &BTreeSet<String>) -> Option<Vec<String>> {
         let program = PathBuf::from(format!("/proc/self/fd/{}", self.program.as_raw_fd()));
         let paths: Vec<&Path> = paths.iter().map(Path::new).collect();
@@ -243,7 +245,8 @@ impl FollowedSandbox {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let project = rustix::fs::open(&self.project, flags, Mode::empty()).ok()?;
         let Some(upper) = &self.upper else {
-            // Layers in memory cannot be looked at from here: nobody knows which files are the sandbox's own.
+            // Layers in memory are not accessible from here, so it is unknown which files are the
+            // sandbox's own.
             return Some(Vec::new());
         };
         let layers: Vec<PathBuf> = [upper.clone()]
@@ -266,8 +269,8 @@ impl FollowedSandbox {
     }
 }
 
-/// Returns true if a layer has something of its own at a path, or something that is no directory above it.
-// TRUST: written from inside; nothing is followed and nothing is read.
+/// Returns true if a layer has an entry of its own at a path, or a non-directory above it.
+// TRUST: the layer was written from inside; no link is followed and no file is read.
 fn covers(layer: &Path, path: &Path) -> bool {
     let mut at = layer.to_owned();
     for part in path {

@@ -1,8 +1,8 @@
-//! The native backend: namespaces, overlays, seccomp, Landlock and cgroups of this machine, built
+//! The native backend: namespaces, overlays, seccomp, Landlock and cgroups of this machine, set up
 //! by [`glovebox_jail`] and watched from here.
 //!
-//! In: a spec and a directory of its own. Out: a stream to the guest, and an owner that knows what
-//! holds, notices a breached limit, and can end it all at any time.
+//! Input: a spec and a directory for the sandbox. Result: a stream to the guest, and an owner that
+//! reports on the walls, notices an exceeded limit, and can end the sandbox at any time.
 
 mod account;
 mod disk_quota;
@@ -52,13 +52,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long cleaning up a control group may take once its processes are dead.
+/// Maximum time to remove a control group after its processes died.
 const CGROUP_REMOVE: Duration = Duration::from_secs(5);
 
-/// The guest's own threads count as processes; they are not taken from the command's share.
+/// Number of the guest's own threads, which count as processes. They are added to the commands'
+/// limit.
 const GUEST_THREADS: u64 = 16;
 
-/// The first with everything a sandbox is made of: id-mapped mounts came last.
+/// First kernel with everything that a sandbox needs; id-mapped mounts came last.
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
 
 fn controllers() -> &'static Controllers {
@@ -66,8 +67,8 @@ fn controllers() -> &'static Controllers {
     CONTROLLERS.get_or_init(|| Controllers::detect(&DetectCx::default()))
 }
 
-/// Name of the control group of the sandbox whose directory is `dir`: the same for whoever looks,
-/// different for every state directory.
+/// Returns the name of the control group of the sandbox in `dir`. It is the same for every process
+/// and different for every state directory.
 fn cgroup_name(dir: &Path) -> String {
     let digest = blake3::hash(dir.as_os_str().as_encoded_bytes());
     format!("sandbox-{}", &digest.to_hex()[..16])
@@ -78,7 +79,7 @@ pub(crate) fn kill_left_group(dir: &Path) {
     crate::process::forced_end::kill_group(controllers().adopt(&cgroup_name(dir)).as_ref());
 }
 
-/// Removes what the owner of the sandbox in `dir` left outside of it when it died.
+/// Removes the control group that the dead owner of the sandbox in `dir` left.
 pub(crate) fn sweep(dir: &Path) -> Result<(), Fault> {
     let Some(group) = controllers().adopt(&cgroup_name(dir)) else {
         return Ok(());
@@ -88,7 +89,7 @@ pub(crate) fn sweep(dir: &Path) -> Result<(), Fault> {
 
 fn remove_cgroup(mut group: Cgroup) -> Result<(), Fault> {
     let failed = |error: cgroup::Error| Fault::failed(Code::Io, error.to_string());
-    // Usually everything in it is dead and only has to be buried.
+    // Usually every process in it is dead and only has to be reaped.
     if group.remove(Duration::from_millis(50)).is_ok() {
         return Ok(());
     }
@@ -96,10 +97,10 @@ fn remove_cgroup(mut group: Cgroup) -> Result<(), Fault> {
     group.remove(CGROUP_REMOVE).map_err(failed)
 }
 
-/// The least memory that a sandbox and a small command in it need, where everything is counted.
+/// Minimum memory limit: a sandbox and a small command need this much if all memory is counted.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 
-/// The backend.
+/// Driver of the native backend.
 #[derive(Debug)]
 pub(super) struct NativeDriver;
 
@@ -159,9 +160,9 @@ impl Driver for NativeDriver {
     }
 }
 
-/// What would be done for `spec`, in plain words, without doing it.
+/// Describes in plain words how a sandbox for `wanted` would be built, without building it.
 fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
-    // Names that are only known once it starts stand in capitals.
+    // Names that are known only after the start are written in capitals.
     let state_dir = Path::new("STATE");
     let spec = prepare::resolve(&wanted.jail, state_dir)?;
     let facts = prepare::facts(&spec, state_dir)?;
@@ -197,7 +198,7 @@ fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
     Ok(format!("{plan}{egress}{secrets}{keeping}"))
 }
 
-/// What may be reached, a line for each rule.
+/// Describes the hosts that the sandbox may reach, one line for each rule.
 fn reachable(policy: &Policy) -> String {
     let mut text = "reachable through the owner\n".to_owned();
     if policy.allowed().is_empty() {
@@ -212,7 +213,7 @@ fn reachable(policy: &Policy) -> String {
     text
 }
 
-/// Starts what becomes a native sandbox: the process and its namespaces.
+/// Starts the first process of a native sandbox with its namespaces.
 fn begin(spec: &Isolation, image: &GuestImage, state_dir: &Path) -> Result<Stage0, Fault> {
     Stage0::spawn(
         &image.path(),
@@ -236,8 +237,8 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
         Layers::Disk => launch_fault,
         Layers::Memory => memory_fault,
     };
-    // A sandbox is born in a group of version 2. Groups of version 1 it joins later, so there is time to make
-    // them while it mounts.
+    // With version 2, the process is placed in its group before it starts. A group of version 1 is
+    // joined later, so it is made while the process mounts.
     let early = controllers()
         .limits_unified()
         .then(|| NewGroup::make(&spec, cx.dir));
@@ -245,7 +246,8 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
         .place(early.as_ref().and_then(NewGroup::unified_dir))
         .map_err(|error| launch_fault(&error, cx.state_dir))?;
     let mut facts = prepare::facts(&spec, &state)?;
-    // What cannot be translated has the owners of this sandbox from the beginning.
+    // On a file system without id-mapped mounts the files get the owners of this sandbox from the
+    // beginning.
     let is_fixed =
         facts.is_privileged && find_copy_reason(&state, &state) == Some(CopyReason::Owners);
     facts.skeleton_first_id = is_fixed.then(|| first_id(cx.slot));
@@ -270,7 +272,7 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
         .map_err(|error| fault::io("make the layers in", &place.layers, error))
         .and_then(|()| prepare::mask_project(&spec, &place.layers, facts.is_privileged));
     if let Err(fault) = made {
-        // Where namespaces are refused so is much of this, and that is the reason to tell.
+        // If namespaces are refused, much of this fails as well, and that is the reason to report.
         let refused = stage0.give_up().map(LaunchError::Step);
         return Err(refused.map_or(fault, |error| to_fault(&error, cx.state_dir)));
     }
@@ -279,7 +281,8 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
         .hand_over(&plan)
         .map_err(|error| to_fault(&error, cx.state_dir))?;
 
-    // From here on the sandbox is being built, on another processor: what it does not need comes now.
+    // From here on the sandbox is being built on another processor. Work that it does not depend on
+    // runs meanwhile.
     let mut group = early.unwrap_or_else(|| NewGroup::make(&spec, cx.dir));
     let is_memory_watched = spec.limits.memory_bytes.is_some() && !group.is_memory_enforced();
     let entrances = match group.get() {
@@ -368,7 +371,7 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
         watched: Arc::new(watched),
         layers: Mutex::new(layers),
     };
-    // An owner that is dropped ends its sandbox.
+    // The owner exists by now, so an error from here on drops it and ends the sandbox.
     account::judge(&launched.self_test, &plan, wrong)?;
     if !is_countable {
         return Err(fault::internal(
@@ -384,9 +387,10 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
     Ok(GuestStream::new(reader, launched.link, Box::new(owner)))
 }
 
-/// Adds to a plan what follows from the limits and this machine. `dir` is the sandbox's own directory.
+/// Adds to a plan the parts that depend on limits and on this machine. `dir` is the sandbox's own
+/// directory.
 fn complete(plan: &mut Plan, spec: &Isolation, dir: &Path) {
-    // A second counter of processes, held by the kernel for the sandbox's own user namespace.
+    // A second limit on processes, which the kernel counts for the sandbox's user namespace.
     plan.seal.processes = spec
         .limits
         .pids
@@ -402,7 +406,7 @@ fn complete(plan: &mut Plan, spec: &Isolation, dir: &Path) {
     }
 }
 
-/// What a new writable layer of the workspace looks like: the top one below it.
+/// Returns the mode of a new writable layer of the workspace: that of the topmost layer below it.
 fn workspace_mode(spec: &Isolation, place: &HostResources) -> u32 {
     let newest = place
         .frozen
@@ -414,7 +418,7 @@ fn workspace_mode(spec: &Isolation, place: &HostResources) -> u32 {
         .map_or(0o755, |meta| meta.permissions().mode())
 }
 
-/// What the control group of a sandbox limits; `None` where it needs no group.
+/// Returns the limits of a sandbox's control group. `None` if it needs no group.
 fn group_limits(spec: &Isolation) -> Option<cgroup::Limits> {
     let cpus = spec.limits.cpu_millis;
     let pids = spec.limits.pids;
@@ -431,7 +435,8 @@ fn make_cgroup(spec: &Isolation, dir: &Path) -> Result<Cgroup, String> {
     Cgroup::create(controllers(), &cgroup_name(dir), &limits).map_err(|error| error.to_string())
 }
 
-/// The control group of a sandbox that is being started, or why it has none. A start that fails removes it.
+/// Control group of a sandbox that is being started, or the reason for having none. Dropping it
+/// removes the group, so a failed start leaves none.
 struct NewGroup {
     group: Option<Cgroup>,
     why_none: String,
@@ -481,13 +486,14 @@ struct Native {
     disk: Arc<DiskLimit>,
     report: Report,
     watched: Arc<WatchedSandbox>,
-    /// Layers in memory. They hold it for as long as this is open, so it goes when the sandbox ends.
+    /// Directory of layers in memory. They exist while this is open, so it is closed when the
+    /// sandbox ends.
     layers: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 impl Native {
     fn layers(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
-        // Nothing is ever half changed under it.
+        // No critical section leaves the value half changed.
         self.layers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -536,7 +542,7 @@ impl Owner for Native {
     fn begin_kill(&self) {
         drop(self.layers().take());
         self.watched.release_memory();
-        // Whoever waits for its end hears of what went wrong.
+        // `end`, which the caller awaits, reports an error.
         let _ = self.watched.init.begin_kill();
     }
 
@@ -560,7 +566,7 @@ impl Owner for Native {
         if let Some(mounts) = mounts {
             leave(mounts);
         }
-        // Nobody is there any more to send anything; what has been sent still leaves.
+        // No process is left that could send. Bytes already sent still leave the machine.
         self.way_out.close();
         match self.watched.take_cgroup() {
             Some(group) => remove_cgroup(group),
@@ -634,7 +640,8 @@ fn launch_fault(error: &LaunchError, state_dir: &Path) -> Fault {
     }
 }
 
-/// Namespaces are refused as a whole: says where this is, and what can be had instead.
+/// Returns the fault for a machine that refuses namespaces altogether, with what the machine is and
+/// an alternative.
 fn refused_here(state_dir: &Path) -> Fault {
     let machine = Machine::read(Path::new("/"), state_dir, Path::new(""));
     let why = if machine.is_filtered && machine.surroundings.is_container() {
@@ -654,7 +661,7 @@ fn refused_here(state_dir: &Path) -> Fault {
     fault.remedy(substitute_for_native().unwrap_or_else(doctor))
 }
 
-/// What could not be done for a sandbox with its layers in memory.
+/// Returns the fault of starting a sandbox with layers in memory.
 fn memory_fault(error: &LaunchError, state_dir: &Path) -> Fault {
     let fault = launch_fault(error, state_dir);
     let (release, version) = kernel();
@@ -671,7 +678,7 @@ fn is_overlay(error: &LaunchError) -> bool {
     matches!(error, LaunchError::Step(broken) if broken.kind == StepKind::Overlay)
 }
 
-/// Release of the running kernel, and the numbers it begins with.
+/// Returns the release of the running kernel and its first two numbers.
 fn kernel() -> (String, (u32, u32)) {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! The caches of a project in the hands of one sandbox.
+//! Lease of a project's caches for one sandbox.
 
 use super::build_output::{self, BuildOutputChange};
 use super::store::{
@@ -21,31 +21,31 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Layers above this are merged.
+/// Number of layers above which they are merged.
 const MANY_LAYERS: usize = 4;
-/// With this many nothing is added any more, until they can be merged.
+/// Number of layers at which no more are added until they can be merged.
 const MAX_LAYERS: usize = 24;
 
-/// The caches of a project, for one sandbox. Dropping it lets go of them.
+/// Lease of a project's caches for one sandbox. Dropping it releases the locks.
 #[derive(Debug)]
 pub(crate) struct CacheLease {
     dir: PathBuf,
-    /// Keeps the layers from being removed.
+    /// Shared lock that protects the layers from removal.
     users: OwnedFd,
-    /// Only who has it adds a layer.
+    /// Lock that allows to add a layer. `None` if another sandbox holds it.
     writer: Option<OwnedFd>,
     index: Index,
 }
 
 impl CacheLease {
-    /// Takes the caches of the project that `spec` names. `None` when it keeps none.
-    /// `sandbox_dir` is its directory, which has files already when it lives again.
+    /// Takes the caches of the project that `spec` names. `None` if the sandbox keeps none.
+    /// `sandbox_dir` is the sandbox's directory, which already has files if the sandbox is resumed.
     pub(crate) fn take(
         layout: &Layout,
         spec: &SandboxSpec,
         sandbox_dir: &Path,
     ) -> Result<Option<Self>, Fault> {
-        /// They may be removed between being opened and locked.
+        /// Attempts: the caches may be removed between being opened and locked.
         const TURNS: usize = 16;
         let Some(project) = spec
             .cache_project
@@ -82,7 +82,7 @@ impl CacheLease {
         };
         let is_writer =
             store::try_lock(&writer, FlockOperation::NonBlockingLockExclusive).map_err(broken)?;
-        // Held by somebody who merges or removes, for a moment.
+        // A process that merges or removes caches holds the lock only briefly.
         rustix::io::retry_on_intr(|| rustix::fs::flock(&users, FlockOperation::LockShared))
             .map_err(broken)?;
         if !store::is_in_place(&users, dir, USERS) || !store::is_in_place(&writer, dir, WRITER) {
@@ -97,7 +97,7 @@ impl CacheLease {
         }))
     }
 
-    /// Leaves out build output of other sources, and notes the use.
+    /// Leaves out build output of other sources, and records the time of use.
     fn begin(
         &mut self,
         layout: &Layout,
@@ -112,7 +112,7 @@ impl CacheLease {
         Ok(())
     }
 
-    /// What becomes of what the sandbox writes to its caches.
+    /// Returns the treatment of files that the sandbox writes to its caches.
     pub(crate) fn keeping(lease: Option<&Self>) -> CacheKeeping {
         match lease {
             None => CacheKeeping::ThrownAway,
@@ -121,7 +121,7 @@ impl CacheLease {
         }
     }
 
-    /// What earlier sandboxes left, newest first.
+    /// Returns the layers that earlier sandboxes left, newest first.
     pub(crate) fn frozen(&self) -> Vec<FrozenCache> {
         let layers = self.index.layers.iter();
         layers
@@ -135,11 +135,12 @@ impl CacheLease {
             .collect()
     }
 
-    /// Keeps what the sandbox in `sandbox_dir` wrote to its caches. Precondition: nothing of it runs any more.
+    /// Keeps what the sandbox in `sandbox_dir` wrote to its caches. Precondition: its processes
+    /// have ended.
     ///
     /// # Errors
-    /// What stood in the way. What was kept before stays, and of this sandbox nothing is kept, or all but its build
-    /// output where the fault says so.
+    /// The errors of moving files. Layers that were kept before stay. Nothing of this sandbox is
+    /// kept, or everything but its build output, as the fault says.
     pub(crate) fn keep(
         self,
         layout: &Layout,
@@ -180,7 +181,7 @@ impl CacheLease {
         } else {
             store::write(&self.dir, &index)?;
         }
-        // Nobody else has the layers mounted then.
+        // Then no other sandbox has the layers mounted.
         let is_alone =
             store::try_lock(&self.users, FlockOperation::NonBlockingLockExclusive) == Ok(true);
         if is_alone {
@@ -193,8 +194,8 @@ impl CacheLease {
         problem.map_or(Ok(()), Err)
     }
 
-    /// Moves the writable layers of caches to where they are kept, as one layer that no index names yet. What keeps
-    /// the build output from being moved is a `problem` of its own.
+    /// Moves the writable layers of caches to the directory of kept caches, as one layer that no
+    /// index names yet. A failure to move the build output is stored in `problem`.
     fn move_in(
         &self,
         layout: &Layout,
@@ -216,7 +217,8 @@ impl CacheLease {
         store::make_dir(&place)?;
         let moved = written.iter().try_for_each(|(name, upper)| {
             let to = place.join(name);
-            // A directory that changes its parent must be writable (rename(2)), and commands may close their own.
+            // rename(2) needs write access to a directory that changes its parent, and commands may
+            // have removed it.
             fs::set_permissions(upper, fs::Permissions::from_mode(0o755))
                 .and_then(|()| fs::rename(upper, &to))
                 .map_err(|error| fault::io("move a package cache to", &to, error))
@@ -242,7 +244,7 @@ impl CacheLease {
     }
 }
 
-/// The caches of a sandbox that ends with what holds this, and what it was made with.
+/// Caches of a sandbox that keeps them when it ends, with its spec.
 #[derive(Debug)]
 pub(crate) struct KeptCaches {
     lease: CacheLease,
@@ -257,7 +259,7 @@ impl KeptCaches {
         }
     }
 
-    /// Whether it adds to what is kept.
+    /// Returns true if the sandbox adds to the kept caches.
     pub(crate) fn is_writer(&self) -> bool {
         self.lease.writer.is_some()
     }
@@ -268,7 +270,7 @@ impl KeptCaches {
     }
 }
 
-/// Why something, such as `package caches are`, is not kept.
+/// Returns the fault for files that are not kept. `what` is a phrase such as `package caches are`.
 pub(super) fn not_counted(what: &str, usage: &TreeUsage) -> Fault {
     let why = match usage {
         TreeUsage::Over => format!(
@@ -284,7 +286,7 @@ pub(super) fn not_counted(what: &str, usage: &TreeUsage) -> Fault {
     Fault::failed(Code::TooLarge, format!("{what} not kept: {why}"))
 }
 
-/// The writable layers of caches that anything was written to.
+/// Returns the writable layers of caches that have content.
 fn written_caches(spec: &SandboxSpec, sandbox_dir: &Path) -> Result<Vec<(String, PathBuf)>, Fault> {
     let mut written = Vec::new();
     for cache in &spec.jail.caches {
@@ -293,7 +295,7 @@ fn written_caches(spec: &SandboxSpec, sandbox_dir: &Path) -> Result<Vec<(String,
         let mut entries = match fs::read_dir(&upper) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            // Closed by a command, to its owner as well.
+            // A command denied its owner access to the directory.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => continue,
             Err(error) => return Err(fault::io("read", &upper, error)),
         };
@@ -304,13 +306,14 @@ fn written_caches(spec: &SandboxSpec, sandbox_dir: &Path) -> Result<Vec<(String,
     Ok(written)
 }
 
-/// First host id of the range that the layer was written under, if it was under one.
+/// Returns the first host id of the range that owns a layer. `None` if it was not written by a
+/// sandbox of root.
 fn first_id(upper: &Path) -> Option<u32> {
     range_of(fs::symlink_metadata(upper).ok()?.uid())
 }
 
-/// Merges layers where there are many, has a project that takes too much begin anew, and removes what no index
-/// names. Precondition: all locks are held.
+/// Merges layers if there are many, empties the caches of a project that exceeds its bound, and
+/// removes directories that no index names. Precondition: all locks are held.
 fn tidy(
     layout: &Layout,
     dir: &Path,
@@ -318,7 +321,7 @@ fn tidy(
     build_output: Option<&str>,
 ) -> Result<(), Fault> {
     if index.bytes() > index.max_bytes() {
-        // Build output is made again without a network, so it goes first.
+        // Build output can be made again without a network, so it is removed first.
         if let Some(name) = build_output {
             build_output::take_out(dir, name, &mut index.layers, usize::MAX);
         }
@@ -329,7 +332,7 @@ fn tidy(
     } else if index.layers.len() > MANY_LAYERS {
         match merge::merge(layout, dir, &index) {
             Ok(Some(merged)) => store::write(dir, &merged)?,
-            // Too deep, or written under other ids each time.
+            // The trees are too deep, or their layers belong to different ids.
             Ok(None) | Err(_) if index.layers.len() >= MAX_LAYERS => {
                 index.layers.clear();
                 store::write(dir, &index)?;
@@ -341,7 +344,8 @@ fn tidy(
     Ok(())
 }
 
-/// Removes the caches of other projects, the longest unused first, until all are within bounds.
+/// Removes the caches of other projects, the least recently used first, until all are within
+/// bounds.
 fn drop_excess(layout: &Layout, own: &Path) -> Result<(), Fault> {
     let mut all: Vec<(PathBuf, Index)> = store::project_dirs(layout)?
         .into_iter()
@@ -352,7 +356,7 @@ fn drop_excess(layout: &Layout, own: &Path) -> Result<(), Fault> {
         .collect();
     all.sort_by_key(|(dir, index)| (dir != own, std::cmp::Reverse(index.used_unix_ms)));
     for dir in too_many(&all, MAX_BYTES, MAX_OWNER_BYTES) {
-        // One that is in use stays until the next time.
+        // Caches in use stay until the next time.
         if let Some(_locks) = store::lock_alone(dir)? {
             store::discard(layout, dir);
         }
@@ -360,8 +364,8 @@ fn drop_excess(layout: &Layout, own: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns the directories beyond `max` bytes, or beyond `max_of_owner` of one user of a server. `all` are sorted: the
-/// first one always stays, the last one goes first.
+/// Returns the directories beyond `max` bytes in total or `max_of_owner` bytes of one user of a
+/// server. `all` must be sorted: the first is always kept, the last is removed first.
 fn too_many(all: &[(PathBuf, Index)], max: u64, max_of_owner: u64) -> Vec<&Path> {
     let mut bytes = 0_u64;
     let mut of_owners: HashMap<&str, u64> = HashMap::new();
@@ -375,7 +379,7 @@ fn too_many(all: &[(PathBuf, Index)], max: u64, max_of_owner: u64) -> Vec<&Path>
         });
         let is_first = position == 0;
         if !is_first && of_owner > max_of_owner {
-            // It goes for its owner's sake, and takes no room from others.
+            // Removed for its owner's bound, so it does not count against the total.
             found.push(dir.as_path());
             continue;
         }

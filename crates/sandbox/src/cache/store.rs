@@ -1,4 +1,4 @@
-//! The files of kept caches: where they lie, what they say, who has them.
+//! Files of kept caches: location, index and locks.
 
 use super::sources::ChangedSource;
 use crate::fault;
@@ -18,54 +18,59 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Most bytes that all kept caches take together. Those of projects that were unused for the longest time go first.
+/// Maximum total size of all kept caches, in bytes. The least recently used projects are removed
+/// first.
 pub(crate) const MAX_BYTES: u64 = 20 << 30;
-/// Most bytes of the caches of one project. A project with more begins anew.
+/// Maximum size of the caches of one project, in bytes. A project that exceeds it begins with empty
+/// caches.
 pub(crate) const MAX_PROJECT_BYTES: u64 = 10 << 30;
 
-/// Most bytes of the caches of one user of a server, so that what he writes evicts no other's.
+/// Maximum size of the caches of one user of a server, in bytes, so that one user cannot evict the
+/// caches of another.
 pub(crate) const MAX_OWNER_BYTES: u64 = 5 << 30;
 
 const VERSION: u32 = 1;
 const FILE: &str = "cache.json";
-/// Held by the one sandbox that adds to the caches.
+/// Lock of the one sandbox that adds to the caches.
 pub(crate) const WRITER: &str = "writer.lock";
-/// Held, shared, by every sandbox that has their layers mounted.
+/// Shared lock of every sandbox that has layers of the caches mounted.
 pub(crate) const USERS: &str = "users.lock";
 
-/// What `cache.json` says.
+/// Content of `cache.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Index {
     pub(super) version: u32,
-    /// The project's directory.
+    /// Directory of the project.
     #[serde(with = "json_path")]
     pub(crate) project: PathBuf,
-    /// The user of a server that they belong to; `None` for the user of this machine.
+    /// User of a server that owns the caches. `None` for the user of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
-    /// When a sandbox that adds to them began or ended last, in milliseconds since the epoch.
+    /// Time at which a sandbox that adds to them last started or ended, in milliseconds since the
+    /// Unix epoch.
     pub(crate) used_unix_ms: u64,
-    /// Newest first.
+    /// Layers, newest first.
     pub(crate) layers: Vec<CacheLayer>,
 }
 
-/// What one sandbox left.
+/// Layer that one sandbox left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CacheLayer {
-    /// Its directory.
+    /// Name of its directory.
     pub(crate) id: String,
-    /// First host id of the range its files belong to, when they were written under root.
+    /// First host id of the range that owns its files. `None` if they were not written by a sandbox
+    /// of root.
     pub(crate) first_id: Option<u32>,
-    /// Bytes of disk that it takes.
+    /// Disk usage, in bytes.
     pub(crate) bytes: u64,
-    /// Names of the caches that it has a directory of.
+    /// Names of the caches of which it has a directory.
     pub(crate) names: Vec<String>,
-    /// When it was kept, in milliseconds since the epoch.
+    /// Time at which it was kept, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub(crate) kept_unix_ms: u64,
-    /// With build output: which sources the sandbox that left it had changed.
+    /// Sources that the sandbox had changed. Empty without build output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) sources: Vec<ChangedSource>,
 }
@@ -81,7 +86,7 @@ impl Index {
         }
     }
 
-    /// Returns the most that these caches may take.
+    /// Returns the maximum size of these caches.
     pub(crate) const fn max_bytes(&self) -> u64 {
         match self.owner {
             Some(_) => MAX_OWNER_BYTES,
@@ -102,16 +107,18 @@ pub(crate) fn now_ms() -> u64 {
         .map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Domain of the digests that name directories of users of a server.
+/// Key derivation context of the digests that name directories of a server's users.
 const OWNER_CONTEXT: &str = "glovebox 2026-11 package caches of a user and a project";
 
-/// Returns the directory of a project's caches, for the user of this machine or one user of a server.
+/// Returns the directory of a project's caches, for the user of this machine or one user of a
+/// server.
 pub(crate) fn project_dir(layout: &Layout, project: &Path, owner: Option<&str>) -> PathBuf {
     let project = project.as_os_str().as_bytes();
     let digest = match owner {
         None => blake3::hash(project),
         Some(owner) => {
-            // A domain of its own and the length first: no other pair and no project alone has this digest.
+            // The context and the length prefix make sure that no other pair and no project alone
+            // has this digest.
             let mut hasher = blake3::Hasher::new_derive_key(OWNER_CONTEXT);
             hasher.update(&(owner.len() as u64).to_le_bytes());
             hasher.update(owner.as_bytes());
@@ -121,7 +128,7 @@ pub(crate) fn project_dir(layout: &Layout, project: &Path, owner: Option<&str>) 
     layout.caches().join(&digest.to_hex()[..32])
 }
 
-/// What the directory of a project's caches says; `None` where nothing was ever kept.
+/// Reads the index of the caches in `dir`. `None` if none was ever written.
 pub(crate) fn read(dir: &Path) -> Result<Option<Index>, Fault> {
     let path = dir.join(FILE);
     let corrupt = |why: &str| {
@@ -130,7 +137,7 @@ pub(crate) fn read(dir: &Path) -> Result<Option<Index>, Fault> {
     };
     match read_json::<Index>(&path) {
         Ok(index) if index.version != VERSION => Err(corrupt("another glovebox wrote it")),
-        // TRUST: the names lead to directories, and so do not lead elsewhere.
+        // TRUST: the names become directories, so they must not lead elsewhere.
         Ok(index) if !index.layers.iter().all(is_plain) => Err(corrupt("a name is none")),
         Ok(index) => Ok(Some(index)),
         Err(fault) if fault.code == Code::NotFound => Ok(None),
@@ -152,14 +159,15 @@ pub(crate) fn write(dir: &Path, index: &Index) -> Result<(), Fault> {
     write_json(&dir.join(FILE), index)
 }
 
-/// A lock of the caches in `dir`, which is made where it is missing; not held yet.
+/// Opens a lock file of the caches in `dir`, without locking it. Creates it if it is missing.
 pub(crate) fn open_lock(dir: &Path, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     openat(open_dir(dir)?, name, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// Takes a lock that nobody waits for; false when somebody has it. A process that is just being started by another
-/// thread has a copy of every lock until it executes its program, so one that is held is tried a few times.
+/// Tries to take a lock. Returns false if another process holds it. A child process that another
+/// thread is starting has a copy of every lock until it executes its program, so the attempt is
+/// repeated a few times.
 pub(crate) fn try_lock(lock: &OwnedFd, operation: FlockOperation) -> Result<bool, Errno> {
     const TURNS: usize = 5;
     const PAUSE: Duration = Duration::from_millis(2);
@@ -174,7 +182,8 @@ pub(crate) fn try_lock(lock: &OwnedFd, operation: FlockOperation) -> Result<bool
     Ok(false)
 }
 
-/// Whether the lock is still the one in `dir`: nobody has removed the caches since it was opened.
+/// Returns true if the lock is still the file in `dir`, so no other process has removed the caches
+/// since it was opened.
 pub(crate) fn is_in_place(lock: &OwnedFd, dir: &Path, name: &str) -> bool {
     let (Ok(ours), Ok(there)) = (
         rustix::fs::fstat(lock),
@@ -185,7 +194,7 @@ pub(crate) fn is_in_place(lock: &OwnedFd, dir: &Path, name: &str) -> bool {
     (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 }
 
-/// Makes a directory that only we can enter; one that is there is fine.
+/// Creates a directory that only this user can enter. Succeeds if it exists.
 pub(crate) fn make_dir(path: &Path) -> Result<(), Fault> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -195,7 +204,7 @@ pub(crate) fn make_dir(path: &Path) -> Result<(), Fault> {
     }
 }
 
-/// Both locks of the caches in `dir`, exclusively. `None` when they are in use, or gone.
+/// Takes both locks of the caches in `dir` exclusively. `None` if they are in use or gone.
 pub(crate) fn lock_alone(dir: &Path) -> Result<Option<[OwnedFd; 2]>, Fault> {
     let broken = |errno| fault::io("lock", dir, errno);
     let mut held = Vec::with_capacity(2);
@@ -214,7 +223,7 @@ pub(crate) fn lock_alone(dir: &Path) -> Result<Option<[OwnedFd; 2]>, Fault> {
     Ok(<[OwnedFd; 2]>::try_from(held).ok())
 }
 
-/// Directories of all projects that have caches.
+/// Returns the directories of all projects that have caches, sorted.
 pub(crate) fn project_dirs(layout: &Layout) -> Result<Vec<PathBuf>, Fault> {
     let room = layout.caches();
     let entries = fs::read_dir(&room).map_err(|error| fault::io("list", &room, error))?;
@@ -223,7 +232,8 @@ pub(crate) fn project_dirs(layout: &Layout) -> Result<Vec<PathBuf>, Fault> {
     Ok(dirs)
 }
 
-/// What the index of the caches in `dir` does not name. Preconditions: both locks are held alone.
+/// Returns the directories that the index of the caches in `dir` does not name. Precondition: both
+/// locks are held exclusively.
 fn garbage(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
     let layers = read(dir)?.map(|index| index.layers).unwrap_or_default();
     let ids = layers.iter().map(|layer| layer.id.as_str()).collect();
@@ -235,7 +245,7 @@ fn garbage(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
     Ok(found)
 }
 
-/// The directories in `dir` that have none of these names.
+/// Returns the directories in `dir` with other names than these.
 fn unnamed(dir: &Path, named: &HashSet<&str>) -> Result<Vec<PathBuf>, Fault> {
     let entries = fs::read_dir(dir).map_err(|error| fault::io("list", dir, error))?;
     Ok(entries
@@ -249,22 +259,23 @@ fn unnamed(dir: &Path, named: &HashSet<&str>) -> Result<Vec<PathBuf>, Fault> {
         .collect())
 }
 
-/// Removes what the index of the caches in `dir` does not name. Preconditions: both locks are held alone. What
-/// cannot be removed now is found again.
+/// Removes the directories that the index of the caches in `dir` does not name. Precondition: both
+/// locks are held exclusively. The next call finds those that cannot be removed now.
 pub(crate) fn collect_garbage(layout: &Layout, dir: &Path) {
     for path in garbage(dir).unwrap_or_default() {
         discard(layout, &path);
     }
 }
 
-/// Removes a directory of ours. What cannot be removed now is found by a sweep.
+/// Removes a directory of the caches. A sweep finds the remains if that fails.
 pub(crate) fn discard(layout: &Layout, path: &Path) {
     if let Ok(Some(place)) = trash::discard(layout, path) {
         let _ = trash::remove(layout, &place);
     }
 }
 
-/// Finds what sandboxes that died left half-kept, and removes it where that is wanted. What is in use is left.
+/// Finds the directories that sandboxes left half kept when they died, and removes them if
+/// `is_removing`. Skips caches that are in use.
 pub(crate) fn sweep(layout: &Layout, is_removing: bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for dir in project_dirs(layout).unwrap_or_default() {

@@ -1,9 +1,9 @@
-//! Checkpoints: file-system states of a sandbox that stay, to go back to or to start another from.
+//! Checkpoints: kept states of a sandbox's files, to return to or to start other sandboxes from.
 //!
-//! A sandbox's files are an ordered list of layers: the writable one, and below it the *stack*, layers
-//! that are never written again. A checkpoint is a stack with a name. Taking one renames the
-//! writable layer into the stack, which costs the same however much it holds; going back throws the
-//! writable layer away and takes another stack; a fork is a new sandbox on the same stack.
+//! A sandbox's files are an ordered list of layers: the writable one, and below it the *stack*,
+//! layers that are never written again. A checkpoint is a named stack. Taking one renames the
+//! writable layer into the stack, which takes the same time for any size. Restoring one discards
+//! the writable layer and switches to another stack. A fork is a new sandbox on the same stack.
 //!
 //! ```text
 //! STATE/layers/ID/{root,workspace}     frozen layers, shared by all sandboxes (`store`)
@@ -13,9 +13,9 @@
 //! STATE/sandboxes/NAME/pending.json    a change that has begun (`change`)
 //! ```
 //!
-//! Only the holder of a sandbox's lock changes its files. Nobody owns a frozen layer: it stays for as
-//! long as any of these files names it. When a stack grows high, neighbours in it are merged into a
-//! copy aside, made of hard links (`flatten`).
+//! Only the holder of a sandbox's lock changes its files. A frozen layer has no owner: it stays as
+//! long as any of these files names it. When a stack grows, neighbouring layers are merged into a
+//! separate copy made of hard links (`flatten`).
 
 pub(crate) mod change;
 pub(crate) mod flatten;
@@ -29,25 +29,27 @@ use crate::state::layout::LAYERS;
 use glovebox_jail::plan::CheckpointLayer;
 use serde::{Deserialize, Serialize};
 
-/// One frozen layer.
+/// Frozen layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Layer {
-    /// Its directory below `STATE/layers`.
+    /// Name of its directory below `STATE/layers`.
     pub(crate) id: String,
-    /// First host id of the range its files belong to, when they were written under root.
+    /// First host id of the range that owns its files. `None` if they were not written by a sandbox
+    /// of root.
     pub(crate) first_id: Option<u32>,
-    /// How often what is in it has been merged.
+    /// Number of merges that its content went through.
     pub(crate) level: u32,
     pub(crate) has_root: bool,
     pub(crate) has_workspace: bool,
-    /// Whether it is the git seed: the lowest of a stack, made by Glovebox and not by the sandbox.
+    /// True if it is the git seed: the lowest layer of a stack, created by Glovebox and not by the
+    /// sandbox.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_seed: bool,
 }
 
 impl Layer {
-    /// Whether it has this part.
+    /// Returns true if the layer has this part.
     pub(crate) fn has(&self, part: &str) -> bool {
         if part == store::ROOT {
             self.has_root
@@ -57,31 +59,31 @@ impl Layer {
     }
 }
 
-/// One checkpoint of a sandbox.
+/// Checkpoint of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     pub(crate) version: u32,
-    /// Its name within the sandbox: `v1`, `v2` and so on; `v0` is what a fork began with.
+    /// Name within the sandbox: `v1`, `v2` and so on. A fork begins with `v0`.
     pub id: String,
-    /// When it was taken, in milliseconds since the epoch.
+    /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
-    /// What the one who took it said about it.
+    /// Comment of the user or agent that created it.
     pub comment: Option<String>,
-    /// The checkpoint the sandbox stood on at that time.
+    /// Checkpoint that the sandbox was based on at that time.
     pub parent: Option<String>,
-    /// Newest first.
+    /// Layers, newest first.
     pub(crate) layers: Vec<Layer>,
 }
 
 impl Checkpoint {
-    /// The number in its name.
+    /// Returns the number in the name.
     pub(crate) fn number(&self) -> Option<u64> {
         number(&self.id)
     }
 }
 
-/// The number in the name of a checkpoint, if it is one.
+/// Returns the number in the name of a checkpoint. `None` if `id` is not such a name.
 pub(crate) fn number(id: &str) -> Option<u64> {
     let digits = id.strip_prefix('v')?;
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -89,7 +91,7 @@ pub(crate) fn number(id: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| is_plain)
 }
 
-/// Directory of the git seed of a stack, if it has one.
+/// Returns the directory of a stack's git seed. `None` if it has none.
 pub(crate) fn seed_layer(
     layout: &crate::state::layout::Layout,
     layers: &[Layer],
@@ -98,7 +100,7 @@ pub(crate) fn seed_layer(
     Some(store::layer(layout, &seed.id))
 }
 
-/// What a plan needs to know about a stack, less its seed.
+/// Returns the layers of a stack for a plan, without the seed.
 pub(crate) fn frozen(
     layout: &crate::state::layout::Layout,
     layers: &[Layer],
@@ -115,20 +117,20 @@ pub(crate) fn frozen(
         .collect()
 }
 
-/// The writable layer of one part, below the sandbox's directory.
+/// Returns the writable layer of one part, below the sandbox's directory.
 pub(crate) fn upper(dir: &std::path::Path, part: &str) -> std::path::PathBuf {
     dir.join(LAYERS).join(format!("{part}-upper"))
 }
 
-/// The writable layers of all parts.
+/// Returns the writable layers of all parts.
 pub(crate) fn uppers(dir: &std::path::Path) -> [std::path::PathBuf; 2] {
     store::PARTS.map(|part| upper(dir, part))
 }
 
-/// Copies a writable layer, which nothing writes to meanwhile, to `to`, which is made.
+/// Copies a writable layer to `to`, which is created. Nothing may write to the layer meanwhile.
 ///
 /// # Errors
-/// What could not be read or written, and `too-large` for a tree that is too deep.
+/// The errors of reading and writing, and `too-large` if the tree is too deep.
 pub(crate) fn copy_layer(
     from: &std::path::Path,
     to: &std::path::Path,
@@ -136,10 +138,11 @@ pub(crate) fn copy_layer(
     tree::copy(from, to).map_err(|errno| change::cannot_copy(from, errno))
 }
 
-/// Merges layers, newest first, into a new one at `to`, which shares their files. Nothing writes to them meanwhile.
+/// Merges layers, newest first, into a new one at `to`, which shares their files. Nothing may write
+/// to them meanwhile.
 ///
 /// # Errors
-/// `NAMETOOLONG` when they are too deep; any failure to read or write.
+/// `NAMETOOLONG` if the trees are too deep; any error of reading or writing.
 pub(crate) fn merge_layers(
     layers: &[std::path::PathBuf],
     to: &std::path::Path,

@@ -1,5 +1,5 @@
-//! Where the pieces of a sandbox's workspace lie on this machine, for whoever compares them with the
-//! project they came from.
+//! Location of the parts of a sandbox's workspace on this machine, for a comparison with the
+//! project.
 
 use crate::state::layout::Layout;
 use crate::state::layout::WORKSPACE_UPPER;
@@ -14,39 +14,42 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// File in a sandbox's directory that is made with it and never written: its time is that of the first
-/// sight of the project.
+/// File that is created with the sandbox's directory and never written. Its modification time is
+/// the time at which the sandbox first saw the project.
 const SEEN: &str = "lock";
-/// File in a sandbox's directory for the index of the project at that time.
+/// File in a sandbox's directory with the index of the project at that time.
 pub(crate) const BASE: &str = "base";
-/// Beside it: what pulls have made of the project since.
+/// File beside it with the changes that pulls have made to the project since.
 const PULLED: &str = "base.pulled";
-/// Beside each: what the files held.
+/// Contents of the files in each of the two indexes.
 const KEPT: &str = "base.kept";
 const PULLED_KEPT: &str = "base.pulled.kept";
 
-/// The layers of a native sandbox's workspace.
+/// Layers of a native sandbox's workspace.
 #[derive(Debug, Clone)]
 pub struct WorkspaceLayers {
-    /// The project, below all layers; `None` for a workspace that began empty.
+    /// Project below all layers. `None` for a workspace that began empty.
     pub project: Option<PathBuf>,
-    /// What was written, newest first: the writable layer, then what checkpoints froze. Any of them
-    /// may hold whiteouts and opaque directories, and all of it comes from inside.
+    /// Written layers, newest first: the writable layer, then the frozen ones. They may contain
+    /// whiteouts and opaque directories. All content comes from inside and is untrusted.
     pub layers: Vec<PathBuf>,
-    /// Directory of the git seed: the git directories that the sandbox began with, their objects and a record.
+    /// Directory of the git seed: the git directories that the sandbox began with, their objects
+    /// and a record. `None` if there is no seed.
     pub seed: Option<PathBuf>,
-    /// Paths of the project, relative to it, that the sandbox does not see.
+    /// Paths, relative to the project, that the sandbox does not see.
     pub hidden: Vec<PathBuf>,
-    /// File for the index of the project as it was when the sandbox first saw it.
+    /// File for the index of the project as the sandbox first saw it.
     pub base: PathBuf,
-    /// When that was. What changed on the host at this time or later changed since.
+    /// Time at which the sandbox first saw the project, in nanoseconds since the Unix epoch. A file
+    /// of the host that is this new or newer was changed since.
     pub pushed_unix_ns: u128,
-    /// Where the layers are in memory, what their paths lead through: they can be opened as long as this
-    /// is there.
+    /// Directory of layers in memory, through which their paths lead. They can be opened while this
+    /// is open.
     _held: Option<Arc<OwnedFd>>,
 }
 
-/// Finds the layers of the sandbox in `dir`. `in_memory` gives the directory of those that are in memory.
+/// Finds the layers of the sandbox in `dir`. `in_memory` opens the directory of layers in memory;
+/// it is called only if there are such layers.
 pub(crate) fn layers(
     layout: &Layout,
     dir: &Path,
@@ -68,13 +71,13 @@ pub(crate) fn layers(
     };
     let stack = checkpoint::stack::read(dir)?;
     let frozen = checkpoint::frozen(layout, &stack.layers);
-    // A fork that was never started has written nothing yet.
+    // A fork that was never started has no writable layer.
     let upper = match &held {
         Some(held) => in_fd(held),
         None => dir.join(WORKSPACE_UPPER),
     };
     let upper = Some(upper).filter(|path| path.is_dir());
-    // What an earlier guest left on disk lies below what this one has in memory.
+    // A layer that an earlier guest saved on disk lies below the layer in memory.
     let saved = dir.join(WORKSPACE_UPPER);
     let saved = (held.is_some() && saved.is_dir()).then_some(saved);
     Ok(WorkspaceLayers {
@@ -92,13 +95,13 @@ pub(crate) fn layers(
     })
 }
 
-/// The writable layer of the workspace in a directory of layers that has no path of its own.
+/// Returns the writable layer of the workspace in an open directory of layers.
 fn in_fd(layers: &OwnedFd) -> PathBuf {
     let name = WORKSPACE_UPPER.rsplit('/').next().unwrap_or_default();
     PathBuf::from(format!("/proc/self/fd/{}/{name}", layers.as_raw_fd()))
 }
 
-/// There are layers in memory no more.
+/// Returns the fault for layers in memory that ended with their sandbox.
 pub(crate) fn gone_with_memory() -> Fault {
     let message = "the sandbox's layers were in memory and have gone with it";
     Fault::failed(Code::Unsupported, message)
@@ -108,22 +111,23 @@ fn pushed(dir: &Path) -> Result<u128, Fault> {
     let path = dir.join(SEEN);
     let meta = fs::symlink_metadata(&path).map_err(|error| fault::io("inspect", &path, error))?;
     let seconds = u128::from(meta.mtime().max(0).unsigned_abs());
-    // The kernel stamps all files with one clock, coarse as it may be: what is changed after this file
-    // was made bears no earlier time. Taking anything off would make the host's work of what a script
-    // wrote just before it started the sandbox.
+    // The kernel stamps all files from one coarse clock, so a file changed after this one has no
+    // earlier time. Subtracting a margin would count files that a script wrote just before the
+    // start as changes of the host.
     Ok(seconds * 1_000_000_000 + u128::from(meta.mtime_nsec().max(0).unsigned_abs()))
 }
 
-/// Gives a fork the memory of when its files saw the project: their first sight of it counts, and what
-/// pulls brought back before `checkpoint`, the file of the one it begins with, was written.
+/// Copies to a fork what its parent knows about the project: the time at which it first saw the
+/// project, and the changes that pulls made before `checkpoint`, the checkpoint file that the fork
+/// begins with, was written.
 ///
-/// What a later pull brought back the fork has never seen: for it that is a change of the host.
+/// The fork does not contain changes of a later pull. For the fork they are changes of the host.
 pub(crate) fn inherit(from: &Path, to: &Path, checkpoint: &Path) -> Result<(), Fault> {
     copy(&from.join(BASE), &to.join(BASE))?;
     copy(&from.join(KEPT), &to.join(KEPT))?;
     let pulled = from.join(PULLED);
-    // Both times are of the same clock. Within one tick of it nobody can tell, and then a conflict too
-    // many is better than one too few.
+    // Both times are of the same clock. If they are equal the order is unknown; then an unnecessary
+    // conflict is better than a missed one.
     if let Some(noted) = modified(&pulled)?
         && modified(checkpoint)?.is_some_and(|taken| noted < taken)
     {
@@ -138,7 +142,7 @@ pub(crate) fn inherit(from: &Path, to: &Path, checkpoint: &Path) -> Result<(), F
     }
 }
 
-/// Copies a file that may not be there.
+/// Copies a file. Succeeds if there is none.
 fn copy(from: &Path, to: &Path) -> Result<(), Fault> {
     match fs::copy(from, to) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

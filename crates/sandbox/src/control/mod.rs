@@ -1,7 +1,7 @@
-//! The second door of a supervisor: what is asked of it and not of its guest.
+//! Control socket of a supervisor, for requests that its guest does not handle.
 //!
-//! One order per connection over a sequenced-packet socket, one answer. A sandbox that was frozen
-//! over a connection is let go when the connection ends, so a client cannot leave it frozen by dying.
+//! Each connection over a sequenced-packet socket carries one order and one answer. A freeze ends
+//! with its connection, so a client that dies cannot leave the sandbox frozen.
 
 pub(crate) mod handover;
 pub(crate) mod network;
@@ -34,47 +34,47 @@ use std::time::Duration;
 
 /// Name of the socket in a sandbox's directory.
 pub(crate) const CONTROL: &str = "control";
-/// Longest order or answer.
+/// Maximum size of an order or answer, in bytes.
 const PACKET_BYTES: usize = 64 << 10;
-/// Clients served at once; more wait in the listener's backlog.
+/// Maximum number of clients served at once. More wait in the listener's backlog.
 const MAX_CLIENTS: u32 = 32;
-/// Clients that may wait to be accepted.
+/// Maximum number of clients that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// How long a client may take to say what it wants.
+/// Maximum time for a client to send its order.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
-/// How long letting a sandbox go may take.
+/// Maximum time to thaw a sandbox.
 const THAW_WAIT: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 128 << 10;
 
-/// What is asked of a supervisor.
+/// Order to a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Hold the sandbox still until this connection ends.
+    /// Freeze the sandbox until this connection ends.
     Freeze,
-    /// Over the connection of a freeze: say whether nothing has run since.
+    /// Check that nothing has run since the freeze. Sent over the connection of the freeze.
     Verify,
-    /// Hand over the directory of layers that are in memory.
+    /// Send the directory of layers in memory.
     Layers,
-    /// Make a checkpoint.
+    /// Create a checkpoint.
     Checkpoint {
         comment: Option<String>,
-        /// Of a copy, while things run.
+        /// True to copy the layers while commands run.
         is_live: bool,
     },
-    /// Go back to a checkpoint.
+    /// Restore a checkpoint.
     Restore { id: String },
-    /// Forget a checkpoint.
+    /// Delete a checkpoint.
     Delete { id: String },
     /// End the guest and keep the files.
     Stop { reason: String },
-    /// About the network.
+    /// Order about the network.
     Network(NetworkOrder),
 }
 
-/// Its answer: the id of the checkpoint it was about, what was asked for as JSON, or nothing.
+/// Answer to an order: the id of a checkpoint, JSON, or an empty text, depending on the order.
 pub(crate) type Answer = Result<String, Fault>;
 
-/// A change that takes the guest away for a moment, for the thread that owns it.
+/// Change for which the guest may be restarted, for the thread that owns the guest.
 #[derive(Debug)]
 pub(crate) struct ControlCommand {
     pub(crate) order: Order,
@@ -83,32 +83,32 @@ pub(crate) struct ControlCommand {
 }
 
 impl ControlCommand {
-    /// Answers the client, if it still waits. Others may change things from then on.
+    /// Sends the answer to the client, if it still waits, and allows other changes.
     pub(crate) fn answer(self, answer: Answer) {
         drop(self.changing);
         let _ = self.reply.send(answer);
     }
 }
 
-/// Where a supervisor's threads meet.
+/// State that a supervisor's threads share.
 #[derive(Debug)]
 pub(crate) struct ControlServer {
     pub(crate) layout: Layout,
     pub(crate) dir: PathBuf,
     pub(crate) freezer: Arc<Freezer>,
-    /// The way out, where the sandbox has one. Another one when its guest is started anew.
+    /// Egress proxy, if the sandbox has one. Replaced when the guest is restarted.
     egress: Mutex<Option<ProxyHandle>>,
-    /// The directory of layers that are in memory.
+    /// Directory of layers in memory. `None` if they are on disk.
     layers: Option<OwnedFd>,
     commands: Mutex<VecDeque<ControlCommand>>,
-    /// Readable when there are commands.
+    /// Event descriptor, readable when there are commands.
     wake: OwnedFd,
     listener: OwnedFd,
     clients: AtomicU32,
 }
 
 impl ControlServer {
-    /// Listens in the sandbox's directory.
+    /// Creates the socket in the sandbox's directory and listens on it.
     pub(crate) fn new(
         layout: Layout,
         dir: PathBuf,
@@ -131,13 +131,13 @@ impl ControlServer {
         })
     }
 
-    /// Sets the way out that is asked from now on.
+    /// Replaces the egress proxy.
     pub(crate) fn set_egress(&self, proxy: Option<ProxyHandle>) {
         *self.egress.lock().unwrap_or_else(PoisonError::into_inner) = proxy;
     }
 
     fn answer_about_network(&self, order: NetworkOrder) -> Answer {
-        // An order may take long, and must not hold up a change of the guest.
+        // Cloned, because an order may take long and must not block a restart of the guest.
         let proxy = self
             .egress
             .lock()
@@ -146,7 +146,7 @@ impl ControlServer {
         network::answer(proxy.as_ref(), order)
     }
 
-    /// The directory of layers that are in memory.
+    /// Returns the directory of layers in memory.
     pub(crate) fn layers(&self) -> Result<OwnedFd, Fault> {
         let layers = self.layers.as_ref().map(OwnedFd::try_clone);
         layers
@@ -154,13 +154,12 @@ impl ControlServer {
             .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))
     }
 
-    /// Where clients knock; readable when [`Self::admit`] has somebody to admit.
+    /// Returns the listener; readable when [`Self::admit`] has a client to admit.
     pub(crate) fn door(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Serves those who knock, each from a thread of its own for as long as it takes: an idle
-    /// supervisor has none.
+    /// Serves each waiting client on a thread of its own. An idle supervisor has no such thread.
     pub(crate) fn admit(self: &Arc<Self>) {
         while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
             if !is_ours(&socket) {
@@ -178,28 +177,30 @@ impl ControlServer {
                 control.clients.fetch_sub(1, Ordering::Relaxed);
             });
             if served.is_err() {
-                // The connection has ended with the thread, and the client says so.
+                // The socket was dropped with the closure, so the client sees the end of the
+                // connection.
                 self.clients.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Readable when [`Self::take`] has something.
+    /// Returns the descriptor that is readable when [`Self::take`] has a command.
     pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
     fn commands(&self) -> MutexGuard<'_, VecDeque<ControlCommand>> {
-        // A queue is never half changed.
+        // The queue is never half changed.
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next command.
+    /// Takes the next command. `None` if there is none.
     pub(crate) fn take(&self) -> Option<ControlCommand> {
         let mut commands = self.commands();
         let command = commands.pop_front();
         if commands.is_empty() {
-            // Under the lock, so that a command that comes between is not lost.
+            // Cleared under the lock, or the wake-up of a command that is pushed meanwhile would be
+            // lost.
             let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
         }
         command
@@ -223,7 +224,7 @@ impl ControlServer {
         })
     }
 
-    /// Copies the writable layers while everything is held still.
+    /// Copies the writable layers while the sandbox is frozen.
     fn copy(&self, comment: Option<&str>) -> Answer {
         let changing = self.freezer.change()?;
         let held = changing.freeze()?;
@@ -240,10 +241,10 @@ impl ControlServer {
         Ok(id)
     }
 
-    /// Merges layers of a stack that has grown, while everybody goes on.
+    /// Merges layers of a stack that has grown, while the sandbox runs.
     pub(crate) fn flatten(self: &Arc<Self>) {
         let control = Arc::clone(self);
-        // Without a thread now, the next checkpoint tries again.
+        // If no thread can be started, the next checkpoint tries again.
         let _ = spawn(move || {
             while let Ok(Some(merged)) = flatten::merge(&control.layout, &control.dir) {
                 let Ok(changing) = control.freezer.change() else {
@@ -258,10 +259,10 @@ impl ControlServer {
         });
     }
 
-    /// Removes what was thrown away, while everybody goes on.
+    /// Removes discarded files while the sandbox runs.
     pub(crate) fn clear(self: &Arc<Self>, places: Vec<PathBuf>) {
         let control = Arc::clone(self);
-        // What is not removed now is removed by a sweep.
+        // A sweep removes files that stay.
         let _ = spawn(move || {
             for place in places {
                 let _ = trash::remove(&control.layout, &place);
@@ -271,11 +272,11 @@ impl ControlServer {
     }
 }
 
-/// The socket in the sandbox's directory.
+/// Opens the control socket in the sandbox's directory.
 fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
     let broken = |errno| fault::io("make the control socket of", dir_path, errno);
     let dir = open_dir(dir_path).map_err(broken)?;
-    // One of an earlier life.
+    // Left by an earlier supervisor.
     let _ = std::fs::remove_file(dir_path.join(CONTROL));
     let listener = new_socket().map_err(broken)?;
     bind(&listener, &address(&dir).map_err(broken)?).map_err(broken)?;
@@ -284,7 +285,7 @@ fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
     Ok(listener)
 }
 
-/// Runs it on a thread of its own.
+/// Runs `body` on a thread of its own.
 pub(crate) fn spawn(body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
     builder.spawn(body).map(|_| ())
@@ -295,7 +296,8 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// Through the directory's descriptor, for paths may be longer than an address holds (unix(7)).
+/// Returns the address by way of the directory's descriptor, because a path may be longer than an
+/// address allows (unix(7)).
 fn address(dir: &OwnedFd) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new(format!("/proc/self/fd/{}/{CONTROL}", dir.as_raw_fd()))
 }
@@ -312,7 +314,8 @@ fn attend(socket: &OwnedFd, control: &ControlServer) {
         Ok(Some(Order::Freeze)) => match control.freezer.freeze() {
             Ok(hold) => {
                 send(socket, &Answer::Ok(String::new()));
-                // Anything else than a question means that the client has hung up or died.
+                // Any packet but a question means that the client has closed the connection or
+                // died.
                 while wait_readable(socket, None)
                     && matches!(receive::<Order>(socket), Ok(Some(Order::Verify)))
                 {
@@ -326,7 +329,7 @@ fn attend(socket: &OwnedFd, control: &ControlServer) {
         Ok(Some(Order::Layers)) => match control.layers() {
             Ok(layers) => {
                 send(socket, &Answer::Ok(String::new()));
-                // A client that is gone needs none.
+                // Fails only if the client is gone.
                 let _ = handover::hand_over(socket, &[layers.as_fd()]);
                 return;
             }
@@ -357,13 +360,13 @@ fn wait_readable(socket: &OwnedFd, wait: Option<Duration>) -> bool {
 }
 
 fn send<T: Serialize>(socket: &OwnedFd, message: &T) {
-    // A client that is gone needs no answer.
+    // A client that is gone gets no answer.
     if let Ok(bytes) = encode(message) {
         let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL);
     }
 }
 
-/// `None` when the other end is gone.
+/// Receives a message. `None` if the other end is gone.
 fn receive<T: serde::de::DeserializeOwned>(socket: &OwnedFd) -> Result<Option<T>, Fault> {
     let mut bytes = vec![0_u8; PACKET_BYTES];
     match rustix::io::read(socket, bytes.as_mut_slice()) {
@@ -374,8 +377,8 @@ fn receive<T: serde::de::DeserializeOwned>(socket: &OwnedFd) -> Result<Option<T>
     }
 }
 
-/// Gives an order to the supervisor of the sandbox in `dir` and waits for the answer. The connection
-/// comes back with it.
+/// Sends an order to the supervisor of the sandbox in `dir` and waits for the answer. Returns the
+/// connection with it.
 pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<(String, OwnedFd), Fault> {
     let socket = tell(dir, order)?;
     if !wait_readable(&socket, Some(wait)) {
@@ -393,7 +396,7 @@ pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<(String
     }
 }
 
-/// Asks over the connection of a freeze whether nothing has run since.
+/// Checks over the connection of a freeze that nothing has run since.
 pub(crate) fn verify(socket: &OwnedFd) -> Result<(), Fault> {
     send(socket, &Order::Verify);
     let answer = if wait_readable(socket, Some(ORDER_WAIT)) {
@@ -405,7 +408,7 @@ pub(crate) fn verify(socket: &OwnedFd) -> Result<(), Fault> {
     answer.ok_or_else(gone)?.map(drop)
 }
 
-/// Gives an order and waits for nothing.
+/// Sends an order without waiting for the answer.
 pub(crate) fn tell(dir: &Path, order: &Order) -> Result<OwnedFd, Fault> {
     let gone = |errno| fault::io("reach the supervisor of", dir, errno);
     let place = open_dir(dir).map_err(gone)?;
@@ -421,7 +424,7 @@ pub(crate) fn tell(dir: &Path, order: &Order) -> Result<OwnedFd, Fault> {
     Ok(socket)
 }
 
-/// The directory of the layers of the sandbox in `dir`, which are in memory.
+/// Returns the directory of the layers in memory of the sandbox in `dir`.
 pub(crate) fn layers(dir: &Path) -> Result<OwnedFd, Fault> {
     let socket = match order(dir, &Order::Layers, ORDER_WAIT) {
         Ok((_, socket)) => socket,
@@ -438,7 +441,8 @@ pub(crate) fn layers(dir: &Path) -> Result<OwnedFd, Fault> {
     Err(Fault::lost(Code::LinkLost, message))
 }
 
-/// Ends a connection and waits until the other side has done what that means.
+/// Closes a connection and waits until the supervisor has thawed the sandbox, at most
+/// [`THAW_WAIT`].
 pub(crate) fn hang_up(socket: &OwnedFd) {
     if shutdown(socket, Shutdown::Write).is_ok() {
         wait_readable(socket, Some(THAW_WAIT));

@@ -1,4 +1,4 @@
-//! What is asked of a supervisor about its sandbox's network of listed hosts, and the answers: JSON, cut to pages that
+//! Orders to a supervisor about its sandbox's egress proxy, and their answers: JSON, in pages that
 //! fit into one packet.
 
 use crate::fault;
@@ -8,49 +8,50 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Most words that are opened at once; all rules that they stand for fit into an answer.
+/// Maximum number of words in one order to open hosts. All rules that they stand for fit into one
+/// answer.
 const MAX_WORDS: usize = 100;
-/// Longest word: a name, a port and an address are shorter.
+/// Maximum length of a word, in bytes. A name, a port and an address are shorter.
 const MAX_WORD_BYTES: usize = 512;
-/// Size at which a page ends. An item is smaller than what is left of a packet then.
+/// Size at which a page ends, in bytes. The next item always fits into the rest of the packet.
 const PAGE_BYTES: usize = 48 << 10;
-/// Most decisions of one answer about news; the largest take 3 KiB each.
+/// Maximum number of decisions in one page of news. The largest take 3 KiB each.
 const NEWS_ITEMS: usize = 16;
-/// Most items of a page.
+/// Maximum number of items in a page.
 const PAGE_ITEMS: usize = 1000;
 
-/// Longest wait for a change of the log: a client that has gone is noticed after it.
+/// Maximum time to wait for a change of the log. A client that is gone is noticed only after it.
 const MAX_CHANGES_WAIT: Duration = Duration::from_secs(10);
 
-/// What is asked.
+/// Order about the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum NetworkOrder {
-    /// The decisions that come after this number.
+    /// Return the decisions with a number above `after`.
     Log { after: u64 },
-    /// The decisions and ends of connections after this change, waited for so long.
+    /// Return the decisions and ends of connections after a change. Waits for at most `wait_ms`.
     LogChanges { after: u64, wait_ms: u64 },
-    /// The rules in force, without the first so many.
+    /// Return the rules in force, without the first `skip`.
     Rules { skip: usize },
-    /// What was decided and carried since this was asked for last.
+    /// Return the decisions and traffic since the previous order.
     News { is_last: bool },
-    /// What was carried.
+    /// Return the traffic.
     Stats,
-    /// Change limits, and say what was carried.
+    /// Change limits and return the traffic.
     Limit(TrafficLimitChanges),
-    /// Open hosts, for so many milliseconds or as long as the sandbox runs.
+    /// Open hosts for `lifetime_ms`, or as long as the sandbox runs.
     Allow {
         words: Vec<String>,
         lifetime_ms: Option<u64>,
     },
-    /// Say what becomes of a connection.
+    /// Decide about a connection and try it.
     Probe { host: String, port: u16 },
 }
 
 impl NetworkOrder {
-    /// The order to open hosts.
+    /// Creates the order to open hosts.
     ///
     /// # Errors
-    /// When there are too many words, or one is too long.
+    /// `too-large` if there are too many words or one is too long.
     pub(crate) fn allow(words: &[String], lifetime: Option<Duration>) -> Result<Self, Fault> {
         if words.len() > MAX_WORDS {
             return Err(Fault::refused(
@@ -74,7 +75,7 @@ impl NetworkOrder {
     }
 }
 
-/// Does what is asked of the proxy of a sandbox.
+/// Executes an order on a sandbox's proxy and returns the answer as JSON.
 pub(super) fn answer(proxy: Option<&ProxyHandle>, order: NetworkOrder) -> Result<String, Fault> {
     let proxy = proxy.ok_or_else(no_filtered_network)?;
     match order {

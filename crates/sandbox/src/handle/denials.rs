@@ -1,8 +1,10 @@
-//! Which walls a command met: what the guest saw, and what only this side knows.
+//! Detection of the walls that a command ran into, from the guest's observations and from facts
+//! that only this side has.
 //!
-//! In: the end of a job, the sandbox's spec, and the end of the job's output. Out: records, bounded and printable.
-//! The output is a hint and no more: a record is made only of a path that the spec hides, and of a disk limit that
-//! the kernel holds; an address that it names is added to a record about addresses.
+//! Inputs: the exit report of a job, the sandbox's spec and the end of the job's output. Result:
+//! records, bounded and printable. Output is only a hint: it leads to a record only for a path that
+//! the spec hides and for a disk limit that the kernel enforces. An address in the output is added
+//! to an existing record about addresses.
 
 use super::output_words::words;
 use super::{addresses, not_shown, owners};
@@ -22,25 +24,25 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// How much of the end of the output is looked at.
+/// Number of bytes at the end of the output to examine.
 const TAIL_BYTES: u32 = 8 << 10;
-/// Hidden files that are named for one command.
+/// Maximum number of hidden files to report for one command.
 const MAX_HIDDEN: usize = 2;
-/// Ends a process that writes beyond the size a file may have (signal(7)).
+/// Signal that ends a process whose file would exceed its size limit (signal(7)).
 const SIGXFSZ: i32 = 25;
-/// What programs say of EDQUOT (strerror(3)), in small letters.
+/// Text of EDQUOT in programs' messages (strerror(3)), in lower case.
 const QUOTA_EXCEEDED: &[u8] = b"disk quota exceeded";
-/// With less than this left of a disk limit it is used up: a writer who is refused leaves the rest of a block, and
-/// the file system wants some for its own.
+/// Room below which a disk limit counts as used up: a refused writer leaves the rest of a block,
+/// and the file system needs some for itself.
 const USED_UP_BYTES: u64 = 64 << 10;
 
 impl Sandbox {
-    /// Which walls of this sandbox a command met: facts, the most certain first. Limits and network are told whatever
-    /// its exit code is, for a pipe or `|| true` hides that of the program that met them; paths only of a command that
-    /// has failed.
+    /// Returns the walls of this sandbox that a command ran into, the most certain first. Limits
+    /// and network are reported for any exit code, because a pipe or `|| true` hides the code of
+    /// the program that failed. Paths are reported only for a command that failed.
     pub fn denials(&self, report: &ExitReport) -> Vec<Denial> {
         let has_failed = report.exit != Exit::Code(0) || report.timed_out;
-        // `None` without a limit that the kernel holds.
+        // `None` unless the kernel enforces a disk limit.
         let disk_left = disk_bytes_left(self.dir());
         let files_left = disk_files_left(self.dir());
         let seen = report.seen_denials();
@@ -53,7 +55,7 @@ impl Sandbox {
         {
             return Vec::new();
         }
-        // A sandbox that is being removed has no spec any more; what the guest saw stays true.
+        // A sandbox that is being removed has no spec. The guest's observations remain valid.
         let spec = read_spec(self.dir()).ok();
         let mut denials = reached_limits(report, spec.as_ref());
         let hides = has_failed
@@ -85,7 +87,7 @@ impl Sandbox {
         }
         if let Some(spec) = spec.filter(|_| is_of_this_machine) {
             denials.extend(owners::find(&tail, &spec.jail));
-            // What cannot be told counts as shown.
+            // A path that cannot be examined counts as visible, so no denial is reported for it.
             denials.extend(not_shown::find(&tail, |path| {
                 let found = self.stat(path.as_os_str().as_bytes(), false);
                 !found.is_err_and(|fault| fault.code == Code::NotFound)
@@ -95,7 +97,7 @@ impl Sandbox {
         denials
     }
 
-    /// Names the way out of the sandbox where it holds a port that no process inside shows.
+    /// Names the egress proxy as the user of a port that no process inside listens on.
     fn with_way_out(&self, mut denials: Vec<Denial>) -> Vec<Denial> {
         let unknown = PortUse::Unknown;
         let is_unknown =
@@ -117,12 +119,12 @@ impl Sandbox {
         denials
     }
 
-    /// Its limits; `None` for a sandbox that is being removed.
+    /// Returns the limits of the sandbox. `None` if it is being removed.
     pub fn limits(&self) -> Option<Limits> {
         Some(read_spec(self.dir()).ok()?.jail.limits)
     }
 
-    /// What a job ran, while that is still known.
+    /// Returns the command line of a job. `None` if the guest has forgotten the job.
     fn command_of(&self, report: &ExitReport) -> Option<Vec<u8>> {
         let jobs = self.jobs().ok()?;
         let job = jobs.into_iter().find(|info| info.job == report.job)?;
@@ -130,7 +132,7 @@ impl Sandbox {
         Some(words.join(&b' '))
     }
 
-    /// The end of what a job has written, while that is still known.
+    /// Returns the end of a job's output. `None` if the guest has forgotten the job.
     pub fn output_tail(&self, report: &ExitReport) -> Option<Vec<u8>> {
         let total = report.stdout_bytes.saturating_add(report.stderr_bytes);
         let request = Request::JobRead {
@@ -143,31 +145,32 @@ impl Sandbox {
             return None;
         };
         let bytes = chunks.into_iter().flat_map(|chunk| chunk.bytes.into_vec());
-        // TRUST: the guest may send more than was asked for.
+        // TRUST: the guest may send more bytes than requested.
         Some(bytes.take(TAIL_BYTES as usize).collect())
     }
 }
 
-/// True if a grant can show more of this machine to the sandbox.
+/// Returns true if a grant could make more of this machine visible in the sandbox.
 fn shows_this_machine(spec: &SandboxSpec) -> bool {
     spec.backend.capabilities().files == Files::Layers
         && matches!(spec.jail.rootfs, RootFs::Host | RootFs::HostAll)
 }
 
-/// True for a port at which names are looked up, or through which listed hosts are reached.
+/// Returns true for a port of the resolver or of the egress proxy.
 fn is_way_out(spec: &SandboxSpec, port: u16) -> bool {
     spec.jail.net.is_own() && port == RESOLVER_PORT
         || spec.jail.net == Net::Egress
             && (port == PROXY.port() || spec.egress.ports().contains(&port))
 }
 
-/// Limits that were seen to act.
+/// Returns the limits that acted on the command.
 fn reached_limits(report: &ExitReport, spec: Option<&SandboxSpec>) -> Vec<Denial> {
     let mut reached = Vec::new();
     if report.oom {
         reached.push(Denial::Memory);
     }
-    // Where no control group counts what was refused, as many processes as the limit tell that it was reached.
+    // Without a control group that counts refusals, as many processes as the limit allows are taken
+    // as a sign that it was reached.
     let left = report.killed.saturating_add(report.left_running);
     let is_full = spec
         .and_then(|spec| spec.jail.limits.pids)
@@ -175,27 +178,29 @@ fn reached_limits(report: &ExitReport, spec: Option<&SandboxSpec>) -> Vec<Denial
     if report.fork_refused || is_full {
         reached.push(Denial::Processes);
     }
-    // By that signal it ends itself, or a shell reports it.
+    // The process died of the signal, or its shell reports that.
     if matches!(report.exit, Exit::Signal(SIGXFSZ)) || report.exit == Exit::Code(128 + SIGXFSZ) {
         reached.push(Denial::FileSize);
     }
     reached
 }
 
-/// Bytes that the sandbox may still write, where the kernel holds its disk limit and tells.
+/// Returns the bytes that the sandbox may still write. `None` unless the kernel enforces its disk
+/// limit and reports it.
 fn disk_bytes_left(sandbox_dir: &Path) -> Option<u64> {
     let layers = open_dir(&sandbox_dir.join(LAYERS)).ok()?;
     project_quota::bytes_left(layers.as_fd())
 }
 
-/// Files that the sandbox may still make there.
+/// Returns the number of files that the sandbox may still create. `None` as for
+/// [`disk_bytes_left`].
 fn disk_files_left(sandbox_dir: &Path) -> Option<u64> {
     let layers = open_dir(&sandbox_dir.join(LAYERS)).ok()?;
     project_quota::files_left(layers.as_fd())
 }
 
-/// Whether a disk limit that the kernel holds was met: it is used up, or the command says so, which may have removed
-/// since what it could not finish.
+/// Returns true if the disk limit was reached: it is used up, or the output says so. A command may
+/// have removed its unfinished file since.
 fn is_disk_used_up(bytes_left: u64, tail: &[u8]) -> bool {
     bytes_left < USED_UP_BYTES
         || tail
@@ -203,7 +208,7 @@ fn is_disk_used_up(bytes_left: u64, tail: &[u8]) -> bool {
             .any(|words| words.eq_ignore_ascii_case(QUOTA_EXCEEDED))
 }
 
-/// Hidden files of the project that a text names.
+/// Returns the hidden files of the project that a text names.
 fn named_hidden(text: &[u8], spec: &Isolation) -> Vec<Denial> {
     let hidden: BTreeSet<&Path> = spec.hidden.iter().map(PathBuf::as_path).collect();
     let mut found: Vec<&Path> = Vec::new();
@@ -223,7 +228,7 @@ fn named_hidden(text: &[u8], spec: &Isolation) -> Vec<Denial> {
                 .components()
                 .filter(|part| matches!(part, Component::Normal(_)))
                 .collect();
-            // What lies below something hidden is hidden with it.
+            // A path below a hidden directory is hidden as well.
             let above = place
                 .ancestors()
                 .filter(|path| !path.as_os_str().is_empty())

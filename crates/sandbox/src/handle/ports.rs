@@ -1,7 +1,8 @@
 //! Connections to servers inside a sandbox, as byte streams of this process.
 //!
-//! Each is a request of its own to the guest, which connects to the server on the sandbox's loopback; so it works through
-//! whatever carries a sandbox, and the sandbox's network stays as it is.
+//! Each connection is a request to the guest, which connects to the server on the sandbox's
+//! loopback. It therefore works over every link to a sandbox, and the sandbox's network is not
+//! changed.
 
 use crate::control::spawn;
 use crate::handle::stream::{Input, Stream};
@@ -18,49 +19,52 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes read in one go.
+/// Size of the read buffer, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 256 << 10;
-/// How often it is looked, while a server says nothing, whether its client is still there.
+/// Interval of checks whether the client is still there while the server sends nothing.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a server may leave alone what a client that has gone had sent before.
+/// Time without data from the server after which a client that is gone ends the connection, even if
+/// the server still has input to read.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
 
-/// A connection to a server inside.
+/// Connection to a server inside a sandbox.
 #[derive(Debug)]
 pub struct PortConnection {
     stream: UnixStream,
     failure: PortFailure,
 }
 
-/// What a connection to a server inside broke off for. It can be kept when the stream is taken.
+/// Failure of a connection to a server inside. It can be kept after the stream was taken.
 #[derive(Debug, Clone, Default)]
 pub struct PortFailure(Arc<OnceLock<Fault>>);
 
 impl PortConnection {
-    /// The bytes, both ways, and what tells why they ended. The stream is blocking.
+    /// Returns the stream, which is blocking, and the handle that tells why it ended.
     pub fn into_parts(self) -> (UnixStream, PortFailure) {
         (self.stream, self.failure)
     }
 }
 
 impl PortFailure {
-    /// Why it broke off: `not-found` when nothing listened. `None` while it has not, and after an orderly end. It is
-    /// there before the stream shows its end.
+    /// Returns the failure: `not-found` if nothing listens on the port. `None` while the connection
+    /// is open and after an orderly end. The failure is set before the stream ends.
     pub fn get(&self) -> Option<&Fault> {
         self.0.get()
     }
 }
 
 impl Sandbox {
-    /// Connects to a port of the sandbox's loopback. The connection lasts until either end closes it; two threads of
-    /// this process carry it, so whoever serves others bounds how many there are: `place` is dropped when both have
-    /// ended, within seconds after the stream is closed whatever the server does.
+    /// Connects to a port of the sandbox's loopback. The connection lasts until either end closes
+    /// it. Two threads of this process carry it, so a server bounds their number with `place`,
+    /// which is dropped when both have ended: within seconds after the stream is closed, whatever
+    /// the server inside does.
     ///
-    /// That nothing listens there shows as an end before the first byte, with [`PortFailure::get`] telling so.
+    /// If nothing listens on the port, the stream ends before the first byte and
+    /// [`PortFailure::get`] returns the reason.
     ///
     /// # Errors
-    /// `link-lost` for a sandbox that has ended; `unavailable` without a thread or a socket.
+    /// `link-lost` if the sandbox has ended; `unavailable` if no thread or socket can be created.
     pub fn connect_port(
         &self,
         port: u16,
@@ -73,10 +77,10 @@ impl Sandbox {
         let told = failure.clone();
         spawn(move || {
             let tell = |fault: &Fault| {
-                // The only one that is set.
+                // Called at most once, so the cell is empty.
                 let _ = told.0.set(fault.clone());
             };
-            // It has been told.
+            // `tell` has recorded the failure.
             let _ = carry(stream, theirs.as_fd(), tell);
             drop(theirs);
             drop(place);
@@ -86,17 +90,18 @@ impl Sandbox {
         Ok(PortConnection { stream, failure })
     }
 
-    /// Connects to a port of the sandbox's loopback and carries what `client`, a blocking stream socket, sends and
-    /// receives, until the server or the client ends it.
+    /// Connects to a port of the sandbox's loopback and copies data from and to `client`, a
+    /// blocking stream socket, until the server or the client closes it.
     ///
     /// # Errors
-    /// `not-found` when nothing listens there; `link-lost`.
+    /// `not-found` if nothing listens on the port; `link-lost`.
     pub fn forward_port(&self, port: u16, client: BorrowedFd<'_>) -> Result<(), Fault> {
         carry(self.open(Request::Connect { port })?, client, |_| {})
     }
 }
 
-/// Carries both ways until one end is over. `tell` hears of a failure before `client` can notice it.
+/// Copies data in both directions until one end closes. Calls `tell` with a failure before `client`
+/// can notice it.
 fn carry(
     mut stream: Stream,
     client: BorrowedFd<'_>,
@@ -118,7 +123,7 @@ fn carry(
         if let Err(fault) = &ended {
             tell(fault);
         }
-        // Ends the other thread; what has been written still arrives.
+        // Ends the other thread. Bytes that were written to the client still arrive.
         let how = if ended.is_ok() {
             Shutdown::Both
         } else {
@@ -153,8 +158,8 @@ fn receive(
     loop {
         let Some(incoming) = stream.recv_for(LOOK) else {
             silent += LOOK;
-            // A server that minds neither the end of what it is sent nor that nobody listens could keep this side for
-            // ever.
+            // Otherwise a server that ignores the end of its input and sends nothing would keep
+            // these threads for ever.
             let is_left = is_all_sent.load(Ordering::Relaxed) || silent >= LEFT_ALONE;
             if is_left && is_closed(client) {
                 return stream.cancel();
@@ -165,7 +170,7 @@ fn receive(
         match incoming {
             Incoming::Data { bytes, .. } => {
                 if write_all(client, &bytes).is_err() {
-                    // The client has gone; the server learns of it.
+                    // The cancellation tells the server that the client is gone.
                     return stream.cancel();
                 }
             }
@@ -178,9 +183,9 @@ fn receive(
     }
 }
 
-/// Whether a client neither sends nor takes anything any more.
+/// Returns true if a client has closed both directions.
 fn is_closed(client: BorrowedFd<'_>) -> bool {
-    // What is told without being asked for: a hang-up or an error (poll(2)).
+    // poll(2) reports a hang-up and an error without being asked for any event.
     let mut fds = [PollFd::from_borrowed_fd(client, PollFlags::empty())];
     let at_once = Timespec::default();
     poll(&mut fds, Some(&at_once)).is_ok_and(|count| count > 0)

@@ -1,8 +1,9 @@
-//! Parked changes: what the sandbox of one command changed and nobody has decided about.
+//! Parked changes: changes of a command's sandbox that the user has neither applied nor discarded.
 //!
-//! A parked sandbox has ended. Its layers stay under its name, as those of a named sandbox that was stopped, so
-//! whatever works on those works on parked ones. They stay for a day; there are at most [`MAX_PARKED`] of them,
-//! with at most [`MAX_PARKED_BYTES`] together, and the oldest go first. Sweeps drop what has stayed long enough.
+//! A parked sandbox has ended. Its layers stay under its name, like those of a stopped named
+//! sandbox, so every operation on such layers works on parked ones. They are kept for a day. At
+//! most [`MAX_PARKED`] sandboxes with together at most [`MAX_PARKED_BYTES`] are kept, and the
+//! oldest are dropped first. Sweeps drop expired ones.
 
 use crate::lifecycle::sweep;
 use crate::state::layout::Layout;
@@ -17,21 +18,21 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long parked changes stay.
+/// Time for which parked changes are kept.
 pub(crate) const KEPT_FOR: Duration = Duration::from_hours(24);
-/// Most sandboxes that stay parked.
+/// Maximum number of parked sandboxes.
 pub(crate) const MAX_PARKED: usize = 20;
-/// Most bytes of their layers together. The newest stays whatever its size.
+/// Maximum total size of their layers, in bytes. The newest is kept whatever its size.
 pub(crate) const MAX_PARKED_BYTES: u64 = 20 << 30;
 
-/// Something that happened to parked changes without being asked for.
+/// Change in the set of parked sandboxes that no user requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParkingNews {
-    /// They were parked, because the process that owned the sandbox died.
+    /// Changes were parked because the process that owned the sandbox died.
     Found(Name),
-    /// They were dropped: their time was over.
+    /// Changes were dropped because they had been kept for a day.
     Expired(Name),
-    /// They were dropped: newer ones needed the room.
+    /// Changes were dropped to make room for newer ones.
     Displaced(Name),
 }
 
@@ -41,7 +42,7 @@ fn now_ms() -> u64 {
         .map_or(0, |since| since.as_millis() as u64)
 }
 
-/// What `status.json` of a parked sandbox says about its changes.
+/// Returns the facts about parked changes in `status.json`. `None` if the sandbox is not parked.
 pub(crate) fn parked(dir: &Path) -> Option<ParkedChanges> {
     let status = read_status(dir).ok()?;
     status
@@ -49,13 +50,13 @@ pub(crate) fn parked(dir: &Path) -> Option<ParkedChanges> {
         .filter(|_| status.state == SandboxState::Parked)
 }
 
-/// Whether the changes have stayed long enough.
+/// Returns true if the changes have been kept for [`KEPT_FOR`].
 pub(crate) fn is_expired(parked: &ParkedChanges) -> bool {
     let age_ms = now_ms().saturating_sub(parked.unix_ms);
     u128::from(age_ms) >= KEPT_FOR.as_millis()
 }
 
-/// Writes down that the sandbox of `sandbox_dir`, whose processes have ended, is parked.
+/// Records that a sandbox is parked. Precondition: its processes have ended.
 pub(crate) fn park(
     sandbox_dir: &SandboxDir,
     reason: &str,
@@ -66,7 +67,8 @@ pub(crate) fn park(
         .iter()
         .map(|layer| match measure(layer, u64::MAX) {
             TreeUsage::Whole { bytes, .. } => bytes,
-            // Commands closed a part of it to its owner.
+            // A command has denied its owner access to a directory, so the limit stands for the
+            // size.
             _ => read_spec(&sandbox_dir.path)
                 .ok()
                 .and_then(|spec| spec.jail.limits.disk_bytes)
@@ -87,8 +89,8 @@ pub(crate) fn park(
     })
 }
 
-/// Whether the sandbox of a dead owner is to be parked: that is wanted, and it changed something.
-/// Precondition: nothing of it lives.
+/// Returns true if the sandbox of a dead owner is to be parked: its spec asks for that, and it
+/// changed the workspace. Precondition: its processes have ended.
 pub(crate) fn is_to_be_parked(sandbox_dir: &SandboxDir) -> bool {
     let is_own = read_status(&sandbox_dir.path).is_ok_and(|status| !status.is_supervised);
     let is_wanted = read_spec(&sandbox_dir.path).is_ok_and(|spec| spec.parks_changes);
@@ -101,7 +103,7 @@ pub(crate) fn is_to_be_parked(sandbox_dir: &SandboxDir) -> bool {
     }
 }
 
-/// Drops the oldest parked sandboxes until the rest is within bounds. `newest` stays in any case.
+/// Drops the oldest parked sandboxes until the rest is within bounds. Keeps `newest` in any case.
 pub(crate) fn drop_excess(layout: &Layout, newest: Option<&Name>) -> Vec<ParkingNews> {
     let Ok(entries) = std::fs::read_dir(layout.sandboxes()) else {
         return Vec::new();
@@ -123,7 +125,7 @@ pub(crate) fn drop_excess(layout: &Layout, newest: Option<&Name>) -> Vec<Parking
         if fits || index == 0 {
             continue;
         }
-        // Somebody who works on it now has its lock; the next sweep tries again.
+        // A process that works on the changes holds the lock; the next sweep tries again.
         if let Ok(SandboxDirState::Free(sandbox_dir)) = SandboxDir::find(layout, &name)
             && sweep::remove_dead(layout, sandbox_dir).is_ok()
         {
@@ -133,8 +135,8 @@ pub(crate) fn drop_excess(layout: &Layout, newest: Option<&Name>) -> Vec<Parking
     news
 }
 
-/// Copies the workspace's layer in memory, in the directory `layers`, to where layers on disk are, and notes
-/// that it is there. What was written elsewhere than in the workspace is not copied.
+/// Copies the workspace's layer in memory, below the directory `layers`, to the place of layers on
+/// disk, and records that in the spec. Changes outside the workspace are not copied.
 pub(crate) fn save_memory_layers(sandbox_dir: &SandboxDir, layers: &OwnedFd) -> Result<(), Fault> {
     let mut spec = read_spec(&sandbox_dir.path)?;
     let place = sandbox_dir.path.join(LAYERS);

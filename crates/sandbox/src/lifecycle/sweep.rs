@@ -1,7 +1,7 @@
-//! What dead owners left: found by the locks nobody holds, and removed.
+//! Sweep of the remains of dead owners, which are found by locks that no process holds.
 //!
-//! The work in a named sandbox's layers is not waste: such a sandbox stays listed as `lost` until
-//! somebody starts or kills it. Everything else of a dead owner goes.
+//! The work in a named sandbox's layers is kept: the sandbox is listed as `lost` until a user
+//! starts or kills it. Everything else of a dead owner is removed.
 
 use crate::lifecycle::parking::{self, ParkingNews};
 use crate::process::forced_end;
@@ -20,39 +20,39 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Something a dead owner left.
+/// Remains of a dead owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orphan {
-    /// What it is: `sandbox`, `process`, `cgroup`, `cache`, `trash` or `staging`.
+    /// Kind: `sandbox`, `process`, `cgroup`, `cache`, `trash` or `staging`.
     pub kind: String,
-    /// Where it is.
+    /// Path.
     pub path: String,
-    /// One sentence for people.
+    /// Description for people, one sentence.
     pub detail: String,
 }
 
-/// Younger pieces in `staging/` and `trash/` are somebody's work in progress.
+/// Age below which entries in `staging/` and `trash/` count as work in progress of another process.
 const IN_PROGRESS: Duration = Duration::from_mins(1);
-/// How long a sandbox may take to end by itself once its owner is gone.
+/// Time for a sandbox to end by itself after its owner died.
 const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
-/// What a walk over the state directory found.
+/// Result of a walk over the state directory.
 #[derive(Debug, Default)]
 pub(crate) struct SweepReport {
-    /// What dead owners left.
+    /// Remains of dead owners.
     pub(crate) orphans: Vec<Orphan>,
     /// Slots of sandboxes that may be resumed.
     pub(crate) kept_slots: Vec<u32>,
-    /// What was parked, and what of it was dropped.
+    /// Changes that were parked or dropped.
     pub(crate) parking_news: Vec<ParkingNews>,
 }
 
-/// Finds everything, touches nothing.
+/// Finds the remains without changing anything.
 pub(crate) fn orphans(layout: &Layout) -> Result<SweepReport, Fault> {
     walk(layout, false)
 }
 
-/// Removes everything that can be removed and says what that was.
+/// Removes the remains, as far as possible, and returns those that were removed.
 pub(crate) fn sweep(layout: &Layout) -> Result<SweepReport, Fault> {
     walk(layout, true)
 }
@@ -64,7 +64,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<SweepReport, Fault> {
         let Ok(name) = Name::parse(&name) else {
             continue;
         };
-        // What cannot be looked at now will be found by the next sweep.
+        // The next sweep examines a directory that cannot be examined now.
         let Ok(SandboxDirState::Free(sandbox_dir)) = SandboxDir::find_at(&path, &name) else {
             continue;
         };
@@ -75,7 +75,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<SweepReport, Fault> {
                 format!("process {} outlived its owner", process.pid),
             ));
             if is_removing && end(&path, process).is_err() {
-                // Its files and ids stay its own until it has ended.
+                // Its processes still run, so its files and ids must not be used again.
                 let slot = read_status(&path).ok().and_then(|status| status.slot);
                 swept.kept_slots.extend(slot);
                 continue;
@@ -83,7 +83,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<SweepReport, Fault> {
         }
         if is_removing && parking::parked(&path).is_some_and(|parked| parking::is_expired(&parked))
         {
-            // What cannot be removed now is tried again by the next sweep.
+            // The next sweep tries again if this fails.
             if remove_dead(layout, sandbox_dir).is_ok() {
                 swept.parking_news.push(ParkingNews::Expired(name.clone()));
             }
@@ -94,7 +94,8 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<SweepReport, Fault> {
             if is_removing && parking::park(&sandbox_dir, reason, None).is_ok() {
                 swept.parking_news.push(ParkingNews::Found(name.clone()));
             } else {
-                // Work is not removed for want of room for a note.
+                // The status could not be written, for example because the disk is full. The work
+                // is kept.
                 continue;
             }
         }
@@ -103,9 +104,9 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<SweepReport, Fault> {
                 .kept_slots
                 .extend(read_status(&path).ok().and_then(|status| status.slot));
             if is_removing {
-                // What cannot be removed now is tried again when the sandbox is killed or resumed.
+                // If this fails, the next kill or start of the sandbox tries again.
                 let _ = backend::sweep(&path);
-                // Not being there is what is wanted.
+                // Fails if there is no socket, which is the aim.
                 let _ = fs::remove_file(path.join("socket"));
                 let _ = fs::remove_file(path.join(control::CONTROL));
             }
@@ -144,11 +145,11 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<SweepReport, Fault> {
         ));
     }
     if is_removing {
-        // A process that died after it had removed the files of a sandbox left their limit.
+        // A process that died after removing a sandbox's files left their quota behind.
         if let Ok(trash) = open_dir(&layout.trash()) {
             project_quota::reclaim(trash.as_fd());
         }
-        // What cannot be decided or removed now stays for the next sweep.
+        // The next sweep tries again if this fails.
         let _ = checkpoint::store::collect_garbage(layout);
         backend::sweep_base(layout);
         swept
@@ -158,7 +159,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<SweepReport, Fault> {
     Ok(swept)
 }
 
-/// Removes a dead owner's sandbox with all it holds.
+/// Ends and removes the sandbox of a dead owner.
 pub(crate) fn remove_dead(layout: &Layout, sandbox_dir: SandboxDir) -> Result<(), Fault> {
     if let Some(process) = leftover(&sandbox_dir.path) {
         end(&sandbox_dir.path, process)?;
@@ -167,18 +168,18 @@ pub(crate) fn remove_dead(layout: &Layout, sandbox_dir: SandboxDir) -> Result<()
     sandbox_dir.discard(layout)
 }
 
-/// The process that should have ended with its owner, if it has not.
+/// Returns the first process of the sandbox if it outlived its owner.
 fn leftover(dir: &Path) -> Option<ProcessRef> {
     let process = read_status(dir).ok()?.process?;
     process.open().map(|_| process)
 }
 
-/// Ends the first process of the sandbox in `dir`, and with it all the others.
+/// Ends the first process of the sandbox in `dir`, and with it all others.
 fn end(dir: &Path, process: ProcessRef) -> Result<(), Fault> {
     let Some(pidfd) = process.open() else {
         return Ok(());
     };
-    // It was told to end by the end of its link; give that a moment to work.
+    // The end of its link makes the guest end by itself, so give it a moment.
     if process::wait_gone(&pidfd, LEAVE_WAIT) {
         return Ok(());
     }

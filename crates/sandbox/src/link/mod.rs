@@ -1,19 +1,19 @@
-//! The link to a guest: many requests at once over one byte stream, without a thread of its own.
+//! Link to a guest: many concurrent requests over one byte stream, without a thread of its own.
 //!
-//! Whoever waits for something and finds nobody reading becomes the *leader*: it reads the stream
-//! itself and hands frames of others to their queues. So a single caller pays for one write and one
-//! read, with no hand-over between threads. A leader that has what it came for leaves, and one of
-//! the waiting takes over.
+//! A thread that waits while no other thread reads becomes the *leader*: it reads the stream itself
+//! and puts frames of other requests into their queues. A single caller thus pays for one write and
+//! one read, without a switch between threads. A leader that has received its reply stops leading,
+//! and a waiting thread takes over.
 //!
-//! Rules that keep it alive:
-//! - No lock is held while waiting for the peer. `outgoing` and `shared` are held for short, and
-//!   never both; `incoming` is the leader's alone.
-//! - Whoever waits for the peer to take bytes also reads when nobody else does, so two full pipes
-//!   cannot wait for each other.
-//! - Whoever stops waiting while nobody leads wakes one that still waits.
+//! Rules that prevent deadlocks:
+//! - No lock is held while waiting for the peer. `outgoing` and `shared` are held briefly and never
+//!   both; `incoming` is locked by the leader only.
+//! - A thread that waits for the peer to take bytes also reads if no other thread does, so two full
+//!   pipes cannot wait for each other.
+//! - A thread that stops waiting while there is no leader wakes one that still waits.
 //!
-//! Everything the guest sends is untrusted: frames are bounded by `proto`, and a frame that does
-//! not fit an open request ends the link. Nothing is guessed or repaired.
+//! Everything from the guest is untrusted. `proto` bounds the frames, and a frame that does not fit
+//! an open request ends the link.
 
 mod exchange;
 mod handshake;
@@ -42,13 +42,13 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a thread that waits to write looks whether it should read as well.
+/// Interval at which a thread that waits to write checks whether it must read as well.
 const WRITE_WAIT_SLICE: Duration = Duration::from_millis(10);
 
-/// How long a dropped request is read for, so that the guest hears of it.
+/// Time to keep reading after a request was dropped, so that the guest learns of the cancellation.
 const CANCEL_WAIT: Duration = Duration::from_millis(100);
 
-/// One live link.
+/// Live link to a guest.
 #[derive(Debug)]
 pub(crate) struct Link {
     reader: OwnedFd,
@@ -59,26 +59,26 @@ pub(crate) struct Link {
     shared: Mutex<LinkState>,
 }
 
-/// Why waiting ended without what was waited for.
+/// Reason for which a wait ended without a result.
 #[derive(Debug)]
 pub(crate) enum WaitFailure {
-    /// The deadline passed.
+    /// The deadline has passed.
     TimedOut,
-    /// The link is gone.
+    /// The link is lost.
     Lost(Fault),
 }
 
-/// A poisoned lock means that a thread panicked while holding it; all critical sections leave
-/// their data consistent at every step, so the data is still good.
+/// Locks a mutex even if it is poisoned: every critical section keeps its data consistent at each
+/// step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A deadline has passed.
+/// Error of a deadline that has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeadlinePassed;
 
-/// Time left as poll(2) wants it: `None` waits for ever.
+/// Returns the time left, for poll(2). `None` waits without limit.
 pub(crate) fn until(deadline: Option<Instant>) -> Result<Option<Timespec>, DeadlinePassed> {
     let Some(deadline) = deadline else {
         return Ok(None);
@@ -93,7 +93,7 @@ pub(crate) fn until(deadline: Option<Instant>) -> Result<Option<Timespec>, Deadl
     }))
 }
 
-/// What a broken protocol means for everybody on the link.
+/// Converts a violation of the protocol to the fault that all requests of the link get.
 pub(crate) fn wire_fault(error: &WireError) -> Fault {
     let fault = Fault::lost(
         Code::Protocol,
@@ -108,7 +108,7 @@ pub(crate) fn wire_fault(error: &WireError) -> Fault {
 }
 
 impl Link {
-    /// A link over a stream whose peer has introduced itself.
+    /// Creates a link over a stream whose peer has sent its greeting.
     pub(crate) fn new(greeted: GuestLink) -> Self {
         let GuestLink {
             reader,
@@ -126,7 +126,7 @@ impl Link {
         }
     }
 
-    /// Gives the stream back, for another kind of reader. Nothing may be open.
+    /// Returns the stream for another reader. No request may be open.
     pub(crate) fn into_greeted(self) -> GuestLink {
         let Self {
             reader,
@@ -146,12 +146,13 @@ impl Link {
         }
     }
 
-    /// Why the link is gone, if it is.
+    /// Returns the reason for which the link was lost. `None` if it is alive.
     pub(crate) fn lost(&self) -> Option<Fault> {
         lock(&self.shared).lost.clone()
     }
 
-    /// Declares the link gone; everybody who waits learns why. The first reason stays.
+    /// Declares the link lost and wakes all waiting threads. A later reason does not replace the
+    /// first.
     pub(crate) fn lose(&self, fault: Fault) {
         let mut shared = lock(&self.shared);
         shared.lost.get_or_insert(fault);
@@ -160,12 +161,12 @@ impl Link {
         }
     }
 
-    /// Sends a request. The caller owns the id until it calls [`Self::release`].
+    /// Sends a request. Its id stays reserved until [`Self::release`].
     pub(crate) fn open(&self, request: &Request) -> Result<u32, Fault> {
         self.open_as(request, Exchange::new(StreamSet::of(request)), None)
     }
 
-    /// Sends a request together with all of its input, at most [`MAX_DATA_BYTES`].
+    /// Sends a request with its whole input, at most [`MAX_DATA_BYTES`].
     pub(crate) fn open_with_input(&self, request: &Request, input: &[u8]) -> Result<u32, Fault> {
         let mut exchange = Exchange::new(StreamSet::of(request));
         let wanted = input.len() as u32;
@@ -178,21 +179,22 @@ impl Link {
         self.open_as(request, exchange, Some(input))
     }
 
-    /// [`Self::open`], with its content gathered for [`Self::gathered`] instead of delivered.
+    /// As [`Self::open`], but collects the content for [`Self::gathered`]. More than `max_bytes` is
+    /// a violation of the protocol.
     pub(crate) fn open_gathering(&self, request: &Request, max_bytes: u64) -> Result<u32, Fault> {
         let mut exchange = Exchange::new(StreamSet::of(request));
         exchange.gather(max_bytes);
         self.open_as(request, exchange, None)
     }
 
-    /// The content of a request whose reply has arrived.
+    /// Returns the collected content of a request whose reply has arrived.
     pub(crate) fn gathered(&self, id: u32) -> Vec<u8> {
         let mut shared = lock(&self.shared);
         let exchange = shared.exchanges.get_mut(&id);
         exchange.map_or_else(Vec::new, Exchange::gathered)
     }
 
-    /// `input`, if any, is all there is and was booked as sent.
+    /// Sends a request. `input` is its whole input, for which room was reserved in `exchange`.
     fn open_as(
         &self,
         request: &Request,
@@ -231,12 +233,12 @@ impl Link {
         Ok(id)
     }
 
-    /// The next event of a request.
+    /// Waits for the next event of a request. `None` as deadline waits without limit.
     pub(crate) fn recv(&self, id: u32, deadline: Option<Instant>) -> Result<Incoming, WaitFailure> {
         let (event, credit) =
             self.wait(id, deadline, |shared| match shared.exchanges.get_mut(&id) {
                 Some(exchange) => exchange.take(),
-                // Only a caller that has released its id gets here.
+                // Happens only if the caller has released the id.
                 None => Some((
                     Incoming::Reply(Err(crate::fault::internal(
                         "the request has been answered before",
@@ -250,7 +252,7 @@ impl Link {
         Ok(event)
     }
 
-    /// Sends input; waits for room as long as the request is open.
+    /// Sends input. Blocks while there is no credit and the request is open.
     pub(crate) fn send_input(&self, id: u32, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let wanted = bytes.len().min(MAX_DATA_BYTES as usize) as u32;
@@ -299,7 +301,7 @@ impl Link {
         Ok(())
     }
 
-    /// Asks the guest to give a request up.
+    /// Sends the guest a cancellation of a request. The reply still comes.
     pub(crate) fn cancel(&self, id: u32) -> Result<(), Fault> {
         let is_open = lock(&self.shared)
             .exchanges
@@ -311,14 +313,15 @@ impl Link {
         Ok(())
     }
 
-    /// Gives an id back. A request still open is cancelled, and its id is free when the guest has
-    /// answered.
+    /// Releases an id. If the request is still open it is cancelled, and the id becomes free with
+    /// the guest's reply.
     pub(crate) fn release(&self, id: u32) {
         let is_open = {
             let mut shared = lock(&self.shared);
             match shared.exchanges.get_mut(&id) {
                 Some(exchange) if !exchange.is_answered() => {
-                    // What has arrived unread is thrown away; room for it is given back whole.
+                    // Data that is still unread is discarded. Its credit is returned, or the guest
+                    // would wait for it and never reply.
                     exchange.is_abandoned = true;
                     true
                 }
@@ -330,10 +333,10 @@ impl Link {
         };
         if is_open {
             self.return_unread(id);
-            // A link that is gone needs no cancelling.
+            // Fails only if the link is lost, which needs no cancellation.
             let _ = self.send_control(Header::control(FrameKind::Cancel, RequestId(id), 0), &[]);
-            // A guest with its output stuck in a full stream may not hear of it until somebody
-            // reads, and there may be nobody else. The usual answer comes at once.
+            // A guest whose output is blocked by a full stream may not read the cancellation until
+            // a thread here reads, and there may be no other. Usually the reply arrives at once.
             let deadline = Instant::now() + CANCEL_WAIT;
             let _ = self.wait(id, Some(deadline), |shared| {
                 (!shared.exchanges.contains_key(&id)).then_some(())
@@ -354,11 +357,11 @@ impl Link {
     }
 
     fn give_credit(&self, id: u32, channel: Channel, bytes: u32) {
-        // A link that is gone needs no credit; the next wait says so.
+        // Fails only if the link is lost, which the next wait reports.
         let _ = self.send_control(Header::credit(RequestId(id), channel), &bytes.to_le_bytes());
     }
 
-    /// Sends a frame that must not wait behind the high-water mark.
+    /// Sends a frame without waiting at the high-water mark.
     fn send_control(&self, header: Header, payload: &[u8]) -> Result<(), Fault> {
         let is_flushed = {
             let mut outgoing = lock(&self.outgoing);
@@ -373,7 +376,8 @@ impl Link {
         }
     }
 
-    /// Sends a frame, and one that follows it, waiting for room first and until they have left.
+    /// Sends a frame and optionally a second one. Waits for room before, and until both have been
+    /// written.
     fn send(
         &self,
         (header, payload): (Header, &[u8]),
@@ -399,7 +403,8 @@ impl Link {
         }
     }
 
-    /// Waits until at most `level` bytes wait to leave, reading meanwhile if nobody else does.
+    /// Waits until at most `level` bytes are still to be written. Reads meanwhile if no other
+    /// thread does.
     fn drain(&self, level: usize) -> Result<(), Fault> {
         let mut is_leading = false;
         let result = loop {
@@ -431,7 +436,7 @@ impl Link {
         result
     }
 
-    /// Waits until `check` finds what it looks for, reading as leader when nobody else does.
+    /// Waits until `check` returns a value. Reads as leader if no other thread does.
     fn wait<T>(
         &self,
         request: u32,
@@ -487,7 +492,7 @@ impl Link {
         result
     }
 
-    /// One poll, and one read when something is there. Only the leader may ask to read.
+    /// Polls once, and reads once if the stream is readable. Only the leader may read.
     fn poll_and_read(
         &self,
         is_leading: bool,
@@ -497,7 +502,7 @@ impl Link {
         let Ok(left) = until(deadline) else {
             return Ok(());
         };
-        // Credit given while reading may still wait to leave; the leader sees to it.
+        // Reading may queue frames with credit, which the leader must write as well.
         let is_writing = is_writing || !lock(&self.outgoing).is_empty();
         let read = PollFd::new(&self.reader, PollFlags::IN);
         let write = PollFd::new(&self.writer, PollFlags::OUT);
@@ -514,15 +519,15 @@ impl Link {
         }
         let is_readable = is_leading && !fds[0].revents().is_empty();
         if is_writing {
-            // A peer that takes nothing more may still have something to say: reading finds out.
+            // A peer that takes no more bytes may still have sent some; the read finds out.
             let _ = lock(&self.outgoing).flush(&self.writer);
         }
         if is_readable { self.read() } else { Ok(()) }
     }
 
     fn broken(&self, errno: Errno) -> Fault {
-        // Not declared lost here: replies sent before the end may still be unread, and whoever
-        // waits for one reads on until the end of the stream.
+        // Does not declare the link lost: replies that were sent before the end may still be
+        // unread. A waiting thread reads on until the end of the stream.
         self.lost().unwrap_or_else(|| gone(&format!(": {errno}")))
     }
 }
@@ -535,7 +540,7 @@ fn gone(detail: &str) -> Fault {
 }
 
 impl WaitFailure {
-    /// The fault for a wait that has no deadline of its own to speak of.
+    /// Converts the failure to a fault, for a caller that set no deadline of its own.
     pub(crate) fn into_fault(self) -> Fault {
         match self {
             Self::TimedOut => Fault::failed(Code::TimedOut, "the guest did not answer in time"),

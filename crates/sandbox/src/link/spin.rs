@@ -1,30 +1,31 @@
-//! Waiting for brief answers without falling asleep.
+//! Busy polling for replies to brief requests.
 //!
-//! Most file operations are over in less time than it takes a caller to fall asleep on a processor that
-//! then has nothing to do, and to be woken there. So for a moment after asking, the leader looks for the
-//! answer again and again, and lets whoever wants its processor go first in between. Where that keeps it
-//! away for long, processors are scarce, and nobody does it for a while: the kernel favours who slept.
+//! Most file operations take less time than putting the calling thread to sleep and waking it. So
+//! the leader polls repeatedly for a moment after sending a request, and yields its processor
+//! between polls. If a yield takes long, processors are scarce, and no thread polls this way for a
+//! while, because the kernel's scheduler favours threads that slept.
 
 use glovebox_proto::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long a thread spins for an answer, from asking.
+/// Time for which a thread polls for a reply after sending the request.
 const SPIN: Duration = Duration::from_micros(120);
-/// Having been away for so long means that others want the processor for themselves.
+/// Duration of a yield from which other threads are assumed to need the processor.
 const AWAY: Duration = Duration::from_millis(1);
-/// For how long no thread spins then.
+/// Time without busy polling after that.
 const CONTENTION_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether there is a processor to spin on, as far as is known.
+/// Record of whether processors are scarce.
 #[derive(Debug, Default)]
 pub(super) struct SpinPolicy {
     contended_until: Option<Instant>,
 }
 
 impl SpinPolicy {
-    /// Until when the sender of a request spins for its answer; `None` when it sleeps at once.
+    /// Returns the time until which the sender of a request polls for its reply. `None` to sleep at
+    /// once.
     pub(super) fn until(&self, request: &Request) -> Option<Instant> {
         if !is_brief(request) {
             return None;
@@ -34,13 +35,13 @@ impl SpinPolicy {
         (!is_contended).then(|| now + SPIN)
     }
 
-    /// Notes that a spinning thread was kept off its processor.
+    /// Records that a polling thread was kept off its processor.
     pub(super) fn note_contention(&mut self) {
         self.contended_until = Some(Instant::now() + CONTENTION_PAUSE);
     }
 }
 
-/// Whether a request is a file operation in a step or two.
+/// Returns true if a request is a file operation of a step or two.
 fn is_brief(request: &Request) -> bool {
     matches!(
         request,
@@ -58,18 +59,18 @@ fn is_brief(request: &Request) -> bool {
     )
 }
 
-/// How the wait ended.
+/// Result of busy polling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpinOutcome {
-    /// There is something to read, or an error to be found by reading.
+    /// The stream is readable or has an error.
     Readable,
-    /// The time is up.
+    /// The deadline has passed.
     TimedOut,
-    /// Others keep the processor.
+    /// Other threads need the processor.
     Contended,
 }
 
-/// Polls for something to read until `until`, without sleeping.
+/// Polls until the stream is readable or `until`, without sleeping.
 pub(super) fn spin_until(reader: impl AsFd, until: Instant) -> SpinOutcome {
     let at_once = Timespec {
         tv_sec: 0,

@@ -1,11 +1,11 @@
-//! Ending a sandbox from outside: the end of its first process is the end of everything in it, and where that
-//! process does not get to it, everything is ended one by one.
+//! Forced end of a sandbox from outside. The end of its first process ends every process in it; if
+//! the first process does not get to run, all are ended one by one.
 //!
-//! A killed process has to run once more to end. The first process of a sandbox may be starved by the
-//! others, and the others by what else this machine does, so whatever hinders them is taken away: their
-//! control group is killed or thawed, their scheduling is put back to normal, and this thread raises its own
-//! priority where it may. "Gone" is the kernel's word: the handle of the first process becomes readable when
-//! nothing of its pid namespace is left.
+//! A killed process must run once more to end. The first process of a sandbox may be starved by its
+//! others, and those by the rest of the machine. So obstacles are removed: the control group is
+//! killed or thawed, the processes' scheduling is reset to normal, and this thread raises its own
+//! priority if it may. The pidfd of the first process becomes readable when nothing of its pid
+//! namespace is left.
 
 use crate::process::{self, ProcessRef};
 use glovebox_jail::cgroup::Cgroup;
@@ -16,22 +16,22 @@ use rustix::process::{Signal, getpriority_process, setpriority_process};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long the first process has to take everything along by itself.
+/// Time for the first process to end all others by itself.
 const PROMPT_WAIT: Duration = Duration::from_millis(300);
-/// How long everything may take to end.
+/// Maximum time for all processes to end.
 const END_WAIT: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Priority of a thread that ends others (setpriority(2)).
+/// Nice value of a thread that ends others (setpriority(2)).
 const RAISED_NICE: i32 = -15;
-/// Most processes that are named in a message.
+/// Maximum number of processes to name in a message.
 const MAX_NAMED: usize = 8;
 
-/// Ends the sandbox whose first process is behind `pidfd`, and returns when nothing of it is left.
-/// `kill_group` kills its control group, if it has one; it is called only when the first process does not end
-/// at once.
+/// Ends the sandbox whose first process is behind `pidfd`, and returns when no process of it is
+/// left. `kill_group` kills its control group, if it has one; it is called only if the first
+/// process does not end at once.
 ///
 /// # Errors
-/// Names what is left.
+/// Names the processes that are left.
 pub(crate) fn end_all(
     pidfd: impl AsFd,
     init: Option<ProcessRef>,
@@ -48,7 +48,7 @@ pub(crate) fn end_all(
         kill_group();
         let left = init.map(everything).unwrap_or_default();
         for member in &left {
-            // The handle means the process that was found, or it is left alone.
+            // The handle refers to the process that was found, or the process is skipped.
             if let Some(handle) = ProcessRef::of_member(member).and_then(ProcessRef::open) {
                 restore_scheduling(member.pid);
                 let _ = process::signal(&handle, Signal::KILL);
@@ -63,16 +63,16 @@ pub(crate) fn end_all(
     }
 }
 
-/// Ends whatever is in a control group.
+/// Kills all processes in a control group.
 pub(crate) fn kill_group(group: Option<&Cgroup>) {
     if let Some(group) = group {
-        // What does not end is found in the list of processes.
+        // Processes that survive are found by the caller in the process list.
         let _ = group.kill_all();
     }
 }
 
-/// The first process of a sandbox and all others in it: they all descend from it, for it adopts those whose
-/// parents have ended.
+/// Returns the first process of a sandbox and all others in it. All are its descendants, because it
+/// adopts those whose parents have ended.
 fn everything(init: ProcessRef) -> Vec<Member> {
     let mut all: Vec<Member> = init.member().into_iter().collect();
     if !all.is_empty() {
@@ -88,7 +88,7 @@ fn name_left(left: &[Member]) -> Fault {
         .map(|member| {
             let pid = member.pid.as_raw_pid();
             let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-            // TRUST: a process chooses its name.
+            // TRUST: a process chooses its own name.
             let name = String::from_utf8_lossy(&name)
                 .trim()
                 .escape_debug()
@@ -116,7 +116,7 @@ fn name_left(left: &[Member]) -> Fault {
     .retryable()
 }
 
-/// This thread comes before others for as long as this lives, where the caller may have that.
+/// Raised priority of this thread while this lives, if the caller may raise it.
 struct RaisedPriority {
     before: Option<i32>,
 }
@@ -135,7 +135,7 @@ impl RaisedPriority {
 impl Drop for RaisedPriority {
     fn drop(&mut self) {
         if let Some(nice) = self.before {
-            // Lowering is allowed to everybody.
+            // Lowering the priority is always allowed.
             let _ = setpriority_process(None, nice);
         }
     }

@@ -1,46 +1,47 @@
-//! One line of the list of sandboxes.
+//! Entry of the list of sandboxes.
 
 use crate::Name;
 use crate::state::status::{ParkedChanges, SandboxState};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// One line of the list.
+/// Entry of the list of sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegistryEntry {
     /// Name.
     pub name: Name,
     /// State.
     pub state: SandboxState,
-    /// The backend's word; empty when its files cannot be read.
+    /// Name of the backend. Empty if its files cannot be read.
     pub backend: String,
-    /// Process that owns it, while it lives.
+    /// Process that owns it. `None` if it does not run.
     pub pid: Option<u32>,
-    /// Whether it lives in its own supervisor, or in the process that made it.
+    /// True if a supervisor owns it; false if the process that created it does.
     pub is_supervised: bool,
-    /// When it was made, in milliseconds since the epoch; 0 when its files cannot be read.
+    /// Time of creation, in milliseconds since the Unix epoch. 0 if its files cannot be read.
     pub created_unix_ms: u64,
-    /// Directory it works on, with replacement characters where it is not UTF-8.
+    /// Directory of its workspace, with replacement characters for bytes that are not UTF-8. `None`
+    /// if it has none.
     pub workspace: Option<String>,
-    /// A few words about what was asked for.
+    /// A few words about its spec.
     pub summary: String,
-    /// Why it ended, or what is wrong with its files.
+    /// Reason of its end, or the fault of its files. `None` if there is neither.
     pub problem: Option<String>,
-    /// What is known about its changes, if they are parked.
+    /// Facts about its changes, if they are parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<ParkedChanges>,
-    /// Its own directory.
+    /// Directory of the sandbox.
     pub dir: PathBuf,
 }
 
-/// What `Registry::start` did.
+/// Result of [`Registry::start`](crate::Registry::start).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartOutcome {
-    /// It is new.
+    /// The sandbox was created.
     Created,
-    /// It was there already.
+    /// The sandbox was running already.
     Existing,
-    /// It was stopped or lost, and lives again on its layers.
+    /// The sandbox was stopped or lost, and runs again on its layers.
     Resumed,
 }

@@ -190,8 +190,7 @@ impl Registry {
         };
         let core = match backend::bring_up(&cx, begun) {
             Ok((link, owner)) => {
-                // If this fails, the service's files are lost when the sandbox ends, which is
-                // reported then.
+                // If this fails nothing is kept when the sandbox ends, which is reported then.
                 let _ = sandbox_dir.note_remote_files(spec);
                 status.process = owner.process();
                 Arc::new(SandboxCore::owned(link, owner, begin.elapsed()))

@@ -27,7 +27,8 @@ impl Registry {
     /// first; 0 returns all. Only the latest 2000 are kept.
     ///
     /// # Errors
-    /// `unsupported` for a sandbox with another network; `sandbox-not-running`; `sandbox-not-found`.
+    /// `unsupported` for a sandbox with another network; `sandbox-not-running`;
+    /// `sandbox-not-found`.
     pub fn network_log(&self, name: &Name, after: u64) -> Result<Vec<LogEntry>, Fault> {
         let mut entries: Vec<LogEntry> = Vec::new();
         loop {

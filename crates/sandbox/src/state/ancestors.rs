@@ -1,9 +1,10 @@
-//! Who could put another directory in the place of ours: every directory on the way to it.
+//! Check that no other user can replace the state directory, by examining every directory on its
+//! path.
 //!
-//! A directory that is private itself can be renamed away by whoever may write its parent, and another one
-//! put there. So each directory from `/` down belongs to this user or to root, and others may write it only
-//! where the sticky bit keeps them from renaming what is not theirs (`/tmp`). Links on the way are held to
-//! the same, and followed.
+//! A private directory can be renamed away by any user who may write its parent, and another one
+//! put in its place. So each directory from `/` down must belong to this user or to root. Others
+//! may write it only if the sticky bit keeps them from renaming entries of other owners (`/tmp`).
+//! Symbolic links on the path are followed and must meet the same rules.
 
 use crate::fault;
 use glovebox_proto::{Code, Fault};
@@ -14,15 +15,15 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Links that are followed, as the kernel does.
+/// Maximum number of symbolic links to follow, as in the kernel.
 const MAX_LINKS: usize = 40;
 const STICKY: u32 = 0o1000;
 
-/// Refuses a path some directory of which others could exchange. What is not there yet is not looked at:
-/// it will be made in the last directory that is.
+/// Refuses a path if another user could replace one of its directories. Missing directories are not
+/// checked: they will be created in the last one that exists.
 ///
 /// # Errors
-/// A refusal that names the directory, and what to do about it.
+/// A refusal that names the directory, with a hint.
 pub fn check_ancestors(path: &Path) -> Result<(), Fault> {
     let mut pending: VecDeque<OsString> = names(path).collect();
     let mut found = PathBuf::from("/");
@@ -73,7 +74,7 @@ fn stat(path: &Path) -> Result<Stat, Fault> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| fault::io("inspect", path, errno))
 }
 
-/// Whether somebody else could exchange what is in this directory, or where this link leads.
+/// Refuses a directory whose entries another user could replace, and a link that another user owns.
 fn check(path: &Path, at: &Path, status: &Stat) -> Result<(), Fault> {
     let own = rustix::process::geteuid().as_raw();
     let refuse = |what: String, remedy: String| {
@@ -102,7 +103,7 @@ fn check(path: &Path, at: &Path, status: &Stat) -> Result<(), Fault> {
             format!("`chmod o-w {}`, or ", at.display()),
         );
     }
-    // A group of one's own, as most systems make for each user, has nobody else in it.
+    // Most systems create a group of its own for each user, which has no other members.
     let is_own_group = status.st_gid == 0
         || status.st_uid == own
             && status.st_gid == own
@@ -116,10 +117,11 @@ fn check(path: &Path, at: &Path, status: &Stat) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whom the kernel shows as the owner of what belongs to nobody in this user namespace.
+/// Owner that the kernel reports for files whose owner has no id in this user namespace.
 const OVERFLOW_ID: u32 = 65534;
 
-/// Whether ids here are not those of the machine, so that its root is shown as [`OVERFLOW_ID`].
+/// Returns true if this user namespace maps ids, so that the machine's root appears as
+/// [`OVERFLOW_ID`].
 fn is_in_user_namespace() -> bool {
     let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else {
         return false;

@@ -1,24 +1,24 @@
-//! What is written down about a sandbox beside its spec: where it stands, who owns it, why it ended.
+//! Status of a sandbox beside its spec: state, owner and reason of its end.
 
 use crate::process::ProcessRef;
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where a sandbox stands.
+/// State of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxState {
-    /// It is coming up.
+    /// It is starting.
     Starting,
-    /// It serves.
+    /// It accepts requests.
     Ready,
-    /// It was ended in order (wall-clock limit, lease); its layers are kept.
+    /// It was ended in an orderly way (wall-clock limit, lease). Its layers are kept.
     Stopped,
-    /// It belonged to one command and was ended with it; its changes are kept for a day.
+    /// It belonged to one command and ended with it. Its changes are kept for a day.
     Parked,
-    /// Its owner died; its layers are kept.
+    /// Its owner died. Its layers are kept.
     Lost,
-    /// There is none.
+    /// It does not exist.
     Gone,
 }
 
@@ -35,33 +35,33 @@ impl std::fmt::Display for SandboxState {
     }
 }
 
-/// What is known about parked changes.
+/// Facts about parked changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkedChanges {
-    /// When they were parked, in milliseconds since the epoch.
+    /// Time of parking, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Bytes of the layers, or the disk limit where those could not be counted.
+    /// Size of the layers in bytes, or the disk limit if they could not be measured.
     pub bytes: u64,
-    /// Number of changes; `None` when nobody counted.
+    /// Number of changes. `None` if they were not counted.
     pub changes: Option<u64>,
 }
 
-/// What `status.json` says.
+/// Content of `status.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Status {
     pub(crate) state: SandboxState,
-    /// Process that owns the sandbox.
+    /// Id of the process that owns the sandbox.
     pub(crate) pid: u32,
     pub(crate) is_supervised: bool,
     pub(crate) created_unix_ms: u64,
     pub(crate) slot: Option<u32>,
     /// Process whose end ends the sandbox.
     pub(crate) process: Option<ProcessRef>,
-    /// Why it ended.
+    /// Reason of its end. `None` while it runs or if the reason is unknown.
     pub(crate) reason: Option<String>,
-    /// When its changes were parked, if they were.
+    /// Facts about its changes, if they are parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parked: Option<ParkedChanges>,
 }

@@ -1,9 +1,9 @@
-//! Changing what a sandbox stands on while it lives.
+//! Exchange of the layers below a live sandbox.
 //!
-//! When nothing runs in it, its overlays are exchanged under the guest: jobs, logs and `/dev/shm` stay.
-//! Otherwise, or where that cannot be, the guest is ended and another one started, for what runs has
-//! the old files open and is confined to the old directories. A checkpoint refuses to do that to
-//! something that runs.
+//! If no command runs, the overlays are exchanged under the guest; jobs, logs and `/dev/shm` stay.
+//! Otherwise, or if the exchange is impossible, the guest is ended and another one started, because
+//! running processes have the old files open and are confined to the old directories. A checkpoint
+//! refuses to do that while a command runs.
 
 use super::{RunningSandbox, raise};
 use crate::backend::ExchangeCx;
@@ -21,41 +21,42 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the guest may take to look up its mounts.
+/// Maximum time for the guest to look up its mounts.
 const RENEW_WAIT: Duration = Duration::from_secs(10);
-/// Layers that are mounted only because one part of a sandbox was not exchanged for long. Above this
-/// the next checkpoint takes that part as well.
+/// Number of layers that are mounted only because one part of the sandbox was not exchanged for
+/// long. Above it the next checkpoint exchanges that part as well.
 const MAX_STALE: usize = 64;
 
-/// A change that happens.
+/// Progress of a change of the layers.
 enum ExchangeOutcome {
-    /// It has happened.
+    /// The change is complete.
     Done {
         id: String,
         thrown: Vec<PathBuf>,
-        /// Its end is waited for when there is time.
+        /// Exchange whose end is awaited after the client was answered.
         exchange: Option<Exchange>,
     },
-    /// It is written down, and the guest is to be ended for it.
+    /// The change is recorded, and the guest must be restarted to complete it.
     Written {
         id: String,
         held: Option<FrozenProcesses>,
     },
 }
 
-/// What came of trying to exchange the overlays.
+/// Result of trying to exchange the overlays.
 enum ExchangeAttempt {
-    /// It cannot be done; nothing has changed.
+    /// An exchange is impossible; nothing has changed.
     Impossible,
-    /// It failed before anything was written down, and may have left the sandbox read-only.
+    /// It failed before the change was recorded. The sandbox may have become read-only.
     Failed,
     Begun(ExchangeOutcome),
 }
 
 impl RunningSandbox {
-    /// Changes what the sandbox stands on.
+    /// Changes the layers of the sandbox and answers the client.
     ///
-    /// An error means that the sandbox is gone. What did not happen has been answered.
+    /// An error means that the sandbox is gone. A change that was not made is reported to the
+    /// client only.
     pub(super) fn change(
         &mut self,
         layout: &Layout,
@@ -97,7 +98,7 @@ impl RunningSandbox {
         Ok(())
     }
 
-    /// Ends the guest and starts another on what is written down.
+    /// Ends the guest and starts another on the recorded change.
     fn start_anew(
         &mut self,
         layout: &Layout,
@@ -106,7 +107,8 @@ impl RunningSandbox {
         held: Option<FrozenProcesses>,
     ) -> Result<Vec<PathBuf>, Fault> {
         let reason = format!("the sandbox's files were changed to `{id}`, and its guest with them");
-        // What was opened while the sandbox runs outlasts the guest.
+        // The rules and accounts of the proxy outlive the guest, with hosts that were opened
+        // meanwhile.
         let egress = self.owner.egress();
         self.owner.kill()?;
         drop(held);
@@ -168,7 +170,7 @@ impl RunningSandbox {
         })
     }
 
-    /// Whether nothing runs but the guest, and nobody waits for it.
+    /// Returns true if only the guest runs and no request is open.
     fn is_idle(&self) -> Result<bool, Fault> {
         let init = self.owner.process();
         Ok(!self.router.is_busy() && init.map_or(Ok(false), freeze::is_idle)?)
@@ -177,7 +179,7 @@ impl RunningSandbox {
     /// Exchanges the overlays of the idle sandbox.
     ///
     /// # Errors
-    /// What keeps the change itself from being made.
+    /// The errors of planning and recording the change.
     fn exchange(
         &mut self,
         layout: &Layout,
@@ -190,14 +192,14 @@ impl RunningSandbox {
         let (pending, checkpoint) = plan(sandbox_dir, order, stale > MAX_STALE)?;
         let seed = checkpoint::seed_layer(layout, &pending.stack.layers);
         if seed != checkpoint::seed_layer(layout, &old.layers) {
-            // Objects of the other seed are mounted, and no exchange reaches those mounts.
+            // The other seed's objects are mounted, and an exchange does not reach those mounts.
             return Ok(ExchangeAttempt::Impossible);
         }
         let mut parts = vec![store::ROOT, store::WORKSPACE];
         let mut below = checkpoint::frozen(layout, &pending.stack.layers);
         if let Order::Checkpoint { .. } = order {
             let Some(layer) = &pending.frozen else {
-                // Nothing was written, so nothing is to be exchanged.
+                // Nothing was written, so there is no layer to exchange.
                 change::begin(dir, &pending)?;
                 let thrown = change::finish(layout, dir)?;
                 return Ok(ExchangeAttempt::Begun(ExchangeOutcome::Done {
@@ -207,7 +209,7 @@ impl RunningSandbox {
                 }));
             };
             parts.retain(|part| layer.has(part));
-            // It is opened where it is now; that it is moved afterwards changes nothing.
+            // Opened at its present path. Moving it afterwards does not matter.
             if let Some(newest) = below.first_mut() {
                 *newest = CheckpointLayer {
                     root: layer.has_root.then(|| upper(dir, store::ROOT)),
@@ -236,7 +238,7 @@ impl RunningSandbox {
         }
         let done = change::finish(layout, dir).and_then(|thrown| {
             let stack = stack::read(dir)?;
-            // What is not exchanged stays on what it was on.
+            // A part that is not exchanged keeps its layers.
             let others = if parts.len() == store::PARTS.len() {
                 &[][..]
             } else {
@@ -253,7 +255,7 @@ impl RunningSandbox {
                 thrown,
                 exchange: Some(exchange),
             },
-            // It is written down, so whoever comes next finishes it; the guest cannot stay.
+            // The change is recorded, so the next start completes it, but this guest cannot stay.
             Err(_) => ExchangeOutcome::Written {
                 id: checkpoint.id,
                 held: None,

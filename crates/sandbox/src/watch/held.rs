@@ -1,9 +1,9 @@
-//! What the processes of a sandbox hold through descriptors and mappings, and no directory lists: files
-//! that were unlinked or never had a name, memory files, pipes, sockets.
+//! Resources that processes of a sandbox hold through descriptors and mappings and that no
+//! directory lists: unlinked and unnamed files, memory files, pipes, sockets.
 //!
-//! Not seen from here: a descriptor that is on its way through a socket, and how much of a file lies
-//! beyond the part that is mapped, where nothing has the file open and the caller is not root. Of a
-//! program that is executable and not readable nothing is seen unless the caller is root.
+//! Not visible from here: a descriptor in transit through a socket, and the part of a file beyond
+//! its mapping, if no process has the file open and the caller is not root. For a program file that
+//! is executable but not readable, nothing is visible unless the caller is root.
 
 use super::census::Process;
 use rustix::fd::OwnedFd;
@@ -13,30 +13,31 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-/// File systems by what a file there costs (statfs(2)).
+/// Magic number of overlayfs (statfs(2)), whose files use disk.
 const OVERLAY: i64 = 0x794c_7630;
 const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
-/// Flag in `/proc/PID/stat` of a process that has been forked and has executed nothing (`PF_FORKNOEXEC`).
+/// Flag in `/proc/PID/stat` of a process that was forked and has not executed a program
+/// (`PF_FORKNOEXEC`).
 const HAS_NOT_EXECUTED: u64 = 0x40;
-/// Flag of pidfd_open(2) for a thread that is not the first of its process; Linux 6.9.
+/// Flag of pidfd_open(2) for a thread other than the first; Linux 6.9.
 const PIDFD_THREAD: u32 = 0o200;
 
-/// What is held.
+/// Resources that the processes hold.
 #[derive(Debug, Default)]
 pub(super) struct KernelHeldBytes {
-    /// Bytes of the layers on disk in files without a name.
+    /// Bytes in unlinked files of the layers on disk.
     pub(super) disk_bytes: u64,
     /// Bytes in memory files.
     pub(super) memory_bytes: u64,
     /// Inode numbers of the memory files.
     pub(super) memory_files: HashSet<u64>,
-    /// Distinct pipes.
+    /// Number of distinct pipes.
     pub(super) pipes: u64,
-    /// Distinct sockets.
+    /// Number of distinct sockets.
     pub(super) sockets: u64,
-    /// Entries of descriptor tables.
+    /// Number of entries in descriptor tables.
     pub(super) descriptors: u64,
-    /// A process whose descriptors cannot be seen.
+    /// A process whose descriptors cannot be examined. `None` if all could be.
     pub(super) unseen: Option<i32>,
 }
 
@@ -47,19 +48,19 @@ enum Medium {
     Other,
 }
 
-/// A look in progress.
+/// State of a scan in progress.
 #[derive(Debug, Default)]
 struct DescriptorScan {
     held: KernelHeldBytes,
-    /// Device and inode of what is counted.
+    /// Device and inode of the files seen so far.
     seen: HashSet<(u64, u64)>,
-    /// Inode numbers of files of the layers that are counted.
+    /// Inode numbers of the counted files of layers.
     disk_files: HashSet<u64>,
     media: HashMap<u64, Medium>,
 }
 
-/// Looks at all of `processes`, of which the first is the guest. Files on the file systems `counted`, by
-/// device, are counted elsewhere.
+/// Scans `processes`, the first of which is the guest. Files on the devices `counted` are skipped,
+/// because they are counted elsewhere.
 pub(super) fn held_by(processes: &[Process], counted: &[u64]) -> KernelHeldBytes {
     let mut look = DescriptorScan::default();
     look.media
@@ -75,7 +76,8 @@ pub(super) fn held_by(processes: &[Process], counted: &[u64]) -> KernelHeldBytes
     for process in &commands {
         look.descriptors(process);
     }
-    // What is open was measured; only the rest goes by what is mapped.
+    // Open files have their exact size by now. Only files that are merely mapped are estimated by
+    // their mappings.
     for process in &commands {
         look.mappings(process);
     }
@@ -88,11 +90,11 @@ impl DescriptorScan {
             let listed = list(&format!("/proc/{}/task/{thread}/fd", process.pid));
             let looked = match listed {
                 Ok((entries, dir)) => self.table(entries, &dir),
-                // A process can close this directory to all but root (PR_SET_DUMPABLE).
+                // A process can make this directory accessible to root only (PR_SET_DUMPABLE).
                 Err(Errno::ACCESS | Errno::PERM) => self.closed_table(process.pid, *thread),
                 Err(errno) => Err(errno),
             };
-            // Another failure means that it is gone.
+            // With any other error the process or thread has ended.
             if let Err(Errno::ACCESS | Errno::PERM) = looked {
                 self.held.unseen = Some(process.pid);
             }
@@ -106,7 +108,8 @@ impl DescriptorScan {
                 continue;
             }
             self.held.descriptors += 1;
-            // Without a question to a server, for a file system of one may not answer.
+            // Without a request to the server of a network or FUSE file system, which may not
+            // answer.
             let flags = AtFlags::STATX_DONT_SYNC;
             let stat = match rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS) {
                 Ok(stat) => stat,
@@ -121,9 +124,9 @@ impl DescriptorScan {
         Ok(())
     }
 
-    /// As [`Self::table`], by copies of the descriptors, which whoever owns the sandbox's user namespace may
-    /// make. Those of files on other file systems than the sandbox's own are left out: to close the
-    /// copy may be a question to a server.
+    /// As [`Self::table`], but by copies of the descriptors, which the owner of the sandbox's user
+    /// namespace may make. Skips files on other file systems than the sandbox's own, because
+    /// closing the copy may send a request to a server.
     fn closed_table(&mut self, pid: i32, thread: i32) -> Result<(), Errno> {
         let foreign = foreign_mounts(pid)?;
         let (entries, dir) = list(&format!("/proc/{pid}/task/{thread}/fdinfo"))?;
@@ -205,7 +208,7 @@ impl DescriptorScan {
     }
 
     fn mappings(&mut self, process: &Process) {
-        // The first thread may have ended before others, and has no memory then.
+        // The first thread may have ended before the others; then it has no memory map.
         let text = process.threads.iter().find_map(|thread| {
             let text = fs::read(format!("/proc/{}/task/{thread}/maps", process.pid)).ok()?;
             (!text.is_empty()).then_some(text)
@@ -235,18 +238,18 @@ impl DescriptorScan {
     }
 }
 
-/// A part of memory that shows an unlinked file.
+/// Mapping of an unlinked file.
 struct Mapping<'a> {
     range: &'a str,
     inode: u64,
-    /// Where in the file it ends.
+    /// Offset in the file at which the mapping ends.
     extent: u64,
     medium: Medium,
 }
 
 impl<'a> Mapping<'a> {
-    /// Reads a line of proc(5) `maps`. `None` for what shows no file without a name, and for memory of
-    /// System V segments and of mappings shared between processes, which is counted otherwise.
+    /// Parses a line of `maps` (proc(5)). Returns `None` for a mapping without an unlinked file,
+    /// and for memory of System V segments and shared mappings, which are counted elsewhere.
     fn parse(line: &'a [u8]) -> Option<Self> {
         let line = line.strip_suffix(b" (deleted)")?;
         let text =
@@ -278,14 +281,14 @@ impl<'a> Mapping<'a> {
         })
     }
 
-    /// Its true size, which only root may ask for.
+    /// Returns the disk usage of the file. `None` unless the caller is root.
     fn measure(&self, pid: i32) -> Option<u64> {
         let path = format!("/proc/{pid}/map_files/{}", self.range);
         let flags = AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statx(CWD, path.as_str(), flags, StatxFlags::BASIC_STATS).ok()?;
         Some(match stat.stx_nlink {
             0 => stat.stx_blocks.saturating_mul(512),
-            // Of a file of the host that was replaced.
+            // A file of the host that was replaced.
             _ => 0,
         })
     }
@@ -297,7 +300,7 @@ fn list(path: &str) -> Result<(Dir, OwnedFd), Errno> {
     Ok((Dir::read_from(&dir)?, dir))
 }
 
-/// Ids of the mounts a process sees that are neither overlays nor in memory.
+/// Returns the ids of the mounts of a process that are neither overlays nor in memory.
 fn foreign_mounts(pid: i32) -> Result<HashSet<String>, Errno> {
     let text = fs::read(format!("/proc/{pid}/mountinfo"))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -310,14 +313,14 @@ fn foreign_mounts(pid: i32) -> Result<HashSet<String>, Errno> {
     Ok(foreign.collect())
 }
 
-/// What the guest runs, as far as it can be told.
+/// Program that a process runs.
 #[derive(Debug, PartialEq, Eq)]
 enum Program {
-    /// Device and inode.
+    /// Device and inode of the program.
     File(u64, u64),
-    /// The process is closed to its user.
+    /// The process does not allow its user to read this.
     Closed,
-    /// It has ended.
+    /// The process has ended.
     Gone,
 }
 
@@ -330,8 +333,9 @@ impl Program {
         }
     }
 
-    /// Whether a process is a copy of this one, the guest, that has executed nothing since: what it holds
-    /// is not a command's. True of one that has ended.
+    /// Returns true if a process is a copy of this one, the guest, and has not executed a program
+    /// since. Its descriptors are then the guest's and not a command's. Also true for a process
+    /// that has ended.
     fn is_copied_by(&self, pid: i32) -> bool {
         match Self::of(pid) {
             Self::Gone => true,
@@ -344,7 +348,8 @@ fn has_not_executed(pid: i32) -> bool {
     let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else {
         return true;
     };
-    // The name, in parentheses, may hold anything.
+    // The name in parentheses may contain any character, so the fields are counted from the last
+    // parenthesis.
     let Some(end) = stat.iter().rposition(|byte| *byte == b')') else {
         return false;
     };

@@ -180,19 +180,19 @@ pub(super) fn skeletons(
     Ok(found)
 }
 
-/// Notes beside a skeleton which project it was made for, and returns it.
+/// Records beside a base layer the project it was made for, and returns the layer.
 fn note_project(skeleton: PathBuf, project: Option<&Path>) -> PathBuf {
     let note = skeleton.with_extension(PROJECT);
     if let Some(project) = project
         && !note.exists()
     {
-        // Without the note it goes when nobody has used it for long.
+        // Without the record the layer is removed after [`UNUSED`] instead of with its project.
         let _ = fs::write(&note, project.as_os_str().as_bytes());
     }
     skeleton
 }
 
-/// Returns true if a skeleton was made for a project that is not there any more.
+/// Returns true if a base layer was made for a project that no longer exists.
 fn is_of_gone_project(skeleton: &Path) -> bool {
     let Ok(project) = fs::read(skeleton.with_extension(PROJECT)) else {
         return false;
@@ -202,14 +202,15 @@ fn is_of_gone_project(skeleton: &Path) -> bool {
     project.is_absolute() && found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// The layer of this recipe in `base`, under its digest after `prefix`.
+/// Returns the layer of a recipe in `base`, named by `prefix` and the recipe's digest, and builds
+/// it if it is missing.
 fn find_or_build(
     prefix: &str,
     recipe: &Recipe,
     facts: &HostFacts,
     base: &Path,
 ) -> Result<PathBuf, Fault> {
-    /// A sweep may take what was found before it is held.
+    /// Attempts: a sweep may remove a layer after it was found and before it is locked.
     const TURNS: usize = 3;
     let owner = match facts.skeleton_first_id {
         Some(first_id) => format!("range {first_id}"),
@@ -224,7 +225,7 @@ fn find_or_build(
         }
         fs::create_dir_all(base).map_err(|error| fault::io("make", base, error))?;
         let draft = base.join(format!("{DRAFT}{}", std::process::id()));
-        // What a process with the same id left unfinished is of no use to anybody.
+        // Left unfinished by a dead process that had the same id.
         let _ = fs::remove_dir_all(&draft);
         let built = recipe.build(&draft, facts.is_privileged).and_then(|()| {
             match facts.skeleton_first_id {
@@ -238,7 +239,7 @@ fn find_or_build(
         }
         if let Err(error) = fs::rename(&draft, &path) {
             let _ = fs::remove_dir_all(&draft);
-            // Somebody else was first with an equal one.
+            // Another process has built an equal layer first.
             if !path.is_dir() {
                 return Err(fault::io("put in place", &path, error));
             }
@@ -250,23 +251,23 @@ fn find_or_build(
     )))
 }
 
-/// Where skeletons lie, below the state directory.
+/// Directory of the base layers below the state directory.
 const BASE: &str = "base";
-/// How the name of a machine's part begins.
+/// Prefix of the names of layers with parts of the host's `/etc`.
 const MACHINE: &str = "etc-";
-/// How the name of the file ends that says which project a skeleton is for.
+/// Extension of the file that names the project of a base layer.
 const PROJECT: &str = "project";
-/// How the name of an unfinished skeleton begins.
+/// Prefix of the names of unfinished base layers.
 const DRAFT: &str = "new-";
-/// A skeleton nobody has used for this long is removed.
+/// Time without use after which a base layer is removed.
 const UNUSED: Duration = Duration::from_hours(168);
-/// Something unfinished of this age belongs to nobody any more.
+/// Age at which an unfinished base layer counts as abandoned.
 const ABANDONED: Duration = Duration::from_hours(1);
-/// How exactly the time of the last use is known.
+/// Precision of the recorded time of last use.
 const USE_GRAIN: Duration = Duration::from_hours(24);
 
-/// Keeps a skeleton from being swept for as long as this process lives, by a shared lock on its
-/// directory, and notes that it is used. False when there is none.
+/// Protects a base layer from sweeps while this process lives, by a shared lock on its directory,
+/// and updates its time of last use. Returns false if there is no such layer.
 fn hold(path: &Path) -> bool {
     static HELD: Mutex<BTreeMap<PathBuf, OwnedFd>> = Mutex::new(BTreeMap::new());
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,7 +279,7 @@ fn hold(path: &Path) -> bool {
     let Ok(dir) = open_dir(path) else {
         return false;
     };
-    // In the hands of a sweep it is as good as gone, and another is built under its name.
+    // A sweep that holds the lock is about to remove the layer; then another one is built.
     if flock(&dir, FlockOperation::LockShared).is_err() || !is_at(&dir, path) {
         return false;
     }
@@ -287,7 +288,7 @@ fn hold(path: &Path) -> bool {
             last_access: NOW,
             last_modification: NOW,
         };
-        // Then it is built again one day, that is all.
+        // If this fails the layer counts as unused one day and is built again.
         let _ = rustix::fs::futimens(&dir, &now);
     }
     held.insert(path.to_owned(), dir);
@@ -306,15 +307,15 @@ fn is_at(dir: &OwnedFd, path: &Path) -> bool {
     (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 }
 
-/// How long ago something was last used, or changed.
+/// Returns the time since the last modification. `None` if it is unknown.
 fn age(path: &Path) -> Option<Duration> {
     let modified = fs::symlink_metadata(path).ok()?.modified().ok()?;
     SystemTime::now().duration_since(modified).ok()
 }
 
-/// Removes skeletons of projects that are gone, and what nobody has used for long: skeletons of other settings and of
-/// an `/etc` that is no more, and the guests of other versions. What is in use stays by its lock; what cannot be removed
-/// is left for the next time.
+/// Removes base layers of projects that are gone, base layers that were not used for [`UNUSED`] (of
+/// other settings or of an older `/etc`), and guest programs of other versions. Layers in use are
+/// protected by their locks. Files that cannot be removed are left for the next sweep.
 pub(crate) fn sweep_base(layout: &Layout) {
     let Ok(entries) = fs::read_dir(layout.base()) else {
         return;
@@ -337,7 +338,7 @@ pub(crate) fn sweep_base(layout: &Layout) {
             continue;
         }
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // A guest that runs from it keeps it.
+            // A guest that runs from the file keeps its content.
             let _ = fs::remove_file(&path);
             continue;
         }
@@ -347,13 +348,14 @@ pub(crate) fn sweep_base(layout: &Layout) {
         }
         if let Ok(Some(place)) = trash::discard(layout, &path) {
             let _ = trash::remove(layout, &place);
-            // Under its name there may be a new one already, which notes its project anew with the next start.
+            // An equal layer may exist again already. The next start records its project anew.
             let _ = fs::remove_file(path.with_extension(PROJECT));
         }
     }
 }
 
-/// Makes what hides names of the project and shows files of it, and of grants, with other content.
+/// Builds the layers that hide names of the project and that replace files of the project and of
+/// grants.
 pub(super) fn mask_project(
     spec: &Isolation,
     layers: &Path,
@@ -366,7 +368,7 @@ pub(super) fn mask_project(
         && (is_layer || !in_workspace.is_empty())
     {
         let mask = layers.join(MASK);
-        // A live workspace has no layers: names are covered there by mounts.
+        // A live workspace has no layers; there mounts cover the hidden names.
         let hidden = if is_layer { spec.masked() } else { Vec::new() };
         mask::build(&mask, project, &hidden, &in_workspace, is_privileged)
             .map_err(|error| fault::io("hide names of the project in", &mask, error))?;

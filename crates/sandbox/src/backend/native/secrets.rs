@@ -1,8 +1,8 @@
-//! Secrets of a sandbox: what holds their values, and what commands have in their place.
+//! Secrets of a sandbox: storage of their values, and placeholders for commands.
 //!
-//! In: secrets with values, files of certificates. Out: an interceptor for the way out, placeholders in the
-//! environment, and one file inside with all certificates that programs are to trust: those of this machine and that
-//! of the sandbox's own authority, whose key stays here.
+//! Inputs: secrets with values, and files of certificates. Results: an interceptor for the egress
+//! proxy, placeholders in the environment, and one file inside with all certificates that programs
+//! are to trust: those of this machine, and that of the sandbox's own CA, whose key stays outside.
 
 use crate::fault;
 use crate::report::Report;
@@ -17,9 +17,9 @@ use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The file with the certificates that programs inside are to trust.
+/// File inside with the certificates that programs are to trust.
 const BUNDLE: &str = "/run/glovebox/ca-certificates.crt";
-/// Variables that name such a file, each read by some programs.
+/// Environment variables that name such a file, each for some programs.
 const VARIABLES: [&str; 10] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -32,26 +32,27 @@ const VARIABLES: [&str; 10] = [
     "DENO_CERT",
     "NIX_SSL_CERT_FILE",
 ];
-/// The same certificates for Java, which reads no such file.
+/// The same certificates for Java, which does not read the other file.
 const JAVA_TRUSTSTORE: &str = "/run/glovebox/truststore.jks";
-/// What every JVM adds to its options.
+/// Variable whose value every JVM adds to its options.
 const JAVA_VARIABLE: &str = "JAVA_TOOL_OPTIONS";
 const JAVA_TRUSTSTORE_OPTION: &str = "-Djavax.net.ssl.trustStore=";
-/// Largest file of certificates; that of a whole system has some 200 KiB.
+/// Maximum size of a certificate file, in bytes. That of a whole system has about 200 KiB.
 const MAX_CERTIFICATE_BYTES: u64 = 4 << 20;
-/// File in a sandbox's directory with what makes its placeholders its own. It is no secret.
+/// File in a sandbox's directory with the token of its placeholders, which is not secret.
 const TOKEN: &str = "placeholder";
 const TOKEN_BYTES: usize = 16;
 
-/// What has been prepared for the secrets of a sandbox.
+/// Prepared secrets of a sandbox.
 #[derive(Debug)]
 pub(super) struct PreparedSecrets {
     pub(super) interceptor: Interceptor,
-    /// Why values may be seen on disk or by other processes, if they may.
+    /// Ways in which values could reach the disk or other processes, one sentence each.
     weaknesses: Vec<String>,
 }
 
-/// Prepares the secrets of `wanted`, and adds to `jail` what commands have of them; `None` if there are none.
+/// Prepares the secrets of `wanted`, and adds placeholders and certificates to `jail`. `None` if
+/// there are no secrets.
 pub(super) fn prepare(
     wanted: &SandboxSpec,
     jail: &mut Isolation,
@@ -101,7 +102,7 @@ pub(super) fn prepare(
     }
     for name in VARIABLES {
         match jail.env.iter_mut().find(|(own, _)| own == name) {
-            // What it names is in the bundle.
+            // The bundle contains the certificates of that file.
             Some((_, value)) if wanted.certificates.contains(&PathBuf::from(&*value)) => {
                 BUNDLE.clone_into(value);
             }
@@ -126,7 +127,7 @@ pub(super) fn prepare(
     }))
 }
 
-/// Tells JVMs of their file, beside what they are told already; who names another one keeps it.
+/// Adds the trust store to the options of JVMs, unless they name one already.
 fn trust_in_java(environment: &mut Vec<(String, String)>) {
     let options =
         format!("{JAVA_TRUSTSTORE_OPTION}{JAVA_TRUSTSTORE} -Djavax.net.ssl.trustStoreType=JKS");
@@ -141,7 +142,7 @@ fn trust_in_java(environment: &mut Vec<(String, String)>) {
 }
 
 impl PreparedSecrets {
-    /// Lines of the isolation report: names and hosts, no values.
+    /// Adds the secrets to the isolation report: names and hosts, no values.
     pub(super) fn tell(&self, wanted: &SandboxSpec, report: &mut Report) {
         let names: Vec<_> = wanted
             .secrets
@@ -160,7 +161,7 @@ impl PreparedSecrets {
     }
 }
 
-/// What would be done about secrets, a line for each.
+/// Describes the handling of secrets, one line for each.
 pub(super) fn explain(wanted: &SandboxSpec) -> String {
     let mut text = String::new();
     if !wanted.secrets.is_empty() {
@@ -183,8 +184,8 @@ fn hosts(secret: &glovebox_egress::Secret) -> String {
     hosts.join(", ")
 }
 
-/// What makes the placeholders of a sandbox its own: random, and the same when it starts again, since commands may
-/// have written them to files.
+/// Returns the random token in the sandbox's placeholders. A resumed sandbox gets the same token,
+/// because commands may have written placeholders to files.
 fn token(dir: &Path) -> Result<String, Fault> {
     let path = dir.join(TOKEN);
     let is_one = |text: &String| {
@@ -211,7 +212,7 @@ fn token(dir: &Path) -> Result<String, Fault> {
     Ok(token)
 }
 
-/// The certificates of a file, without whatever else is in it: a key beside them stays out.
+/// Returns the certificates in a file. Other content is dropped, such as a private key.
 pub(super) fn read_certificates(path: &Path) -> Result<String, Fault> {
     let mut bytes = Vec::new();
     File::open(path)

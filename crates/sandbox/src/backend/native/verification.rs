@@ -1,5 +1,5 @@
-//! What the first process of a sandbox saw, compared with what was planned. Every difference is a sentence,
-//! and any one of them ends the start: a report never names a wall that was not seen.
+//! Comparison of what the first process of a sandbox observed with the plan. Any difference ends
+//! the start, so that a report never names a wall that was not observed.
 
 use glovebox_jail::cgroup::GROUPS;
 use glovebox_jail::plan::{MapWriter, Plan, Step};
@@ -10,14 +10,16 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use std::path::{Path, PathBuf};
 
-/// The namespaces of this process, to be compared with those of the sandbox. `Err` says what is wrong without.
+/// Returns the namespaces of this process, for the comparison. `Err` describes why they are
+/// unknown.
 pub(super) fn own_namespaces() -> Result<Vec<NamespaceId>, String> {
     observation::own_namespaces().map_err(|error| {
         format!("the namespaces cannot be compared with those of the host ({error})")
     })
 }
 
-/// Everything in which a sandbox is not what was planned. `own` is what [`own_namespaces`] gave.
+/// Returns all differences between a sandbox and its plan, one sentence each. `own` is the result
+/// of [`own_namespaces`].
 pub(super) fn differences(
     spec: &Isolation,
     plan: &Plan,
@@ -37,7 +39,7 @@ fn compare(spec: &Isolation, plan: &Plan, found: &SelfTest, own: &[NamespaceId])
     compare_namespaces(spec, plan, seen, own, &mut wrong);
     compare_mounts(plan, &seen.mounts, &mut wrong);
     for (place, errno) in &seen.write_trials {
-        // A kernel without this directory.
+        // ENOENT means that this kernel lacks the directory.
         let is_refused = [Errno::ROFS, Errno::NOENT]
             .map(Errno::raw_os_error)
             .contains(errno);
@@ -56,7 +58,7 @@ fn compare(spec: &Isolation, plan: &Plan, found: &SelfTest, own: &[NamespaceId])
     wrong
 }
 
-/// Whether the guest has a user id that no command can have.
+/// Returns true if the guest has a user id that no command can have.
 pub(super) fn has_own_user_id(plan: &Plan, user_ids: [u32; 4]) -> bool {
     let commands = plan.seal.uid;
     plan.identity.writer != MapWriter::Single
@@ -65,7 +67,7 @@ pub(super) fn has_own_user_id(plan: &Plan, user_ids: [u32; 4]) -> bool {
 
 fn compare_identity(plan: &Plan, seen: &Observation, wrong: &mut Vec<String>) {
     let [real, effective, saved] = seen.uids;
-    // Otherwise all are that of commands, which then get a filter of their own.
+    // Otherwise all ids are those of commands, which then get a filter of their own.
     let is_guest = seen.uids == [plan.seal.uid; 3]
         || has_own_user_id(plan, [real, effective, saved, plan.seal.uid]);
     if !is_guest || seen.gids != [plan.seal.gid; 3] {
@@ -74,7 +76,7 @@ fn compare_identity(plan: &Plan, seen: &Observation, wrong: &mut Vec<String>) {
             seen.uids, seen.gids
         ));
     }
-    // With one id the kernel keeps the caller's groups.
+    // With a single id the kernel keeps the caller's groups.
     if plan.identity.writer != MapWriter::Single && !seen.groups.is_empty() {
         wrong.push(format!("the guest is in the groups {:?}", seen.groups));
     }
@@ -151,7 +153,7 @@ fn compare_mounts(plan: &Plan, mounts: &[MountEntry], wrong: &mut Vec<String>) {
     }
     for mount in mounts {
         let target = mount.target.as_path();
-        // The planned mount that this is, or that it came along with.
+        // The planned mount of this target, or the recursive mount that brought it along.
         let nearest = planned
             .iter()
             .filter(|wanted| {
@@ -179,19 +181,19 @@ fn compare_mounts(plan: &Plan, mounts: &[MountEntry], wrong: &mut Vec<String>) {
     }
 }
 
-/// Where [`glovebox_jail::plan::WHOLE_PROC`] lies, and what keeps everybody away from it.
+/// Mount point of [`glovebox_jail::plan::WHOLE_PROC`] below a directory that no command can enter.
 const WHOLE_PROC_COVER: &str = "/dev/.proc";
 const WHOLE_PROC_MOUNT: &str = "/dev/.proc/proc";
 
-/// One mount of a plan.
+/// Mount of a plan.
 struct PlannedMount {
     target: PathBuf,
-    /// Type of the file system, where it is ours.
+    /// Type of the file system. `None` for a bind mount, whose type the host decides.
     kind: Option<&'static str>,
-    /// It must be there. What is made read-only or covered may not exist on a machine.
+    /// True if it must exist. A path that is made read-only or covered may be missing on a machine.
     is_required: bool,
     is_read_only: bool,
-    /// What is mounted below it on the host comes along.
+    /// True if mounts of the host below the source come along.
     is_recursive: bool,
 }
 
@@ -223,7 +225,7 @@ fn planned_mounts(plan: &Plan) -> Vec<PlannedMount> {
                     ..mount(target.as_path())
                 });
             }
-            // What is made read-only or covered in it is part of it.
+            // Mounts that make parts of it read-only or cover them belong to it.
             Step::Proc { .. } => planned.push(PlannedMount {
                 kind: Some("proc"),
                 is_recursive: true,
@@ -259,7 +261,7 @@ fn planned_mounts(plan: &Plan) -> Vec<PlannedMount> {
                     });
                 }
             }
-            // Those of its directories that the kernel had no limit for are not there.
+            // A directory is missing if the kernel has no limit for it.
             Step::Groups { views } => {
                 let group = |target: &Path| PlannedMount {
                     is_required: false,
