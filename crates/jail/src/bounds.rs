@@ -1,31 +1,32 @@
-//! What one sandbox may have of the kernel objects that no limit of a spec counts.
+//! Bounds on kernel objects of one sandbox that no limit of a spec counts.
 //!
-//! The machine has a fixed number of some (terminals, asynchronous I/O contexts), shares others among
-//! all programs of a user (inotify instances), and keeps memory for each. One table says how many a
-//! sandbox gets and by what that holds; stage 0 applies it, `--explain` and the report print it.
+//! Of some objects the machine has a fixed number (terminals, asynchronous I/O contexts), some are
+//! shared among all programs of a user (inotify instances), and each takes memory. One table holds
+//! each bound and its mechanism. Stage 0 applies it; `--explain` and the report print it.
 
 use glovebox_spec::OPEN_FILES;
 use rustix::process::Resource;
 use std::fmt;
 
-/// One kind of kernel object.
+/// Bound on one kind of kernel object.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
-    /// What is counted, in the plural.
+    /// Name of the objects, in the plural.
     pub name: &'static str,
-    /// How many, or how many bytes.
+    /// Maximum number, or maximum size in bytes.
     pub max: u64,
-    /// What holds it.
+    /// Mechanism that enforces the bound.
     pub(crate) mechanism: Mechanism,
 }
 
-/// What holds a bound.
+/// Mechanism that enforces a bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Mechanism {
-    /// A limit of each process (getrlimit(2)), soft and hard. Pending signals, message queues and locked
-    /// memory are counted for all processes of the sandbox together.
+    /// A resource limit of each process (getrlimit(2)), soft and hard. Pending signals, message
+    /// queues and locked memory are counted for all processes of the sandbox together.
     Rlimit(Resource),
-    /// The hard limit alone: commands start with a lower one and may raise theirs up to it.
+    /// The hard limit alone. Commands start with a lower soft limit and may raise it up to the hard
+    /// one.
     HardRlimit(Resource),
     /// A file below `/proc/sys/user`, which belongs to the sandbox's own user namespace (namespaces(7)).
     UserSetting(&'static str),
@@ -35,14 +36,16 @@ pub(crate) enum Mechanism {
     Filter,
 }
 
-/// Pseudo-terminals. The whole machine has 4096, of which every mount gets any number by default.
+/// Maximum number of pseudo-terminals. The whole machine has 4096, and a mount may use all of them
+/// by default.
 pub(crate) const TERMINALS: u64 = 256;
 
-/// Namespaces of each kind that commands may make where they may make any. One sandbox of a program inside takes one
-/// of each; a browser takes a few dozen.
+/// Maximum number of namespaces of each kind, if commands may make any. A program that sandboxes a
+/// part of itself uses one of each kind; a browser uses a few dozen.
 pub const NESTED_NAMESPACES: u64 = 256;
 
-/// Settings of the sandbox's user namespace by which that holds, but the one for control groups.
+/// Settings of the sandbox's user namespace that enforce [`NESTED_NAMESPACES`], except the one for
+/// control groups.
 pub(crate) const NAMESPACE_SETTINGS: [&str; 6] = [
     "max_user_namespaces",
     "max_mnt_namespaces",
@@ -52,23 +55,23 @@ pub(crate) const NAMESPACE_SETTINGS: [&str; 6] = [
     "max_uts_namespaces",
 ];
 
-/// The one for control groups.
+/// Setting that limits control-group namespaces.
 pub(crate) const CGROUP_NAMESPACE_SETTING: &str = "max_cgroup_namespaces";
 
-/// All of them, in the order of reports.
+/// All bounds, in the order of reports.
 pub const BOUNDS: [Bound; 9] = [
     Bound {
         name: "terminals",
         max: TERMINALS,
         mechanism: Mechanism::MountOption,
     },
-    // A user of the host has 128 of them for all programs, and a sandbox counts as its owner.
+    // A user of the host has 128 of them for all programs, and the sandbox counts as its owner.
     Bound {
         name: "inotify instances",
         max: 64,
         mechanism: Mechanism::UserSetting("max_inotify_instances"),
     },
-    // Enough for a watched tree with all its dependencies; each costs about 1 KiB of kernel memory.
+    // Enough for a watched tree with all its dependencies; each takes about 1 KiB of kernel memory.
     Bound {
         name: "inotify watches",
         max: 65_536,
@@ -109,8 +112,8 @@ pub const BOUNDS: [Bound; 9] = [
     },
 ];
 
-/// Commands start with this many open files allowed; programs that close all they may have get slow
-/// with more.
+/// Soft limit on open files that commands start with. Programs that close every possible descriptor
+/// become slow with a higher one.
 pub(crate) const SOFT_OPEN_FILES: u64 = 4096;
 
 impl fmt::Display for Bound {
@@ -123,7 +126,7 @@ impl fmt::Display for Bound {
 }
 
 impl Bound {
-    /// What holds it, in a few words.
+    /// Describes the mechanism in a few words.
     pub fn mechanism(&self) -> String {
         match self.mechanism {
             Mechanism::Rlimit(resource) | Mechanism::HardRlimit(resource) => {
@@ -136,7 +139,7 @@ impl Bound {
     }
 }
 
-/// The table where commands may have `open_files` open files each; `None` leaves it as it is.
+/// Returns the table with `open_files` as the limit of each command; `None` leaves it unchanged.
 pub fn in_force(open_files: Option<u32>) -> [Bound; BOUNDS.len()] {
     BOUNDS.map(|bound| match (bound.mechanism, open_files) {
         (Mechanism::HardRlimit(Resource::Nofile), Some(count)) => Bound {
@@ -147,7 +150,7 @@ pub fn in_force(open_files: Option<u32>) -> [Bound; BOUNDS.len()] {
     })
 }
 
-/// All bounds in one line.
+/// Returns all bounds in one line.
 pub fn summary(open_files: Option<u32>) -> String {
     format!(
         "at most {}",

@@ -1,5 +1,5 @@
-//! The host's half of a start: runs the guest program as stage 0, hands it the plan, and waits
-//! until the sandbox has checked itself.
+//! Host side of a start: runs the guest program as stage 0, sends it the plan, and waits until the
+//! sandbox has checked itself.
 
 use crate::counters::Counters;
 use crate::plan::Plan;
@@ -20,27 +20,28 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A sandbox that has checked itself.
+/// A sandbox that has been built and has checked itself.
 #[derive(Debug)]
 pub struct LaunchedSandbox {
-    /// Socket to the guest; the next byte on it belongs to the wire protocol.
+    /// Socket to the guest. Its next byte belongs to the wire protocol.
     pub link: OwnedFd,
     /// The first process of the sandbox.
     pub init: Init,
-    /// What it found when it checked itself.
+    /// Result of its self-test.
     pub self_test: SelfTest,
-    /// Walls that could be built only in part.
+    /// Restrictions that could only be applied in part, as texts for the report.
     pub degraded: Vec<String>,
-    /// The directory of its writable layers, if they are in memory; they live as long as it is open.
+    /// Directory of its writable layers if they are in memory, else `None`. The layers exist as
+    /// long as it is open.
     pub layers: Option<OwnedFd>,
-    /// What counts its memory, if the plan asks for that.
+    /// Counters of its memory, if [`Stage0::run`] was asked for them.
     pub counters: Option<Counters>,
-    /// The sockets of its way out, if the plan has one: where questions for names arrive, then unbound stream
-    /// sockets.
+    /// Sockets of its egress proxy, if the plan has one: the socket that receives DNS queries, then
+    /// unbound stream sockets.
     pub egress: Vec<OwnedFd>,
 }
 
-/// What stage 0 has said until the sandbox was ready.
+/// Messages of stage 0 up to the moment at which the sandbox was ready.
 struct Stage0Report {
     self_test: SelfTest,
     degraded: Vec<String>,
@@ -49,28 +50,30 @@ struct Stage0Report {
     egress: Vec<OwnedFd>,
 }
 
-/// The first process of a sandbox, a child of this process. Its end is the end of everything in
-/// the sandbox's pid namespace.
+/// The first process of a sandbox, a child of this process. When it ends, the kernel kills every
+/// process of the sandbox's pid namespace.
 #[derive(Debug)]
 pub struct Init {
     /// Pid as the host sees it.
     pub pid: i32,
     pidfd: OwnedFd,
-    /// Kept for an exchange of its layers. They keep the mounts alive, so they go when it has ended.
+    /// Namespaces of its mounts, needed for an exchange of its layers. They keep the mounts alive,
+    /// so they are dropped when the process has ended.
     spaces: Mutex<Option<SandboxNamespaces>>,
 }
 
 impl Init {
-    /// Kills the whole sandbox and waits until it is gone. Idempotent.
+    /// Kills the whole sandbox. Blocks until it is gone. Idempotent.
     ///
     /// # Errors
-    /// Only when the kernel refuses, which it has no reason to.
+    /// Only if the kernel refuses, for which there is no known cause.
     pub fn kill(&self) -> io::Result<()> {
         self.end().map(drop)
     }
 
-    /// As [`Self::kill`], but for the mounts of the sandbox, which nobody sees any more: the kernel takes
-    /// them apart, in about the time that all the rest took, when what is returned is dropped.
+    /// Does the same as [`Self::kill`], but keeps the sandbox's mounts, which no process sees any
+    /// more. The kernel takes them apart when the returned descriptor is dropped, which takes about
+    /// as long as all the rest.
     ///
     /// # Errors
     /// As [`Self::kill`].
@@ -80,7 +83,8 @@ impl Init {
         Ok(self.spaces().take().map(|spaces| spaces.mount))
     }
 
-    /// Kills the whole sandbox and does not wait: taking it apart keeps the kernel busy for a while.
+    /// Starts to kill the whole sandbox and does not wait: the kernel needs a while to take it
+    /// apart.
     ///
     /// # Errors
     /// As [`Self::kill`].
@@ -91,7 +95,7 @@ impl Init {
         }
     }
 
-    /// Made from what came with the news of its birth.
+    /// Creates the value from the descriptors of [`Report::Born`]. `None` if the pidfd is missing.
     fn new(pid: i32, fds: Vec<OwnedFd>) -> Option<Self> {
         let mut fds = fds.into_iter();
         let pidfd = fds.next()?;
@@ -106,18 +110,19 @@ impl Init {
         })
     }
 
-    /// The namespaces of its mounts, until it is known to have ended.
+    /// Returns the namespaces of its mounts. `None` after the process was waited for, or if they
+    /// could not be opened.
     pub(crate) fn spaces(&self) -> MutexGuard<'_, Option<SandboxNamespaces>> {
-        // Nothing is ever half changed under it.
+        // The value is replaced as a whole, so it is valid even after a panic.
         self.spaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for its end.
+    /// Blocks until the process has ended.
     fn reap(&self) -> io::Result<()> {
         loop {
             match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
             {
-                // Somebody else in this process has waited for it already.
+                // Other code of this process has waited for it already.
                 Ok(_) | Err(rustix::io::Errno::CHILD) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
@@ -125,56 +130,56 @@ impl Init {
         }
     }
 
-    /// Becomes readable when the sandbox has ended.
+    /// Returns the descriptor that becomes readable when the sandbox has ended.
     pub fn pidfd(&self) -> &OwnedFd {
         &self.pidfd
     }
 }
 
-/// Why a start failed.
+/// Error of starting a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The guest program could not be started at all.
     #[error("cannot start the guest program: {0}")]
     Spawn(#[source] io::Error),
-    /// A step inside failed.
+    /// A step inside the sandbox failed.
     #[error("cannot {}: {}", .0.step, io::Error::from_raw_os_error(.0.errno))]
     Step(FailedStep),
-    /// Something on the host's side failed, such as joining a control group.
+    /// A step on the host failed, such as joining a control group.
     #[error("{0}")]
     Host(String),
-    /// The guest ended without a word.
+    /// The guest ended without a report.
     #[error("the sandbox ended while it was being built")]
     Vanished,
-    /// It took too long.
+    /// The sandbox was not ready within this time.
     #[error("the sandbox was not ready after {0:?}")]
     TimedOut(Duration),
-    /// What came back was not understood.
+    /// A message of the guest could not be decoded.
     #[error("the sandbox's answer is malformed: {0}")]
     Malformed(#[source] io::Error),
 }
 
 /// Stage 0, started and waiting for its plan. Dropping it ends it.
 ///
-/// It is started before the plan is ready: loading a program and making namespaces takes as long
-/// as preparing layers and control groups, and the two need not wait for each other.
+/// It is started before the plan is ready: loading the program and creating the namespaces takes as
+/// long as preparing layers and control groups, and neither depends on the other.
 #[derive(Debug)]
 pub struct Stage0 {
     process: StartedProgram,
     link: OwnedFd,
     started: Instant,
-    /// Whether its child is known.
+    /// True if its child has reported itself.
     has_child: bool,
-    /// Whether it waits for [`Stage0::place`].
+    /// True if it waits for [`Stage0::place`].
     awaits_group: bool,
 }
 
 impl Stage0 {
-    /// Starts the guest program at `program` as stage 0. Nothing inside must be able to write to
-    /// that file (CVE-2019-5736).
+    /// Starts the guest program at `program` as stage 0. No process of a sandbox may be able to
+    /// write to that file (CVE-2019-5736).
     ///
-    /// `own_network` says whether the plan will give the sandbox a network namespace of its own,
-    /// `awaits_group` that [`Self::place`] will be called.
+    /// `own_network` is true if the plan will give the sandbox a network namespace, `awaits_group`
+    /// if the caller will call [`Self::place`].
     ///
     /// # Errors
     /// [`LaunchError::Spawn`].
@@ -202,8 +207,9 @@ impl Stage0 {
         })
     }
 
-    /// Has the sandbox be born in the control group whose directory of version 2 this is, where the kernel
-    /// allows it. Does nothing unless that is waited for.
+    /// Sends stage 0 the directory of the version 2 control group in which it creates the sandbox,
+    /// where the kernel allows that. `None` means that there is no such group. Does nothing unless
+    /// stage 0 waits for it.
     ///
     /// # Errors
     /// [`LaunchError::Spawn`].
@@ -216,11 +222,11 @@ impl Stage0 {
             .map_err(|error| LaunchError::Spawn(self.process.failure().unwrap_or(error)))
     }
 
-    /// Hands over the plan, by which the sandbox is built while the caller goes on. What it is made of must
-    /// be there.
+    /// Sends the plan. Stage 0 then builds the sandbox while the caller goes on. The sources of the
+    /// plan must exist.
     ///
     /// # Errors
-    /// [`LaunchError`], as far as it is known by now.
+    /// [`LaunchError`], if a failure is known by now.
     pub fn hand_over(&self, plan: &Plan) -> Result<(), LaunchError> {
         let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
             .map_err(|errno| LaunchError::Spawn(errno.into()))?;
@@ -233,17 +239,19 @@ impl Stage0 {
         unless_gone(sent)
     }
 
-    /// Waits until the sandbox has checked itself, at most `deadline` from the start of stage 0.
+    /// Blocks until the sandbox has checked itself, at most until `deadline` after the start of
+    /// stage 0.
     ///
-    /// Precondition: [`Self::hand_over`]. `counts_memory` says whether [`LaunchedSandbox::counters`] are wanted.
-    /// `entrances` are files to which the sandbox's first process writes `0` before there are others, to put
-    /// itself and all it becomes under limits ([`crate::cgroup::Cgroup::entrances`]). `admit` is called with the pid
-    /// of the sandbox's first process as soon as that exists, unless it was born in its group
-    /// ([`Self::place`]), to move it there from outside; the process goes on building meanwhile, but
-    /// nothing of the caller's runs inside before it has returned.
+    /// Precondition: [`Self::hand_over`]. `counts_memory` requests [`LaunchedSandbox::counters`].
+    /// `entrances` are files to which the sandbox's first process writes `0` before it has
+    /// children, to put itself and all its descendants under limits
+    /// ([`crate::cgroup::Cgroup::entrances`]). `admit` is called with the pid of that process as
+    /// soon as it exists, unless it was created inside its group ([`Self::place`]), and moves it
+    /// there from outside. The process goes on building meanwhile, but runs no command of the
+    /// caller before `admit` has returned.
     ///
     /// # Errors
-    /// [`LaunchError`]; whatever was started is gone again.
+    /// [`LaunchError`]; every process that was started is gone.
     pub fn run(
         mut self,
         counts_memory: bool,
@@ -290,7 +298,7 @@ impl Stage0 {
     }
 }
 
-/// What was sent to a stage 0 that has ended is of no interest: what it said before is worth more.
+/// Ignores the error of sending to a stage 0 that has ended. Its earlier report names the cause.
 fn unless_gone(sent: io::Result<()>) -> Result<(), LaunchError> {
     match sent {
         Err(error)
@@ -301,17 +309,18 @@ fn unless_gone(sent: io::Result<()>) -> Result<(), LaunchError> {
         {
             Ok(())
         }
-        // It waits for something that will never come.
+        // Other errors count: stage 0 would wait for a message that never comes.
         sent => sent.map_err(LaunchError::Spawn),
     }
 }
 
 impl Stage0 {
-    /// Ends the child of which nothing was heard yet. It is a child of this process, and nobody else
-    /// would wait for it. Gives the step that failed, if there is no child for that reason.
+    /// Ends the child, which has not reported itself yet. It is a child of this process, so no
+    /// other process would wait for it. Returns the step that failed, if there is no child for that
+    /// reason.
     fn end_child(&self) -> Option<FailedStep> {
         const PATIENCE: Duration = Duration::from_secs(2);
-        // Without a plan to come stage 0 says what it has done and ends.
+        // When no plan can come, stage 0 reports the child it has made and ends.
         let _ = rustix::net::shutdown(&self.link, Shutdown::Write);
         let begun = Instant::now();
         while wait_readable(&self.link, begun, PATIENCE).is_ok() {
@@ -330,7 +339,8 @@ impl Stage0 {
         None
     }
 
-    /// Ends it, since something else has failed. Gives the step that it could not do itself, if there was one.
+    /// Ends stage 0 because of a failure elsewhere. Returns the step that stage 0 itself failed in,
+    /// if there was one.
     pub fn give_up(mut self) -> Option<FailedStep> {
         self.has_child = true;
         self.end_child()
@@ -372,7 +382,8 @@ fn await_ready(
             Ok(Some((Report::Layers, fds))) => layers = fds.into_iter().next(),
             Ok(Some((Report::Egress, fds))) => egress = fds,
             Ok(Some((Report::Counters, fds))) => counters = Counters::new(fds),
-            // Nothing is mounted after this. What cannot be read leaves the list without what was planned.
+            // No mount follows this message. A table that cannot be read fails the start, because
+            // the plan could not be compared with it.
             Ok(Some((Report::Mounts, fds))) => {
                 let table = fds.into_iter().next().ok_or(LaunchError::Vanished)?;
                 mounts = mountinfo::read_table(table).map_err(|errno| {
@@ -396,7 +407,7 @@ fn await_ready(
     }
 }
 
-/// Waits for one answer of a process that was started at `started`.
+/// Waits for one reply of a process that was started at `started`.
 pub(crate) fn receive_answer<T: DeserializeOwned>(
     process: &StartedProgram,
     link: &OwnedFd,

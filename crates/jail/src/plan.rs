@@ -121,8 +121,7 @@ pub struct Plan {
     pub layers: Layers,
     /// Size of the staging file system in bytes. It also holds the layers of [`Layers::Memory`].
     pub staging_bytes: u64,
-    /// Host paths that are shown inside. They are opened before the first mount, because the mounts
-    /// hide the host's tree.
+    /// Host paths that are shown inside. All of them are opened before the first step is applied.
     pub sources: Vec<Source>,
     /// Mounts, in order.
     pub steps: Vec<Step>,

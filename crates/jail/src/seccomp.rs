@@ -1,83 +1,84 @@
-//! The system call filter of everything that runs in a sandbox.
+//! System-call filter of all processes in a sandbox.
 //!
 //! The policy is `seccomp.toml`, compiled at build time into a constant program for the target
-//! architecture; nothing is decided or allocated at run time. It is an allow-list: ENOSYS for what it
-//! does not know, so that C libraries fall back as on an older kernel, EPERM for known dangers,
-//! EAFNOSUPPORT for foreign socket families.
+//! architecture; nothing is decided or allocated at run time. It is an allow-list. Unknown calls
+//! get ENOSYS, so that C libraries fall back as on an older kernel; known dangers get EPERM,
+//! foreign socket families EAFNOSUPPORT.
 //!
-//! In: a thread with `no_new_privs`. Out: every thread of the process under the filter, and with
-//! it everything the process ever starts. Invariant: installed in full or reported; there is no
-//! "best effort".
+//! The caller needs `no_new_privs`. Afterwards every thread of the process is under the filter, and
+//! so are all processes that it starts. The filter is installed in full, or an error is returned.
 
 use crate::sys::notify;
 use crate::sys::seccomp::{InstallOutcome, install_everywhere};
 use rustix::fd::OwnedFd;
 use std::io;
 
-/// Which table to install.
+/// Filter to install.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Profile {
-    /// What ordinary development tools need.
+    /// Allows the calls that ordinary development tools need.
     #[default]
     Default,
-    /// On top of that, for commands that have the user id of the program on the inside: no call that
-    /// steers when and where another process runs.
+    /// In addition to the first filter, for commands that have the guest's user id: refuses calls
+    /// that control when and where another process runs.
     SameUser,
-    /// In place of [`Profile::Default`], for a sandbox whose commands may make namespaces of their own.
+    /// In place of [`Profile::Default`], for a sandbox whose commands may make namespaces.
     Nested,
-    /// On top of [`Profile::Default`] or [`Profile::Nested`], where no Landlock domain keeps commands apart: no call
-    /// that traces another process or reads its memory.
+    /// In addition to [`Profile::Default`] or [`Profile::Nested`], if no Landlock domain keeps
+    /// commands apart: refuses calls that trace another process or read its memory.
     Untraced,
-    /// In place of [`Profile::Default`], for a sandbox without namespaces. Calls that change the metadata of files
-    /// go to the listener that [`install_with_listener`] gives; without one they fail with ENOSYS.
+    /// In place of [`Profile::Default`], for a sandbox without namespaces. Calls that change
+    /// metadata of files go to the listener of [`install_with_listener`]; without a listener they
+    /// fail with ENOSYS.
     Confined,
-    /// On top of whatever holds already, for a process that reads a task, computes and writes the answer. Whatever
-    /// else it asks for ends it with SIGSYS.
+    /// In addition to any other filter, for a process that reads a task, computes and writes the
+    /// answer. Any other call kills it with SIGSYS.
     Compute,
-    /// Refuses nothing. Who runs under it has one filter more than those who do not, and can never have fewer.
+    /// Refuses nothing. A process under it has one filter more than others, and can never have
+    /// fewer.
     Mark,
 }
 
-/// The filter was not installed.
+/// Error of installing a filter.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel refused a program: EACCES without `no_new_privs`, EINVAL or ENOSYS when it has
-    /// no seccomp filters.
+    /// The kernel refused a program: EACCES without `no_new_privs`, EINVAL or ENOSYS if it has no
+    /// seccomp filters.
     #[error(
         "the kernel refused the system call filter: {0}; it needs CONFIG_SECCOMP_FILTER and no_new_privs"
     )]
     Refused(#[from] std::io::Error),
-    /// Another thread of the process already has a filter that this thread does not share.
+    /// The named thread of the process already has a filter that this thread does not share.
     #[error(
         "thread {0} has a system call filter of its own, so the process cannot be given one for all threads"
     )]
     Diverged(i32),
 }
 
-/// What becomes of one system call.
+/// Treatment of one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The kernel answers.
+    /// The kernel carries it out.
     Allowed,
-    /// The kernel answers unless an argument is refused.
+    /// The kernel carries it out unless an argument is refused.
     ByArgument,
-    /// EPERM.
+    /// It fails with EPERM.
     Refused,
-    /// ENOSYS.
+    /// It fails with ENOSYS.
     Unsupported,
 }
 
 /// One line of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The name as in the manual, without `SYS_`.
+    /// Name as in the manual, without `SYS_`.
     pub name: &'static str,
-    /// The number on the target architecture.
+    /// Number on the target architecture.
     pub number: i64,
-    /// The group of `seccomp.toml` it stands in: the reason for a refusal.
+    /// Group of `seccomp.toml` that contains the call. It is the reason for a refusal.
     pub group: &'static str,
-    /// What becomes of it.
+    /// Treatment of the call.
     pub verdict: Verdict,
 }
 
@@ -90,10 +91,10 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/seccomp_table.rs"));
 }
 
-/// Puts `profile` on every thread of the calling process, for good.
+/// Installs `profile` on every thread of the calling process. It cannot be removed.
 ///
-/// The caller has set `no_new_privs` (prctl(2)); without it this fails with EACCES, unless the
-/// caller holds CAP_SYS_ADMIN.
+/// The caller must have set `no_new_privs` (prctl(2)). Without it this fails with EACCES, unless
+/// the caller holds CAP_SYS_ADMIN.
 pub fn install(profile: Profile) -> Result<(), Error> {
     match install_everywhere(program(profile))? {
         InstallOutcome::Everywhere => Ok(()),
@@ -101,17 +102,18 @@ pub fn install(profile: Profile) -> Result<(), Error> {
     }
 }
 
-/// Puts [`Profile::Confined`] on the calling thread, for good, and gives its listener.
+/// Installs [`Profile::Confined`] on the calling thread and returns its listener. The filter cannot
+/// be removed.
 ///
 /// Precondition: no other thread runs, since none of them would be under the filter.
 ///
 /// # Errors
-/// EBUSY where a filter around this process has a listener already.
+/// EBUSY if a filter around this process has a listener already.
 pub(crate) fn install_with_listener() -> io::Result<OwnedFd> {
     notify::install(program(Profile::Confined))
 }
 
-/// The program of `profile`.
+/// Returns the filter program of `profile`.
 pub fn program(profile: Profile) -> &'static [libc::sock_filter] {
     match profile {
         Profile::Default => generated::PROGRAM,
@@ -124,7 +126,7 @@ pub fn program(profile: Profile) -> &'static [libc::sock_filter] {
     }
 }
 
-/// The table behind [`Profile::Default`], for reports and tests.
+/// Returns the table of [`Profile::Default`], for reports and tests.
 pub fn table() -> &'static [Entry] {
     generated::TABLE
 }

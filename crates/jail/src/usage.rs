@@ -1,9 +1,10 @@
-//! How many bytes of disk a directory tree of a sandbox takes.
+//! Disk usage of a directory tree that a sandbox wrote.
 //!
-//! What is walked belongs to a hostile party: by descriptor, never through links, with an explicit
-//! stack and a bound on depth and entries. A directory that the caller may not list makes the walk fail,
-//! it is never taken for empty. An ordinary user may then have a process do it that enters the sandbox's
-//! user namespace first ([`measure_inside`]): there it may read whatever the sandbox wrote.
+//! The tree is hostile. The walk goes by descriptor, never follows links, uses an explicit stack
+//! and bounds depth and entries. A directory that the caller may not list fails the walk; it is
+//! never counted as empty. An ordinary user may then have a process walk the tree that first enters
+//! the sandbox's user namespace ([`measure_inside`]), where it may read all files that the sandbox
+//! wrote.
 
 use crate::channel;
 use crate::launch::{Init, LaunchError, receive_answer};
@@ -18,31 +19,31 @@ use std::ffi::CStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// First argument of the guest program that walks a tree.
+/// First argument of the guest program that makes it walk a tree.
 pub const MODE: &str = "usage";
 
-/// Most entries that are looked at.
+/// Maximum number of entries that are visited.
 pub const MAX_ENTRIES: u64 = glovebox_spec::MOST_FILES;
-/// Deepest directory: each level costs the walk two descriptors while it is open.
+/// Maximum depth. Each level costs the walk two descriptors while it is open.
 pub const MAX_DEPTH: usize = 200;
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TreeUsage {
-    /// All of it was seen.
+    /// The whole tree was walked.
     Whole {
-        /// Bytes that it takes.
+        /// Size in bytes.
         bytes: u64,
-        /// Names in it; a file with two is counted twice.
+        /// Number of names. A file with two names is counted twice.
         entries: u64,
     },
-    /// It takes more bytes than were asked for.
+    /// The tree has more bytes than the bound.
     Over,
-    /// It has more entries than were asked for.
+    /// The tree has more entries than the bound.
     TooManyEntries,
-    /// It is deeper than [`MAX_DEPTH`].
+    /// The tree is deeper than [`MAX_DEPTH`].
     TooDeep,
-    /// A part of it cannot be seen; the system's answer.
+    /// A part of the tree could not be read. Holds the errno.
     Unseen(i32),
 }
 
@@ -51,17 +52,17 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// The most that a tree is walked for.
+/// Bounds of a walk.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct TreeBounds {
-    /// Bytes that it takes.
+    /// Maximum size in bytes.
     pub bytes: u64,
-    /// Names in it.
+    /// Maximum number of names.
     pub entries: u64,
 }
 
 impl TreeBounds {
-    /// So many bytes, and as many entries as are ever looked at.
+    /// Returns bounds with this size and the maximum number of entries.
     pub const fn of_bytes(bytes: u64) -> Self {
         Self {
             bytes,
@@ -70,19 +71,19 @@ impl TreeBounds {
     }
 }
 
-/// Nothing at all.
+/// Usage of an empty tree.
 const NOTHING: TreeUsage = TreeUsage::Whole {
     bytes: 0,
     entries: 0,
 };
 
-/// Adds up the blocks below the directory `root` until `max_bytes` is exceeded. A directory that is not
-/// there takes nothing.
+/// Adds up the blocks below the directory `root` until `max_bytes` is exceeded. A missing directory
+/// has no usage.
 pub fn measure(root: &Path, max_bytes: u64) -> TreeUsage {
     measure_within(root, TreeBounds::of_bytes(max_bytes))
 }
 
-/// The same until one of two bounds is exceeded.
+/// Does the same as [`measure`], until one of two bounds is exceeded.
 pub fn measure_within(root: &Path, bounds: TreeBounds) -> TreeUsage {
     match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
         Ok(top) => measure_below(top, bounds, UnlistedDirectory::Unseen),
@@ -91,8 +92,8 @@ pub fn measure_within(root: &Path, bounds: TreeBounds) -> TreeUsage {
     }
 }
 
-/// The same for showing to people: directories that the caller may not list count as empty, such as those that
-/// the kernel keeps for itself in an overlay's work directory.
+/// Does the same for display. Directories that the caller may not list count as empty, such as
+/// those that the kernel keeps in an overlay's work directory.
 pub fn measure_visible(root: &Path) -> TreeUsage {
     match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
         Ok(top) => measure_below(
@@ -105,12 +106,12 @@ pub fn measure_visible(root: &Path) -> TreeUsage {
     }
 }
 
-/// What a directory counts as that the caller may not list.
+/// Treatment of a directory that the caller may not list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnlistedDirectory {
-    /// The walk has failed.
+    /// The walk fails.
     Unseen,
-    /// It holds nothing.
+    /// The directory counts as empty.
     Empty,
 }
 
@@ -153,8 +154,8 @@ fn measure_below(top: OwnedFd, bounds: TreeBounds, closed: UnlistedDirectory) ->
             Err(Errno::NOENT) => continue,
             Err(errno) => return unseen(errno),
         };
-        // Blocks, not lengths: a sparse file costs what it costs. A hard link is counted once per
-        // name, which errs on the safe side.
+        // Count blocks, not lengths: a sparse file uses only its blocks. A hard link counts once
+        // per name, so the result may be too large but never too small.
         total = total.saturating_add((stat.st_blocks as u64).saturating_mul(512));
         if total > bounds.bytes {
             return TreeUsage::Over;
@@ -173,7 +174,7 @@ fn measure_below(top: OwnedFd, bounds: TreeBounds, closed: UnlistedDirectory) ->
     }
 }
 
-/// Opens a directory to be read, unless it has gone or become something else.
+/// Opens a directory for reading. `None` if it is gone or is no longer a directory.
 fn open_below(dir: &OwnedFd, name: &CStr) -> Result<Option<(OwnedFd, Dir)>, Errno> {
     match rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()) {
         Ok(child) => {
@@ -185,17 +186,18 @@ fn open_below(dir: &OwnedFd, name: &CStr) -> Result<Option<(OwnedFd, Dir)>, Errn
     }
 }
 
-/// What is to be walked; the sandbox's user namespace and the directory come along.
+/// Request to walk a tree. Carries the sandbox's user namespace and the directory.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Order {
     bounds: TreeBounds,
 }
 
-/// As [`measure_within`], by a process in the user namespace of the sandbox of `init`, which may list what the
-/// sandbox's user has closed to itself. `program` is the guest program.
+/// Does the same as [`measure_within`], by a process in the user namespace of the sandbox of
+/// `init`. That process may list directories that the sandbox's user has closed to itself.
+/// `program` is the guest program.
 ///
 /// # Errors
-/// [`LaunchError`] when there is no such process or it does not answer in time.
+/// [`LaunchError`] if the process cannot be started or does not reply in time.
 pub fn measure_inside(
     program: &Path,
     init: &Init,
@@ -221,9 +223,9 @@ pub fn measure_inside(
     receive_answer(&process, &link, started, deadline)
 }
 
-/// Walks the tree that comes on descriptor 0, and answers there.
+/// Walks the tree that is received on descriptor 0, and replies there.
 ///
-/// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
+/// Preconditions: the process has one thread, was started for this, and has opened no descriptor.
 pub fn run() -> ProcessExit {
     let Some((control, order, [user, top])) = channel::take_order::<Order, 2>() else {
         return ProcessExit(1);

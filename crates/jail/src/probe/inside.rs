@@ -1,5 +1,5 @@
-//! The child's half of a probe: try one primitive in a process that ends right after, and tell in
-//! one line which step was refused and how.
+//! The child's half of a probe: tries one primitive in a process that then ends, and reports in one
+//! line which step was refused and with which error.
 //!
 //! The process is freshly executed and has one thread, so it may unshare namespaces and fork.
 
@@ -28,7 +28,7 @@ use crate::sys::once::loopback_up;
 use crate::sys::unshare::{has_clone3, unshare};
 use crate::{landlock, seccomp};
 
-/// What the child is asked when somebody only wants to know that it runs at all.
+/// Argument of a child that only shows that it can be run.
 const NOTHING: &str = "nothing";
 
 /// A refused step.
@@ -39,7 +39,7 @@ struct RefusedStep {
 
 type TrialResult = Result<String, RefusedStep>;
 
-/// Gives a result the name of its step.
+/// Conversion of an error into a [`RefusedStep`].
 trait Step<T> {
     fn step(self, step: &'static str) -> Result<T, RefusedStep>;
 }
@@ -59,10 +59,10 @@ impl<T> Step<T> for std::io::Result<T> {
     }
 }
 
-/// Does what `what` asks for (a probe's id, for some with `:PATH`), writes one line to standard
-/// output and returns the exit status: 0 when it worked, 1 when not, 2 for an unknown name.
+/// Tries what `what` names (a probe's id, for some with `:PATH`), writes one line to standard
+/// output and returns the exit status: 0 on success, 1 on failure, 2 for an unknown name.
 ///
-/// To be called by a process with one thread that ends afterwards (`glovebox-guest probe WHAT`).
+/// Must be called by a process with one thread that ends afterwards (`glovebox-guest probe WHAT`).
 /// The program at `/proc/self/exe` must answer `probe nothing` with this function as well.
 pub fn child_main(what: &str) -> i32 {
     let (name, path) = what
@@ -92,7 +92,7 @@ pub fn child_main(what: &str) -> i32 {
         (Outcome::NotRun(format!("there is no probe {name}")), 2)
     };
     let line = format!("{outcome}\n");
-    // Who started us reads the line; if nobody does any more, the status is all there is.
+    // The parent reads the line. If it is gone, the exit status is all that remains.
     let _ = rustix::io::write(rustix::stdio::stdout(), line.as_bytes());
     status
 }
@@ -166,7 +166,7 @@ fn network_namespace() -> TrialResult {
 fn pid_namespace() -> TrialResult {
     private_mounts()?;
     unshare(UnshareFlags::NEWPID).step("unshare")?;
-    // Only a child is in the new namespace, and only there may its /proc be made.
+    // Only a child is in the new namespace, and /proc must be mounted there.
     let failed = in_child(|| match create("proc", &[], MountAttrFlags::empty()) {
         Ok(_) => 0,
         Err(errno) => errno.raw_os_error(),
@@ -180,7 +180,7 @@ fn pid_namespace() -> TrialResult {
     }
 }
 
-/// Runs `work` in a child and returns what it returned, which must fit an exit status.
+/// Runs `work` in a child. Returns its result, which must fit an exit status.
 fn in_child(work: impl FnOnce() -> i32) -> Result<i32, RefusedStep> {
     match clone_into(0).step("fork")? {
         Side::Child => end(work()),
@@ -195,7 +195,7 @@ fn in_child(work: impl FnOnce() -> i32) -> Result<i32, RefusedStep> {
     }
 }
 
-/// Ends a forked child. Nothing it inherited needs flushing: the line is written unbuffered.
+/// Ends a forked child. It has inherited no buffers to flush: the line is written unbuffered.
 #[expect(
     clippy::exit,
     reason = "a forked child must not return into its parent's code"
@@ -204,7 +204,7 @@ fn end(status: i32) -> ! {
     std::process::exit(status)
 }
 
-/// A directory below the state directory that goes away with the probe.
+/// A directory below the state directory that is removed when the probe ends.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
@@ -224,7 +224,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left after a crash is an empty tree with a name that says what it was.
+        // A crash leaves an empty tree whose name tells its origin.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -247,13 +247,13 @@ fn overlay(state_dir: &Path) -> TrialResult {
     let file = rustix::fs::openat(&merged, "file", flags, Mode::empty()).step("copy-up")?;
     rustix::io::write(&file, b"above").step("copy-up")?;
     rustix::fs::unlinkat(&merged, "file", rustix::fs::AtFlags::empty()).step("whiteout")?;
-    // This is where a file system without extended attributes fails.
+    // This step fails on a file system without extended attributes.
     rustix::fs::unlinkat(&merged, "dir", rustix::fs::AtFlags::REMOVEDIR).step("whiteout")?;
     rustix::fs::mkdirat(&merged, "dir", Mode::RWXU).step("opaque")?;
     Ok(String::new())
 }
 
-/// The first of the host ids the probe maps to; nobody needs to own them.
+/// First host id that the probe maps to. No user needs to own the ids.
 const IDMAP_FIRST: u32 = 0x4000_0000;
 
 fn idmapped_mount(state_dir: &Path) -> TrialResult {
@@ -262,7 +262,7 @@ fn idmapped_mount(state_dir: &Path) -> TrialResult {
     Ok(String::new())
 }
 
-/// A user namespace with a range of ids, which nothing is in any more.
+/// Returns a user namespace with a range of ids and no process in it.
 fn range_namespace() -> Result<File, RefusedStep> {
     let (release, held) = std::io::pipe()
         .map(|(reader, writer)| (writer, reader))
@@ -270,7 +270,7 @@ fn range_namespace() -> Result<File, RefusedStep> {
     let (pid, namespace) = match clone_into(libc::CLONE_NEWUSER).step("user-namespace")? {
         Side::Child => {
             drop(release);
-            // Until the parent has taken hold of the namespace, or is gone.
+            // Wait until the parent has opened the namespace or is gone.
             let _ = rustix::io::read(&held, &mut [0_u8]);
             end(0)
         }
@@ -289,7 +289,7 @@ fn range_namespace() -> Result<File, RefusedStep> {
     namespace
 }
 
-/// Makes a mount of `dir` that shows its owners as those of `namespace`.
+/// Makes a mount of `dir` whose owners are translated by the map of `namespace`.
 fn translate_owners(dir: &Path, namespace: &File) -> Result<(), RefusedStep> {
     let tree = copy_path(dir, false).step("open-tree")?;
     let attributes = Attributes {
@@ -299,17 +299,18 @@ fn translate_owners(dir: &Path, namespace: &File) -> Result<(), RefusedStep> {
     mount_attr::set(&tree, attributes, false).step("idmap")
 }
 
-/// Does with `dir` what a sandbox does with a project: translates its owners where the caller is root of the machine,
-/// and puts an overlay over it. Nothing is written.
+/// Treats `dir` as a sandbox treats a project: translates its owners if the caller is root of the
+/// machine, and mounts an overlay over it. Writes nothing.
 fn lower_layer(dir: &Path) -> TrialResult {
     if is_machine_root() {
-        // Before the namespaces of this process: in those it has no rights on the mounts of the machine.
+        // This comes before the new namespaces: in those, the process has no rights over the
+        // machine's mounts.
         translate_owners(dir, &range_namespace()?)?;
     }
-    // Named by the working directory, its path cannot be taken for several.
+    // Named as the working directory, the path cannot be split at a colon.
     rustix::process::chdir(dir).step("directory")?;
     private_mounts()?;
-    // An overlay without a writable layer has two others at least.
+    // An overlay without a writable layer needs at least two others.
     let empty = create("tmpfs", &[], MountAttrFlags::empty()).step("fsopen")?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(&empty, "", CWD, "/proc", flags).step("move-mount")?;
@@ -330,7 +331,7 @@ fn filter() -> TrialResult {
             seccomp::Error::Diverged(_) => Errno::SRCH,
         },
     })?;
-    // It is not enough that the kernel said yes.
+    // The kernel's success alone is no proof that the filter works.
     if filter_trial::unfiltered(false).is_empty() {
         Ok(String::new())
     } else {
@@ -359,7 +360,7 @@ fn ruleset() -> TrialResult {
         ..landlock::Policy::default()
     };
     let built = landlock::Ruleset::build(&policy).map_err(refused)?;
-    // Everybody may write there, and the policy lets nobody write.
+    // Everybody may write to this file, but the policy forbids it.
     let write = || {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         rustix::fs::open("/dev/null", flags, Mode::empty()).map(drop)

@@ -1,5 +1,5 @@
-//! The settings and surroundings that explain why a primitive is refused here. Read once, plain data
-//! afterwards.
+//! Settings and surroundings that explain why a primitive is refused on this machine. Read once,
+//! plain data afterwards.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// What the program runs in, when it matters for a remedy.
+/// Kind of environment that the program runs in, if it matters for a remedy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Surroundings {
@@ -29,7 +29,7 @@ pub enum Surroundings {
 }
 
 impl Surroundings {
-    /// A noun with its article, for a sentence.
+    /// Returns a noun with its article, for a sentence.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Machine => "a machine",
@@ -42,7 +42,7 @@ impl Surroundings {
         }
     }
 
-    /// Whether what the machine allows is set from outside.
+    /// Returns true if the environment's owner, outside, decides what is allowed.
     pub const fn is_container(self) -> bool {
         matches!(
             self,
@@ -51,19 +51,19 @@ impl Surroundings {
     }
 }
 
-/// The bounding set that Docker gives: its 14 capabilities.
+/// Bounding set that Docker gives by default: 14 capabilities.
 const DOCKER_BOUNDING_SET: u64 = 0xa804_25fb;
-/// Names below `/proc` that engines mask.
+/// Paths below `/proc` that container engines mask.
 const ENGINE_MASKS: [&str; 2] = ["/proc/keys", "/proc/timer_list"];
 
-/// What is known about this machine beside what was tried.
+/// Facts about this machine, apart from the results of probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// `uname -r`.
     pub kernel_release: String,
     /// The caller's user id.
     pub uid: u32,
-    /// What we run in.
+    /// Environment that this program runs in.
     pub surroundings: Surroundings,
     /// `kernel.apparmor_restrict_unprivileged_userns`; `None` where the kernel has no such setting.
     pub apparmor_restrict_unprivileged_userns: Option<u64>,
@@ -75,26 +75,27 @@ pub struct Machine {
     pub memfd_noexec: Option<u64>,
     /// `kernel.yama.ptrace_scope`; `None` where the kernel has no such setting.
     pub ptrace_scope: Option<u64>,
-    /// Whether a filter of somebody else is on us already (`Seccomp: 2` of proc(5)).
+    /// True if a filter that is not ours applies to this process (`Seccomp: 2` of proc(5)).
     pub is_filtered: bool,
-    /// Whether parts of our `/proc` are covered by mounts, which forbids a fresh one in a user namespace.
+    /// True if mounts cover parts of this `/proc`, which forbids mounting a new one in a user
+    /// namespace.
     pub is_proc_masked: bool,
-    /// Whether SELinux enforces.
+    /// True if SELinux is enforcing.
     pub is_selinux_enforcing: bool,
-    /// The type of the file system that holds the state directory.
+    /// Type of the file system that holds the state directory.
     pub state_fs: String,
-    /// Whether newuidmap and newgidmap are installed.
+    /// True if newuidmap and newgidmap are installed.
     pub has_newidmap: bool,
-    /// The number of subordinate user ids and group ids of the caller.
+    /// Numbers of subordinate user ids and group ids of the caller.
     pub sub_ids: (u64, u64),
-    /// The file of this program, for remedies.
+    /// Path of this program, for remedies.
     pub program: PathBuf,
     /// The state directory, for remedies.
     pub state_dir: PathBuf,
 }
 
 impl Machine {
-    /// Reads what can be read below `root` (`/`); what cannot be read is as if it were not set.
+    /// Reads the facts below `root` (`/`). A setting that cannot be read counts as not set.
     pub fn read(root: &Path, state_dir: &Path, program: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let number = |path: &str| text(path).trim().parse().ok();
@@ -142,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// Major and minor version; zeroes when the release does not look like one.
+    /// Returns the major and minor version; zeroes if the release has another form.
     pub(super) fn kernel(&self) -> (u32, u32) {
         let mut numbers = self
             .kernel_release
@@ -153,7 +154,7 @@ impl Machine {
 }
 
 fn surroundings(root: &Path, release: &str, version: &str) -> Surroundings {
-    // The one kernel gVisor claims to be, and the build date it has claimed ever since.
+    // gVisor always claims this kernel version and build date.
     if version.starts_with("Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016") {
         return Surroundings::Gvisor;
     }
@@ -175,8 +176,8 @@ fn surroundings(root: &Path, release: &str, version: &str) -> Surroundings {
     }
 }
 
-/// A container that has no file by which to know it: its root is an overlay, and its engine has masked names or
-/// taken capabilities away.
+/// Recognises a container without a marker file: its root is an overlay, and its engine has masked
+/// paths or removed capabilities.
 fn unmarked_container(mountinfo: &str, bounding_set: &[&str]) -> Surroundings {
     let is_overlay = mount_points(mountinfo).any(|mount| mount == ("/", "overlay"));
     let is_masked = mount_points(mountinfo).any(|(point, _)| ENGINE_MASKS.contains(&point));
@@ -185,13 +186,13 @@ fn unmarked_container(mountinfo: &str, bounding_set: &[&str]) -> Surroundings {
         .and_then(|set| u64::from_str_radix(set, 16).ok());
     match set {
         Some(DOCKER_BOUNDING_SET) if is_overlay => Surroundings::Docker,
-        // CAP_SYS_ADMIN, which every engine takes away from what is not privileged.
+        // Bit 21 is CAP_SYS_ADMIN, which every engine removes from unprivileged containers.
         Some(set) if is_overlay && (is_masked || set & (1 << 21) == 0) => Surroundings::Container,
         _ => Surroundings::Machine,
     }
 }
 
-/// Mount points and file system types of `mountinfo`.
+/// Returns the mount points and file system types of `mountinfo`.
 fn mount_points(mountinfo: &str) -> impl Iterator<Item = (&str, &str)> {
     mountinfo.lines().filter_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -200,11 +201,13 @@ fn mount_points(mountinfo: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn is_proc_mask(point: &str) -> bool {
-    // An automount of binfmt_misc is on every systemd machine and does not count: it is on an empty directory.
+    // Every systemd machine has an automount of binfmt_misc, on an empty directory. It does not
+    // count.
     point.starts_with("/proc/") && point != "/proc/sys/fs/binfmt_misc"
 }
 
-/// The type of the file system `path` is on: that of the last of the longest mount points above it.
+/// Returns the type of the file system that `path` is on: that of the last of the longest mount
+/// points above it.
 fn file_system_of(mountinfo: &str, path: &Path) -> String {
     let mut best = (0, "");
     for (point, kind) in mount_points(mountinfo) {
@@ -239,7 +242,7 @@ fn login_name(passwd: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// How many subordinate ids `table` (subuid(5)) gives the user in all.
+/// Returns the total number of subordinate ids that `table` (subuid(5)) gives the user.
 fn sub_id_count(table: &str, login: Option<&str>, uid: u32) -> u64 {
     let counts = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.trim().split(':').collect();

@@ -1,11 +1,14 @@
-//! What this machine can do for a sandbox, found out by doing it, and what to change where it cannot.
+//! Probes of what this machine can do for a sandbox, made by trying it, and advice on what to
+//! change.
 //!
-//! In: a way to run the program on the inside as a throw-away child, and where to look. Out: findings
-//! for `glovebox doctor` and for the text of an error. Three parts: [`inside`] tries one primitive in
-//! the child, [`machine`] reads the settings that explain a refusal, [`verdict`] turns both
-//! into a finding without touching anything, so that machines we do not have can be judged in tests.
+//! The caller provides a way to run the guest program as a throw-away child, and the paths to
+//! examine. The results are findings for `glovebox doctor` and for texts of errors. [`inside`]
+//! tries one primitive in the child, [`machine`] reads the settings that explain a refusal, and
+//! [`verdict`] turns both into a finding. `verdict` is pure, so that tests can judge machines that
+//! are not available.
 //!
-//! Invariant: nothing is left behind, and no remedy weakens the whole machine where a narrower one exists.
+//! Invariants: a probe leaves nothing behind, and no remedy weakens the whole machine if a narrower
+//! one exists.
 
 mod inside;
 mod machine;
@@ -25,7 +28,7 @@ pub use inside::child_main;
 pub use machine::{Machine, Surroundings};
 pub use verdict::judge;
 
-/// Something a child tries.
+/// A primitive that a child tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Probe {
     /// A user namespace with one mapped id.
@@ -53,7 +56,7 @@ pub enum Probe {
 }
 
 impl Probe {
-    /// All of them, in the order of the report: what others need comes first.
+    /// All probes in the order of the report: each comes after those it depends on.
     pub const ALL: [Self; 11] = [
         Self::UserNamespace,
         Self::MountNamespace,
@@ -68,7 +71,7 @@ impl Probe {
         Self::Terminal,
     ];
 
-    /// The stable name: the finding's id, and what the child is asked for.
+    /// Returns the stable name of the probe. It is the finding's id and the child's argument.
     pub fn id(self) -> &'static str {
         match self {
             Self::UserNamespace => "user-namespace",
@@ -90,21 +93,22 @@ impl Probe {
     }
 }
 
-/// What the child is asked for, with `:DIR`, to try whether a directory can be a read-only layer of a sandbox.
+/// Argument of a child, followed by `:DIR`, that tries whether a directory can be a read-only layer
+/// of a sandbox.
 pub const LOWER_LAYER: &str = "lower-layer";
 
 /// Reason why a directory cannot be a read-only layer of a sandbox of this caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerObstacle {
-    /// Its file system has no id-mapped mounts, which sandboxes of root need.
+    /// Its file system does not support id-mapped mounts, which sandboxes of root need.
     Owners,
-    /// The kernel puts no overlay over its file system.
+    /// The kernel mounts no overlay over its file system.
     Overlay,
 }
 
 impl LayerObstacle {
-    /// Judges the outcome of [`LOWER_LAYER`]. What was refused for another reason is no obstacle of the directory: the
-    /// start of the sandbox tells of it.
+    /// Judges the outcome of [`LOWER_LAYER`]. `None` if it succeeded, or failed for a reason that
+    /// is not the directory's: the start of the sandbox reports those.
     pub fn judge(outcome: &Outcome) -> Option<Self> {
         match outcome {
             Outcome::Failed { step, .. } if step == "idmap" => Some(Self::Owners),
@@ -114,19 +118,19 @@ impl LayerObstacle {
     }
 }
 
-/// What the child saw.
+/// Result of a probe's child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It worked; the text is a fact worth telling, or empty.
+    /// The primitive works. Holds a detail for the report; empty if there is none.
     Worked(String),
     /// A step was refused with an errno.
     Failed {
-        /// Which of its steps; the names are those in [`inside`].
+        /// Name of the step; the names are those in [`inside`].
         step: String,
-        /// The kernel's answer.
+        /// Errno of the step.
         errno: i32,
     },
-    /// The child itself could not be run or understood.
+    /// The child could not be run or its output was not understood. Holds the reason.
     NotRun(String),
 }
 
@@ -141,7 +145,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// Reads the line that [`fmt::Display`] wrote in the child.
+    /// Parses the line that [`fmt::Display`] wrote in the child.
     pub fn parse(line: &str) -> Self {
         let line = line.trim();
         match line.split_once(' ') {
@@ -167,17 +171,17 @@ impl Outcome {
     }
 }
 
-/// What the probes need from their caller.
+/// Input of the probes.
 pub struct ProbeCx<'a> {
     /// Runs `glovebox-guest probe ARGUMENT` and returns its one line of output.
     pub run_child: &'a dyn Fn(&str) -> io::Result<String>,
-    /// Where writable layers will live; must exist.
+    /// Directory of the writable layers. It must exist.
     pub state_dir: &'a Path,
-    /// The file of this program, for remedies that name it.
+    /// Path of this program, for remedies that name it.
     pub program: &'a Path,
-    /// `/`, below which settings are read; tests look elsewhere.
+    /// Directory below which settings are read: `/`, except in tests.
     pub root: &'a Path,
-    /// The control groups as detected.
+    /// Detected control groups.
     pub controllers: &'a Controllers,
 }
 
@@ -189,7 +193,8 @@ impl fmt::Debug for ProbeCx<'_> {
     }
 }
 
-/// Whether this is the inside of a native sandbox, told by the names its mounts have. `root` is `/`.
+/// Returns true if this process runs in a native sandbox, recognised by the sources of its mounts.
+/// `root` is `/`.
 pub fn is_inside_sandbox(root: &Path) -> bool {
     let mounts = std::fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
     // proc_pid_mountinfo(5): the mount point is the fifth field, the source the second after the dash.
@@ -202,10 +207,11 @@ pub fn is_inside_sandbox(root: &Path) -> bool {
     })
 }
 
-/// Limits of which a sandbox usually has each; how large they are does not matter here.
+/// Limits that a sandbox usually has. Their values do not matter here.
 const USUAL_LIMITS: Limits = Limits::of_sandbox(Some(1 << 30), Some(1.0), Some(1000));
 
-/// Tries everything and judges it. Takes some tens of milliseconds: each try is a process.
+/// Runs all probes and judges them. Takes some tens of milliseconds, because each probe starts a
+/// process.
 pub fn run_all(cx: &ProbeCx<'_>) -> Vec<Finding> {
     let machine = Machine::read(cx.root, cx.state_dir, cx.program);
     let mut findings = vec![verdict::kernel(&machine)];
@@ -227,7 +233,7 @@ pub fn run_all(cx: &ProbeCx<'_>) -> Vec<Finding> {
             verdict::weaken_freezer(&mut found);
         }
         if machine.surroundings.is_container() {
-            // Groups are given out by who runs the container.
+            // Only the container's owner can give out control groups.
             found.remedy = None;
         }
         found
@@ -235,7 +241,7 @@ pub fn run_all(cx: &ProbeCx<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Tries one thing; `None` where it has no meaning for this caller.
+/// Runs one probe. `None` if it does not apply to this caller.
 fn try_one(cx: &ProbeCx<'_>, probe: Probe, machine: &Machine) -> Option<Finding> {
     if probe == Probe::IdmappedMount && machine.uid != 0 {
         return None;

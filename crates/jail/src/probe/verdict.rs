@@ -1,5 +1,6 @@
-//! From what was seen and what is set to a finding: pure, so that machines we do not have can be
-//! judged in tests. The order of the tests in each function is from the most to the least specific cause.
+//! Verdicts: turn results of probes and settings of the machine into findings. The functions are
+//! pure, so that tests can judge machines that are not available. Each function checks causes from
+//! the most to the least specific.
 
 use std::path::PathBuf;
 
@@ -11,10 +12,10 @@ use crate::cgroup::Controller;
 use crate::tracing::Tracing;
 use glovebox_spec::finding::{Finding, FindingState};
 
-/// The number of ids below which package managers of a distribution fail.
+/// Number of ids that package managers of a distribution need.
 const ID_RANGE: u64 = 65_535;
 
-/// What `outcome` of `probe` means on `machine`.
+/// Returns the finding for `outcome` of `probe` on `machine`.
 pub fn judge(probe: Probe, outcome: &Outcome, machine: &Machine) -> Finding {
     let (step, errno) = match outcome {
         Outcome::Worked(detail) => return worked(probe, detail),
@@ -63,7 +64,7 @@ pub fn judge(probe: Probe, outcome: &Outcome, machine: &Machine) -> Finding {
         Probe::MemfdExec => memfd_exec(errno, machine),
         Probe::Terminal => Some("mount devpts on /dev/pts with ptmxmode=666 (containers: run with a normal /dev)".to_owned()),
     };
-    // Without Landlock a sandbox starts; with one that is not applied it does not.
+    // A sandbox starts without Landlock, but not with a ruleset that has no effect.
     let state = match step {
         "landlock-effect" => FindingState::Missing,
         _ => weight(probe),
@@ -71,7 +72,7 @@ pub fn judge(probe: Probe, outcome: &Outcome, machine: &Machine) -> Finding {
     finding(probe, state, seen, remedy)
 }
 
-/// How bad it is when `probe` fails.
+/// Returns the state of a finding whose `probe` failed.
 fn weight(probe: Probe) -> FindingState {
     match probe {
         Probe::IdmappedMount | Probe::Landlock | Probe::MemfdExec | Probe::Terminal => {
@@ -124,7 +125,7 @@ fn finding(probe: Probe, state: FindingState, detail: String, remedy: Option<Str
     }
 }
 
-/// A refusal for lack of permission, in either of the kernel's two spellings.
+/// Returns true for a refusal for lack of permission, in either of the kernel's two errnos.
 fn is_denied(errno: Errno) -> bool {
     errno == Errno::PERM || errno == Errno::ACCESS
 }
@@ -232,7 +233,7 @@ fn memfd_exec(errno: Errno, machine: &Machine) -> Option<String> {
     selinux(machine)
 }
 
-/// Kernels that are none.
+/// Returns the remedy for environments without a Linux kernel.
 fn not_linux(machine: &Machine) -> Option<String> {
     match machine.surroundings {
         Surroundings::Wsl1 => Some("this is WSL 1, which has no Linux kernel: convert it with `wsl --set-version <distribution> 2`".to_owned()),
@@ -241,7 +242,8 @@ fn not_linux(machine: &Machine) -> Option<String> {
     }
 }
 
-/// Ubuntu 23.10 and later: creating the namespace works, using it does not.
+/// Returns the remedy for AppArmor's restriction. On Ubuntu 23.10 and later a namespace can be
+/// created but not used.
 fn app_armor(errno: Errno, machine: &Machine) -> Option<String> {
     let restricts = machine
         .apparmor_restrict_unprivileged_userns
@@ -259,7 +261,8 @@ fn app_armor(errno: Errno, machine: &Machine) -> Option<String> {
     ))
 }
 
-/// A filter that was there before us: that of a container engine.
+/// Returns the remedy for a filter that was installed around this process, such as that of a
+/// container engine.
 fn outer_filter(machine: &Machine) -> Option<String> {
     if !machine.is_filtered {
         return None;
@@ -287,19 +290,20 @@ fn selinux(machine: &Machine) -> Option<String> {
     })
 }
 
-/// A remedy that is for who runs the machine: from inside of a container nobody can follow it.
+/// Returns a remedy for the machine's administrator. `None` in a container, from inside which it
+/// cannot be followed.
 fn outside_container(machine: &Machine, remedy: String) -> Option<String> {
     (!machine.surroundings.is_container()).then_some(remedy)
 }
 
-/// Now and after the next boot.
+/// Returns a command that changes a setting now and after the next boot.
 fn persistently(setting: &str, value: &str) -> String {
     format!(
         "echo '{setting} = {value}' | sudo tee /etc/sysctl.d/60-glovebox.conf && sudo sysctl -p /etc/sysctl.d/60-glovebox.conf"
     )
 }
 
-/// The kernel's version against what the design was made for.
+/// Compares the kernel's version with the versions that sandboxes need.
 pub(super) fn kernel(machine: &Machine) -> Finding {
     let (state, remedy) = match (machine.surroundings, machine.kernel()) {
         (Surroundings::Wsl1 | Surroundings::Gvisor, _) => {
@@ -342,7 +346,7 @@ pub(super) fn tracing(machine: &Machine, has_landlock: bool) -> Finding {
     }
 }
 
-/// Whether more than one user can exist inside.
+/// Judges whether more than one user id can exist inside.
 pub(super) fn id_ranges(machine: &Machine) -> Finding {
     let has_ranges = machine.sub_ids.0 >= ID_RANGE && machine.sub_ids.1 >= ID_RANGE;
     let (state, detail, remedy) = if machine.uid == 0 {
@@ -382,7 +386,7 @@ pub(super) fn id_ranges(machine: &Machine) -> Finding {
     }
 }
 
-/// Says of a freezer that is there that no sandbox gets it.
+/// Adds to the finding of a usable freezer that sandboxes do not get it.
 pub(super) fn weaken_freezer(found: &mut Finding) {
     if found.state == FindingState::Ok {
         found.state = FindingState::Degraded;
@@ -392,7 +396,7 @@ pub(super) fn weaken_freezer(found: &mut Finding) {
     }
 }
 
-/// A controller, from where it is served or why it is not.
+/// Judges a controller by the path where it is available, or by the reason why it is not.
 pub(super) fn controller(
     controller: Controller,
     place: Option<(PathBuf, u8)>,
@@ -403,7 +407,7 @@ pub(super) fn controller(
         (FindingState::Ok, detail, None)
     } else {
         let why = why_absent.unwrap_or("not available");
-        // The reason ends in what to do, where something can be done.
+        // The reason ends with a remedy, if there is one.
         let (why, remedy) = match why.split_once("; ") {
             Some((why, remedy)) => (why, Some(remedy.to_owned())),
             None => (why, None),

@@ -1,4 +1,4 @@
-//! The child's half: mounts, pivot, seal, self-test.
+//! Stage 0's child: mounts, pivot, restrictions, self-test.
 
 use super::examination::examine;
 use super::mounts::{self, DetachedMount, Mounts};
@@ -31,10 +31,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Stack of the thread beside this one.
+/// Stack size of the set-up thread, in bytes.
 const STACK_BYTES: usize = 128 << 10;
 
-/// Turns this process into the first process of the sandbox, or reports why not.
+/// Turns this process into the first process of the sandbox. On failure it reports the step and
+/// returns the exit code.
 pub(super) fn build(
     control: OwnedFd,
     gate: OwnedFd,
@@ -43,7 +44,8 @@ pub(super) fn build(
 ) -> Result<GuestHandover, ProcessExit> {
     let network = own_network.then(Network::begin);
     let beside = SetupThread::begin();
-    // Before that the socket is the parent's to read from. If nothing comes, the parent has told why.
+    // The socket belongs to the parent until its message. If that does not come, the parent has
+    // reported the reason.
     let Ok(go) = receive_go(&gate) else {
         return Err(ProcessExit(1));
     };
@@ -89,7 +91,7 @@ pub(super) fn build(
     }
 }
 
-/// A sandbox that is complete.
+/// A complete sandbox.
 struct BuiltSandbox {
     landlock: Option<OwnedFd>,
     names: Option<NameServer>,
@@ -109,8 +111,8 @@ impl Clock {
     }
 }
 
-/// Waits for the sandbox's control groups, which the host makes during the first mounts. With them come the files to
-/// join them by.
+/// Waits for the sandbox's control groups, which the host makes during the first mounts. Returns
+/// the files for joining them, too.
 fn receive_groups(control: &OwnedFd) -> Result<(Admission, Vec<OwnedFd>), FailedStep> {
     channel::receive::<Admission>(control)
         .ok()
@@ -118,27 +120,29 @@ fn receive_groups(control: &OwnedFd) -> Result<(Admission, Vec<OwnedFd>), Failed
         .ok_or_else(|| FailedStep::new("hear from the host", Errno::PIPE))
 }
 
-/// Joins the sandbox's control groups: this thread alone, and all that it starts.
+/// Moves this thread into the sandbox's control groups; its later children start in them.
 fn join_groups(entrances: &[OwnedFd]) -> Result<(), FailedStep> {
     let processors = rustix::thread::sched_getaffinity(None);
     for entrance in entrances {
         rustix::io::write(entrance, b"0").cannot("join the sandbox's control group")?;
     }
-    // Before Linux 6.2 a thread that joins a group of `cpuset` loses the choice of its caller (taskset(1)).
+    // Before Linux 6.2 a thread that joins a `cpuset` group loses the processors that its caller
+    // chose (taskset(1)).
     if let Ok(processors) = processors
         && rustix::thread::sched_getaffinity(None) != Ok(processors)
     {
-        // The kernel refuses a set of which the group has nothing, and then the group's stays.
+        // The kernel refuses a set without any processor of the group. The group's set then
+        // applies.
         let _ = rustix::thread::sched_setaffinity(None, &processors);
     }
-    // They are the root of what is seen of such groups.
+    // unshare comes after joining: the groups of this moment become the root of the new namespace.
     unshare(UnshareFlags::NEWCGROUP).cannot("create the sandbox's control-group namespace")
 }
 
-/// Leaves the ids of the caller, in this thread.
+/// Gives up the caller's ids, in this thread.
 fn take_setup_ids(plan: &Plan) -> Result<(), FailedStep> {
     if plan.identity.writer != MapWriter::Single {
-        // With one id the kernel forbids this, and the caller's groups stay.
+        // With a single id the kernel forbids this, and the caller's groups stay.
         identity::leave_groups().cannot("leave the caller's groups")?;
     }
     if plan.identity.has_root {
@@ -147,18 +151,19 @@ fn take_setup_ids(plan: &Plan) -> Result<(), FailedStep> {
     Ok(())
 }
 
-/// What the second thread needs for its part of the set-up.
+/// Input of the second thread for its part of the set-up.
 struct SetupJob {
     plan: Arc<Plan>,
     sources: Arc<Vec<OwnedFd>>,
     staging: OwnedFd,
     made: SyncSender<Result<DetachedMount, FailedStep>>,
-    /// The root of the sandbox, when everything is mounted in it.
+    /// Delivers the root of the sandbox after everything has been mounted in it.
     root: Receiver<OwnedFd>,
 }
 
-/// A second thread, for what takes time and waits for nothing. It is started before there is a plan, because that
-/// takes time as well, and has ended before commands run.
+/// A second thread for set-up work that takes time and depends on nothing else. It is started
+/// before the plan arrives, because the start takes time as well, and it has ended before commands
+/// run.
 struct SetupThread {
     jobs: SyncSender<SetupJob>,
     thread: JoinHandle<Result<landlock::BuiltRuleset, FailedStep>>,
@@ -177,7 +182,7 @@ impl SetupThread {
         Ok(Self { jobs, thread })
     }
 
-    /// Waits for its end.
+    /// Blocks until the thread has ended. Returns its ruleset.
     fn finish(self) -> Result<landlock::BuiltRuleset, FailedStep> {
         self.thread.join().map_err(|_| given_up())?
     }
@@ -186,7 +191,7 @@ impl SetupThread {
 impl SetupJob {
     fn work(self) -> Result<landlock::BuiltRuleset, FailedStep> {
         if let Err(broken) = take_setup_ids(&self.plan) {
-            // Whoever waits for a mount hears why there is none.
+            // The first thread waits for a mount and gets the error instead.
             let _ = self.made.send(Err(broken.clone()));
             return Err(broken);
         }
@@ -201,7 +206,7 @@ impl SetupJob {
     }
 }
 
-/// The other thread has met an error, which says more.
+/// Returns the error of a thread whose peer has stopped. The peer's own error names the cause.
 fn given_up() -> FailedStep {
     FailedStep::new("finish the set-up", Errno::CANCELED)
 }
@@ -219,7 +224,7 @@ fn assemble(
         marks: Vec::new(),
     };
     take_setup_ids(plan)?;
-    // A kernel without keyrings has nothing to leave behind.
+    // A kernel without keyrings has no keys that could be inherited.
     match once::new_session_keyring() {
         Ok(()) | Err(Errno::NOSYS) => {}
         Err(errno) => return Err(FailedStep::new("leave the caller's session keyring", errno)),
@@ -232,7 +237,7 @@ fn assemble(
     .cannot("detach from the host's mount events")?;
 
     let mut mounts = Mounts::new(plan)?;
-    // The parent has been opening these meanwhile.
+    // The parent has opened these meanwhile.
     let sources = if go.has_sources {
         receive_sources(gate, plan)?
     } else {
@@ -271,12 +276,13 @@ fn assemble(
     if admission.counts_memory {
         mounts.hand_over_counters(control)?;
     }
-    // Before its maker loses sight of the host's /proc.
+    // This comes before the pivot: the process that makes the namespace opens it by the host's
+    // /proc.
     enter_network(network, plan.net.is_own())?;
     if plan.net.is_own() {
         open_own_network(control, plan.seal.gid)?;
     }
-    // Before any command can have these ports.
+    // This comes before any command runs, which could take these ports.
     let names = match plan.net {
         Net::Host => None,
         Net::None => Some(NameServer::Guest(own_network::bind_resolver()?)),
@@ -287,14 +293,14 @@ fn assemble(
     };
     let host_proc = HostProc::open()?;
     mounts.pivot()?;
-    // The owner reads what it shows while this process goes on.
+    // The owner reads the table of mounts while this process goes on.
     channel::send(control, &Report::Mounts, &[host_proc.mounts()?.as_fd()])
         .map_err(|_| FailedStep::new("show what is mounted", Errno::PIPE))?;
     clock.mark("mounts");
 
     rustix::process::chdir(glovebox_spec::WORKSPACE).cannot("enter the workspace")?;
     let separation = seal(plan)?;
-    // Also the child of stage 0 came with the caller's stdin, stdout and stderr.
+    // The child of stage 0 still has the caller's stdin, stdout and stderr.
     silence_stdio()?;
     let built = beside.finish()?;
     let ruleset = built.fd.as_ref().map(AsFd::as_fd);
@@ -323,7 +329,7 @@ fn assemble(
         ours.push(socket.as_raw_fd());
     }
     self_test.open_fds = host_proc.open_fds(&ours)?;
-    // The trial has been made beside all this, so its end comes last.
+    // The trial runs beside the self-test, so its result is awaited last.
     self_test.observed.landlock = trial
         .map(|trial| trial.finish().map(LandlockTrial::new))
         .transpose()
@@ -341,7 +347,7 @@ fn assemble(
     })
 }
 
-/// Puts a system-call filter on this process and all that it starts.
+/// Installs a system-call filter on this process and its later children.
 fn install_filter(profile: seccomp::Profile) -> Result<(), FailedStep> {
     seccomp::install(profile).map_err(|error| {
         FailedStep::new(
@@ -351,13 +357,13 @@ fn install_filter(profile: seccomp::Profile) -> Result<(), FailedStep> {
     })
 }
 
-/// Another descriptor of the same thing.
+/// Returns a duplicate of a descriptor.
 fn share(fd: &OwnedFd) -> Result<OwnedFd, FailedStep> {
     rustix::io::fcntl_dupfd_cloexec(fd, 3).cannot("share a descriptor")
 }
 
-/// Lets commands have ports below 1024, and send echo requests (icmp(7)), in a network that is theirs alone. Where the
-/// settings cannot be written the report says so.
+/// Allows commands to bind ports below 1024 and to send echo requests (icmp(7)) in their own
+/// network. Settings that cannot be written are reported.
 fn open_own_network(control: &OwnedFd, gid: u32) -> Result<(), FailedStep> {
     let settings = [
         (
@@ -383,7 +389,7 @@ fn open_own_network(control: &OwnedFd, gid: u32) -> Result<(), FailedStep> {
     Ok(())
 }
 
-/// Enters the network namespace that has been in the making since the beginning.
+/// Enters the network namespace whose creation began before the plan arrived.
 fn enter_network(
     network: Option<Result<Network, Errno>>,
     is_wanted: bool,
@@ -429,7 +435,7 @@ fn receive_sources(gate: &OwnedFd, plan: &Plan) -> Result<Vec<OwnedFd>, FailedSt
 
 fn seal(plan: &Plan) -> Result<Separation, FailedStep> {
     let lower = |resource: Resource, soft: u64, hard: u64| -> Result<(), Errno> {
-        // Limits are only ever lowered: raising one takes a capability the caller may lack.
+        // Limits are only lowered: raising one takes a capability that the caller may lack.
         let now = rustix::process::getrlimit(resource);
         let hard = now.maximum.map_or(hard, |max| max.min(hard));
         rustix::process::setrlimit(
@@ -440,8 +446,8 @@ fn seal(plan: &Plan) -> Result<Separation, FailedStep> {
             },
         )
     };
-    // One byte, not none: no core fits in it, and it is the value at which the kernel leaves out the
-    // host's core handler too (core(5): "piping core dumps" ignores the limit otherwise).
+    // One byte, not zero: no core fits in it, and with this value the kernel does not start the
+    // host's core handler either (core(5): "piping core dumps" ignores the limit otherwise).
     lower(Resource::Core, 1, 1).cannot("forbid core files")?;
     for bound in &BOUNDS {
         let (resource, soft) = match bound.mechanism {
@@ -449,8 +455,8 @@ fn seal(plan: &Plan) -> Result<Separation, FailedStep> {
             Mechanism::HardRlimit(resource) => (resource, SOFT_OPEN_FILES),
             Mechanism::UserSetting(_) | Mechanism::MountOption | Mechanism::Filter => continue,
         };
-        // What commands may have beyond the bound must be theirs to have. Fewer is for commands alone: this process
-        // has files open for all of them.
+        // If commands may have more files than the bound, the hard limit has to allow them. A lower
+        // limit applies to commands alone, because this process has files open for all of them.
         let hard = match resource {
             Resource::Nofile => bound.max.max(plan.seal.open_files.unwrap_or(0).into()),
             _ => bound.max,

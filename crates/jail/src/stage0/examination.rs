@@ -1,4 +1,4 @@
-//! The last step of a start: the child looks at itself, and tries what must fail.
+//! Self-test, the last step of a start: the child reads back its state and tries what must fail.
 
 use super::SelfTest;
 use crate::sys::{ids, once};
@@ -6,8 +6,9 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketType};
 
-/// Tries what must fail, and reads back what must hold. What is read through `/proc` comes from
-/// [`super::observation`]. With `is_nested` user namespaces are allowed, and trying would make one.
+/// Tries what must fail, and reads back what must hold. [`super::observation`] reads what comes
+/// from `/proc`. With `is_nested` user namespaces are allowed; a trial would create one, so it is
+/// skipped.
 pub(super) fn examine(landlock_abi: u32, is_nested: bool) -> SelfTest {
     let caps = rustix::thread::capabilities(None).ok();
     let mut bounding = 0_u64;
@@ -16,7 +17,7 @@ pub(super) fn examine(landlock_abi: u32, is_nested: bool) -> SelfTest {
         match rustix::thread::capability_is_in_bounding_set(cap) {
             Ok(true) => bounding |= 1 << bit,
             Ok(false) => {}
-            // The first number the kernel does not know ends the list.
+            // The first number that the kernel does not know ends the list.
             Err(Errno::INVAL) if bit > 0 => break,
             Err(_) => {
                 bounding = u64::MAX;
@@ -48,7 +49,8 @@ pub(super) fn examine(landlock_abi: u32, is_nested: bool) -> SelfTest {
     }
 }
 
-/// `prctl(PR_GET_SECCOMP)` would be answered by the filter itself; `/proc` is not.
+/// Returns the seccomp mode. The filter itself answers `prctl(PR_GET_SECCOMP)`, but not a read of
+/// `/proc`.
 fn seccomp_mode() -> u32 {
     use rustix::thread::SecureComputingMode as Mode;
     match rustix::thread::secure_computing_mode() {

@@ -1,8 +1,9 @@
-//! The sandbox's own control group, read-only at `/sys/fs/cgroup`, so that programs find their limits.
+//! Mounts of the sandbox's own control group, read-only at `/sys/fs/cgroup`, so that programs find
+//! their limits.
 //!
-//! In: the directories of the group on the host ([`GroupView`]), which are there by now. Only they are shown: each is a
-//! mount of its own, whose root is the group, so nothing of other groups is below or above it.
-//! Precondition: the host's mounts can still be seen by their paths.
+//! The directories of the group on the host ([`GroupView`]) exist by now. Each is a mount of its
+//! own whose root is the group, so no other group is visible below or above it. Precondition: the
+//! host's mounts can still be reached by their paths.
 
 use super::staging::mkdir;
 use super::{Context as _, FailedStep};
@@ -13,8 +14,8 @@ use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use std::path::Path;
 
-/// Shows the views below `root`. A directory that is not there is left out: its limit could not be set, which the
-/// host reports.
+/// Mounts the views below `root`. A missing directory is left out: its limit could not be set,
+/// which the host reports.
 pub(super) fn show(root: &OwnedFd, views: &[GroupView]) -> Result<(), FailedStep> {
     let mut opened = Vec::with_capacity(views.len());
     for view in views {
@@ -51,7 +52,7 @@ pub(super) fn show(root: &OwnedFd, views: &[GroupView]) -> Result<(), FailedStep
     mount::narrow(&dir, true, None, false).cannot(&step)
 }
 
-/// The mount of one directory, read-only and attached nowhere; `None` when there is no such directory.
+/// Returns a detached, read-only mount of one directory. `None` if the directory does not exist.
 fn open(view: &GroupView) -> Result<Option<OwnedFd>, FailedStep> {
     let path = view.source.as_path();
     let step = format!("show the control group {}", path.display());

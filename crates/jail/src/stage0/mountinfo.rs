@@ -1,4 +1,4 @@
-//! One mount of a process, read from its `mountinfo`.
+//! Mounts of a process, read from its `mountinfo`.
 
 use crate::mount_path::unescape;
 use crate::plan::BytePath;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 /// One line of `mountinfo` (`proc_pid_mountinfo(5)`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountEntry {
-    /// Where it is.
+    /// Mount point.
     pub target: BytePath,
     /// Type of its file system.
     pub kind: String,
-    /// Nothing can be written through it.
+    /// True if no file can be changed through it.
     pub is_read_only: bool,
-    /// Set-user-id bits and file capabilities have no effect in it.
+    /// True if set-user-id bits and file capabilities have no effect in it.
     pub is_without_set_user_id: bool,
-    /// Device nodes have no effect in it.
+    /// True if device nodes have no effect in it.
     pub is_without_devices: bool,
-    /// Mounts made elsewhere do not appear in it, nor the other way round.
+    /// True if it does not exchange mount events with other mounts.
     pub is_private: bool,
 }
 
 impl MountEntry {
-    /// `None` for what is no such line.
+    /// Parses one line. `None` if it is malformed.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ').skip(4);
         let (target, options) = (fields.next()?, fields.next()?);
-        // Optional fields tell the peers of a mount, and end with a dash.
+        // Optional fields list the peers of a mount. A dash ends them.
         let is_private = fields.next()? == b"-";
         let kind = if is_private {
             fields.next()?
@@ -48,13 +48,13 @@ impl MountEntry {
     }
 }
 
-/// Most bytes of such a table that are read: some 30,000 mounts.
+/// Maximum size of such a table in bytes: some 30,000 mounts.
 const MAX_TABLE_BYTES: usize = 4 << 20;
 
-/// All mounts of the process that opened `table`, its `mountinfo`.
+/// Returns all mounts of the process that opened `table`, its `mountinfo`.
 ///
 /// # Errors
-/// Of read(2); `EFBIG` and `EINVAL` for what is no such table.
+/// Those of read(2); `EFBIG` if the table is too large, `EINVAL` if it is malformed.
 pub(crate) fn read_table(table: impl AsFd) -> Result<Vec<MountEntry>, Errno> {
     let mut content = Vec::with_capacity(8 << 10);
     loop {

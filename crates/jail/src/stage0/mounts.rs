@@ -1,7 +1,8 @@
 //! The file system of a sandbox under construction.
 //!
-//! What is mounted needs no place yet while it is made, so a second thread makes `/dev` and all overlays but that of
-//! the root, which takes about as long as the rest. The first thread attaches everything, in the order of the plan.
+//! A mount can be made before it has a place. So a second thread makes `/dev` and all overlays
+//! except that of the root, which takes about as long as the remaining work. The first thread
+//! attaches all mounts, in the order of the plan.
 
 use super::staging::{self, mkdir, touch};
 use super::{Context as _, FailedStep, Report, groups};
@@ -19,7 +20,8 @@ use rustix::mount::{MountAttrFlags, UnmountFlags};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender};
 
-/// Without privilege outside, what the child may open is exactly what the caller may.
+/// Opens the sources without privilege outside: the child may open exactly the paths that the
+/// caller may.
 pub(crate) fn open_sources(sources: &[Source]) -> Result<Vec<OwnedFd>, FailedStep> {
     sources
         .iter()
@@ -42,9 +44,10 @@ pub(crate) fn open_sources(sources: &[Source]) -> Result<Vec<OwnedFd>, FailedSte
 
 /// The file system under construction.
 pub(super) struct Mounts {
-    /// A small tmpfs over the old root: mount points for layers, and empty things to cover with.
+    /// A small tmpfs over the old root, with mount points for layers and empty files and
+    /// directories for covers.
     staging: OwnedFd,
-    /// The new root; valid after the first overlay.
+    /// The new root. `None` before the first overlay.
     root: Option<OwnedFd>,
     /// The new `/proc`.
     proc: Option<OwnedFd>,
@@ -63,7 +66,7 @@ impl Mounts {
         })
     }
 
-    /// Puts the writable layers where the overlays will look for them.
+    /// Moves the writable layers to the directory where the overlays expect them.
     pub(super) fn place_layers(&self, plan: &Plan, sources: &[OwnedFd]) -> Result<(), FailedStep> {
         if plan.layers_in_memory() {
             for (name, owner) in plan.layer_dirs() {
@@ -96,7 +99,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// The root of the sandbox.
+    /// Returns the root of the sandbox.
     pub(super) fn root(&self) -> Result<&OwnedFd, FailedStep> {
         self.root.as_ref().ok_or_else(|| {
             FailedStep::new(
@@ -106,13 +109,14 @@ impl Mounts {
         })
     }
 
-    /// Where everything is put together.
+    /// Returns the staging file system.
     pub(super) fn staging(&self) -> &OwnedFd {
         &self.staging
     }
 
-    /// Attaches what the steps of a plan mount, in their order. What [`make_beside`] makes comes from `made`; `meanwhile`
-    /// is done once, when there is a root and the other thread would be waited for.
+    /// Carries out the steps of a plan, in their order. Mounts that [`make_beside`] makes are
+    /// received from `made`. `meanwhile` is called once: after the root exists, before the first
+    /// wait for the other thread.
     pub(super) fn apply(
         &mut self,
         plan: &Plan,
@@ -126,7 +130,8 @@ impl Mounts {
                 if let Some(meanwhile) = meanwhile.take() {
                     meanwhile(self)?;
                 }
-                // Its thread ends without a word only when that is given up.
+                // The other thread sends an error before it ends, unless the set-up has been given
+                // up.
                 let made = made.recv().map_err(|_| no_more_mounts())??;
                 self.attach(step, made)?;
             } else {
@@ -136,7 +141,7 @@ impl Mounts {
         meanwhile.map_or(Ok(()), |meanwhile| meanwhile(self))
     }
 
-    /// Puts what is complete into its place.
+    /// Attaches a finished mount to its place.
     fn attach(&mut self, step: &Step, made: DetachedMount) -> Result<(), FailedStep> {
         let (target, mount) = match (step, &made) {
             (Step::Overlay { target, .. }, DetachedMount::Overlay(mount)) => {
@@ -182,16 +187,16 @@ impl Mounts {
                 read_only,
                 covered,
             } => self.proc(*pids_only, read_only, covered),
-            // Made beside.
+            // The second thread makes it.
             Step::Dev { .. } => Err(no_more_mounts()),
-            // Shown when the host has made the group.
+            // The control group is mounted later, when the host has made it.
             Step::Groups { .. } => Ok(()),
             Step::Cover { target } => {
                 let step = format!("cover {}", target.as_path().display());
                 match mount::open_target(self.root()?, target.as_path()) {
                     Ok(at) => self.cover(at.as_fd()).cannot(&step),
-                    // It is gone, or so closed that not even the set-up's root can come near it;
-                    // nobody inside ever has more rights than that.
+                    // The path does not exist, or even the set-up's root may not reach it; then no
+                    // process inside can, because none has more rights.
                     Err(Errno::NOENT | Errno::ACCESS) => Ok(()),
                     Err(errno) => Err(FailedStep::new(step, errno)),
                 }
@@ -205,9 +210,10 @@ impl Mounts {
         read_only: &[String],
         covered: &[String],
     ) -> Result<(), FailedStep> {
-        // Not `hidepid`: it hides whatever one may not trace, so a command that makes itself untraceable
-        // (PR_SET_DUMPABLE) would be out of the guest's sight when its job is to be ended, and jobs, each
-        // in a Landlock domain of its own, would not see each other.
+        // Do not use `hidepid`: it hides every process that its reader may not trace. A command
+        // that makes itself untraceable (PR_SET_DUMPABLE) would be invisible to the guest when its
+        // job is to be killed, and jobs, each in a Landlock domain of its own, would not see each
+        // other.
         let mut options = Vec::new();
         if pids_only {
             options.push(FsOption::Value("subset", "pid"));
@@ -239,7 +245,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Puts something empty and read-only over a file or directory.
+    /// Mounts an empty, read-only file or directory over `at`.
     fn cover(&self, at: impl AsFd) -> Result<(), Errno> {
         let name = if mount::is_directory(&at)? {
             "empty"
@@ -251,8 +257,9 @@ impl Mounts {
         mount::attach(&copy, at)
     }
 
-    /// Gives the host what it needs to count the memory that is in no process. The host's own `/proc` is
-    /// asked, which shows the tables of the namespace that its reader was in when they were opened.
+    /// Sends the host the descriptors for counting memory that is in no process. The tables are
+    /// opened in the host's own `/proc`, which shows those of the namespace that this process was
+    /// in when it opened them.
     pub(super) fn hand_over_counters(&self, control: &OwnedFd) -> Result<(), FailedStep> {
         let tables = counters::open_tables().cannot("open the tables of System V IPC")?;
         let fds: Vec<_> = self.shm.iter().chain(&tables).map(AsFd::as_fd).collect();
@@ -260,8 +267,8 @@ impl Mounts {
             .map_err(|_| FailedStep::new("hand the counters over", Errno::PIPE))
     }
 
-    /// Shows the sandbox its control group, which the host has made by now. Programs do without it, so what stands in
-    /// the way is reported and ends no start.
+    /// Mounts the sandbox's control group, which the host has made by now. Programs can do without
+    /// it, so a failure is reported and does not end the start.
     pub(super) fn show_groups(&self, plan: &Plan, control: &OwnedFd) -> Result<(), FailedStep> {
         for step in &plan.steps {
             let Step::Groups { views } = step else {
@@ -282,8 +289,8 @@ impl Mounts {
 
     pub(super) fn pivot(self) -> Result<(), FailedStep> {
         let root = self.root()?;
-        // The staging file system has been lying on top of the old root. Below it, the two leave in
-        // one step: each such step waits for a grace period of the kernel.
+        // The staging file system lies on top of the old root. It is moved into the old root, so
+        // that one unmount detaches both: each unmount waits for a grace period of the kernel.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let aside = rustix::fs::openat(CWD, "/proc", flags, Mode::empty())
             .cannot("open the host's /proc")?;
@@ -297,25 +304,27 @@ impl Mounts {
     }
 }
 
-/// Something mounted that has no place in the sandbox yet.
+/// A mount that is not attached to the sandbox yet.
 pub(super) enum DetachedMount {
     /// An overlay.
     Overlay(OwnedFd),
-    /// `/dev` with all that is in it.
+    /// `/dev` with all its content.
     Dev {
-        /// Itself.
+        /// The mount of `/dev`.
         mount: OwnedFd,
         /// `/dev/shm`.
         shm: OwnedFd,
     },
 }
 
-/// Whether the second thread makes what this step mounts. The overlay of the root is what all else is attached to.
+/// Returns true if the second thread makes the mount of this step. It does not make the overlay of
+/// the root, to which all other mounts are attached.
 fn is_made_beside(index: usize, step: &Step) -> bool {
     index > 0 && matches!(step, Step::Overlay { .. } | Step::Dev { .. })
 }
 
-/// Makes everything that [`is_made_beside`], in the order of the steps. Ends early when nobody listens.
+/// Makes all mounts for which [`is_made_beside`] is true, in the order of the steps. Ends early if
+/// the receiver is gone.
 pub(super) fn make_beside(
     staging: &OwnedFd,
     plan: &Plan,
@@ -353,7 +362,7 @@ fn source(sources: &[OwnedFd], index: usize) -> Result<&OwnedFd, FailedStep> {
         .ok_or_else(|| FailedStep::new("find a source of the plan", Errno::INVAL))
 }
 
-/// Makes the overlay of a step, mounted nowhere yet. `number` is that of the overlay among all.
+/// Creates the detached overlay of a step. `number` is its position among all overlays.
 fn make_overlay(
     staging: &OwnedFd,
     number: usize,
@@ -380,7 +389,8 @@ fn make_overlay(
         .map_err(FailedStep::of_overlay)
 }
 
-/// Makes `/dev`, at a place in the staging file system: what is mounted in it needs one that is mounted itself.
+/// Makes `/dev`, mounted in the staging file system, because only a mounted directory can hold
+/// further mounts.
 fn make_dev(
     staging: &OwnedFd,
     shm_bytes: u64,
@@ -447,15 +457,17 @@ fn make_dev(
         add_whole_proc(staging, &dev)
             .cannot("mount another /proc, for namespaces that commands make")?;
     }
-    // With a single id the sandbox user owns this directory, and what the guest opens in it must
-    // be what it seems. The nodes and /dev/shm are mounts of their own and stay as they are.
+    // With a single id the sandbox user owns this directory, and a command could replace the nodes
+    // that the guest opens. The nodes and /dev/shm are mounts of their own and do not become
+    // read-only.
     mount::narrow(&dev, true, None, false).cannot("make /dev read-only")?;
     Ok(DetachedMount::Dev { mount: dev, shm })
 }
 
-/// Mounts a `/proc` of which nothing is covered, where nobody can come: the directory that it is mounted in is covered.
-/// What a namespace takes over from the one that it is made in stays mounted as it is, so that holds there too. The
-/// kernel looks for such a mount when a new `/proc` is asked for (`mount_too_revealing`).
+/// Mounts a `/proc` without covered parts where no process can reach it: the directory that
+/// contains it is covered. A nested namespace inherits both mounts unchanged, so it cannot reach it
+/// either. The kernel requires such a visible mount when a process mounts a new `/proc`
+/// (`mount_too_revealing`).
 fn add_whole_proc(staging: &OwnedFd, dev: &OwnedFd) -> Result<(), Errno> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let proc = mount::create("proc", &[], attributes)?;
@@ -469,7 +481,7 @@ fn add_whole_proc(staging: &OwnedFd, dev: &OwnedFd) -> Result<(), Errno> {
     mount::attach(&cover, mount::open_target(dev, Path::new(WHOLE_PROC))?)
 }
 
-/// Nothing may lie above the root, where `/..` would lead.
+/// Verifies that nothing lies above the root, where `/..` would lead.
 pub(crate) fn verify_root() -> Result<(), FailedStep> {
     let step = "verify that nothing lies above the new root";
     let (own, above) = (mount_of("/").cannot(step)?, mount_of("/..").cannot(step)?);
@@ -480,7 +492,7 @@ pub(crate) fn verify_root() -> Result<(), FailedStep> {
     }
 }
 
-/// Identity of the mount and the directory that `path` leads to.
+/// Returns the id of the mount and the inode of the directory that `path` leads to.
 fn mount_of(path: &str) -> Result<(u64, u64), Errno> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let found = statx(

@@ -1,9 +1,10 @@
-//! What the first process of a sandbox sees when everything is in place: the facts behind the lines of the
+//! Observations of a sandbox's first process after set-up: the facts behind the lines of the
 //! isolation report.
 //!
-//! In: the host's `/proc`, opened before the roots were exchanged, because the sandbox may have another one or
-//! none. Out: an [`Observation`], which the owner compares with the plan. Nothing here judges, and what cannot
-//! be read is an error: a sandbox that cannot look at itself does not start.
+//! The host's `/proc` is opened before the roots are exchanged, because the sandbox may have a
+//! different one or none. The sandbox's owner compares the resulting [`Observation`] with the plan;
+//! nothing is judged here. Every read that fails is an error: a sandbox that cannot examine itself
+//! does not start.
 
 pub use super::mountinfo::MountEntry;
 
@@ -21,17 +22,18 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Namespaces of every process, as `/proc/PID/ns` names them.
+/// Namespaces of a process, by their names in `/proc/PID/ns`.
 pub const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "ipc", "uts", "cgroup", "net"];
 
-/// How long a thread may take that has done its work, and how often it is looked for.
+/// Maximum time for which the end of a thread is awaited after its work is done, and the interval
+/// between two checks.
 const THREAD_END: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
-/// A directory that is made nowhere: making it must fail where a mount is read-only.
+/// Name of a directory for write trials. Creating it must fail where a mount is read-only.
 const TRIAL_NAME: &str = ".glovebox-write-trial";
 
-/// What was seen and tried.
+/// Results of reading and trying.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Real, effective and saved user id.
@@ -40,13 +42,14 @@ pub struct Observation {
     pub gids: [u32; 3],
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Inheritable capabilities; without any there are no ambient ones.
+    /// Inheritable capabilities. Without any there are no ambient ones.
     pub cap_inheritable: u64,
-    /// Programs executed by root gain nothing, and this cannot be changed (`SECBIT_NOROOT`).
+    /// True if programs executed by root gain no capability and this cannot be changed
+    /// (`SECBIT_NOROOT`).
     pub is_root_powerless: bool,
-    /// Other processes of the same user may trace this one.
+    /// True if other processes of the same user may trace this one.
     pub is_dumpable: bool,
-    /// Standard input, output and error are `/dev/null`.
+    /// True if standard input, output and error are `/dev/null`.
     pub are_streams_null: bool,
     /// Host name.
     pub hostname: String,
@@ -54,51 +57,55 @@ pub struct Observation {
     pub namespaces: Vec<NamespaceId>,
     /// Names of the network interfaces.
     pub interfaces: Vec<String>,
-    /// Addresses beyond this machine to which there is a route.
+    /// Documentation addresses to which there is a route; any entry means that other machines can
+    /// be reached.
     pub routes: Vec<String>,
-    /// Everything mounted, in the order of mounting. Read by the owner, from what the sandbox opened.
+    /// All mounts, in the order of mounting. The owner reads them from the descriptor that the
+    /// sandbox opened.
     #[serde(skip)]
     pub mounts: Vec<MountEntry>,
-    /// Read-only places where something was to be made, with the errno of each attempt; 0 for success.
+    /// Read-only directories in which a directory was to be made, with the errno of each attempt; 0
+    /// for success.
     pub write_trials: Vec<(String, i32)>,
     /// Resource limits: resource, soft and hard value.
     pub limits: Vec<LimitEntry>,
     /// System calls that the filter did not answer as its table says.
     pub unfiltered: Vec<String>,
-    /// What a process under the Landlock ruleset met; `None` without a ruleset.
+    /// Results of a process under the Landlock ruleset. `None` without a ruleset.
     pub landlock: Option<LandlockTrial>,
 }
 
-/// A namespace, told apart from all others of its kind.
+/// Identity of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceId {
     /// One of [`NAMESPACES`].
     pub name: String,
-    /// Inode of its file: no other namespace of the machine has it.
+    /// Inode of its file. No other namespace of the machine has the same.
     pub inode: u64,
 }
 
-/// A resource limit as it holds.
+/// Current value of a resource limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitEntry {
     /// `RLIMIT_*`.
     pub resource: u32,
-    /// Soft limit; `None` for none.
+    /// Soft limit; `None` for no limit.
     pub soft: Option<u64>,
-    /// Hard limit; `None` for none.
+    /// Hard limit; `None` for no limit.
     pub hard: Option<u64>,
 }
 
-/// What a process met that put the ruleset on as commands do.
+/// Results of a process that applied the ruleset as commands do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockTrial {
-    /// A directory that permissions open to everybody, and no rule covers, was listed before and refused after.
+    /// True if a directory that everybody may list and no rule covers was listed before and refused
+    /// afterwards.
     pub is_refused: bool,
-    /// What a rule covers was not refused.
+    /// True if a directory that a rule covers was listed.
     pub is_granted: bool,
-    /// An abstract Unix socket from outside the ruleset was refused.
+    /// True if a connection to an abstract Unix socket from outside the domain was refused.
     pub is_abstract_socket_refused: bool,
-    /// The process could give itself descriptors of its own.
+    /// True if the process could unshare its descriptor table.
     pub has_own_descriptors: bool,
 }
 
@@ -116,12 +123,12 @@ impl LandlockTrial {
     }
 }
 
-/// `/proc` of the host, and this process in it.
+/// The host's `/proc`, which shows this process.
 #[derive(Debug)]
 pub(super) struct HostProc(OwnedFd);
 
 impl HostProc {
-    /// Precondition: the host's `/proc` is still where it was.
+    /// Opens the host's `/proc`. Precondition: the roots have not been exchanged.
     pub(super) fn open() -> Result<Self, FailedStep> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(CWD, "/proc", flags, Mode::empty())
@@ -142,20 +149,20 @@ impl HostProc {
         }
     }
 
-    /// What tells everything that is mounted for this process.
+    /// Opens the table of this process's mounts.
     pub(super) fn mounts(&self) -> Result<OwnedFd, FailedStep> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         rustix::fs::openat(&self.0, "self/mountinfo", flags, Mode::empty())
             .cannot("list the mounts")
     }
 
-    /// Waits until this process has one thread. Another one of its set-up keeps the capabilities that this one
-    /// has given up, and whoever waited for its end has heard of it a moment before the kernel is done.
+    /// Waits until this process has one thread. The set-up thread still holds capabilities that
+    /// this one has given up, and joining it returns a moment before the kernel has removed it.
     pub(super) fn await_single_thread(&self) -> Result<(), FailedStep> {
         let step = "see the end of the set-up's thread";
         let begun = Instant::now();
         loop {
-            // `.`, `..` and one directory per thread.
+            // Links of `.`, `..` and one directory per thread.
             let task = rustix::fs::statat(&self.0, "self/task", AtFlags::empty()).cannot(step)?;
             if task.st_nlink == 3 {
                 return Ok(());
@@ -167,19 +174,20 @@ impl HostProc {
         }
     }
 
-    /// How many user namespaces may still be made; `None` where the kernel does not say.
+    /// Returns the maximum number of user namespaces. `None` if it cannot be read.
     pub(super) fn max_user_namespaces(&self) -> Option<u64> {
         let text = self.read("sys/user/max_user_namespaces").ok()?;
         String::from_utf8_lossy(&text).trim().parse().ok()
     }
 
-    /// Setting `kernel.yama.ptrace_scope`; `None` where the kernel has no such setting.
+    /// Returns the setting `kernel.yama.ptrace_scope`. `None` if the kernel has no such setting.
     pub(super) fn ptrace_scope(&self) -> Option<u64> {
         let text = self.read("sys/kernel/yama/ptrace_scope").ok()?;
         String::from_utf8_lossy(&text).trim().parse().ok()
     }
 
-    /// Descriptors open in this process above 2, without those of `ours` and those that looking takes.
+    /// Returns the descriptors above 2 that are open in this process, without `ours` and those used
+    /// for listing.
     pub(super) fn open_fds(&self, ours: &[i32]) -> Result<Vec<i32>, FailedStep> {
         let step = "list the open descriptors";
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -201,16 +209,18 @@ impl HostProc {
     }
 }
 
-/// Begins to try `ruleset`, by which commands will be confined, beside other work.
+/// Starts a trial of `ruleset`, which will confine commands. It runs beside other work.
 pub(super) fn begin_landlock_trial(
     ruleset: BorrowedFd<'_>,
     proc: &HostProc,
 ) -> Result<Trial, FailedStep> {
-    // The root of the host's /proc can be listed by everybody, and is part of no tree that a rule can name.
+    // Everybody may list the root of the host's /proc, and no tree that a rule can name contains
+    // it.
     Trial::begin(ruleset, proc.0.as_fd()).cannot("try the Landlock rules")
 }
 
-/// Looks, and tries what must fail. Neither the mounts nor what the trial of the Landlock rules found are among it.
+/// Reads this process's state and tries what must fail. The result contains neither the mounts nor
+/// the trial of the Landlock rules.
 pub(super) fn observe(plan: &Plan, proc: &HostProc) -> Result<Observation, FailedStep> {
     let (uids, gids) = ids::current().cannot("read the sandbox's ids")?;
     let groups = rustix::process::getgroups().cannot("read the sandbox's groups")?;
@@ -247,14 +257,14 @@ pub(super) fn observe(plan: &Plan, proc: &HostProc) -> Result<Observation, Faile
     })
 }
 
-/// Namespaces of the calling process, by a `/proc` that shows it.
+/// Returns the namespaces of the calling process, read from a `/proc` that shows it.
 fn namespaces(proc: impl AsFd) -> Result<Vec<NamespaceId>, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::openat(proc, "self/ns", flags, Mode::empty())?;
     NAMESPACES
         .into_iter()
         .map(|name| {
-            // Reading a link costs a fraction of opening what it leads to.
+            // Reading the link costs a fraction of opening its target.
             let mut link = [0_u8; 64];
             let length = rustix::fs::readlinkat_raw(&dir, name, &mut link)?;
             let link = link.get(..length).unwrap_or_default();
@@ -266,13 +276,13 @@ fn namespaces(proc: impl AsFd) -> Result<Vec<NamespaceId>, Errno> {
         .collect()
 }
 
-/// The number in a link such as `net:[4026531840]` (namespaces(7)).
+/// Returns the number in a link such as `net:[4026531840]` (namespaces(7)).
 fn inode_of(link: &[u8]) -> Option<u64> {
     let (_, rest) = std::str::from_utf8(link).ok()?.split_once('[')?;
     rest.strip_suffix(']')?.parse().ok()
 }
 
-/// The namespaces of the calling process, on the host.
+/// Returns the namespaces of the calling process, on the host.
 ///
 /// # Errors
 /// `/proc` is not mounted.
@@ -300,7 +310,7 @@ fn are_streams_null() -> Result<bool, Errno> {
         && is_null(rustix::stdio::stderr())?)
 }
 
-/// Names in a table like `/proc/net/dev`.
+/// Returns the names in a table like `/proc/net/dev`.
 fn interfaces(table: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(table)
         .lines()
@@ -309,8 +319,9 @@ fn interfaces(table: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Addresses beyond this machine that could be sent to. Connecting a datagram socket looks for a route and
-/// sends nothing; the addresses are set aside for documentation (RFC 5737, RFC 3849).
+/// Returns the addresses beyond this machine to which there is a route. Connecting a datagram
+/// socket looks up a route and sends nothing. The addresses are reserved for documentation (RFC
+/// 5737, RFC 3849).
 fn routes() -> Vec<String> {
     const PORT: u16 = 9;
     let addresses = [
@@ -333,8 +344,9 @@ fn routes() -> Vec<String> {
         .collect()
 }
 
-/// Directories that the plan makes read-only and that are the sandbox's own or the system's: a name is looked
-/// up in each, which on other people's file systems may take long or mount something.
+/// Returns the directories that the plan makes read-only and that belong to the sandbox or the
+/// system. A name is looked up in each, and on other file systems a lookup may take long or trigger
+/// an automount.
 fn read_only_places(plan: &Plan) -> Vec<PathBuf> {
     let is_read_only = |index: usize| {
         let source = plan.sources.get(index);
@@ -361,8 +373,8 @@ fn read_only_places(plan: &Plan) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The errno with which a directory was refused; 0 when it was made. A read-only mount refuses it before
-/// permissions are looked at.
+/// Returns the errno of making a directory, or 0 if it was made. A read-only mount refuses before
+/// permissions are checked.
 fn try_write(place: &Path) -> i32 {
     let trial = place.join(TRIAL_NAME);
     match rustix::fs::mkdir(&trial, Mode::from_raw_mode(0o700)) {

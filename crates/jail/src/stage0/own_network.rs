@@ -1,8 +1,9 @@
-//! Sockets of a sandbox's own network that are there before any command: where programs ask for names, and what the
-//! owner of a sandbox gets so that it can be the way out.
+//! Sockets in a sandbox's own network that exist before any command runs: the one that receives DNS
+//! queries, and those with which the sandbox's owner serves as egress proxy.
 //!
-//! A socket belongs to the network namespace it was made in, whoever uses it. So nothing of the owner runs inside, and
-//! nothing inside can be asked to connect anywhere.
+//! A socket belongs to the network namespace it was made in, regardless of the process that uses
+//! it. So no process of the owner runs inside, and no process inside can be made to connect
+//! elsewhere.
 
 use super::{Context as _, FailedStep, Report};
 use crate::channel;
@@ -13,23 +14,24 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Where programs send their questions for names when `/etc/resolv.conf` gives an address without a port.
+/// Port for DNS queries. Programs use it if `/etc/resolv.conf` gives an address without a port.
 pub const RESOLVER_PORT: u16 = 53;
-/// An address that the sandbox's loopback interface has besides 127.0.0.1. Programs that look whether there is a network at all (getaddrinfo(3) with AI_ADDRCONFIG) do
-/// not count the loopback's own.
+/// Address of the sandbox's loopback interface in addition to 127.0.0.1. Programs that check
+/// whether there is a network at all (getaddrinfo(3) with AI_ADDRCONFIG) ignore 127.0.0.1.
 const ADDRESS: Ipv4Addr = *PROXY.ip();
-/// Its mask. With it every address of 198.18.0.0/15 is one of the sandbox itself.
+/// Netmask of [`ADDRESS`]. It makes every address of 198.18.0.0/15 an address of the sandbox.
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 254, 0, 0);
-/// The first of the addresses that can stand in for names.
+/// The first of the stand-in addresses for host names.
 pub const FIRST_STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Stream sockets for the owner: one for each port that it listens on, and one for [`PROXY`].
+/// Number of stream sockets for the owner: one for each port that it listens on, and one for
+/// [`PROXY`].
 pub const SPARE_SOCKETS: usize = 33;
-/// Most addresses of other machines that can be the sandbox's own.
+/// Maximum number of captured addresses of other machines.
 pub const MAX_CAPTURED: usize = 64;
-/// What such an address covers: itself.
+/// Netmask of a captured address, which covers only itself.
 const SINGLE: Ipv4Addr = Ipv4Addr::BROADCAST;
 
-/// Makes the sockets in the network namespace of this thread, and hands them over.
+/// Makes the sockets in the network namespace of this thread and sends them to the host.
 pub(super) fn hand_over(control: &OwnedFd, captured: &[Ipv4Addr]) -> Result<(), FailedStep> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
         .cannot("make a socket of the sandbox's network")?;
@@ -55,13 +57,13 @@ pub(super) fn hand_over(control: &OwnedFd, captured: &[Ipv4Addr]) -> Result<(), 
         .map_err(|_| FailedStep::new("hand over the way out", Errno::PIPE))
 }
 
-/// Makes an address of another machine one of the sandbox's own, in the network namespace that `socket` is of: what its
-/// programs connect to there arrives at the sockets of the way out. `number` tells apart such addresses, from 0 on. The
-/// owner of a sandbox can do that too, from outside: the user that made a user namespace has all capabilities over it
-/// (user_namespaces(7)).
+/// Makes an address of another machine an address of the sandbox, in the network namespace of
+/// `socket`. Connections to it then arrive at the egress proxy's sockets. Each captured address
+/// needs a different `number`, from 0 on. The owner of a sandbox can capture addresses too, from
+/// outside: the user that made a user namespace has all capabilities in it (user_namespaces(7)).
 ///
 /// # Errors
-/// What the kernel says; ENOSPC beyond [`MAX_CAPTURED`].
+/// Those of the kernel; ENOSPC beyond [`MAX_CAPTURED`].
 pub fn capture(socket: BorrowedFd<'_>, number: usize, address: Ipv4Addr) -> Result<(), Errno> {
     let alias = u8::try_from(number + 2).map_err(|_| Errno::NOSPC)?;
     if number >= MAX_CAPTURED {
@@ -70,8 +72,8 @@ pub fn capture(socket: BorrowedFd<'_>, number: usize, address: Ipv4Addr) -> Resu
     once::add_loopback_address(socket, alias, address, SINGLE)
 }
 
-/// The socket for questions for names, of the sandbox's own network namespace: to its commands this is port 53 of
-/// the machine. It is bound before any command can have it.
+/// Returns the socket for DNS queries, in the sandbox's own network namespace. For commands it is
+/// port 53 of the machine. It is bound before any command runs, which could take the port.
 pub(super) fn bind_resolver() -> Result<OwnedFd, FailedStep> {
     let step = "bind port 53 for questions for names";
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,4 +1,4 @@
-//! The parent's half: what needs the host's authority, done from outside.
+//! Stage 0's parent: the steps that need the host's authority, done from outside the sandbox.
 
 use super::{BATCH, FailedStep, ParentMessage, ParentPlan, ProcessExit, Report, SandboxNamespaces};
 use crate::channel;
@@ -15,7 +15,8 @@ use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::process::Command;
 
-/// Reports the child, maps its ids, opens what it cannot open itself, lets it go.
+/// Reports the child, writes its id maps, opens the sources that it cannot open itself, and lets it
+/// go on.
 pub(super) fn finish(
     control: &OwnedFd,
     gate: &OwnedFd,
@@ -31,7 +32,8 @@ pub(super) fn finish(
     if channel::send(control, born, &fds).is_err() {
         return ProcessExit(1);
     }
-    // Without a plan the host has given up; with this end of the gate the child ends too.
+    // Without a plan the host has given up. Returning closes this end of the gate, so the child
+    // ends too.
     let Ok(Some((plan, _))) = channel::receive::<ParentPlan>(control) else {
         return ProcessExit(1);
     };
@@ -69,20 +71,22 @@ fn prepare(
         let fds: Vec<BorrowedFd<'_>> = batch.iter().map(AsFd::as_fd).collect();
         channel::send(gate, &(), &fds).map_err(broken_gate)?;
     }
-    // Their ends are waited for, and the child need not wait for that.
+    // Dropping waits for the holders to end. It comes last, so that the child need not wait for
+    // them.
     drop(holders);
     Ok(())
 }
 
-/// What a sandbox is made of.
+/// Opened sources of a sandbox.
 pub(crate) struct OpenedSources {
-    /// One for each source, in order.
+    /// Detached mounts, one for each source, in order.
     pub(crate) mounts: Vec<OwnedFd>,
-    /// What the translations were made with, of no use any more.
+    /// Holders of the namespaces that the translations were made with. They are no longer needed.
     pub(crate) holders: Vec<Holder>,
 }
 
-/// Opens what a sandbox is made of, with the owners translated. `range` is its user namespace.
+/// Opens the sources of a sandbox with their owners translated. `range` is the sandbox's user
+/// namespace. `degraded` is called with each restriction that could only be applied in part.
 pub(crate) fn open_sources(
     identity: &Identity,
     sources: &[Source],
@@ -132,9 +136,10 @@ pub(crate) fn open_sources(
     Ok(OpenedSources { mounts, holders })
 }
 
-/// A source with its owners translated. A read-only tree on a file system that cannot translate is shown
-/// untranslated, and that is reported: its files are nobody's, so what all may read can be read. A layer is not,
-/// for commands write above it as its owner.
+/// Opens a source with its owners translated. A read-only tree on a file system that cannot
+/// translate owners is shown untranslated, with a note for the report: its files then belong to the
+/// overflow user, and only those that everybody may read can be read. A layer of an overlay is an
+/// error instead, because commands write above it as its owner.
 fn open_mapped(
     source: &Source,
     idmap: Option<BorrowedFd<'_>>,
@@ -147,7 +152,7 @@ fn open_mapped(
         Err(Errno::INVAL)
             if source.idmap == Idmap::Range || (source.is_recursive && source.is_read_only) =>
         {
-            // The failed call changed nothing, so the same copy can be used.
+            // The failed call changed nothing, so the copy can be used.
             mount::narrow(&mount, source.is_read_only, None, source.is_recursive).map_err(fail)?;
             let note = format!(
                 "{}: its file system does not support id-mapped mounts, so owners show as nobody",
@@ -179,8 +184,8 @@ fn user_namespace(pid: Pid) -> Result<OwnedFd, FailedStep> {
     .map_err(|errno| FailedStep::new("open the sandbox's user namespace", errno))
 }
 
-/// A user namespace whose only use is its maps: as the sandbox's, with the ids of an owner and
-/// the sandbox user exchanged. `None` when they are the same.
+/// Returns a user namespace that only serves for its maps: those of the sandbox, with the ids of an
+/// owner and the sandbox user exchanged. `None` if they are the same.
 fn owner_namespace(
     identity: &Identity,
     (uid, gid): (u32, u32),
@@ -195,7 +200,8 @@ fn owner_namespace(
     map_namespace(&uids, &gids, step, holders).map(Some)
 }
 
-/// One that shows the ids of the leased range that starts at `first` as those of this sandbox.
+/// Returns a user namespace that maps the ids of the leased range beginning at `first` to those of
+/// this sandbox.
 fn shift_namespace(
     identity: &Identity,
     first: u32,
@@ -233,7 +239,7 @@ fn map_namespace(
     user_namespace(pid)
 }
 
-/// The map in which id `a` stands where `b` would, and `b` where `a` would, if the range has `a`.
+/// Returns the map in which the ids `a` and `b` are exchanged, if the range has `a`.
 fn exchange(extents: &[Extent], a: u32, b: u32) -> Vec<Extent> {
     let mut result = Vec::new();
     for extent in extents {
@@ -312,7 +318,7 @@ fn write_map(pid: Pid, name: &str, extents: &[Extent]) -> Result<(), FailedStep>
     write_proc(pid, name, &text)
 }
 
-/// The kernel takes a whole map in one write or not at all.
+/// Writes a file of the child's `/proc`. The kernel takes a map in one write only.
 fn write_proc(pid: Pid, name: &str, text: &str) -> Result<(), FailedStep> {
     let fail = |errno| FailedStep::new(format!("write the sandbox's {name}"), errno);
     let file = rustix::fs::open(

@@ -1,7 +1,7 @@
-//! The settings of the new user namespace, below `/proc/sys/user` (namespaces(7)).
+//! Settings of the new user namespace, below `/proc/sys/user` (namespaces(7)).
 //!
-//! Precondition: the caller holds its capabilities in that namespace. What is set here cannot be raised
-//! from inside, for commands hold none.
+//! Precondition: the caller holds its capabilities in that namespace. Commands hold none, so they
+//! cannot raise the values from inside.
 
 use super::{Context as _, FailedStep};
 use crate::bounds::{BOUNDS, CGROUP_NAMESPACE_SETTING, Mechanism, NAMESPACE_SETTINGS};
@@ -9,15 +9,16 @@ use crate::plan::NestedNamespaces;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Settles what the sandbox's user namespace allows: no namespace below it, whatever the system-call
-/// filter lets through, or a bounded number of them, and the bounds that are settings of it. Gives the names of
-/// what this kernel or a container around us leaves no way to set.
+/// Sets the limits of the sandbox's user namespace: the number of namespaces below it (none,
+/// whatever the system-call filter allows, or the bound of `nested`), and the bounds that are
+/// settings of it. Returns the names of those that this kernel, or a container around us, does not
+/// allow to be set.
 pub(super) fn set_user_namespace(
     nested: Option<NestedNamespaces>,
 ) -> Result<Vec<String>, FailedStep> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // The settings belong to the namespace of the writer, so the host's own /proc serves as well as the
-    // new one, which is read-only by now.
+    // The settings belong to the namespace of the writing process. So the host's own /proc works as
+    // well as the new one, which is already read-only.
     let dir = match rustix::fs::openat(CWD, "/proc/sys/user", flags, Mode::empty()) {
         Err(Errno::NOENT) => None,
         other => Some(other.cannot("open the settings of the user namespace")?),
@@ -45,7 +46,7 @@ pub(super) fn set_user_namespace(
         let are_groups_set =
             set(CGROUP_NAMESPACE_SETTING, nested.cgroup_namespaces).cannot(step)?;
         if !are_groups_set && nested.cgroup_namespaces == 0 {
-            // Nothing else keeps commands from what is writable there.
+            // No other mechanism keeps commands from the groups that are writable there.
             let step = "forbid namespaces of control groups, in which commands could write";
             return Err(FailedStep::new(step, Errno::ROFS));
         }
@@ -53,7 +54,7 @@ pub(super) fn set_user_namespace(
             unset.push("namespaces".to_owned());
         }
     } else {
-        // Where it cannot be set seccomp still refuses, and the self-test tells.
+        // If it cannot be set, seccomp still refuses, and the self-test reports the value.
         set("max_user_namespaces", 0).cannot("forbid further user namespaces")?;
     }
     for bound in &BOUNDS {

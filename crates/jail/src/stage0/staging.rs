@@ -1,5 +1,5 @@
-//! The small file system in which overlays are put together: it has a place for each layer, so that
-//! the options of an overlay are short names that no caller chose.
+//! Small file system in which overlays are assembled. It has a directory for each layer, so that
+//! the options of an overlay are short names that contain no text of the caller.
 
 use super::{Context as _, FailedStep};
 use crate::mount::{self, FsOption};
@@ -9,14 +9,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
-/// Files of the staging file system itself, beside those of the sandbox that it may hold.
+/// Number of files of the staging file system itself, beside those of the sandbox that it may hold.
 const OWN_FILES: u64 = 512;
-/// The longest value of an option; see fsconfig(2).
+/// Maximum length of an option's value in bytes; see fsconfig(2).
 const OPTION_BYTES: usize = 255;
 
 const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Mounts it over the root, where absolute paths do not see it, and enters it.
+/// Creates the file system and mounts it over the root, where absolute paths do not reach it.
+/// Enters it.
 pub(crate) fn create(bytes: u64) -> Result<OwnedFd, FailedStep> {
     let size = bytes.to_string();
     let files = (files_within(bytes) + OWN_FILES).to_string();
@@ -39,25 +40,25 @@ pub(crate) fn create(bytes: u64) -> Result<OwnedFd, FailedStep> {
     Ok(staging)
 }
 
-/// Overlay options are paths; with this as working directory they can be short and relative, which
-/// no caller-chosen name ever enters.
+/// Makes the staging file system the working directory. Overlay options are paths: relative to it
+/// they are short, and no name chosen by a caller is part of them.
 pub(crate) fn enter(staging: &OwnedFd) -> Result<(), FailedStep> {
     rustix::process::fchdir(staging).cannot("enter the staging file system")
 }
 
-/// One of its places.
+/// Opens a directory of the staging file system.
 pub(crate) fn open(staging: &OwnedFd, name: &str) -> Result<OwnedFd, FailedStep> {
     rustix::fs::openat(staging, name, DIR, Mode::empty()).cannot("open a staging directory")
 }
 
-/// Puts a detached mount at one of its places.
+/// Mounts a detached mount on a directory of the staging file system.
 pub(crate) fn attach(staging: &OwnedFd, mount: &OwnedFd, name: &str) -> Result<(), FailedStep> {
     let target = open(staging, name)?;
     mount::attach(mount, &target).cannot("mount a layer in the staging file system")
 }
 
-/// Gives the read-only layers of one overlay, top first, their places. `number` is that of the overlay: each has
-/// another.
+/// Mounts the read-only layers of one overlay, top first. Returns their names. Each overlay needs a
+/// different `number`.
 pub(crate) fn place(
     staging: &OwnedFd,
     lowers: &[&OwnedFd],
@@ -66,7 +67,7 @@ pub(crate) fn place(
     let letters = letters(number);
     let mut names = Vec::with_capacity(lowers.len());
     for (index, lower) in lowers.iter().enumerate() {
-        // Short, because older kernels take all the names in one option of 255 bytes.
+        // Names are short because older kernels take all of them in one option of 255 bytes.
         let name = format!("{letters}{index}");
         mkdir(staging, &name, 0o755)?;
         attach(staging, lower, &name)?;
@@ -78,7 +79,7 @@ pub(crate) fn place(
     Ok(names)
 }
 
-/// A number in letters: `a` to `z`, then `ba`.
+/// Returns a number in letters: `a` to `z`, then `ba`.
 fn letters(number: usize) -> String {
     let mut digits = Vec::new();
     let mut rest = number;
@@ -91,8 +92,8 @@ fn letters(number: usize) -> String {
     }
 }
 
-/// An overlay over layers that have their places, mounted nowhere yet. Precondition: the staging file
-/// system is the working directory, and has the writable layers in `layers`.
+/// Creates a detached overlay over layers that [`place`] has mounted. Precondition: the staging
+/// file system is the working directory and has the writable layers in `layers`.
 ///
 /// # Errors
 /// `EOPNOTSUPP`: the writable layer has no extended attributes for users (tmpfs before Linux 6.6).
@@ -105,15 +106,15 @@ pub(crate) fn overlay(names: &[String], layer: &str, is_read_only: bool) -> Resu
         FsOption::Value("upperdir", &upper),
         FsOption::Value("workdir", &work),
         FsOption::Flag("userxattr"),
-        // Without it the kernel writes the whole file system below to disk whenever a sandbox
-        // ends. What was written survives the sandbox; only a crash of the machine can lose it.
+        // Without it the kernel syncs the whole underlying file system whenever a sandbox ends.
+        // Changes survive the end of the sandbox; only a crash of the machine can lose them.
         FsOption::Flag("volatile"),
     ];
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
-    // Of this mount only: the layer below it is made all the same, and stays empty.
+    // This concerns the mount only. The writable layer is made all the same and stays empty.
     attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, is_read_only);
-    // The kernel mounts a layer without them all the same, and says so in its log only. A directory that
-    // was removed can then not be made again.
+    // Without these attributes the kernel mounts the overlay all the same and only logs it. A
+    // removed directory could then not be created again.
     if rustix::fs::getxattr(&upper, c"user.overlay.opaque", &mut [0_u8; 1]) == Err(Errno::OPNOTSUPP)
     {
         return Err(Errno::OPNOTSUPP);
@@ -123,7 +124,7 @@ pub(crate) fn overlay(names: &[String], layer: &str, is_read_only: bool) -> Resu
     if joined.len() <= OPTION_BYTES {
         options.push(FsOption::Value("lowerdir", &joined));
     } else {
-        // Since Linux 6.8. Older kernels refuse it, and complain of it in their log.
+        // Since Linux 6.8. Older kernels refuse this option and log a complaint.
         options.extend(names.iter().map(|name| FsOption::Value("lowerdir+", name)));
     }
     options.extend(own);
