@@ -1,9 +1,10 @@
-//! The header `Accept` of a request (RFC 9110, 12.5.1).
+//! The request header `Accept` (RFC 9110, 12.5.1).
 
 use http::HeaderMap;
 use http::header::ACCEPT;
 
-/// True if the client takes an answer of this media type, such as `application/json`. Without the header it takes any.
+/// Returns true if the client accepts this media type, such as `application/json`. Without the
+/// header it accepts any.
 pub(super) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     if !headers.contains_key(ACCEPT) {
         return true;
@@ -26,13 +27,13 @@ pub(super) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
             };
             Some((precision, !parts.any(is_zero_weight)))
         });
-    // The most precise range decides, whatever the order.
+    // The most specific range decides, regardless of the order.
     ranges
         .max_by_key(|(precision, _)| *precision)
         .is_some_and(|(_, is_taken)| is_taken)
 }
 
-/// True for a parameter like `q=0.0`. A weight that is no number excludes nothing.
+/// Returns true for a parameter such as `q=0.0`. A weight that is not a number excludes nothing.
 fn is_zero_weight(parameter: &str) -> bool {
     let weight = parameter.split_once('=').and_then(|(name, weight)| {
         name.trim()

@@ -1,7 +1,9 @@
-//! What a rule asks about, asked of the client's user: `elicitation/create`, on the stream of the call.
+//! Questions of rules, put to the client's user with `elicitation/create` on the stream of the
+//! call.
 //!
-//! A call waits for its answer on a thread of its own; the question is put by the task that speaks the
-//! protocol. One question of a call at a time. Whatever is not a clear yes is a no.
+//! A call waits for the answer on its own thread, and the asynchronous task of the call puts the
+//! question. A call puts one question at a time. Every answer that is not a clear yes counts as a
+//! no.
 
 use glovebox_proto::visible::{self, HiddenCharacters};
 use glovebox_tools::policy::{Ask, PermitAnswer, PermitQuestion};
@@ -17,23 +19,24 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// How long a user may think.
+/// Maximum time for the user's answer.
 const ASK_WAIT: Duration = Duration::from_mins(10);
-/// How often a call that waits for an answer looks whether it was given up.
+/// Interval at which a waiting call checks for its cancellation.
 const LOOK: Duration = Duration::from_millis(50);
-/// Longest arguments that are asked about. They are shown whole or not at all: clients have no button for the rest.
+/// Maximum size of arguments that a question shows, in bytes. They are shown whole or not at all,
+/// because clients cannot show the rest on demand.
 const MAX_SHOWN_BYTES: usize = 64 << 10;
-/// The one thing an answer may hold.
+/// Name of the only field of an answer.
 const FIELD: &str = "allow";
 
-/// Asks the user of one call's client.
+/// Asker of the client that made a call.
 #[derive(Debug)]
 pub(super) struct Asker {
-    /// `None` where the client cannot ask.
+    /// `None` if the client cannot ask its user.
     to: Option<mpsc::Sender<PendingQuestion>>,
 }
 
-/// A question on its way.
+/// Question to be put to the client.
 #[derive(Debug)]
 pub(super) struct PendingQuestion {
     message: String,
@@ -42,12 +45,12 @@ pub(super) struct PendingQuestion {
 }
 
 impl Asker {
-    /// For a call of this client, and where its questions come out.
+    /// Creates the asker of a call, and the receiver of its questions.
     pub(super) fn new(peer: &Peer<RoleServer>) -> (Self, mpsc::Receiver<PendingQuestion>) {
         let (to, questions) = mpsc::channel(1);
         let can_ask = peer.peer_info().is_some_and(|client| {
             let elicitation = client.capabilities.elicitation.as_ref();
-            // Clients of older versions do not say what kind; all of them mean forms.
+            // Clients of older protocol versions declare no kind; all of them mean forms.
             elicitation.is_some_and(|kinds| kinds.form.is_some() || kinds.url.is_none())
         });
         let to = can_ask.then_some(to);
@@ -70,7 +73,7 @@ impl Ask for Asker {
             ));
         };
         let given_up = CancellationToken::new();
-        // However this ends, the question ends with it.
+        // The question is withdrawn on every way out of this function.
         let _end = given_up.clone().drop_guard();
         let (answer, answered) = sync_channel(1);
         let query = PendingQuestion {
@@ -91,9 +94,9 @@ impl Ask for Asker {
     }
 }
 
-/// Returns the text that the user reads, or `None` if the call is too long to be shown whole.
-// TRUST: a model chose the arguments: all of them are shown, with every character that could make them
-// read as something else made visible.
+/// Renders the question for the user. `None` if the arguments are too long to be shown whole.
+// TRUST: a model chose the arguments. All of them are shown, and characters that could disguise
+// them are escaped.
 fn write_message(question: &PermitQuestion<'_>) -> Option<String> {
     let arguments = visible::line_of_text(&question.arguments.to_string());
     if arguments.len() > MAX_SHOWN_BYTES {
@@ -114,7 +117,8 @@ fn write_message(question: &PermitQuestion<'_>) -> Option<String> {
     ))
 }
 
-/// Counts the characters of arguments that hide or act. In JSON text some of them are escaped already.
+/// Counts characters in arguments that are invisible or control a display. JSON text escapes some
+/// of them already.
 fn count_hidden(value: &Value, hidden: &mut HiddenCharacters) {
     match value {
         Value::String(text) => hidden.add(text.as_bytes()),
@@ -129,7 +133,7 @@ fn count_hidden(value: &Value, hidden: &mut HiddenCharacters) {
     }
 }
 
-/// Puts a question to the client, until it is answered or nobody waits for it any more.
+/// Puts a question to the client. Returns when it is answered or withdrawn.
 pub(super) async fn put(peer: &Peer<RoleServer>, query: PendingQuestion) {
     let schema = ElicitationSchema::builder()
         .required_bool_with(FIELD, |field| field.title("Allow this call"))
@@ -139,7 +143,7 @@ pub(super) async fn put(peer: &Peer<RoleServer>, query: PendingQuestion) {
         Err(error) => Some(PermitAnswer::Deny(error.to_owned())),
     };
     if let Some(answer) = answer {
-        // A call that has ended needs none.
+        // Fails only if the call has ended.
         let _ = query.answer.try_send(answer);
     }
 }
@@ -176,13 +180,13 @@ async fn ask(
             (Some(PermitAnswer::Deny(format!("nobody answered within {minutes} minutes"))), "nobody answered in time")
         }
     };
-    // A client that does not listen shows a question nobody waits for.
+    // A client that ignores this goes on showing a question whose answer has no effect.
     let _ = open.cancel(Some(why.to_owned())).await;
     answer
 }
 
-/// What a client's answer means.
-// TRUST: anything but the one object that says yes is a no; nothing of it is kept or shown.
+/// Interprets the reply of a client.
+// TRUST: only the one object that says yes counts. Nothing else of the reply is kept or shown.
 fn read(result: &ElicitResult) -> PermitAnswer {
     let said = || {
         let fields = result.content.as_ref()?.as_object()?;
@@ -206,7 +210,7 @@ fn not_understood() -> PermitAnswer {
 }
 
 fn unanswered(error: &ServiceError) -> PermitAnswer {
-    // TRUST: a client's own words, bounded by whoever keeps the reason.
+    // TRUST: the client's words, escaped here and bounded by the policy gate.
     let error = visible::line_of_text(&error.to_string());
     PermitAnswer::Deny(format!("the client could not ask its user: {error}"))
 }
@@ -251,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A client whose user looks at the question and goes away.
+    /// Client whose user looks at the question and goes away.
     struct SilentClient {
         asked: mpsc::UnboundedSender<&'static str>,
     }
@@ -285,7 +289,7 @@ mod tests {
 
     impl ServerHandler for Server {}
 
-    /// The clock stands still while anything moves, and leaps when all wait.
+    /// Tokio's paused clock stands still while any task can run, and advances when all wait.
     #[tokio::test(start_paused = true)]
     async fn a_question_nobody_answers_is_a_no_in_the_end_and_is_taken_back() {
         let (near, far) = tokio::io::duplex(1 << 16);

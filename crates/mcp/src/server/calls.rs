@@ -1,15 +1,15 @@
-//! The calls of one client: some are at work, some wait, and more are refused.
+//! Limits on the calls of one client: some run, some wait, and more are refused.
 //!
-//! A call that waits holds its arguments, up to a message of 8 MiB. So the number of those that wait has a bound, and a
-//! call whose client has gone does not wait any longer: else one client could fill the memory of a server with calls
-//! that it sends and leaves.
+//! A waiting call holds its arguments, up to a message of 8 MiB. So the number of waiting calls is
+//! bounded, and a call whose client has gone stops waiting. Otherwise one client could fill the
+//! memory of a server with calls that it sends and abandons.
 
 use glovebox_proto::{Code, Fault};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Calls at work at the same time; more wait.
+/// Maximum number of running calls. Further calls wait.
 const MAX_AT_WORK: usize = 32;
-/// Calls that wait; more are refused.
+/// Maximum number of waiting calls. Further calls are refused.
 const MAX_WAITING: usize = 64;
 
 /// Places for the calls of one client.
@@ -27,15 +27,16 @@ impl CallPlaces {
         }
     }
 
-    /// Waits for the place of a call, until `gone` ends. The place is free again when the permit is dropped.
+    /// Waits for a place, until `gone` completes. Dropping the permit frees the place.
     ///
     /// # Errors
-    /// `busy` where too many calls wait already, `cancelled` when `gone` ended first.
+    /// `busy` if too many calls wait already, `cancelled` if `gone` completed first.
     pub(super) async fn take(
         &self,
         gone: impl Future<Output = ()>,
     ) -> Result<SemaphorePermit<'_>, Fault> {
-        // Nobody is overtaken: while calls wait, each place that is given back goes to the first of them.
+        // Does not overtake waiting calls: tokio's semaphore hands a freed permit to the first of
+        // them.
         if let Ok(place) = self.at_work.try_acquire() {
             return Ok(place);
         }
@@ -66,7 +67,7 @@ mod tests {
         for _ in 0..MAX_AT_WORK {
             at_work.push(places.take(pending()).await.unwrap());
         }
-        // A client that has gone takes no place among those that wait.
+        // A client that has gone takes no waiting place.
         for _ in 0..2 * MAX_WAITING {
             let left = places.take(ready(())).await;
             assert_eq!(left.unwrap_err().code, Code::Cancelled);
@@ -78,7 +79,7 @@ mod tests {
             assert!(futures_pending(call).await);
         }
         assert_eq!(places.take(pending()).await.unwrap_err().code, Code::Busy);
-        // The first of those that wait gets the place that is given back.
+        // The first waiting call gets the freed place.
         at_work.pop();
         assert!(waiting.remove(0).await.is_ok());
         drop(waiting);

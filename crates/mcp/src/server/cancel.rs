@@ -1,6 +1,8 @@
-//! Cancelled requests: a user's wish ends the command, a client that only stops waiting leaves it.
+//! Cancelled requests. A user's cancellation ends the command; a client that only stops waiting
+//! leaves it running.
 //!
-//! The reason of a notification comes beside the end of the request itself, in no order, and may cross the answer.
+//! The notification with the reason and the cancellation of the request itself arrive in any order,
+//! and may cross the reply.
 
 use super::Session;
 use glovebox_proto::{JobId, Request};
@@ -10,23 +12,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Words in the reason of a user's own wish, in small letters. Timeouts of clients have none of them.
+/// Lower-case phrases in the reason of a cancellation by the user. Reasons of client timeouts
+/// contain none of them.
 const USERS_WORDS: [&str; 4] = [
     "user-cancel",
     "user cancel",
     "cancelled by the user",
     "interrupted by user",
 ];
-/// How long the reason of a cancelled request is waited for.
+/// Maximum wait for the reason of a cancelled request.
 const REASON_WAIT: Duration = Duration::from_millis(250);
-/// How long a cancellation may come after the answer that it crosses.
+/// Maximum time by which a cancellation may follow the reply that it crossed.
 const CROSSING: Duration = Duration::from_mins(1);
-/// Requests remembered of a client.
+/// Maximum number of requests that are remembered for a client.
 const MAX_REMEMBERED: usize = 256;
-/// Time between asking the command of a cancelled call to end and ending it, in milliseconds.
+/// Time between SIGTERM and SIGKILL for the command of a cancelled call, in milliseconds.
 const GRACE_MS: u64 = 2_000;
 
-/// Cancelled requests of one client, and commands that outlived the answers to theirs.
+/// Cancelled requests of one client, and commands that outlived the replies to their requests.
 #[derive(Debug, Default)]
 pub(super) struct Cancellations {
     seen: Mutex<Seen>,
@@ -35,12 +38,12 @@ pub(super) struct Cancellations {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Requests and whether their user ended them.
+    /// Cancelled requests. The flag is true if the user cancelled.
     cancelled: VecDeque<(RequestId, bool)>,
     running: VecDeque<RunningCommand>,
 }
 
-/// Command that went on when its request was answered.
+/// Command that went on after its request was answered.
 #[derive(Debug)]
 struct RunningCommand {
     request: RequestId,
@@ -54,7 +57,8 @@ impl Cancellations {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a cancellation. Ends the command of a request that was answered just before.
+    /// Records a cancellation. Ends the command of a request that was answered just before, if the
+    /// user cancelled.
     pub(super) fn note(&self, request: RequestId, reason: Option<&str>) {
         let is_users = reason.is_some_and(is_users_wish);
         let crossed = {
@@ -72,7 +76,7 @@ impl Cancellations {
             && is_users
             && command.answered.elapsed() < CROSSING
         {
-            // It may take its time to end; a command that has ended meanwhile is no failure.
+            // Ending it may block. An error means that the command has ended already.
             tokio::task::spawn_blocking(move || {
                 let _ = command.session.tools().sandbox().call(Request::JobKill {
                     job: command.job,
@@ -82,13 +86,14 @@ impl Cancellations {
         }
     }
 
-    /// Whether the user ended a request that was cancelled; waits a moment for the reason.
+    /// Returns true if the user cancelled this request. Waits up to [`REASON_WAIT`] for the reason.
     pub(super) async fn is_users(&self, request: &RequestId) -> bool {
         let deadline = tokio::time::Instant::now() + REASON_WAIT;
         loop {
             let news = self.news.notified();
             tokio::pin!(news);
-            // Listens before it looks, so that nothing comes in between.
+            // Registers before the check. A notification between the check and the wait would be
+            // lost.
             news.as_mut().enable();
             let found = {
                 let mut seen = self.seen();
@@ -104,7 +109,7 @@ impl Cancellations {
         }
     }
 
-    /// Notes that a request was answered while its command goes on.
+    /// Records that a request was answered while its command goes on.
     pub(super) fn note_running(&self, request: RequestId, job: JobId, session: Arc<dyn Session>) {
         let command = RunningCommand {
             request,
@@ -116,7 +121,7 @@ impl Cancellations {
     }
 }
 
-/// Remembers one more, and forgets the oldest of too many.
+/// Appends an entry, and removes the oldest one at the limit.
 fn push<T>(remembered: &mut VecDeque<T>, one: T) {
     if remembered.len() >= MAX_REMEMBERED {
         remembered.pop_front();
@@ -124,7 +129,7 @@ fn push<T>(remembered: &mut VecDeque<T>, one: T) {
     remembered.push_back(one);
 }
 
-/// Whether the reason of a cancellation is the wish of a user.
+/// Returns true if the reason of a cancellation says that the user cancelled.
 fn is_users_wish(reason: &str) -> bool {
     let reason = reason.to_ascii_lowercase();
     USERS_WORDS.iter().any(|words| reason.contains(words))

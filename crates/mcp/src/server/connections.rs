@@ -1,10 +1,12 @@
-//! Places for connections: many for clients that have shown the token, few and short ones for all others.
+//! Places for connections: many for clients that have shown the token, few and short ones for all
+//! others.
 //!
-//! A connection begins without a place of its own. It has [`AUTHENTICATION_WAIT`] to make a request with the
-//! token; when more than [`MAX_UNAUTHENTICATED`] wait for that, the oldest is closed, but none before it had
-//! [`EVICTION_AGE`]: until then no other one is accepted. Of one address, [`MAX_PER_ADDRESS`] wait at most, and its next
-//! one is closed. So whoever has no token holds no place that a client could have, and a client, which sends its
-//! request at once, gets through.
+//! A new connection waits without a place. Within [`AUTHENTICATION_WAIT`] it must make a request
+//! with the token. When [`MAX_UNAUTHENTICATED`] connections wait, the oldest is closed, but not
+//! before it has waited for [`EVICTION_AGE`]; until then no other connection is accepted. At most
+//! [`MAX_PER_ADDRESS`] connections of one address wait, and further ones are closed. So peers
+//! without the token cannot take the places of clients, and a client, which sends its request at
+//! once, gets through.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,27 +15,28 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Connections that have not shown the token yet.
+/// Maximum number of connections that have not shown the token yet.
 const MAX_UNAUTHENTICATED: usize = 128;
-/// Those of one address.
+/// Maximum number of such connections from one address.
 const MAX_PER_ADDRESS: usize = 16;
-/// Bits of an IPv6 address that tell networks apart: whoever has one address has all those of its network.
+/// Length of the IPv6 prefix that counts as one address, in bits. A host can use every address of
+/// its network.
 const NETWORK_BITS: u32 = 64;
-/// How long a connection may take to show the token.
+/// Maximum time for a connection to show the token.
 const AUTHENTICATION_WAIT: Duration = Duration::from_secs(5);
-/// How long it has for that at least, however many others come.
+/// Minimum time for a connection to show the token, even if the list is full.
 const EVICTION_AGE: Duration = Duration::from_millis(250);
-/// How long a full list is left alone before it is looked at again.
+/// Interval at which a full list is checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// All places.
+/// Places of a server's connections.
 #[derive(Debug)]
 pub struct Connections {
     authenticated: Arc<Semaphore>,
     waiting: Mutex<WaitingList>,
 }
 
-/// Connections without the token, the oldest first.
+/// Connections that have not shown the token, oldest first.
 #[derive(Debug, Default)]
 struct WaitingList {
     next_id: u64,
@@ -43,13 +46,13 @@ struct WaitingList {
 #[derive(Debug)]
 struct WaitingEntry {
     id: u64,
-    /// The network that it comes from; none for one that many clients share.
+    /// Network of the peer. `None` for an address that many clients share.
     network: Option<IpAddr>,
     since: Instant,
     evicted: CancellationToken,
 }
 
-/// One connection. It leaves its place when dropped.
+/// Accepted connection. Dropping it frees its place.
 #[derive(Debug)]
 pub struct Connection {
     connections: Arc<Connections>,
@@ -59,7 +62,7 @@ pub struct Connection {
 }
 
 impl Connections {
-    /// `max_authenticated` clients at the same time.
+    /// Creates places for `max_authenticated` clients at the same time.
     pub fn new(max_authenticated: usize) -> Arc<Self> {
         Arc::new(Self {
             authenticated: Arc::new(Semaphore::new(max_authenticated)),
@@ -67,7 +70,8 @@ impl Connections {
         })
     }
 
-    /// Waits until there is room for one more connection without the token.
+    /// Waits until another connection without the token can be accepted. Evicts the oldest one if
+    /// the list is full.
     pub async fn wait_for_room(&self) {
         loop {
             {
@@ -87,8 +91,8 @@ impl Connections {
         }
     }
 
-    /// Lets a connection in, unless too many of its address wait. `address` is `None` where many clients share it, as
-    /// they do this machine's own and a proxy's.
+    /// Admits a connection. `None` if too many of its address wait. `address` is `None` for an
+    /// address that many clients share, such as loopback and a proxy's.
     pub fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Arc<Connection>> {
         let evicted = CancellationToken::new();
         let network = address.map(network_of);
@@ -118,7 +122,7 @@ impl Connections {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection off the waiting list; false when it is not on it any more.
+    /// Removes a connection from the waiting list. Returns false if it is not on the list.
     fn remove_waiting(&self, id: u64) -> bool {
         let mut waiting = self.waiting();
         let at = waiting.entries.iter().position(|entry| entry.id == id);
@@ -126,7 +130,7 @@ impl Connections {
     }
 }
 
-/// The address of IPv4, or the network of IPv6.
+/// Returns an IPv4 address unchanged, or the network of an IPv6 address.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -138,7 +142,8 @@ fn network_of(address: IpAddr) -> IpAddr {
 }
 
 impl Connection {
-    /// Gives the connection a client's place, because it has shown the token; false when there is none left.
+    /// Gives a client's place to the connection, which has shown the token. Returns false if there
+    /// is none left.
     pub fn authenticate(&self) -> bool {
         if self.permit.get().is_some() {
             return true;
@@ -146,11 +151,12 @@ impl Connection {
         let Ok(permit) = Arc::clone(&self.connections.authenticated).try_acquire_owned() else {
             return false;
         };
-        // One that was evicted in this moment is closed anyway.
+        // A connection that was evicted meanwhile is being closed.
         self.connections.remove_waiting(self.id) && self.permit.set(permit).is_ok()
     }
 
-    /// Waits until the connection has had its chance to show the token; never ends once it has.
+    /// Completes when the connection is evicted or its time to show the token is over. Never
+    /// completes after the token was shown.
     pub async fn unauthenticated_end(&self) {
         tokio::select! {
             () = self.evicted.cancelled() => return,
@@ -209,7 +215,7 @@ mod tests {
             let mut held: Vec<_> = (0..MAX_PER_ADDRESS).map(|_| from(many).unwrap()).collect();
             assert!(from(same).is_none(), "{same}");
             assert!(from(other).is_some() && connections.admit(None).is_some());
-            // A client is no longer one of those.
+            // A client with a place does not count as waiting.
             assert!(held[0].authenticate());
             held.push(from(same).unwrap());
             assert!(from(many).is_none());

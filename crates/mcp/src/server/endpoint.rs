@@ -1,7 +1,8 @@
-//! The MCP endpoint over streamable HTTP, for whichever server has let a request in.
+//! MCP endpoint over streamable HTTP. The caller has authenticated the requests.
 //!
-//! Bodies, sessions and waiting are bounded. A call ends with the connection that asked for it, and the command it
-//! waited for goes on; a session ends when its client deletes it, or says nothing for a while.
+//! Bodies, sessions and waits are bounded. A call is cancelled when the connection that made it
+//! ends, and its command goes on. A session ends when its client deletes it or is idle for too
+//! long.
 
 use super::SessionFactory;
 use super::accept::accepts;
@@ -31,44 +32,44 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Longest body of a request, in bytes.
+/// Maximum size of a request's body, in bytes.
 const MAX_BODY_BYTES: usize = 8 << 20;
-/// Bodies that are read at the same time.
+/// Maximum number of bodies that are read at the same time.
 const MAX_BODIES: usize = 16;
-/// How long a body may take to arrive.
+/// Maximum time for a body to arrive.
 const BODY_WAIT: Duration = Duration::from_secs(30);
-/// How long a session may take to introduce itself.
+/// Maximum time for a new session to send `initialize`.
 const INTRODUCTION_WAIT: Duration = Duration::from_secs(30);
 
 const SESSION_ID: &str = "mcp-session-id";
 
-/// The two forms of an answer: one message, or a stream of them.
+/// Content types of a reply: one message, or a stream of messages.
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// What the endpoint answers: a message, or a stream of them.
+/// Reply of the endpoint: a message, or a stream of messages.
 pub type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
 type Mcp = StreamableHttpService<McpHandler, LocalSessionManager>;
 
-/// How the endpoint is served.
+/// Options of the endpoint.
 #[derive(Debug, Clone)]
 pub struct EndpointOptions {
-    /// Names by which it may be called, with their ports.
+    /// Permitted values of the `Host` header, with port.
     pub allowed_hosts: Vec<String>,
-    /// Web origins that may call it; none unless named.
+    /// Permitted web origins. Empty permits none.
     pub allowed_origins: Vec<String>,
-    /// Clients at the same time.
+    /// Maximum number of sessions at the same time.
     pub max_sessions: usize,
-    /// A session without a word for so long has ended.
+    /// Time without a message after which a session is closed.
     pub idle: Duration,
 }
 
-/// Answers the requests of clients that have been let in. Whoever has one of its sessions' names can use that
-/// session: users that must not meet need a service each.
+/// MCP service for authenticated clients. A client that knows the id of a session can use that
+/// session, so users that must not share sessions need a service each.
 pub struct HttpService {
-    /// For clients of this version and later ones, which know events without data.
+    /// For protocol version 2025-11-25 and later, whose clients accept events without data.
     current: Dialect,
-    /// For clients of versions before.
+    /// For clients of earlier versions.
     earlier: Dialect,
     pool: Arc<SessionPool>,
     max_sessions: usize,
@@ -84,15 +85,16 @@ impl fmt::Debug for HttpService {
     }
 }
 
-/// The SDK's service for clients of some versions of the protocol, and its sessions.
+/// The SDK's service and sessions for clients of some protocol versions.
 struct Dialect {
     mcp: Mcp,
     sessions: Arc<LocalSessionManager>,
 }
 
 impl Dialect {
-    /// Events without data tell a client when to connect again. Clients of versions before 2025-11-25 read each
-    /// event's data as a message, and fail on them.
+    /// Creates the service of a dialect. Events without data tell a client when to reconnect.
+    /// Clients of versions before 2025-11-25 parse the data of every event as a message, and fail
+    /// on them.
     fn new(
         pool: &Arc<SessionPool>,
         options: &EndpointOptions,
@@ -135,11 +137,12 @@ impl Dialect {
 }
 
 impl HttpService {
-    /// For clients whose sessions `factory` opens, until `end` is cancelled. Once the service is dropped, the second
-    /// value waits until all of its sessions are closed.
+    /// Creates a service whose sessions are opened by `factory`. It serves until `end` is
+    /// cancelled. After the service was dropped, [`Closing`] waits until all its sessions are
+    /// closed.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// `busy` if no thread can be started.
     pub fn new(
         factory: Arc<dyn SessionFactory>,
         options: &EndpointOptions,
@@ -156,7 +159,7 @@ impl HttpService {
         Ok((service, closing))
     }
 
-    /// Answers one request, whatever its path is.
+    /// Replies to one request, regardless of its path.
     pub async fn answer<B>(&self, request: Request<B>) -> HttpAnswer
     where
         B: Body<Data = Bytes>,
@@ -211,7 +214,7 @@ impl HttpService {
             let error = JsonRpcError::new(id, ErrorData::invalid_request(text, None));
             return say_json(StatusCode::NOT_ACCEPTABLE, &error);
         }
-        // The SDK knows neither ranges nor a request without the header.
+        // The SDK understands neither ranges nor an absent header.
         let both = HeaderValue::from_static("application/json, text/event-stream");
         parts.headers.insert(ACCEPT, both);
         parts.extensions.insert(ClientPresence(presence.clone()));
@@ -219,11 +222,12 @@ impl HttpService {
             .mcp
             .handle(Request::from_parts(parts, Full::new(body)))
             .await;
-        // What is gone needs no words; clients take "accepted" for a failure here.
+        // Clients take status 202 for a failed deletion.
         if is_delete && answer.status() == StatusCode::ACCEPTED {
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
-        // The answer to a call is a stream; whoever stops reading it has gone.
+        // The reply to a call is a stream. Dropping the stream tells the call that its client has
+        // gone.
         answer.map(|body| {
             BoxBody::new(WatchedBody {
                 body,
@@ -246,7 +250,7 @@ impl HttpService {
         }
     }
 
-    // TRUST: a body is of any size and comes as slowly as its sender likes.
+    // TRUST: the client chooses the size of the body and its speed.
     async fn read<B>(&self, body: B) -> Result<Bytes, HttpAnswer>
     where
         B: Body<Data = Bytes>,
@@ -279,7 +283,7 @@ fn is_of_earlier_version(request: &ClientRequest) -> bool {
         if request.params.protocol_version < ProtocolVersion::V_2025_11_25)
 }
 
-/// A body that tells when nobody reads it any more.
+/// Body that cancels a token when it is dropped, because its client stopped reading.
 struct WatchedBody {
     body: BoxBody<Bytes, Infallible>,
     _reader: DropGuard,
@@ -315,7 +319,7 @@ pub(super) fn say(status: StatusCode, text: &'static str) -> HttpAnswer {
     answer
 }
 
-/// Answers a message that is not understood.
+/// Replies to a message that is not understood.
 fn refuse(mut answers: Vec<JsonRpcError>) -> HttpAnswer {
     let status = match answers.first() {
         None => StatusCode::ACCEPTED,
@@ -332,7 +336,7 @@ fn refuse(mut answers: Vec<JsonRpcError>) -> HttpAnswer {
     }
 }
 
-/// Answers with `message` as JSON.
+/// Replies with `message` as JSON.
 fn say_json(status: StatusCode, message: &impl Serialize) -> HttpAnswer {
     let mut answer = say(status, "");
     match serde_json::to_vec(message) {
@@ -345,7 +349,7 @@ fn say_json(status: StatusCode, message: &impl Serialize) -> HttpAnswer {
     answer
 }
 
-/// What is still to come of the request is not waited for.
+/// Marks the connection to be closed after the reply, so that the rest of the request is not read.
 pub(super) fn close(mut answer: HttpAnswer) -> HttpAnswer {
     answer
         .headers_mut()

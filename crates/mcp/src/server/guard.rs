@@ -1,14 +1,14 @@
-//! Who may come in over HTTP: a bearer token, and names by which this machine may be called.
+//! Access checks of the HTTP server: bearer token, host names, and origins.
 
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::{HeaderMap, Request, Uri};
 use std::net::SocketAddr;
 
-/// A secret that clients show. It is never printed.
+/// Bearer token that clients must show. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Shortest token.
+/// Minimum length of a token, in characters.
 const MIN_CHARS: usize = 16;
 
 impl std::fmt::Debug for Token {
@@ -18,7 +18,7 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// Checks that it can be a token: printable, without spaces, not too short to guess.
+    /// Checks that the text can be a token: printable, without spaces, and long enough.
     ///
     /// # Errors
     /// One sentence.
@@ -32,7 +32,8 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Whether the headers show it. Takes the same time wherever a wrong one differs.
+    /// Returns true if the headers contain the token. The time does not depend on the position of a
+    /// difference.
     pub(super) fn is_shown(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
@@ -49,14 +50,15 @@ impl Token {
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     let mut difference = usize::from(one.len() != other.len());
     for (at, byte) in one.iter().enumerate() {
-        // The length of what is shown may be known; that of the token is not told by it.
+        // The number of steps depends on the length of the shown value alone, so it does not reveal
+        // the length of the token.
         difference |= usize::from(byte ^ other[at % other.len().max(1)]);
     }
     std::hint::black_box(difference) == 0
 }
 
-/// Whether a request says once, and nowhere differently, which host it is for (RFC 9112, 3.2). Of two names
-/// one could be checked and the other one meant.
+/// Returns true if a request names exactly one host, and the target agrees with it (RFC 9112, 3.2).
+/// With two names, one could be checked and the other used.
 pub(super) fn has_one_host<T>(request: &Request<T>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
@@ -66,7 +68,7 @@ pub(super) fn has_one_host<T>(request: &Request<T>) -> bool {
     target.is_none_or(|target| host.as_bytes() == target.as_str().as_bytes())
 }
 
-/// Whether the request comes from a web page of this machine's own.
+/// Returns true if the request comes from a web page of this machine.
 pub fn has_local_origin(headers: &HeaderMap) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     let (Some(origin), None) = (origins.next(), origins.next()) else {
@@ -79,7 +81,7 @@ pub fn has_local_origin(headers: &HeaderMap) -> bool {
         && matches!(origin.host(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
-/// The names by which a server at this address may be called.
+/// Returns the values of the `Host` header that are permitted for a server at this address.
 pub fn usual_hosts(addr: SocketAddr) -> Vec<String> {
     let port = addr.port();
     let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"]

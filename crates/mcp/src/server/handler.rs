@@ -1,4 +1,4 @@
-//! Handles one client: requests of the protocol in, calls of the tools out.
+//! Handler for one client: requests of the protocol in, calls of tools out.
 
 use super::ask::{Asker, put};
 use super::calls::CallPlaces;
@@ -26,23 +26,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How often a client that wants to know hears that its call goes on.
+/// Interval of progress notifications, if the client requested them.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// Where a call asks for facts, and its result has them, in `_meta`.
+/// Key in `_meta` with which a call requests facts, and under which its result has them.
 const FACTS: &str = "glovebox/facts";
-/// Where a result has the name of the sandbox, in `_meta`.
+/// Key in `_meta` under which a result has the name of the sandbox.
 const SANDBOX: &str = "glovebox/sandbox";
 
-/// Tools that hosts show their model from the start, and not behind a search for tools.
+/// Tools that hosts load into the model's context at the start, not only after a search for tools.
 const ALWAYS_LOADED: [&str; 7] = ["Bash", "Job", "Read", "Write", "Edit", "Glob", "Grep"];
-/// The mark of those, in `_meta` of their definitions.
+/// Key in `_meta` of the definitions of these tools.
 const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 
-/// The connection a request came over; cancelled when it ends. Among the extensions of a request.
+/// Token that is cancelled when the connection of a request ends. An extension of the HTTP request.
 #[derive(Debug, Clone)]
 pub(super) struct ClientPresence(pub(super) CancellationToken);
 
-/// Returns the connection that a request came over; one that never ends where nobody watches it.
+/// Returns the presence of the request's client. The token is never cancelled for transports
+/// without one.
 fn presence(context: &RequestContext<RoleServer>) -> CancellationToken {
     let parts = context.extensions.get::<http::request::Parts>();
     parts
@@ -50,13 +51,13 @@ fn presence(context: &RequestContext<RoleServer>) -> CancellationToken {
         .map_or_else(CancellationToken::new, |presence| presence.0.clone())
 }
 
-/// Handles the requests of one client.
+/// Handler of the requests of one client.
 #[derive(Debug)]
 pub(super) struct McpHandler {
     pool: Arc<SessionPool>,
     lease: SessionLease,
     calls: CallPlaces,
-    /// Whether the client was told what there is to know about its session.
+    /// True if the client has received the notice about its session.
     has_notice: AtomicBool,
     /// Cancelled when the client is gone for good.
     gone: CancellationToken,
@@ -90,7 +91,7 @@ impl McpHandler {
             }
         };
         let _place = self.calls.take(gone).await?;
-        // However this future ends, the call ends too.
+        // Dropping this future cancels the call.
         let cancel = Cancel(Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&cancel.0);
         let ends_command = Arc::new(AtomicBool::new(false));
@@ -119,10 +120,12 @@ impl McpHandler {
         let mut is_given_up = false;
         loop {
             tokio::select! {
-                // Also where it was told to end: what it started is gone when it has.
+                // Waits for the end also after a cancellation: only then is the call's command
+                // gone.
                 done = &mut call => {
                     if let Some(asking) = asking {
-                        // Nobody waits for the answer: the client is told.
+                        // Completes the withdrawal of the question, so that the client stops
+                        // showing it.
                         asking.await;
                     }
                     return done.unwrap_or_else(|error| {
@@ -145,7 +148,7 @@ impl McpHandler {
                         let seconds = begin.elapsed().as_secs_f64();
                         let note = ProgressNotificationParam::new(token, seconds)
                             .with_message(format!("{name} has worked for {seconds:.0} s"));
-                        // A client that does not listen does not matter.
+                        // An error means that the client is gone, which does not matter here.
                         let _ = context.peer.notify_progress(note).await;
                     }
                 }
@@ -173,7 +176,7 @@ impl McpHandler {
     }
 }
 
-/// Ends with the question that is put, if there is one.
+/// Completes when the current question does. Never completes if there is none.
 async fn until_answered(asking: &mut Option<impl Future<Output = ()> + Unpin>) {
     match asking {
         Some(asking) => asking.await,
@@ -181,7 +184,7 @@ async fn until_answered(asking: &mut Option<impl Future<Output = ()> + Unpin>) {
     }
 }
 
-/// Gives a call up when it is dropped.
+/// Flag that cancels a call when it is dropped.
 struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
@@ -210,7 +213,7 @@ impl ServerHandler for McpHandler {
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        // The versions after this one know no sessions.
+        // Later protocol versions have no sessions.
         Cow::Borrowed(ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25))
     }
 
@@ -274,7 +277,7 @@ impl ServerHandler for McpHandler {
             Ok(outcome) => answer(outcome, notice.as_deref()),
             Err(fault) => (refuse(&fault, notice.as_deref()), facts(&fault)),
         };
-        // Some hosts show it to their model, beside a text that is shorter.
+        // Only on request: some hosts show `_meta` to their model beside a shorter text.
         if wants_facts {
             let meta = [(FACTS, facts), (SANDBOX, session.name().into())];
             let meta = meta.map(|(name, value)| (name.to_owned(), value));
@@ -294,7 +297,7 @@ impl ServerHandler for McpHandler {
         }
     }
 
-    /// Refuses a method that neither the SDK nor this server knows. Known ones that do not fit do not get here.
+    /// Refuses an unknown method. Known methods with malformed parameters do not get here.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -341,7 +344,7 @@ impl ServerHandler for McpHandler {
     }
 }
 
-/// The name by which the client has introduced itself.
+/// Returns the name that the client sent in `initialize`.
 fn client_name(context: &RequestContext<RoleServer>) -> Option<String> {
     let info = context.peer.peer_info()?;
     Some(info.client_info.name.clone())
@@ -356,7 +359,7 @@ fn tool(definition: &Definition, has: impl Fn(&str) -> bool, prefix: &ToolPrefix
         .read_only(definition.is_read_only)
         .destructive(definition.is_destructive)
         .idempotent(definition.is_idempotent)
-        // Everything stays in the sandbox; what a program reaches is the sandbox's to say.
+        // Files stay in the sandbox. Programs reach what the sandbox's network permits.
         .open_world(definition.runs_programs);
     let (name, description) = (
         prefix.name(definition.name),
@@ -370,8 +373,8 @@ fn tool(definition: &Definition, has: impl Fn(&str) -> bool, prefix: &ToolPrefix
     tool
 }
 
-/// The result of a call that was made, and its facts for the client's program. A command that failed is an ordinary
-/// result with its exit code: hosts end a run, or hide the text, after tool errors.
+/// Converts the outcome of a call to a result, and returns its facts. A command that failed is an
+/// ordinary result with its exit code: after a tool error, hosts end the run or hide the text.
 fn answer(outcome: ToolOutcome, notice: Option<&str>) -> (CallToolResult, Value) {
     let images = outcome.images.iter();
     let mut content: Vec<_> = images
@@ -379,12 +382,12 @@ fn answer(outcome: ToolOutcome, notice: Option<&str>) -> (CallToolResult, Value)
         .collect();
     content.push(text(outcome.text, notice));
     let result = CallToolResult::success(content);
-    // The facts are no structured content: hosts hand a model only that when there is some.
+    // Not as structured content: hosts that get structured content show only that to their model.
     (result, Value::Object(outcome.facts))
 }
 
-/// The result of a call that was not made. A tool's or a rule's no is for the model to read, so it is no error of the
-/// protocol.
+/// Converts the fault of a call to a result. A refusal is for the model to read, so it is not an
+/// error of the protocol.
 fn refuse(fault: &Fault, notice: Option<&str>) -> CallToolResult {
     let mut words = fault.message.clone();
     if let Some(remedy) = &fault.remedy {
@@ -393,7 +396,7 @@ fn refuse(fault: &Fault, notice: Option<&str>) -> CallToolResult {
     CallToolResult::error(vec![text(words, notice)])
 }
 
-/// One block: there are hosts that show one alone.
+/// Joins text and notice in one block: some hosts show only one.
 fn text(mut text: String, notice: Option<&str>) -> ContentBlock {
     if let Some(notice) = notice {
         if !text.is_empty() && !text.ends_with('\n') {

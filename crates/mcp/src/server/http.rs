@@ -1,7 +1,7 @@
-//! A server of its own for many clients, over streamable HTTP at `/mcp`.
+//! HTTP server for many clients, with streamable HTTP at `/mcp`.
 //!
-//! What does not show the token is answered 401 before anything else of it is looked at. Connections, headers and
-//! waiting for them are bounded.
+//! A request without the token is answered with 401 before anything else of it is examined.
+//! Connections, headers and waits are bounded.
 
 use super::SessionFactory;
 use super::connections::{Connection, Connections};
@@ -20,40 +20,42 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The path of the MCP endpoint.
+/// Path of the MCP endpoint.
 const PATH: &str = "/mcp";
-/// Connections of clients at the same time.
+/// Maximum number of authenticated connections at the same time.
 const MAX_CLIENT_CONNECTIONS: usize = 256;
-/// Bytes of a request's head, and how long it may take to arrive.
+/// Maximum size of a request's head, in bytes. `HEADER_WAIT` is the maximum time for it to arrive.
 const MAX_HEADER_BYTES: usize = 32 << 10;
-/// What is read ahead. Less than a whole head would bound that instead, and less exactly.
+/// Read buffer, in bytes. If it were smaller than a head, it would be the effective limit.
 const MAX_BUFFER_BYTES: usize = 2 * MAX_HEADER_BYTES;
 const HEADER_WAIT: Duration = Duration::from_secs(10);
-/// How long closing the sessions may take.
+/// Maximum time for closing all sessions.
 const LEAVE_WAIT: Duration = Duration::from_mins(1);
-/// How long a refused connection rests before the next one is accepted.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How the endpoint is served.
+/// Options of the server.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// What clients must show; without one, anybody who reaches the address comes in.
+    /// Token that clients must show. `None` admits every program that reaches the address.
     pub token: Option<Token>,
-    /// Names by which the server may be called besides those of the address itself.
+    /// Permitted values of the `Host` header, in addition to those of the address.
     pub allowed_hosts: Vec<String>,
-    /// Web origins that may call it; none unless named.
+    /// Permitted web origins. Empty permits none except those of this machine.
     pub allowed_origins: Vec<String>,
-    /// Clients at the same time.
+    /// Maximum number of sessions at the same time.
     pub max_sessions: usize,
-    /// A session without a word for so long has ended.
+    /// Time without a message after which a session is closed.
     pub idle: Duration,
 }
 
-/// Serves on `listener` until a signal asks for the end, and returns when all sessions are closed.
-/// `ready` hears the address.
+/// Serves on `listener` until a signal (SIGINT, SIGTERM or SIGHUP) arrives. Returns when all
+/// sessions are closed, after a minute at most. Calls `ready` with the address before the first
+/// connection.
 ///
 /// # Errors
-/// A refusal to serve beyond this machine without a token; when there can be no runtime.
+/// `permission-denied` for an address that other machines reach, without a token; `io` and `busy`
+/// for failures of sockets and threads.
 pub fn serve(
     factory: Arc<dyn SessionFactory>,
     listener: TcpListener,
@@ -97,10 +99,10 @@ pub fn serve(
     served
 }
 
-/// A server that others can reach must ask who they are.
+/// Checks that a server which other machines can reach requires a token.
 ///
 /// # Errors
-/// A refusal.
+/// `permission-denied`.
 pub fn check_reach(addr: SocketAddr, options: &HttpOptions) -> Result<(), Fault> {
     if addr.ip().is_loopback() || options.token.is_some() {
         return Ok(());
@@ -121,11 +123,11 @@ async fn accept(listener: &tokio::net::TcpListener, site: &Arc<HttpSite>) {
     loop {
         connections.wait_for_room().await;
         let Ok((stream, peer)) = listener.accept().await else {
-            // No descriptors, for instance: others end, and then there are some again.
+            // For example, no file descriptors are left. They are freed when other connections end.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        // Without it small answers wait for the client's acknowledgement.
+        // Otherwise Nagle's algorithm delays small replies until the client's acknowledgement.
         let _ = stream.set_nodelay(true);
         let site = Arc::clone(site);
         let address = Some(peer.ip()).filter(|address| !address.to_canonical().is_loopback());
@@ -145,7 +147,7 @@ async fn accept(listener: &tokio::net::TcpListener, site: &Arc<HttpSite>) {
                 .max_buf_size(MAX_BUFFER_BYTES)
                 .serve_connection(TokioIo::new(stream), handle_request);
             tokio::select! {
-                // However a connection ends is its client's business.
+                // Errors of a connection concern only its client.
                 _ = served => {}
                 () = connection.unauthenticated_end() => {}
                 () = site.end.cancelled() => {}
@@ -154,7 +156,7 @@ async fn accept(listener: &tokio::net::TcpListener, site: &Arc<HttpSite>) {
     }
 }
 
-/// What every request of a client meets: the token, a place for its connection, then the endpoint.
+/// Handler of every request: checks the token and takes a place, then calls the endpoint.
 struct HttpSite {
     endpoint: HttpService,
     token: Option<Token>,
@@ -185,8 +187,9 @@ impl HttpSite {
                 "a request names one host, once",
             ));
         }
-        // A page of somebody else's can lead here; one of this machine is a client like any other. With a token it
-        // has shown that, and where none is asked for every program of this machine may call.
+        // A page of another site could make a browser send this request, but a page of this machine
+        // is a client like any other. If there is a token, it was shown; without one, every program
+        // of this machine may call.
         if guard::has_local_origin(request.headers()) {
             request.headers_mut().remove(ORIGIN);
         }

@@ -1,4 +1,4 @@
-//! Standard input as messages, a line each.
+//! Standard input as messages, one per line.
 
 use crate::message::{ClientMessage, read_client};
 use crate::transport::{Incoming, MAX_WAITING, ReadTransport};
@@ -7,21 +7,22 @@ use rmcp::service::{RoleServer, TxJsonRpcMessage};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::mpsc;
 
-/// Longest message of the client, in bytes.
+/// Maximum size of a message of the client, in bytes.
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
-/// Reads messages from `input` and writes those of the server to `output`.
+/// Creates the transport that reads messages from `input` and writes those of the server to
+/// `output`.
 pub(super) fn transport<W: AsyncWrite + Send + Unpin + 'static>(
     input: impl AsyncRead + Send + Unpin + 'static,
     output: W,
 ) -> ReadTransport<RoleServer, W> {
     let (send, incoming) = mpsc::channel(MAX_WAITING);
-    // It ends with the input, or when nothing listens any more.
+    // The task ends with the input, or when the transport is dropped.
     tokio::spawn(read_lines(BufReader::new(input), send));
     ReadTransport::new(incoming, output)
 }
 
-// TRUST: a line is of any length, and anything may be in it.
+// TRUST: the client chooses the length and content of a line.
 async fn read_lines(
     mut input: BufReader<impl AsyncRead + Unpin>,
     send: mpsc::Sender<Incoming<RoleServer>>,
@@ -57,7 +58,8 @@ async fn read_lines(
             match read_client(&line) {
                 ClientMessage::Decoded(message, _) => {
                     is_introduced |= is_introduction(&message);
-                    // Anything but a request ends the SDK's part before it.
+                    // Before `initialize`, a message that is not a request would make the SDK end
+                    // the connection.
                     if is_introduced || matches!(*message, JsonRpcMessage::Request(_)) {
                         send.send(Incoming::Message(message)).await.ok()?;
                     }

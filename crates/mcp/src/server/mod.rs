@@ -1,15 +1,15 @@
-//! The Model Context Protocol, over standard input and output or over streamable HTTP.
+//! Server side, over standard input and output or over streamable HTTP.
 //!
 //! ```text
 //! client   tools/list   the definitions of the toolset, with annotations
-//!          tools/call   a thread -> Hands::call; progress while it waits, a cancellation reaches it
+//!          tools/call   a thread -> ToolSession::call_from; progress while it waits; cancellation
 //!          resources    glovebox://changes (a patch), glovebox://jobs/ID (the log of a command)
 //! end      pipe closed, session deleted or idle, signal -> calls end, the session is closed
 //! ```
 //!
-//! A client's session is opened when it is first needed and closed when the client is gone, however it went.
-//! The protocol is that of the official SDK (`rmcp`). Versions without sessions are not offered: a sandbox
-//! belongs to a session.
+//! A client's session is opened on first use and closed when the client is gone, for any reason.
+//! The protocol is implemented by the official SDK (`rmcp`). Protocol versions without sessions are
+//! not offered: a sandbox belongs to a session.
 
 mod accept;
 mod ask;
@@ -38,57 +38,59 @@ use glovebox_tools::{ToolOutcome, ToolPrefix, ToolSession};
 use serde_json::Value;
 use std::fmt::Debug;
 
-/// Opens the sessions of clients.
+/// Opener of sessions for clients.
 pub trait SessionFactory: Debug + Send + Sync {
-    /// Opens a session for one more client, which calls itself `client`. May take its time; is called on a thread that
-    /// may block.
+    /// Opens a session for a client. `client` is the name that it sent in `initialize`. Called on a
+    /// thread that may block.
     ///
     /// # Errors
-    /// Whatever keeps it from being opened; the client is told.
+    /// The reason why the session cannot be opened, which is sent to the client.
     fn open_session(&self, client: Option<&str>) -> Result<Box<dyn Session>, Fault>;
 
-    /// The tools clients are shown.
+    /// Returns the tools that clients see.
     fn toolset(&self) -> &Toolset;
 
-    /// What stands before the names of tools. Sessions have the same.
+    /// Returns the prefix of tool names. Its sessions must have the same.
     fn prefix(&self) -> ToolPrefix {
         ToolPrefix::default()
     }
 
-    /// What a client is told about where its tools work.
+    /// Returns the instructions for clients, which describe where the tools work.
     fn instructions(&self) -> String;
 }
 
-/// What one client works in. Dropping it closes it; that may block.
+/// Working environment of one client. Dropping it closes it, and may block.
 pub trait Session: Debug + Send + Sync {
-    /// The tools, working here.
+    /// Returns the tools, bound to this session's sandbox.
     fn tools(&self) -> &ToolSession;
 
-    /// The sandbox's name.
+    /// Returns the name of the sandbox.
     fn name(&self) -> String;
 
-    /// What a client's model is told once, after its first call.
+    /// Returns a notice for the client's model, which is added to the result of its first call.
+    /// `None` if there is none.
     fn notice(&self) -> Option<String>;
 
-    /// What was changed, as a patch; at most `max_bytes`.
+    /// Returns the changes as a patch of at most `max_bytes`.
     ///
     /// # Errors
-    /// Where changes cannot be told, or are more than that.
+    /// If changes cannot be determined, or the patch is larger.
     fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault>;
 
-    /// A call of `tool` begins, for whoever counts them. What this gives is told the end.
+    /// Called when a call of `tool` begins. [`CallRecord::end`] of the returned record is called
+    /// when it has ended.
     fn call_began(&self, _tool: &str, _arguments: &Value) -> Box<dyn CallRecord> {
         Box::new(NoRecord)
     }
 }
 
-/// A call that somebody counts.
+/// Record of a call, for example for metrics.
 pub trait CallRecord: Send {
-    /// It has ended.
+    /// Called when the call has ended.
     fn end(self: Box<Self>, outcome: Result<&ToolOutcome, &Fault>);
 }
 
-/// Nobody counts it.
+/// Record that does nothing.
 struct NoRecord;
 
 impl CallRecord for NoRecord {

@@ -1,5 +1,5 @@
-//! The sessions of all clients: one per client, opened when it is first needed, closed by one thread of its own,
-//! because closing blocks and clients disconnect at any time.
+//! Sessions of all clients. Each client has one, which is opened on first use. A separate thread
+//! closes them, because closing blocks and clients disconnect at any time.
 
 use super::{Session, SessionFactory};
 use glovebox_proto::{Code, Fault};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-/// Opens sessions, a bounded number of them at the same time.
+/// Pool that opens a bounded number of sessions.
 #[derive(Debug)]
 pub(super) struct SessionPool {
     factory: Arc<dyn SessionFactory>,
@@ -17,21 +17,21 @@ pub(super) struct SessionPool {
     back: Sender<ReturnedSession>,
 }
 
-/// A session whose client is gone, and the slot that it holds until it is closed.
+/// Session whose client is gone, and its slot, which is held until the session is closed.
 #[derive(Debug)]
 struct ReturnedSession {
     _session: Arc<dyn Session>,
     _slot: OwnedSemaphorePermit,
 }
 
-/// Waits until every session is closed.
+/// Handle that waits until every session is closed.
 #[derive(Debug)]
 pub struct Closing {
     done: Receiver<()>,
     _thread: JoinHandle<()>,
 }
 
-/// One client's right to one session.
+/// Slot of one client, and its session once it is open.
 #[derive(Debug)]
 pub(super) struct SessionLease {
     pool: Arc<SessionPool>,
@@ -39,10 +39,10 @@ pub(super) struct SessionLease {
 }
 
 impl SessionPool {
-    /// At most `max_sessions` are open at a time.
+    /// Creates a pool with at most `max_sessions` open sessions.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// `busy` if no thread can be started.
     pub(super) fn new(
         factory: Arc<dyn SessionFactory>,
         max_sessions: usize,
@@ -55,7 +55,7 @@ impl SessionPool {
                 for session in returned {
                     drop(session);
                 }
-                // Nobody waits for it when the process ends in a hurry.
+                // Fails if [`Closing`] was dropped because its wait was over.
                 let _ = tell.send(());
             })
             .map_err(|error| {
@@ -77,14 +77,14 @@ impl SessionPool {
         &*self.factory
     }
 
-    /// Sessions that can still be opened.
+    /// Returns the number of sessions that can still be opened.
     pub(super) fn free(&self) -> usize {
         self.slots.available_permits()
     }
 }
 
 impl Closing {
-    /// True when every session is closed, false when that took longer than `wait`.
+    /// Waits until every session is closed. Returns false if that takes longer than `wait`.
     pub fn wait(self, wait: Duration) -> bool {
         self.done.recv_timeout(wait).is_ok()
     }
@@ -98,10 +98,10 @@ impl SessionLease {
         }
     }
 
-    /// The session, opened now if it was not before, for the client of this name.
+    /// Returns the session. Opens it on the first call, for the client of this name.
     ///
     /// # Errors
-    /// `too-many-sandboxes` when all slots are taken, and whatever keeps the factory from opening one.
+    /// `too-many-sandboxes` if all slots are taken, and the factory's fault.
     pub(super) async fn session(&self, client: Option<String>) -> Result<Arc<dyn Session>, Fault> {
         let take = || async {
             let slots = Arc::clone(&self.pool.slots);
@@ -124,7 +124,7 @@ impl SessionLease {
 impl Drop for SessionLease {
     fn drop(&mut self) {
         if let Some((session, slot)) = self.session.take() {
-            // Without a pool the process is about to end, and the session goes with it.
+            // Fails if the thread has ended. The session is then dropped here.
             let _ = self.pool.back.send(ReturnedSession {
                 _session: session,
                 _slot: slot,

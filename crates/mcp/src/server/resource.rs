@@ -1,4 +1,4 @@
-//! Resources: what a client may look at without a tool. The changes of its sandbox as a patch, and the
+//! Resources that a client can read without a tool: the changes of its sandbox as a patch, and the
 //! logs of commands.
 
 use super::Session;
@@ -11,9 +11,9 @@ use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTempla
 
 const CHANGES: &str = "glovebox://changes";
 const JOBS: &str = "glovebox://jobs/";
-/// Most bytes of one resource.
+/// Maximum size of one resource, in bytes.
 const MAX_BYTES: usize = 4 << 20;
-/// Jobs that are listed.
+/// Maximum number of jobs that are listed.
 const MAX_JOBS: usize = 200;
 
 pub(super) fn list(tools: &ToolSession) -> Result<Vec<Resource>, Fault> {
@@ -25,7 +25,7 @@ pub(super) fn list(tools: &ToolSession) -> Result<Vec<Resource>, Fault> {
             )
             .with_mime_type("text/x-diff"),
     ];
-    // The newest are the ones somebody may want.
+    // Newest first, as they are the most likely to be wanted.
     for job in tools.sandbox().jobs()?.iter().rev().take(MAX_JOBS) {
         found.push(
             Resource::new(format!("{JOBS}{}", job.job), format!("job {}", job.job))
@@ -65,7 +65,7 @@ pub(super) fn read(session: &dyn Session, uri: &str) -> Result<ReadResourceResul
     Ok(ReadResourceResult::new(vec![contents.with_mime_type(mime)]))
 }
 
-/// The log of a job, or its last part.
+/// Reads the log of a job, or its last part if it exceeds [`MAX_BYTES`].
 fn log(tools: &ToolSession, job: JobId) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
     let mut offset = 0;
@@ -88,7 +88,7 @@ fn log(tools: &ToolSession, job: JobId) -> Result<Vec<u8>, Fault> {
                 "the guest answered something else than a log",
             ));
         };
-        // What comes before the last part is skipped in one step.
+        // Skips to the last part in one step.
         let start = total.saturating_sub(MAX_BYTES as u64);
         if offset < start {
             offset = start;
@@ -98,7 +98,7 @@ fn log(tools: &ToolSession, job: JobId) -> Result<Vec<u8>, Fault> {
         for chunk in chunks {
             bytes.extend_from_slice(&chunk.bytes);
         }
-        // TRUST: how much comes is up to the guest.
+        // TRUST: the guest decides how much it sends.
         if bytes.len() == before || bytes.len() >= MAX_BYTES || next >= total {
             bytes.truncate(MAX_BYTES);
             return Ok(bytes);

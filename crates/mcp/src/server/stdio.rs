@@ -1,4 +1,5 @@
-//! One client at the other end of standard input and output: nothing but the protocol is written.
+//! Server for one client at the other end of standard input and output. Only messages of the
+//! protocol are written there.
 
 use super::SessionFactory;
 use super::handler::McpHandler;
@@ -12,14 +13,15 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// How long closing the session may take.
+/// Maximum time for closing the session.
 const LEAVE_WAIT: Duration = Duration::from_mins(1);
 
-/// Serves until the client closes its end or a signal asks for the end, and returns when the session
-/// is closed.
+/// Serves until the client closes its end or a signal (SIGINT, SIGTERM or SIGHUP) arrives. Returns
+/// when the session is closed, after a minute at most.
 ///
 /// # Errors
-/// When there can be no runtime, when the client does not speak the protocol.
+/// `io` and `busy` for failures of signals and threads; `protocol` if the client does not speak the
+/// protocol.
 pub fn serve(factory: Arc<dyn SessionFactory>) -> Result<(), Fault> {
     let runtime = runtime()?;
     let (pool, closing) = SessionPool::new(factory, 1)?;
@@ -36,7 +38,7 @@ pub fn serve(factory: Arc<dyn SessionFactory>) -> Result<(), Fault> {
                     let _ = running.waiting().await;
                     Ok(())
                 }
-                // A client that goes before it says anything has nothing to complain about.
+                // A client may close the connection before it sends anything.
                 Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
                 Err(error) => Err(Fault::failed(
                     Code::Protocol,
@@ -52,14 +54,14 @@ pub fn serve(factory: Arc<dyn SessionFactory>) -> Result<(), Fault> {
     gone.cancel();
     drop(pool);
     let _ = closing.wait(LEAVE_WAIT);
-    // Reading standard input blocks a thread that nothing can wake.
+    // A thread is blocked in reading standard input, and nothing can wake it.
     runtime.shutdown_background();
     served
 }
 
-/// The runtime that serves clients.
+/// Creates the runtime that serves clients.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
-    /// Calls that block, of all clients.
+    /// Maximum number of blocking calls of all clients.
     const MAX_BLOCKED: usize = 512;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -75,7 +77,7 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
         })
 }
 
-/// Ends with the first signal that asks for the end.
+/// Returns a future that completes at the first SIGINT, SIGTERM or SIGHUP.
 pub(super) fn until_asked_to_end() -> Result<impl Future<Output = ()>, Fault> {
     let heed = |kind| {
         signal(kind)
