@@ -1,4 +1,4 @@
-//! A transport of the SDK whose messages have been read before they get to it ([`crate::message`]).
+//! Transport for the SDK whose messages were read by [`crate::message`] before.
 
 use rmcp::service::{RxJsonRpcMessage, ServiceRole, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -10,22 +10,23 @@ use std::pin::Pin;
 use tokio::io::{AsyncWrite, Empty, empty};
 use tokio::sync::mpsc;
 
-/// Messages that wait for the SDK before nothing more is read.
+/// Messages that are queued for the SDK. Reading pauses while the queue is full.
 pub(crate) const MAX_WAITING: usize = 16;
 
-/// One step of a connection.
+/// Step of a connection.
 pub(crate) enum Incoming<R: ServiceRole> {
-    /// A message for the SDK.
+    /// Message for the SDK.
     Message(Box<RxJsonRpcMessage<R>>),
-    /// A message that the SDK is not shown: what is to be answered.
+    /// Reply to a message that the SDK does not see.
     Refused(Box<TxJsonRpcMessage<R>>),
 }
 
-/// The transport. It ends when the sender of messages is dropped.
+/// Transport over a queue of read messages. Ends when the sender of the queue is dropped.
 pub(crate) struct ReadTransport<R: ServiceRole, W: AsyncWrite> {
     incoming: mpsc::Receiver<Incoming<R>>,
     outgoing: AsyncRwTransport<R, Empty, W>,
-    /// An answer on its way. Receiving may be given up at any await, and the answer must not be lost with it.
+    /// Reply that is being sent. `receive` may be cancelled at any await, and the reply must not be
+    /// lost then.
     answer: Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>,
 }
 

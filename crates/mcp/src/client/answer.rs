@@ -1,6 +1,7 @@
-//! The answer of a server to a call, as far as a model is told of it.
+//! Result of a call to a server, reduced to what a model sees.
 //!
-//! It is read field by field: what does not fit the protocol costs its own block, and no other.
+//! The result is read field by field. A block that violates the protocol does not affect the
+//! others.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,15 +12,16 @@ use glovebox_tools::picture;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Pictures of one answer.
+/// Maximum number of images in one result.
 const MAX_PICTURES: usize = 4;
-/// Blocks of one answer.
+/// Maximum number of blocks in one result.
 const MAX_BLOCKS: usize = 10_000;
 
-/// The answer in at most `room` bytes of text, and what was left out of it.
+/// Converts the result to at most `room` bytes of text, with the number of omitted bytes in the
+/// facts.
 ///
 /// # Errors
-/// The field because of which nothing of it is understood.
+/// The field because of which the result cannot be understood.
 pub(super) fn output(answer: &Value, room: usize) -> Result<ToolOutput, &'static str> {
     let mut images = Vec::new();
     let mut is_error = matches!(&answer["isError"], Value::Bool(true))
@@ -31,7 +33,7 @@ pub(super) fn output(answer: &Value, room: usize) -> Result<ToolOutput, &'static
     } else {
         read_content(answer, &mut images)?
     };
-    // TRUST: whatever the server says is cut once and made safe to show.
+    // TRUST: the text comes from the server. It is truncated once and escaped here.
     let source = CutSource {
         head: text.as_bytes(),
         gap: 0,
@@ -74,7 +76,7 @@ fn read_content(answer: &Value, images: &mut Vec<Image>) -> Result<String, &'sta
         }
         block @ (Value::Object(_) | Value::String(_)) => add(&mut text, images, block),
         Value::Null if !structured.is_null() => text = structured.to_string(),
-        // A failure may say no more than that.
+        // An error without content is valid.
         Value::Null if answer.get("isError").is_some() => {}
         _ if answer.is_object() => return Err("content"),
         _ => return Err("result"),
@@ -85,7 +87,7 @@ fn read_content(answer: &Value, images: &mut Vec<Image>) -> Result<String, &'sta
 fn add(text: &mut String, images: &mut Vec<Image>, block: &Value) {
     let field = |name: &str| visible::line_of_text(block[name].as_str().unwrap_or_default());
     let kind = block["type"].as_str().unwrap_or_default();
-    // Writing into a string cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = match (kind, block) {
         (_, Value::String(said)) => {
             text.push_str(said);
@@ -104,7 +106,7 @@ fn add(text: &mut String, images: &mut Vec<Image>, block: &Value) {
             name if name.is_empty() => write!(text, "[{}]", field("uri")),
             name => write!(text, "[{name}: {}]", field("uri")),
         },
-        // Also of a kind that is not known here.
+        // Also for unknown types of blocks.
         _ if block["text"].is_string() => {
             text.push_str(block["text"].as_str().unwrap_or_default());
             Ok(())
@@ -126,7 +128,7 @@ fn add_resource(text: &mut String, resource: &Value) -> std::fmt::Result {
     }
 }
 
-// TRUST: a picture that is none makes providers refuse the whole conversation.
+// TRUST: the bytes are checked to be an image. Providers refuse the whole conversation otherwise.
 fn shown(base64: &str) -> Option<Image> {
     let bytes = STANDARD.decode(base64).ok()?;
     let mime = picture(&bytes)?;

@@ -1,7 +1,7 @@
-//! What a server offers, as far as a model is told of it.
+//! Definitions of a server's tools, reduced to what a model sees.
 //!
-//! TRUST: names, descriptions and schemas are the server's. They are bounded in number and size, nothing
-//! in them acts on a terminal, and what does not fit is left out and counted.
+//! TRUST: names, descriptions and schemas come from the server. Their number and size are bounded,
+//! control characters are escaped, and tools that do not fit are left out and counted.
 
 use super::ServerSpec;
 use super::link::quote;
@@ -11,21 +11,21 @@ use glovebox_tools::policy::served_name;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Tools of one server.
+/// Maximum number of tools of one server.
 const MAX_TOOLS: usize = 128;
-/// Characters of a description.
+/// Maximum length of a description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 4096;
-/// Bytes of one schema.
+/// Maximum size of one schema, in bytes.
 const MAX_SCHEMA_BYTES: usize = 16 << 10;
-/// Bytes of all definitions of one server.
+/// Maximum size of all definitions of one server, in bytes.
 const MAX_TOTAL_BYTES: usize = 256 << 10;
-/// Levels of a schema.
+/// Maximum depth of a schema.
 const MAX_DEPTH: usize = 24;
 
-/// Broken tools that are named one by one.
+/// Maximum number of broken tools that are named individually.
 const MAX_NAMED: usize = 8;
 
-/// A tool as its server lists it.
+/// Tool as its server lists it.
 #[derive(Debug)]
 struct ListedTool {
     name: String,
@@ -35,10 +35,10 @@ struct ListedTool {
 }
 
 impl ListedTool {
-    /// Reads a tool of a list.
+    /// Reads one entry of the server's list.
     ///
     /// # Errors
-    /// The field that is broken.
+    /// The field that is malformed.
     fn read(tool: &Value) -> Result<Self, &'static str> {
         let name = tool["name"].as_str().ok_or("name")?;
         let schema = match &tool["inputSchema"] {
@@ -60,15 +60,16 @@ impl ListedTool {
     }
 }
 
-/// A tool that is offered.
+/// Tool that the model sees.
 #[derive(Debug)]
 pub(super) struct OfferedTool {
-    /// Its name there.
+    /// Name of the tool at its server.
     pub(super) name: String,
     pub(super) definition: ToolDefinition,
 }
 
-/// Takes the tools that are wanted and fit, sorted by name, and says which do not.
+/// Selects the wanted tools that fit, sorted by name. Returns them with notes about those that do
+/// not.
 pub(super) fn take(spec: &ServerSpec, listed: &[Value]) -> (Vec<OfferedTool>, Vec<String>) {
     let is_wanted = |name: &str| {
         let mut wanted = spec.tools.iter().flatten();
@@ -95,7 +96,7 @@ pub(super) fn take(spec: &ServerSpec, listed: &[Value]) -> (Vec<OfferedTool>, Ve
         ));
     }
     let mut listed = tools;
-    // What the model is told must not depend on the order of today.
+    // Sorted, so that the model's prompt does not depend on the order in which the server lists.
     listed.sort_by(|one, other| one.name.cmp(&other.name));
     let missing: Vec<&str> = spec
         .tools
@@ -137,7 +138,7 @@ pub(super) fn take(spec: &ServerSpec, listed: &[Value]) -> (Vec<OfferedTool>, Ve
     (offered, notes)
 }
 
-/// The sentence about a tool that is not understood.
+/// Describes a tool with a malformed field.
 fn broken_tool(spec: &ServerSpec, index: usize, tool: &Value, field: &str) -> String {
     let name = match tool["name"].as_str() {
         Some(name) => format!("the tool `{}`", quote(name)),
@@ -150,7 +151,7 @@ fn broken_tool(spec: &ServerSpec, index: usize, tool: &Value, field: &str) -> St
 }
 
 fn definition(spec: &ServerSpec, tool: &ListedTool) -> Option<ToolDefinition> {
-    // Dots and slashes are allowed there, and nowhere else.
+    // MCP permits dots and slashes in names; model providers do not.
     let name = served_name(&spec.name, &tool.name.replace(['.', '/'], "_"))?;
     let said: String = tool
         .description
@@ -175,7 +176,8 @@ fn schema(given: &Map<String, Value>) -> Option<Value> {
     (is_object && schema.to_string().len() <= MAX_SCHEMA_BYTES).then_some(schema)
 }
 
-/// The same with all texts made safe; `None` when it is too deep or names something unspeakable.
+/// Returns the value with control characters in all texts escaped. `None` if it is too deep, or if
+/// the name of a field has such characters.
 fn clean(value: &Value, depth: usize) -> Option<Value> {
     let deeper = depth.checked_sub(1)?;
     Some(match value {
@@ -187,7 +189,7 @@ fn clean(value: &Value, depth: usize) -> Option<Value> {
             .into(),
         Value::Object(fields) => fields
             .iter()
-            // An argument of another name would not be the server's.
+            // The server would not recognize an argument under an escaped name.
             .map(|(name, value)| {
                 let is_plain = visible::line_of_text(name) == *name;
                 is_plain.then_some(())?;
@@ -329,7 +331,7 @@ mod tests {
         let (_, notes) = take(&spec(), &listed);
         assert_eq!(notes.len(), MAX_NAMED + 1);
         assert!(notes[MAX_NAMED].starts_with("16 more tools"), "{notes:?}");
-        // A broken one that is not wanted is nobody's concern.
+        // A malformed tool that is not wanted is not reported.
         let wanted = ServerSpec {
             tools: Some(vec!["good".to_owned()]),
             ..spec()

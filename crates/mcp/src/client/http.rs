@@ -1,7 +1,8 @@
-//! The client of a server over streamable HTTP, between the SDK and reqwest.
+//! HTTP client for a server over streamable HTTP, between the SDK and reqwest.
 //!
-//! Bodies are read by [`crate::message`] before the SDK sees them. A request that fails (a status, a redirect, a body
-//! that is no message) fails alone: it becomes an error under its id, in words, and the connection goes on.
+//! Bodies are read by [`crate::message`] before the SDK sees them. A request that fails (a status,
+//! a redirect, a body that is not a message) fails by itself: it becomes an error under its id, and
+//! the connection goes on.
 
 use super::{MAX_MESSAGE_BYTES, link};
 use crate::message::read_server;
@@ -27,26 +28,27 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Code of a request that failed before it had an effect. No server's error has it ([`read_server`]).
+/// Code of a request that failed before it had an effect. Errors of servers never have it
+/// ([`read_server`]).
 pub(super) const NO_EFFECT: ErrorCode = ErrorCode(i32::MIN);
-/// Code of a request of which it is not known whether it had an effect.
+/// Code of a request that failed and may have had an effect.
 pub(super) const UNKNOWN_EFFECT: ErrorCode = ErrorCode(i32::MIN + 1);
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
-/// Redirects of one request that are followed.
+/// Maximum number of redirects that are followed for one request.
 const MAX_REDIRECTS: usize = 5;
-/// Longest body of a failure, in bytes.
+/// Maximum size of the body of a failure, in bytes.
 const MAX_FAILURE_BYTES: usize = 64 << 10;
-/// Characters of a header that are quoted.
+/// Maximum number of quoted characters of a header.
 const MAX_QUOTED_CHARS: usize = 64;
 
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Failure = StreamableHttpError<HttpFailure>;
 
-/// A failure of HTTP, in words.
+/// Description of an HTTP failure.
 #[derive(Debug)]
 pub(super) struct HttpFailure(String);
 
@@ -58,15 +60,15 @@ impl fmt::Display for HttpFailure {
 
 impl std::error::Error for HttpFailure {}
 
-/// The client. Copies share one server.
+/// HTTP client. Clones share the redirect that was found.
 #[derive(Debug, Clone)]
 pub(super) struct HttpClient {
     client: reqwest::Client,
-    /// Where the server led to, on the same host.
+    /// Address to which the server redirected, on the same origin.
     moved: Arc<Mutex<Option<Url>>>,
 }
 
-/// A request that failed, and whether it can have had an effect.
+/// Failed request. The code tells whether it can have had an effect.
 struct FailedRequest {
     code: ErrorCode,
     words: String,
@@ -102,7 +104,7 @@ impl HttpClient {
             .map_err(|_| FailedRequest::without_effect("its address cannot be read".to_owned()))
     }
 
-    /// Sends a request, also to where the server leads on the same host.
+    /// Sends a request, and follows redirects on the same origin.
     async fn send(
         &self,
         given: &str,
@@ -128,7 +130,7 @@ impl HttpClient {
                 StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
             );
             match target {
-                // The key goes along, so only to the same server.
+                // The request carries credentials, so it must not go to another origin.
                 Some(target) if is_kept && target.origin() == url.origin() => {
                     *self.moved.lock().unwrap_or_else(PoisonError::into_inner) =
                         Some(target.clone());
@@ -164,7 +166,7 @@ impl HttpClient {
         };
         let status = response.status();
         if status == StatusCode::NOT_FOUND && session.is_some() {
-            // The SDK introduces itself anew, and sends the request once more.
+            // The SDK then initializes again and repeats the request.
             return Err(StreamableHttpError::SessionExpired);
         }
         let session = header(response.headers(), &SESSION);
@@ -172,14 +174,14 @@ impl HttpClient {
             return Ok(self.refused(response, id).await);
         }
         let Some(id) = id else {
-            // It waits for nothing.
+            // A notification has no reply.
             return Ok(StreamableHttpPostResponse::Accepted);
         };
         if header(response.headers(), &CONTENT_TYPE).is_some_and(|kind| is(&kind, EVENT_STREAM)) {
             let events = events(response.bytes_stream(), Some(id));
             return Ok(StreamableHttpPostResponse::Sse(events, session));
         }
-        // Also where the server names another type or none.
+        // Also if the server declares another content type or none.
         let body = match read_body(response, MAX_MESSAGE_BYTES).await {
             Ok(body) => body,
             Err(failed) => return Ok(fail(Some(id), failed)),
@@ -205,7 +207,7 @@ impl HttpClient {
         }
     }
 
-    /// The result of a request that was answered with a status that is no success.
+    /// Returns the result of a request whose status is not a success.
     async fn refused(
         &self,
         response: Response,
@@ -283,7 +285,7 @@ impl StreamableHttpClient for HttpClient {
             let request = self.client.request(Method::DELETE, url);
             with_headers(request, Some(&session_id), &custom_headers)
         };
-        // A server need not let sessions be ended.
+        // A server may refuse to delete sessions, so errors are ignored.
         let _ = self.send(&uri, build).await;
         Ok(())
     }
@@ -313,7 +315,8 @@ impl StreamableHttpClient for HttpClient {
         };
         match opened {
             Ok(response) if is_stream(&response) => Ok(events(response.bytes_stream(), None)),
-            // Nothing that a server says of its own accord is needed; the rest of an answer is.
+            // Without an event id the stream would carry only unsolicited messages, which are not
+            // needed. With one it carries the rest of a reply.
             _ if last_event_id.is_none() => Err(StreamableHttpError::ServerDoesNotSupportSse),
             Ok(response) => Err(StreamableHttpError::Client(HttpFailure(format!(
                 "HTTP {}",
@@ -343,13 +346,13 @@ fn header(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     Some(String::from_utf8_lossy(value).trim().to_owned())
 }
 
-/// True if a content type is this one, whatever its parameters are.
+/// Returns true if a content type is `media_type`, regardless of parameters.
 fn is(content_type: &str, media_type: &str) -> bool {
     let name = content_type.split(';').next().unwrap_or_default();
     name.trim().eq_ignore_ascii_case(media_type)
 }
 
-/// The address that a redirect leads to, without a name or password.
+/// Returns the target of a redirect, without user name and password.
 fn location(url: &Url, headers: &HeaderMap) -> Option<Url> {
     let mut target = url.join(&header(headers, &LOCATION)?).ok()?;
     target.set_username("").ok()?;
@@ -361,7 +364,7 @@ fn elsewhere(status: StatusCode, target: Option<Url>) -> FailedRequest {
     let code = status.as_u16();
     let words = match target {
         Some(mut target) => {
-            // There may be a secret in it.
+            // They may contain a secret.
             target.set_query(None);
             target.set_fragment(None);
             let target = link::quote(target.as_str());
@@ -372,7 +375,7 @@ fn elsewhere(status: StatusCode, target: Option<Url>) -> FailedRequest {
     FailedRequest::without_effect(words)
 }
 
-/// An error under the request's id; anything else needs no answer.
+/// Returns an error under the request's id. A notification needs no reply and counts as accepted.
 fn fail(id: Option<RequestId>, failed: FailedRequest) -> StreamableHttpPostResponse {
     match id {
         Some(id) => StreamableHttpPostResponse::Json(error(id, failed), None),
@@ -384,7 +387,7 @@ fn error(id: RequestId, failed: FailedRequest) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::error(ErrorData::new(failed.code, failed.words, None), Some(id))
 }
 
-/// Gives an error that answers a request under no id, or under another, the request's.
+/// Sets the request's id on errors that have none or another one.
 fn correlated(
     mut messages: Vec<ServerJsonRpcMessage>,
     id: Option<&RequestId>,
@@ -398,7 +401,7 @@ fn correlated(
 }
 
 fn event(message: &ServerJsonRpcMessage) -> Sse {
-    // A message was JSON before.
+    // Serialization cannot fail: the message was parsed from JSON.
     let text = serde_json::to_string(message).unwrap_or_default();
     Sse::default().data(text)
 }
@@ -406,7 +409,7 @@ fn event(message: &ServerJsonRpcMessage) -> Sse {
 async fn read_body(response: Response, most: usize) -> Result<Vec<u8>, FailedRequest> {
     let mut body = Vec::new();
     let mut packets = response.bytes_stream();
-    // TRUST: a body is of any length.
+    // TRUST: the server chooses the length of the body.
     while let Some(packet) = packets.next().await {
         let packet = packet.map_err(|error| {
             let words = format!("its answer broke off: {}", deepest(&error));
@@ -421,8 +424,8 @@ async fn read_body(response: Response, most: usize) -> Result<Vec<u8>, FailedReq
     Ok(body)
 }
 
-/// The events of a body for the SDK, with messages as [`read_server`] gives them. A stream that ends without the
-/// answer to `id`, and cannot be taken up again, ends with an error under it.
+/// Converts a body to events for the SDK, with messages as [`read_server`] returns them. If the
+/// stream ends without the reply to `id` and cannot be resumed, an error under that id is appended.
 fn events(
     body: impl Stream<Item = Result<Bytes, reqwest::Error>> + Send + 'static,
     id: Option<RequestId>,
@@ -432,7 +435,7 @@ fn events(
     let counted = body.map(move |packet| {
         let packet = packet.map_err(|error| io::Error::other(deepest(&error)))?;
         let before = counter.fetch_add(packet.len(), Ordering::Relaxed);
-        // TRUST: a server may go on for ever without an event.
+        // TRUST: a server may send bytes without end and never complete an event.
         if before + packet.len() > MAX_MESSAGE_BYTES {
             let most = MAX_MESSAGE_BYTES >> 20;
             return Err(io::Error::other(format!(
@@ -460,12 +463,12 @@ fn events(
 /// State of reading one body.
 struct EventReader {
     events: SseByteStream<BoxStream<'static, Result<Bytes, io::Error>>>,
-    /// Bytes since the last event.
+    /// Number of bytes since the last event.
     pending: Arc<AtomicUsize>,
     ready: VecDeque<Sse>,
-    /// The request whose answer has not come.
+    /// Request whose reply has not arrived. `None` if no reply is expected.
     waits_for: Option<RequestId>,
-    /// The server has named events, by which the SDK takes a stream up again.
+    /// True if the server sent event ids, with which the SDK resumes a stream.
     can_resume: bool,
     has_ended: bool,
 }
@@ -499,7 +502,7 @@ impl EventReader {
 
     fn take(&mut self, event: sse_stream::Sse) {
         self.can_resume |= event.id.is_some();
-        // Kinds that are not known here carry no messages.
+        // Events of unknown types carry no messages.
         let is_message = matches!(event.event.as_deref(), None | Some("" | "message"));
         let data = event.data.unwrap_or_default();
         let messages = if is_message && !data.trim().is_empty() {
@@ -529,7 +532,7 @@ impl EventReader {
     }
 }
 
-/// The cause at the bottom: those above repeat it in the words of libraries.
+/// Returns the innermost cause. The outer ones repeat it in the words of libraries.
 fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {

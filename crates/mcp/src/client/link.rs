@@ -1,4 +1,5 @@
-//! One connection to a server: a program's standard input and output, or HTTP, spoken to by the SDK.
+//! Connection to a server over a program's standard input and output or over HTTP. The SDK speaks
+//! the protocol.
 
 use super::overrun::{BoundedRequests, Overrun, read_lines};
 use super::{ServerSpec, ServerTransport, remote};
@@ -23,36 +24,36 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::io::SyncIoBridge;
 
-/// Pages of tools that are asked for.
+/// Maximum number of pages that are requested of the list of tools.
 const MAX_PAGES: usize = 32;
-/// Tools that are looked at.
+/// Maximum number of tools that are read from the list.
 const MAX_LISTED: usize = 512;
-/// Characters of what a server says that are quoted in a failure.
+/// Maximum number of characters of a server's message that a fault quotes.
 const MAX_QUOTED_CHARS: usize = 400;
-/// Between program and protocol.
+/// Size of the buffer between the SDK and the program's standard input, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Reading a message takes a level of calls for each of JSON, 128 at most.
+/// Parsing a message recurses once per level of JSON, up to 128 levels.
 const READER_STACK_BYTES: usize = 2 << 20;
 const WRITER_STACK_BYTES: usize = 256 << 10;
-/// Closing a connection.
+/// Maximum time for closing a connection.
 const CLOSE: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Starts a server's program, as often as it is needed.
+/// Starter of a server's program. Called again after the program has ended.
 pub trait Launch: Debug + Send + Sync {
-    /// Starts it once. May block.
+    /// Starts the program once. May block.
     ///
     /// # Errors
-    /// Whatever keeps it from running.
+    /// The reason why the program does not run.
     fn launch(&self) -> Result<ServerProcess, Fault>;
 }
 
-/// A program that runs.
+/// Running program of a server.
 pub struct ServerProcess {
-    /// Its standard input.
+    /// Standard input of the program.
     pub input: Box<dyn Write + Send>,
-    /// Its standard output.
+    /// Standard output of the program.
     pub output: Box<dyn Read + Send>,
-    /// Ends it when dropped; may be asked how it went.
+    /// Handle that ends the program when dropped.
     pub life: Box<dyn ProcessLife>,
 }
 
@@ -62,13 +63,15 @@ impl Debug for ServerProcess {
     }
 }
 
-/// A program's life. Dropping it ends the program with all that it started; that may block.
+/// Owner of a running program. Dropping it ends the program with all its descendants, and may
+/// block.
 pub trait ProcessLife: Send + Sync {
-    /// How it ended, if it has, and the end of what it wrote to standard error.
+    /// Describes how the program ended, with the end of its standard error. Empty if nothing is
+    /// known.
     fn exit_report(&mut self) -> String;
 }
 
-/// A connection.
+/// Open connection.
 pub(super) struct Link {
     service: RunningService<RoleClient, ClientConfig>,
     life: Option<Box<dyn ProcessLife>>,
@@ -82,7 +85,7 @@ impl Debug for Link {
 }
 
 impl Link {
-    /// Connects, and agrees with the server on how to speak.
+    /// Connects, and negotiates the protocol with the server.
     pub(super) async fn open(spec: &ServerSpec) -> Result<Self, Fault> {
         let client = ClientConfig::new(
             ClientCapabilities::default(),
@@ -173,7 +176,8 @@ impl Link {
         Ok(tools)
     }
 
-    /// What went wrong, with the program's last words.
+    /// Returns the fault of a failed request, with the limit that the server exceeded or the
+    /// program's last words.
     pub(super) fn failed(&mut self, spec: &ServerSpec, what: &str, error: &ServiceError) -> Fault {
         let error = match &spec.way {
             ServerTransport::Http(address) => address.hide(&failure(error)),
@@ -186,7 +190,7 @@ impl Link {
         }
     }
 
-    /// Says goodbye and ends the program.
+    /// Closes the connection and ends the program.
     pub(super) async fn close(mut self) {
         let _ = self.service.close_with_timeout(CLOSE).await;
         if let Some(life) = self.life.take() {
@@ -195,7 +199,8 @@ impl Link {
     }
 }
 
-/// Sends a request and waits for its result. The server is told when the waiting ends before.
+/// Sends a request and waits for its result. Dropping the future notifies the server of the
+/// cancellation.
 pub(super) async fn request(
     peer: &Peer<RoleClient>,
     request: ClientRequest,
@@ -211,7 +216,7 @@ pub(super) async fn request(
     result
 }
 
-/// A request without an answer yet. Dropping it tells the server that nothing waits for one.
+/// Request without a reply yet. Dropping it sends a cancellation to the server.
 struct AbandonedRequest {
     peer: Peer<RoleClient>,
     id: Option<RequestId>,
@@ -225,13 +230,13 @@ impl Drop for AbandonedRequest {
         let peer = self.peer.clone();
         runtime.spawn(async move {
             let cancelled = CancelledNotificationParam::new(Some(id), None);
-            // A server that is gone needs not be told.
+            // Fails only if the connection has ended.
             let _ = peer.notify_cancelled(cancelled).await;
         });
     }
 }
 
-/// A failure of a connection, in words without those of libraries.
+/// Describes a failed request without the words of libraries.
 fn failure(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => error.message.to_string(),
@@ -246,7 +251,7 @@ fn failure(error: &ServiceError) -> String {
     }
 }
 
-/// The same of an introduction.
+/// Describes a failed initialization without the words of libraries.
 fn introduction_failure(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::JsonRpcError(error) => error.message.to_string(),
@@ -262,7 +267,7 @@ fn introduction_failure(error: &ClientInitializeError) -> String {
     }
 }
 
-/// The cause at the bottom: those above repeat it in the words of libraries.
+/// Returns the innermost cause. The outer ones repeat it in the words of libraries.
 fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
@@ -275,7 +280,7 @@ async fn end(life: Box<dyn ProcessLife>) {
     let _ = tokio::task::spawn_blocking(move || drop(life)).await;
 }
 
-/// The program's own words say more than that its end of the line is closed.
+/// Prefers the program's own last words: they say more than that the pipe was closed.
 fn said(error: &str, life: &mut dyn ProcessLife, overrun: &Overrun) -> String {
     if let Some(overrun) = overrun.told() {
         return overrun.to_owned();
@@ -287,7 +292,7 @@ fn said(error: &str, life: &mut dyn ProcessLife, overrun: &Overrun) -> String {
     words
 }
 
-/// What a server said, in one bounded line.
+/// Quotes a server's text in one bounded, escaped line.
 pub(super) fn quote(text: &str) -> String {
     let line = visible::line_of_text(text.trim());
     match line.char_indices().nth(MAX_QUOTED_CHARS) {
@@ -296,7 +301,7 @@ pub(super) fn quote(text: &str) -> String {
     }
 }
 
-/// Carries messages between a program and the protocol, on two threads that end with either.
+/// Connects a program to the SDK with two threads. They end with the program or the connection.
 fn carry(
     input: Box<dyn Write + Send>,
     output: Box<dyn Read + Send>,

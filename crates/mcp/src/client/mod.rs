@@ -1,16 +1,16 @@
-//! The way out: tools of MCP servers of others, as one more source of an agent's tools.
+//! Client side: tools of other MCP servers, as another source of an agent's tools.
 //!
 //! ```text
-//! specs     where each server is: a program that somebody starts for us, or an address
-//! start     connect, ask for its tools, keep those that are allowed and fit     once, at the start of a run;
-//!           a broken one is left out, unless it is required
-//! call      permit -> the server, within a time -> text and pictures, cut once
-//! death     noticed at the next call, which connects once more; a call is never made twice
+//! specs     where each server is: a program that the caller starts, or an address
+//! start     connect, list the tools, keep those that are allowed and fit; once at the start of a
+//!           run; a broken server is left out, unless it is required
+//! call      permit -> the server, within a time limit -> text and images, truncated once
+//! death     noticed at the next call, which connects again; a call is never repeated
 //! ```
 //!
-//! TRUST: whatever a server says is bounded before it is kept: its messages (`overrun`), its definitions
-//! (`definitions`), its answers (`answer`). It is asked for nothing but tools, and is offered
-//! nothing: no files, no model, no questions to the user.
+//! TRUST: everything that a server sends is bounded before it is kept: its messages (`overrun`),
+//! its definitions (`definitions`), its results (`answer`). A server is only asked for tools, and
+//! is offered nothing: no files, no model, no questions to the user.
 
 mod answer;
 mod definitions;
@@ -39,55 +39,57 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Mutex;
 
-/// Longest message of a server.
+/// Maximum size of a message of a server, in bytes.
 const MAX_MESSAGE_BYTES: usize = 32 << 20;
-/// How often a call looks whether it is still wanted.
+/// Interval at which a call checks for its cancellation.
 const WATCH: Duration = Duration::from_millis(25);
-/// How long all servers together may take to say goodbye.
+/// Maximum time for closing the connections of all servers together.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// A server, as it was asked for.
+/// Configuration of a server.
 #[derive(Debug)]
 pub struct ServerSpec {
-    /// Its name, which its tools' names begin with ([`glovebox_tools::policy::check_server_name`]).
+    /// Name, with which the names of its tools begin
+    /// ([`glovebox_tools::policy::check_server_name`]).
     pub name: String,
-    /// Where it works.
+    /// Place where the server runs.
     pub place: ServerPlace,
-    /// How it is reached.
+    /// Transport to the server.
     pub way: ServerTransport,
-    /// Those of its tools that are wanted, by their names there; `None` for all.
+    /// Tools to use, by their names at the server. `None` for all.
     pub tools: Option<Vec<String>>,
-    /// Until it answers: the start and each call.
+    /// Maximum time for the start, and for each call.
     pub timeout: Duration,
-    /// Room for the text of one answer.
+    /// Maximum size of the text of one result, in bytes.
     pub output_bytes: usize,
-    /// Whether its own word counts for which of its tools change nothing.
+    /// True if the server's own statement counts about which of its tools change nothing.
     pub is_trusted: bool,
-    /// Whether there is to be no run without it.
+    /// True if a run must not start without the server.
     pub is_required: bool,
 }
 
-/// What came of starting servers.
+/// Result of starting servers.
 #[derive(Debug)]
 pub struct StartedServers {
-    /// Those that work.
+    /// Servers that were started.
     pub servers: Servers,
-    /// What was left out of their offers, in sentences for people.
+    /// Notes for people about tools that were left out.
     pub left_out: Vec<String>,
-    /// Those that could not be started and are not required: name, and why.
+    /// Servers that could not be started and are not required, by name, with the reason.
     pub broken: Vec<(String, Fault)>,
 }
 
-/// How a server is reached.
+/// Transport to a server.
 #[derive(Debug, Clone)]
 pub enum ServerTransport {
-    /// A program, on its standard input and output.
+    /// A program, over its standard input and output.
     Program(Arc<dyn Launch>),
     /// Streamable HTTP.
     Http(HttpEndpoint),
 }
 
-/// Every server of one run. Dropping it ends them.
+/// All servers of one run. Dropping it ends them, if no copy from [`Self::with_permit`] is left.
+/// The drop blocks for up to two seconds.
 pub struct Servers {
     servers: Vec<Arc<Server>>,
     permit: Option<Arc<dyn Permit>>,
@@ -101,7 +103,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// One that has been started once.
+/// Server that was started successfully at least once.
 #[derive(Debug)]
 struct Server {
     spec: ServerSpec,
@@ -109,7 +111,7 @@ struct Server {
     link: Mutex<Option<Link>>,
 }
 
-/// The threads on which servers are waited for.
+/// Threads of the asynchronous side.
 #[derive(Debug)]
 struct WaitingRuntime(Option<Runtime>);
 
@@ -129,10 +131,11 @@ impl Drop for WaitingRuntime {
 }
 
 impl Servers {
-    /// Starts all of them, at the same time.
+    /// Starts all servers concurrently, and blocks until each has started or failed.
     ///
     /// # Errors
-    /// The first required one that cannot be started, with its last words; when it was given up.
+    /// The fault of the first required server that cannot be started, with the end of its standard
+    /// error; `cancelled`.
     pub fn start(specs: Vec<ServerSpec>, cancel: &AtomicBool) -> Result<StartedServers, Fault> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -188,7 +191,7 @@ impl Servers {
         })
     }
 
-    /// The same servers, with `permit` asked before every call.
+    /// Returns the same servers, with `permit` asked before every call.
     #[must_use]
     pub fn with_permit(&self, permit: Arc<dyn Permit>) -> Self {
         Self {
@@ -198,7 +201,7 @@ impl Servers {
         }
     }
 
-    /// Every server, with where it works.
+    /// Returns the name and place of every server.
     pub fn labels(&self) -> Vec<ToolServer> {
         self.servers.iter().map(|server| server.label()).collect()
     }
@@ -237,7 +240,7 @@ impl Drop for Servers {
                 let _ = leave.await;
             }
         };
-        // Time can only be waited for in there.
+        // `timeout` needs the runtime's timer, so it is made inside.
         let _ = handle.block_on(async { tokio::time::timeout(GOODBYE, all).await });
     }
 }
@@ -289,7 +292,7 @@ impl Tools for Servers {
         let answer = handle.block_on(async {
             tokio::select! {
                 answer = server.call(params) => answer,
-                // The server is told when the waiting ends.
+                // Dropping the other branch notifies the server of the cancellation.
                 () = until(cancel) => Err(cancelled()),
             }
         })?;
@@ -300,7 +303,7 @@ impl Tools for Servers {
         let place = label.place.as_str();
         output.facts.insert("placement".to_owned(), place.into());
         if let Some(id) = id {
-            // What `glovebox why` knows the call by.
+            // Identifier that `glovebox why` takes.
             output.facts.insert("call".to_owned(), id.as_str().into());
         }
         Ok(output)
@@ -338,7 +341,7 @@ impl Server {
             }
             match &mut *held {
                 Some(link) => link.peer(),
-                // It died since the last call, so nothing of this one has happened yet.
+                // The connection died since the last call, so this call has had no effect yet.
                 none => none.insert(Link::open(spec).await?).peer(),
             }
         };
@@ -346,7 +349,7 @@ impl Server {
         let called = tokio::time::timeout(spec.timeout, link::request(&peer, request)).await;
         match called {
             Ok(Ok(result)) => result_value(result).ok_or_else(|| spec.not_understood("result")),
-            // The server is there, and the next call goes to it.
+            // The server is alive, and its connection is kept for the next call.
             Ok(Err(ServiceError::McpError(error))) => Err(spec.refused(&error)),
             Ok(Err(ServiceError::UnexpectedResponse)) => Err(spec.not_understood("result")),
             Ok(Err(error)) => {
@@ -374,7 +377,7 @@ impl ServerSpec {
         }
     }
 
-    /// A call that was made, and whose answer is not one.
+    /// Fault for a call that was made and whose result is malformed.
     fn not_understood(&self, field: &str) -> Fault {
         let message = format!(
             "the MCP server `{}` made the call, and `{field}` of its answer is not understood",
@@ -384,8 +387,8 @@ impl ServerSpec {
             .remedy("look what the call did before you make it again")
     }
 
-    /// An error that answers a call.
-    // TRUST: it quotes the server.
+    /// Fault for an error with which the server replied to a call.
+    // TRUST: the message quotes the server.
     fn refused(&self, error: &ErrorData) -> Fault {
         let words = match &self.way {
             ServerTransport::Http(address) => address.hide(&error.message),
@@ -429,7 +432,7 @@ impl ServerSpec {
             self.name,
             link::quote(why)
         );
-        // Never `lost`: that is the sandbox, and the end of a run.
+        // Never of class `lost`: that means the loss of the sandbox, and ends the run.
         Fault::failed(Code::Unavailable, message)
     }
 

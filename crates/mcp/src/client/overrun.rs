@@ -1,6 +1,6 @@
-//! Where a server says more than anybody has to hear: its connection ends, and what it did is known.
+//! Limits on what a server may send. Exceeding one ends its connection, and the reason is kept.
 //!
-//! TRUST: the SDK makes a task of every request of the server, answered or not.
+//! TRUST: the SDK starts a task for every request of the server, and does not bound them.
 
 use super::MAX_MESSAGE_BYTES;
 use crate::message::read_server;
@@ -13,11 +13,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Requests of a server in [`PERIOD`]. All that is honest are pings.
+/// Maximum number of requests of a server in [`PERIOD`]. The only legitimate ones are pings.
 const MAX_REQUESTS: u32 = 100;
 const PERIOD: Duration = Duration::from_mins(1);
 
-/// What a server did that ended its connection, if it did.
+/// Limit that the server exceeded. Empty if it exceeded none.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Overrun(Arc<OnceLock<String>>);
 
@@ -31,8 +31,8 @@ impl Overrun {
     }
 }
 
-/// Reads messages, a line each, until the output ends, a line is longer than any message may be, or nothing takes
-/// the messages any more.
+/// Reads messages, one per line. Returns when the output ends, a line exceeds the limit, or the
+/// receiver is dropped.
 pub(super) fn read_lines(
     output: impl Read,
     messages: &mpsc::Sender<Incoming<RoleClient>>,
@@ -61,7 +61,7 @@ pub(super) fn read_lines(
     }
 }
 
-/// Ends where a server asks for more than it is there for.
+/// Transport that ends when the server makes too many requests.
 pub(super) struct BoundedRequests<T> {
     inner: T,
     began: Instant,

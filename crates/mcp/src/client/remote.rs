@@ -1,4 +1,4 @@
-//! A server over streamable HTTP.
+//! Connection to a server over streamable HTTP.
 
 use super::MAX_MESSAGE_BYTES;
 use super::http::HttpClient;
@@ -8,7 +8,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use std::collections::HashMap;
 
-/// Where a server is, and what it is sent with every request. Shows no header's value.
+/// Address of a server, and the headers of every request. `Debug` does not show header values.
 #[derive(Debug, Clone)]
 pub struct HttpEndpoint {
     url: String,
@@ -16,11 +16,11 @@ pub struct HttpEndpoint {
 }
 
 impl HttpEndpoint {
-    /// The server at `url`, with these headers.
+    /// Checks and stores an address and headers.
     ///
     /// # Errors
-    /// One sentence, without any header's value: what is not an address or a header, and secrets on their
-    /// way in the clear.
+    /// One sentence without header values: an invalid address or header, or headers that would be
+    /// sent unencrypted to another machine.
     pub fn new(url: &str, headers: &[(String, String)]) -> Result<Self, String> {
         check_url(url)?;
         if !headers.is_empty() && url.starts_with("http:") && !is_here(url) {
@@ -46,16 +46,17 @@ impl HttpEndpoint {
         })
     }
 
-    /// `text` without the address: there may be a secret in it.
+    /// Removes the address from `text`: it may contain a secret.
     pub(super) fn hide(&self, text: &str) -> String {
         text.replace(&self.url, "its address")
     }
 }
 
-/// Whether this is an address of a server. It may be shown, so it has no name and no password in it.
+/// Checks that this is the address of a server. Addresses are shown to users, so one with a user
+/// name or password is refused.
 ///
 /// # Errors
-/// One sentence on what is wrong with it.
+/// One sentence with the reason.
 pub fn check_url(url: &str) -> Result<(), String> {
     let uri: http::Uri = url
         .parse()

@@ -8,12 +8,13 @@ use rmcp::model::{
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-/// Method by which clients of versions without sessions ask for the server's abilities.
+/// Method with which clients of protocol versions without sessions ask for the server's
+/// capabilities.
 const DISCOVER: &str = "server/discover";
-/// Requests of a batch that are answered one by one.
+/// Maximum number of requests of a batch that are answered individually.
 const MAX_BATCH_ANSWERS: usize = 256;
 
-/// The parameters of the methods there are.
+/// Parameters of the known methods, for error messages.
 const PARAMETERS: [(&str, &str); 7] = [
     ("tools/call", "`name` is a string and `arguments` an object"),
     ("tools/list", "an object, `cursor` in it a string"),
@@ -33,15 +34,15 @@ const PARAMETERS: [(&str, &str); 7] = [
 /// Result of reading one message of a client.
 #[derive(Debug)]
 pub enum ClientMessage {
-    /// A message for the SDK, and its JSON as mended.
+    /// Message for the SDK, and its JSON after repair.
     Decoded(Box<ClientJsonRpcMessage>, Value),
-    /// A message that is not understood, with the answers that are due: none for a notification, several for a
-    /// batch.
+    /// Message that is not understood, with the replies to send: none for a notification, several
+    /// for a batch.
     Refused(Vec<JsonRpcError>),
 }
 
 /// Reads one message of a client.
-// TRUST: a client chose every byte; depth is bounded by the reader of JSON, size by the caller.
+// TRUST: a client chose every byte. The JSON parser bounds the depth, the caller bounds the size.
 pub fn read_client(bytes: &[u8]) -> ClientMessage {
     let message = match parse(bytes) {
         Ok(message) => message,
@@ -80,7 +81,7 @@ fn read_request(mut message: Map<String, Value>) -> ClientMessage {
     } else if message.contains_key("result") || message.contains_key("error") {
         Some(invalid("a request has neither `result` nor `error`"))
     } else if method == DISCOVER && !is_notification {
-        // The SDK answers it in a way that makes clients give up instead of going on with `initialize`.
+        // The SDK's own reply makes clients give up instead of continuing with `initialize`.
         Some(unknown(&method))
     } else {
         None
@@ -92,7 +93,7 @@ fn read_request(mut message: Map<String, Value>) -> ClientMessage {
     let message = Value::Object(message);
     let parameters = PARAMETERS.iter().find(|(known, _)| *known == method);
     let error = match (ClientJsonRpcMessage::deserialize(&message), parameters) {
-        // A request of a known method that does not fit is one of the user's own making to the SDK.
+        // The SDK decodes a known method with parameters that do not fit as a custom request.
         (Ok(JsonRpcMessage::Request(request)), Some((_, parameters)))
             if matches!(request.request, ClientRequest::CustomRequest(_)) =>
         {
@@ -109,7 +110,8 @@ fn read_request(mut message: Map<String, Value>) -> ClientMessage {
     refuse_unless(is_notification, id, error)
 }
 
-/// Reads an answer to a request of the server's. One that cannot be read counts as an error, so that nobody waits.
+/// Reads a reply to a request of the server. An unreadable reply becomes an error, so that the
+/// request does not wait for ever.
 fn read_answer(mut message: Map<String, Value>) -> ClientMessage {
     let id = id_of(&message);
     message.insert("jsonrpc".to_owned(), VERSION.into());
@@ -125,7 +127,7 @@ fn read_answer(mut message: Map<String, Value>) -> ClientMessage {
 
 fn failed_answer(id: Option<RequestId>, why: &str) -> ClientMessage {
     let Some(id) = id else {
-        // It belongs to no request, and an answer is never answered.
+        // The reply belongs to no request, and replies are never answered.
         return ClientMessage::Refused(Vec::new());
     };
     let error = ErrorData::internal_error(format!("the answer cannot be read: {why}"), None);
@@ -169,7 +171,8 @@ fn mend_parameters(method: &str, message: &mut Map<String, Value>) {
     }
 }
 
-/// Reads arguments that come as the text of an object.
+/// Parses arguments that were sent as a string with a JSON object. Absent and empty ones become an
+/// empty object.
 fn mend_arguments(parameters: &mut Map<String, Value>) {
     let arguments = match parameters.get("arguments") {
         Some(Value::Null) => Value::Object(Map::new()),

@@ -7,19 +7,20 @@ use rmcp::model::{
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
-/// Field that holds a result as the server sent it. To the SDK a result is whichever of its types fits first, which
-/// need not be that of the request.
+/// Field that holds a result as the server sent it. The SDK decodes a result as the first of its
+/// types that fits, which may not be the type of the request.
 const RESULT: &str = "glovebox/result";
-/// Code of an answer that cannot be read.
+/// Code of a reply that cannot be read.
 pub(crate) const UNREAD: ErrorCode = ErrorCode(i32::MIN + 2);
-/// Codes below this one are made here and are no server's.
+/// Lowest code that a server's error can have. Codes below it are assigned by this crate.
 const FIRST_FOREIGN_CODE: i32 = i32::MIN + 16;
-/// Messages of one batch.
+/// Maximum number of messages of one batch.
 const MAX_BATCH: usize = 256;
 
-/// Reads what a server sends as one message. None for what is no message, and for notifications that are not
-/// understood; several for a batch. An answer that cannot be read becomes an error under its id.
-// TRUST: a server chose every byte; depth is bounded by the reader of JSON, size by the caller.
+/// Reads what a server sends as one message. Empty for bytes that are no message, and for
+/// notifications that are not understood; several for a batch. A reply that cannot be read becomes
+/// an error under its id.
+// TRUST: a server chose every byte. The JSON parser bounds the depth, the caller bounds the size.
 pub fn read_server(bytes: &[u8]) -> Vec<ServerJsonRpcMessage> {
     match parse(bytes) {
         Ok(Value::Object(message)) => read_message(message).into_iter().collect(),
@@ -42,7 +43,7 @@ pub fn read_server(bytes: &[u8]) -> Vec<ServerJsonRpcMessage> {
     }
 }
 
-/// The result as the server sent it.
+/// Returns the result as the server sent it. `None` for the result of an introduction.
 pub(crate) fn result_value(result: ServerResult) -> Option<Value> {
     match result {
         ServerResult::CustomResult(CustomResult(mut value)) => {
@@ -61,7 +62,7 @@ fn read_message(mut message: Map<String, Value>) -> Option<ServerJsonRpcMessage>
     if let Ok(decoded) = ServerJsonRpcMessage::deserialize(&message) {
         return Some(decoded);
     }
-    // A request with odd parameters: the SDK answers that there is no such method.
+    // A request with unknown parameters: without them the SDK replies that the method is unknown.
     let bare = json!({ "jsonrpc": VERSION, "id": message["id"], "method": message["method"] });
     ServerJsonRpcMessage::deserialize(&bare).ok()
 }

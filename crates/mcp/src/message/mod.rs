@@ -1,7 +1,8 @@
-//! Messages of JSON-RPC as the other side writes them, read before the SDK sees them.
+//! JSON-RPC messages as the other side writes them, read before the SDK sees them.
 //!
-//! The SDK drops what it cannot decode, or ends the connection over it. Here such a message is mended where its
-//! meaning is clear, and is otherwise answered under its id: neither side waits for an answer that never comes.
+//! The SDK drops a message that it cannot decode, or ends the connection. This module repairs such
+//! a message if its meaning is clear. Otherwise it is answered under its id, so that neither side
+//! waits for a reply that never comes.
 
 mod from_client;
 mod from_server;
@@ -17,25 +18,25 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// Byte order mark; JSON may have one before it (RFC 8259, 8.1).
+/// Byte order mark. JSON may begin with one (RFC 8259, 8.1).
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 const VERSION: &str = "2.0";
 
-/// Bytes that are no JSON.
+/// Bytes that are not JSON.
 #[derive(Debug)]
 struct UnreadableMessage {
     why: String,
     head: Head,
 }
 
-/// The part of a message that says what it belongs to, as far as it could be read.
+/// Part of a message that identifies its request, as far as it could be read.
 #[derive(Debug, Default)]
 struct Head {
     id: Option<RequestId>,
     is_answer: bool,
 }
 
-/// Reads JSON. Lone halves of UTF-16 pairs become U+FFFD.
+/// Parses JSON. Unpaired UTF-16 surrogates become U+FFFD.
 fn parse(bytes: &[u8]) -> Result<Value, UnreadableMessage> {
     let bytes = bytes.strip_prefix(BOM).unwrap_or(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else {
@@ -57,7 +58,8 @@ fn parse_text(text: &str) -> serde_json::Result<Value> {
     })
 }
 
-/// Reads a message as far as it goes. Values are passed over, so those that are too deep or too large do not matter.
+/// Reads the head of a message up to the first error. Values are skipped, so their depth and size
+/// do not matter.
 fn read_head(text: &str) -> Head {
     struct HeadVisitor<'a>(&'a mut Head);
 
@@ -70,7 +72,7 @@ fn read_head(text: &str) -> Head {
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
             while let Some(key) = map.next_key::<String>()? {
-                // Noted before the value is read, which may be what breaks off.
+                // Recorded before the value is read, because parsing may fail in the value.
                 self.0.is_answer |= matches!(key.as_str(), "result" | "error");
                 if key == "id" {
                     self.0.id = map.next_value()?;
@@ -84,24 +86,24 @@ fn read_head(text: &str) -> Head {
 
     let mut head = Head::default();
     let mut reader = serde_json::Deserializer::from_str(text);
-    // It ends where the message breaks off, and what came before is known.
+    // An error is expected; the fields before it are recorded.
     let _ = reader.deserialize_map(HeadVisitor(&mut head));
     head
 }
 
-/// The id of a message; `None` if there is none, or one that no request has.
+/// Returns the id of a message. `None` if there is none, or one that no request can have.
 fn id_of(message: &Map<String, Value>) -> Option<RequestId> {
     RequestId::deserialize(message.get("id")?).ok()
 }
 
-/// True for an answer to a request of ours.
+/// Returns true for a reply to a request of this side.
 fn is_answer(message: &Map<String, Value>) -> bool {
     !message.contains_key("method")
         && (message.contains_key("result") || message.contains_key("error"))
 }
 
-/// Leaves of an introduction what `is_known` accepts of its capabilities one by one, and of the program's
-/// description, the field `info`, its name and version.
+/// Repairs the introduction of the other side. Keeps the capabilities that `is_known` accepts, each
+/// tested by itself, and the name and version from the field `info`.
 fn mend_introduction(
     introduction: &mut Map<String, Value>,
     info: &str,
@@ -122,7 +124,7 @@ fn mend_introduction(
     introduction.insert(info.to_owned(), program);
 }
 
-/// Makes the error of an answer one that the SDK reads: a number and a text.
+/// Rewrites the error of a reply to a form that the SDK decodes: a number and a text.
 fn mend_error(error: &mut Value) {
     let code = error["code"]
         .as_i64()
