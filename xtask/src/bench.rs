@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measurements beside plain spawn, bubblewrap and crun, in one run.
+//! `cargo xtask bench`: measurements compared with plain spawn, bubblewrap and crun, in one run.
 
 use crate::step::{self, cargo};
 use crate::{clients, musl, packages};
@@ -25,7 +25,7 @@ pub(crate) struct BenchArgs {
 /// Runs the benches, which print a table and store JSON.
 ///
 /// # Errors
-/// When they cannot be built or fail.
+/// If they cannot be built, or fail.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if !args.no_install {
         packages::install_missing()?;

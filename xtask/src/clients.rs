@@ -1,4 +1,4 @@
-//! Clients and servers of others that the tests use, each in a directory of its own below the
+//! Foreign clients and servers that the tests use. Each is installed in its own directory below the
 //! target directory.
 
 use crate::step::{has_program, say, target_dir};
@@ -6,49 +6,53 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The official Python SDK.
+/// Official Python SDK of MCP.
 const PYTHON: &str = "mcp==2.3.0";
-/// The HTTP client that most programs in Python use, with what it needs.
+/// Most common HTTP client of Python programs, with its dependencies.
 const REQUESTS: &str = "requests==2.34.2";
-/// What tries an HTTP API by its description; and what makes its requests, so that they are the same everywhere.
+/// Tester of HTTP APIs by their OpenAPI description, and its request generator. Both are pinned, so
+/// that the requests are the same everywhere.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5 hypothesis==6.170.17";
-/// The classes of OpenTelemetry that read what is sent to a collector of traces, and what they are made with.
+/// Python classes that decode OpenTelemetry traces, and the library that generated them.
 const OTLP: &str = "opentelemetry-proto==1.45.2 protobuf==7.36.2";
-/// The official inspector; later ones want a newer Node than distributions have.
+/// Official MCP inspector. Later versions need a newer Node than distributions have.
 const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
-/// The official conformance suite; later ones want a newer Node than distributions have.
+/// Official MCP conformance suite. Later versions need a newer Node than distributions have.
 const CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
-/// The AI SDK, whose chats the server speaks, with its readers of the providers' formats; later ones want a newer Node
-/// than distributions have.
+/// AI SDK, whose chat protocol the server speaks, with its parsers of the providers' formats. Later
+/// versions need a newer Node than distributions have.
 const AI_SDK: &str = "ai@6.0.325 @ai-sdk/openai@3.0.141 @ai-sdk/openai-compatible@2.0.92 \
     @ai-sdk/anthropic@3.0.140 @ai-sdk/google@3.0.141";
-/// The providers' official clients in Python.
+/// Official Python clients of the model providers.
 const MODELS: &str = "openai==3.57.0 anthropic==2.14.0";
-/// The client of AIO Sandbox in Python, with what it imports. Of what it names beside that, the SDK
-/// of a cloud has 600 MB.
+/// Python client of AIO Sandbox, with the packages that it imports. Without its other dependencies,
+/// one of which is a cloud SDK of 600 MB.
 const AGENT_SANDBOX: &str = "--no-deps agent-sandbox==0.0.30 annotated-types==0.8.0 \
     anyio==4.16.0 certifi==2026.10.19.post1 h11==0.16.0 httpcore==1.0.9 httpx==0.28.1 idna==3.20 \
     pydantic==2.14.4 pydantic_core==2.50.5 typing_extensions==4.16.0 typing-inspection==0.4.5";
-/// The client of Sprites in Python, for the server with their contract.
+/// Python client of Sprites, for the server with the same contract.
 const SPRITES_PY: &str = "sprites-py==0.7.2";
-/// The same in JavaScript, with the Node that it needs.
+/// JavaScript client of Sprites, with the Node that it needs.
 const SPRITES_JS: &str = "node@24.21.0 @fly/sprites@0.1.0";
-/// Builders of bundles, zod, and what bundles import, for the corpus of bundles; later ones of tsup want a newer Node.
+/// Bundlers, zod, and libraries that bundles import, for the corpus of bundles. Later versions of
+/// tsup need a newer Node.
 const BUNDLERS: &str = "esbuild@0.28.2 tsup@8.5.1 rollup@4.68.8 @rollup/plugin-node-resolve@16.0.3 terser@5.51.4 \
     typescript@5.9.3 zod@4.6.7 zod-v3@npm:zod@3.25.76 zod-to-json-schema@3.25.2 ai@6.0.325 @ai-sdk/openai@3.0.1";
-/// Agents of others that have MCP servers.
+/// Agents of other vendors that use MCP servers.
 const HOSTS: &str = "@anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33";
 
-/// Runtimes of JavaScript within one process, which benches compare with; each by itself, since one is compiled on the
-/// machine and may fail there. Later ones of isolated-vm want a newer Node.
+/// JavaScript runtimes within one process, for comparison in benches. Each is installed separately,
+/// because one is compiled on this machine and may fail. Later versions of isolated-vm need a newer
+/// Node.
 const RIVALS: [(&str, &str); 2] = [("isolated-vm", "isolated-vm@5.0.4"), ("vm2", "vm2@3.12.2")];
 
-/// Where they are.
+/// Returns the directory of all clients.
 pub(crate) fn dir() -> PathBuf {
     target_dir().join("clients")
 }
 
-/// Installs what is missing, and says what cannot be: the tests that need it then skip and say so.
+/// Installs missing clients, and prints those that cannot be installed. Tests that need one are
+/// then skipped with a message.
 pub(crate) fn install_missing() {
     for (name, packages) in [
         ("python", PYTHON),
@@ -82,18 +86,19 @@ pub(crate) fn install_missing() {
     }
 }
 
-/// Where [`install_rivals`] puts them.
+/// Returns the directory in which [`install_rivals`] installs.
 pub(crate) fn rivals() -> PathBuf {
     dir().join("rivals")
 }
 
-/// Installs what benches compare with, as [`install_missing`].
+/// Installs the runtimes that benches compare with, as [`install_missing`] does.
 pub(crate) fn install_rivals() {
     if has_program("npm") {
         for (name, package) in RIVALS {
             install(&format!("rivals/{name}"), package, |dir| {
                 let mut npm = npm(dir, package);
-                // What is compiled against Node takes its headers from there, and else from the network.
+                // Native modules need the headers of Node. Without this setting npm would download
+                // them.
                 if let Some(root) = node_with_headers() {
                     npm.env("npm_config_nodedir", root);
                 }
@@ -103,7 +108,7 @@ pub(crate) fn install_rivals() {
     }
 }
 
-/// Where Node is installed, when its headers are there too.
+/// Returns the installation directory of Node. `None` if its headers are missing there.
 fn node_with_headers() -> Option<PathBuf> {
     let said = Command::new("node")
         .args(["-p", "process.execPath"])
@@ -116,10 +121,10 @@ fn node_with_headers() -> Option<PathBuf> {
         .then(|| root.to_owned())
 }
 
-/// Commands that make an environment of Python's with these packages.
+/// Returns commands that make a Python environment with these packages.
 fn python_environment(dir: &Path, packages: &str) -> Vec<Command> {
     let mut venv = Command::new("python3");
-    // Without a pip of its own: distributions keep what that needs in one more package.
+    // Without its own pip: distributions put the files that it needs into another package.
     venv.args(["-m", "venv", "--clear", "--without-pip"])
         .arg(dir);
     let mut pip = Command::new("python3");

@@ -1,8 +1,9 @@
-//! `cargo xtask dist`: what is given to users, in `target/dist`.
+//! `cargo xtask dist`: files for users, in `target/dist`.
 //!
-//! One tree as it lies below a prefix (`bin`, `share/man`, completions of three shells, `share/doc`), a tar of it
-//! that unpacks below any prefix, and where `dpkg-deb` is installed a Debian package. All of it is made from the
-//! binary, whose manual pages and completions come from the declarations of its command line.
+//! Makes a tree as it lies below a prefix (`bin`, `share/man`, completions of three shells,
+//! `share/doc`), a tar archive of it that can be unpacked below any prefix, and a Debian package if
+//! `dpkg-deb` is installed. All of it comes from the binary: manual pages and completions are
+//! generated from the declarations of its command line.
 
 use crate::step::{self, say};
 use crate::{licences, musl};
@@ -23,7 +24,7 @@ pub(crate) struct DistArgs {
     out: Option<PathBuf>,
 }
 
-/// A shell, and where its completions lie below a prefix.
+/// Shell, and the path of its completions below a prefix.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/glovebox"),
     ("zsh", "share/zsh/vendor-completions/_glovebox"),
@@ -31,13 +32,13 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
-/// The licences of what the binary is linked with.
+/// File with the licences of everything that the binary is linked with.
 const THIRD_PARTY: &str = "THIRD-PARTY-LICENCES";
 
 /// Builds the release binary and everything that is made from it.
 ///
 /// # Errors
-/// When a step fails.
+/// If a step fails.
 pub(crate) fn run(args: &DistArgs) -> Result<()> {
     let binary = if let Some(binary) = &args.binary {
         binary.clone()
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     Ok(())
 }
 
-/// Puts the tree, the tar and the package together; gives the files that were made.
+/// Makes the tree, the archive and the package. Returns the files that were made.
 fn package(binary: &Path, dist: &Path) -> Result<Vec<PathBuf>> {
     if dist.exists() {
         fs::remove_dir_all(dist)?;
@@ -118,7 +119,7 @@ fn fill(binary: &Path, prefix: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file with its directories.
+/// Writes a file, and creates its parent directories.
 fn put(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let write = || {
         fs::create_dir_all(path.parent().unwrap_or(path))?;
@@ -128,7 +129,7 @@ fn put(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Makes a Debian package of a filled tree, with nothing in it that runs on installation.
+/// Makes a Debian package from a filled tree. The package runs no scripts on installation.
 fn debian(tree: &Path, dist: &Path) -> Result<PathBuf> {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -146,7 +147,7 @@ fn debian(tree: &Path, dist: &Path) -> Result<PathBuf> {
     for part in ["bin", "share"] {
         fs::rename(root.join(part), usr.join(part))?;
     }
-    // Debian's own places and names (Debian Policy, 12.1, 12.5 and 12.7).
+    // Paths and names that Debian prescribes (Debian Policy, 12.1, 12.5 and 12.7).
     let man = usr.join("share/man/man1");
     let pages = fs::read_dir(&man)?.collect::<Result<Vec<_>, _>>()?;
     step::run(
@@ -187,7 +188,7 @@ fn debian(tree: &Path, dist: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The package's control file (deb-control(5)).
+/// Returns the control file of the package (deb-control(5)).
 fn control(version: &str, architecture: &str, installed_kib: u64, program: &[u8]) -> String {
     let needs = glibc_version(program).map_or_else(String::new, |minor| {
         format!("Depends: libc6 (>= 2.{minor}), libgcc-s1\n")
@@ -209,8 +210,8 @@ fn control(version: &str, architecture: &str, installed_kib: u64, program: &[u8]
     )
 }
 
-/// The newest version of the C library whose symbols a program asks for: 34 for 2.34. `None` when it asks for
-/// none, because it is linked statically.
+/// Returns the newest version of the C library whose symbols a program requires: 34 for 2.34.
+/// `None` if it requires none, because it is linked statically.
 fn glibc_version(program: &[u8]) -> Option<u32> {
     const MARK: &[u8] = b"GLIBC_2.";
     program

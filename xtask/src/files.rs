@@ -1,22 +1,22 @@
-//! Reading files of the tree, with errors that name them.
+//! Access to files of the source tree, with errors that name the file.
 
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The content of a file.
+/// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
-/// Every file at and below `dir`, by its path.
+/// Reads all files at and below `dir`, by their paths relative to it.
 ///
 /// # Errors
-/// When one cannot be read, or a directory not be listed.
+/// If a file cannot be read, or a directory cannot be listed.
 pub(crate) fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut open = vec![dir.to_owned()];

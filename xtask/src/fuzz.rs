@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: coverage-guided fuzzing of decoders, and of what edits, rules and arguments come to.
+//! `cargo xtask fuzz`: coverage-guided fuzzing of decoders, and of edits, rules and arguments.
 
 use crate::step::{self, cargo, has_program};
 use anyhow::{Result, bail};
@@ -15,25 +15,26 @@ pub(crate) struct FuzzArgs {
     seconds: u32,
 }
 
-/// `cargo +nightly WORD`.
+/// Returns the command `cargo +nightly WORD`.
 fn nightly(word: &str) -> Command {
-    // The variable of the toolchain that runs this would win over `+nightly`.
+    // The toolchain that runs this program sets these variables, and they would override
+    // `+nightly`.
     let mut command = cargo(["+nightly", word]);
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
     command
 }
 
-/// Whether rustup is there and knows a nightly toolchain.
+/// Returns true if rustup is installed and has a nightly toolchain.
 fn has_nightly() -> bool {
     nightly("--version")
         .output()
         .is_ok_and(|output| output.status.success())
 }
 
-/// Fuzzes each target for a while.
+/// Fuzzes each target for the given time.
 ///
 /// # Errors
-/// When a target finds something, or the tools are missing.
+/// If a target finds something, or a tool is missing.
 pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
     let dir = step::root().join("fuzz");
     if !dir.join("Cargo.toml").exists() {
@@ -49,8 +50,8 @@ pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
             command.args(words);
             return command;
         }
-        // The sanitizers are unstable compiler flags, which the stable compiler takes from those who
-        // say that they know.
+        // Sanitizers are unstable compiler flags. With RUSTC_BOOTSTRAP the stable compiler accepts
+        // them.
         let mut command = cargo(["fuzz"]);
         command.args(words).env("RUSTC_BOOTSTRAP", "1");
         command
@@ -65,7 +66,8 @@ pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
     let limit = format!("-max_total_time={}", args.seconds);
     for target in targets {
         let mut run = fuzz(&["run", &target, "--", &limit]);
-        // SQLite has two static tables of one name, which are taken for one that is defined twice.
+        // SQLite has two static tables of one name, which the sanitizer takes for a double
+        // definition.
         run.env("ASAN_OPTIONS", "detect_odr_violation=0");
         step::run(&format!("fuzz {target}"), &mut run)?;
     }

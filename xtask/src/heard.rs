@@ -1,7 +1,7 @@
-//! A command whose lines are heard as they come, and which is ended when it falls silent.
+//! Command whose output is read line by line, and which is killed when it falls silent.
 //!
-//! One test that waits for ever would take the whole run with it, and nobody would learn which one it was. A command
-//! that prints nothing for [`SILENCE`] is therefore shown with everything it has started, and killed.
+//! A test that waits for ever would block the whole run, without a hint which one it is. Therefore
+//! a command that prints nothing for [`SILENCE`] is listed with all its descendants, and killed.
 
 use crate::step::{self, say};
 use anyhow::{Context, Result, bail};
@@ -13,25 +13,27 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// How long a command may print nothing. An emulated machine is silent for six minutes, on a busy machine for longer.
+/// Maximum time without output. An emulated machine is silent for six minutes, and longer on a busy
+/// machine.
 pub(crate) const SILENCE: Duration = Duration::from_mins(15);
 
-/// How many of the last lines of a failed step are told again where the failures are.
+/// Number of last lines of a failed step that its error repeats.
 const LAST_LINES: usize = 60;
 
-/// What became of a command.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) status: ExitStatus,
-    /// What ran when it had been silent for too long and was killed for it, a line for each process.
+    /// Processes that were running when the command was killed after a silence, one per line.
+    /// `None` if it was not killed.
     pub(crate) silent: Option<String>,
 }
 
-/// As [`step::run`], for a step whose own words say what is wrong: the last of them are told with the error, where they are not
-/// lost among what other steps print.
+/// Same as [`step::run`], for a step whose output explains its failure. The error repeats the last
+/// lines, which would be hard to find between the output of other steps.
 ///
 /// # Errors
-/// With the command line to repeat it and its last lines, when it fails.
+/// If the command fails, with the command line to repeat it and its last lines.
 pub(crate) fn run_told(title: &str, command: &mut Command) -> Result<()> {
     say(&format!("==> {title}"));
     let shown = step::shown(command);
@@ -53,11 +55,11 @@ pub(crate) fn run_told(title: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command, shows what it prints, and gives every line of its standard output to `hear`; after so long a
-/// silence it is killed.
+/// Runs a command and shows its output. Calls `hear` with every line of its standard output. Kills
+/// the command after a silence of the given duration.
 ///
 /// # Errors
-/// When it cannot be started, or nothing can be shown.
+/// If it cannot be started, or its output cannot be shown.
 pub(crate) fn run(
     command: &mut Command,
     silence: Duration,
@@ -76,7 +78,8 @@ pub(crate) fn run(
                 silent = end_silent(&mut child, silence)?;
                 break;
             }
-            // The end comes when a process that outlives the command has closed it too.
+            // Reaches the end only when processes that outlive the command have closed the pipe
+            // too.
             let count = output.read(&mut bytes)?;
             if count == 0 {
                 break;
@@ -108,8 +111,9 @@ fn is_readable_within(output: &ChildStdout, limit: Duration) -> Result<bool> {
     }
 }
 
-/// Kills a silent command with everything below it, and tells what ran. A command that has ended by itself, while
-/// something that it left behind keeps its output open, is no failure.
+/// Kills a silent command with all its descendants. Returns a list of them. `None` if the command
+/// itself has ended and a process that it left behind keeps its output open, which is not a
+/// failure.
 fn end_silent(child: &mut Child, silence: Duration) -> Result<Option<String>> {
     if child.try_wait()?.is_some() {
         say("something that the command left behind keeps its output open; it is not waited for");
@@ -125,15 +129,15 @@ fn end_silent(child: &mut Child, silence: Duration) -> Result<Option<String>> {
     ));
     for (process, _) in &tree {
         if let Some(process) = rustix::process::Pid::from_raw(*process) {
-            // What has ended meanwhile needs no signal.
+            // Fails only if the process has ended meanwhile.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
         }
     }
     Ok(Some(shown))
 }
 
-/// A process and all below it, parents first, with a line for each: its number, its state, where it waits in the
-/// kernel, and its words.
+/// Lists a process and all its descendants, parents first, with a line for each: process id, state,
+/// position in the kernel, and command line.
 fn process_tree(top: u32) -> Vec<(i32, String)> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -157,7 +161,7 @@ fn process_tree(top: u32) -> Vec<(i32, String)> {
     tree
 }
 
-/// The fields of `/proc/PID/stat` behind the name: state, parent, and so on (proc(5)).
+/// Returns the fields of `/proc/PID/stat` after the name: state, parent, and so on (proc(5)).
 fn stat_fields(process: i32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -169,7 +173,7 @@ fn described(process: i32, depth: usize) -> String {
         |name: &str| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
     let state = stat_fields(process).and_then(|fields| fields.into_iter().next());
     let words = read("cmdline").replace('\0', " ");
-    // For each of its threads: that of the test, not that of the harness, is the one that waits.
+    // For each thread: the thread of the test is the one that is stuck, not that of the harness.
     let threads = fs::read_dir(format!("/proc/{process}/task"));
     let waits: Vec<String> = threads
         .into_iter()

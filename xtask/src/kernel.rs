@@ -1,5 +1,5 @@
-//! A stock kernel of Debian for the tests that start a machine of their own: fetched and unpacked below the
-//! target directory, never installed.
+//! Stock kernel of Debian for tests that start a virtual machine. It is downloaded and unpacked
+//! below the target directory, and never installed.
 
 use crate::clients;
 use crate::step::{has_program, output, say};
@@ -8,10 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Depends on the newest kernel for virtual machines, and is nothing itself.
+/// Empty package that depends on the newest kernel for virtual machines.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// Fetches it unless it is there, and says what keeps it from that: the tests that need it then skip and say so.
+/// Downloads the kernel unless it is present. Prints the reason if that fails: tests that need it
+/// are then skipped with a message.
 pub(crate) fn install_missing() {
     let dir = clients::dir().join("kernel");
     let is_useful = cfg!(target_arch = "x86_64") && has_program("apt-get");
@@ -29,7 +30,7 @@ pub(crate) fn install_missing() {
     }
 }
 
-/// Leaves `vmlinuz`, the kernel, and `modules`, the directory of its modules, in `dir`.
+/// Puts the kernel, `vmlinuz`, and the directory of its modules, `modules`, into `dir`.
 fn fetch(dir: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(dir);
     let parts = dir.join("parts");
@@ -52,7 +53,7 @@ fn fetch(dir: &Path) -> Result<()> {
             .arg(only_entry(&parts)?)
             .arg(&unpacked),
     )?;
-    // Newer releases ship them under `usr`, and compressed.
+    // Newer releases put modules under `usr`, and compress them.
     let places = ["lib/modules", "usr/lib/modules"].map(|dir| unpacked.join(dir));
     let place = places.iter().find(|dir| dir.is_dir());
     let place = place.with_context(|| format!("{package} has no modules"))?;

@@ -1,8 +1,9 @@
-//! The licences of everything that is linked into what users get, as one text for the packages of `dist`.
+//! Licences of everything that is linked into the shipped binary, as one text for the packages of
+//! `dist`.
 //!
-//! In: `cargo metadata`. The crates are those that the binary and the two programs inside it depend on, without
-//! their build scripts' and tests' dependencies. Out: each crate with its licence expression, then each distinct
-//! licence text once, with the crates that carry it.
+//! In: `cargo metadata`. Covers the crates that the binary and the two programs inside it depend
+//! on, without the dependencies of build scripts and tests. Out: each crate with its licence
+//! expression, then each distinct licence text once, with the crates that have it.
 
 use crate::step::{self, cargo};
 use anyhow::{Context as _, Result};
@@ -12,15 +13,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The binary, and what it brings along as data.
+/// Packages of the binary, and of the programs that it contains as data.
 const ROOTS: [&str; 3] = ["glovebox", "glovebox-guest", "glovebox-js"];
-/// How files with licences begin, in lower case.
+/// Prefixes of the names of licence files, in lower case.
 const FILES: [&str; 5] = ["license", "licence", "copying", "notice", "unlicense"];
 
-/// The text.
+/// Returns the text.
 ///
 /// # Errors
-/// When cargo cannot tell the dependencies, or a licence file cannot be read.
+/// If cargo cannot report the dependencies, or a licence file cannot be read.
 pub(crate) fn third_party() -> Result<String> {
     let metadata = step::output(&mut cargo([
         "metadata",
@@ -44,7 +45,7 @@ fn describe(metadata: &Value) -> Result<String> {
     );
     let mut carriers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in linked.iter().filter_map(|id| by_id.get(id.as_str())) {
-        // Without a source it is one of this repository's own.
+        // A package without a source belongs to this repository.
         if package["source"].is_null() {
             continue;
         }
@@ -72,7 +73,7 @@ fn describe(metadata: &Value) -> Result<String> {
     Ok(text)
 }
 
-/// Ids of all packages that the roots are linked with, sorted.
+/// Returns the ids of all packages that the roots are linked with, sorted.
 fn linked(metadata: &Value) -> BTreeSet<String> {
     let nodes: BTreeMap<&str, &Value> = metadata["resolve"]["nodes"]
         .as_array()
@@ -106,7 +107,7 @@ fn linked(metadata: &Value) -> BTreeSet<String> {
     found
 }
 
-/// The licence files in a package's directory.
+/// Reads the licence files in a package's directory.
 fn licence_texts(dir: &Path) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
@@ -144,7 +145,7 @@ mod tests {
             text.contains("Permission is hereby granted"),
             "no text of a licence"
         );
-        // Ours, and a crate of tests alone.
+        // A package of this repository, and a crate that only tests use.
         for absent in ["\nglovebox-jail ", "\ninsta "] {
             assert!(!text.contains(absent), "{absent} is named");
         }

@@ -1,7 +1,7 @@
 //! Developer commands: `cargo xtask test`, `check`, `bench`, `fuzz`, `dist`, `web`, `requirements`.
 //!
-//! Each is a list of steps. A step is announced, runs an ordinary command, and when it fails the
-//! command line to repeat it alone is printed and nothing after it runs.
+//! Each is a list of steps. A step is announced and runs an ordinary command. If the command fails,
+//! the command line to repeat it is printed, and no later step runs.
 
 mod bench;
 mod check;

@@ -1,12 +1,12 @@
-//! The standard library that the guest is linked with where it can be had: with musl it starts in half the
-//! time (`crates/sandbox/build.rs` tells why).
+//! Standard library for musl, with which the guest is linked if it is available: the guest then
+//! starts in half the time (`crates/sandbox/build.rs` explains why).
 
 use crate::step::{has_program, output, root, say};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Adds it to a toolchain that rustup manages, and says so where it is not to be had: the guest is then
-/// linked with the C library of this machine, and does the same.
+/// Adds the library to a toolchain that rustup manages. Prints a message if it is not available:
+/// the guest is then linked with this machine's C library, and works the same.
 pub(crate) fn install_missing() {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     if is_there(&target) {
@@ -30,6 +30,6 @@ fn is_there(target: &str) -> bool {
     rustc
         .args(["--print", "target-libdir", "--target", target])
         .current_dir(root());
-    // The directory is named whether it is there or not.
+    // rustc prints the directory even if it does not exist.
     output(&mut rustc).is_ok_and(|dir| PathBuf::from(dir.trim_end()).is_dir())
 }

@@ -1,10 +1,10 @@
-//! Programs the tests and benches use, and the Debian packages they come in.
+//! Programs that the tests and benches use, and the Debian packages that contain them.
 
 use crate::step::{self, has_program, is_root, say};
 use anyhow::Result;
 use std::process::Command;
 
-/// Program, package, and what it is needed for.
+/// Program, package, and purpose.
 const NEEDED: &[(&str, &str, &str)] = &[
     (
         "sshd",
@@ -76,11 +76,11 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("tinyproxy", "tinyproxy-bin", "the measurements beside it"),
 ];
 
-/// Installs what is missing where that is possible (root on Debian or Ubuntu), and says what is
-/// missing where it is not: the tests that need it will then skip and say so.
+/// Installs missing packages if possible (as root on Debian or Ubuntu). Otherwise prints the
+/// missing programs: tests that need them are then skipped with a message.
 ///
 /// # Errors
-/// When the packages are there for the taking and cannot be installed.
+/// If the package lists cannot be refreshed.
 pub(crate) fn install_missing() -> Result<()> {
     let missing: Vec<_> = NEEDED
         .iter()
@@ -116,7 +116,7 @@ pub(crate) fn install_missing() -> Result<()> {
     if install(&mut apt()).is_ok_and(|status| status.success()) {
         return Ok(());
     }
-    // One package that does not exist here must not cost the others.
+    // A package that does not exist on this system must not prevent the others.
     for package in packages {
         let alone = apt()
             .args([

@@ -1,5 +1,6 @@
-//! Published projects whose own tests are run inside: their sources, at fixed versions, with the programs that run
-//! those tests. Each group of them has a directory beside the clients', and a mark of what is in it.
+//! Published projects whose own tests run inside sandboxes: sources at fixed versions, and the
+//! programs that run their tests. Each group has a directory beside the clients', with a file that
+//! records its content.
 
 use crate::clients;
 use crate::step::{has_program, output, say};
@@ -9,13 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Source distributions of Python that come with tests: directory, version.
+/// Python source distributions that include tests: directory, version.
 const PYTHON_SOURCES: [(&str, &str); 3] = [
     ("click", "8.1.8"),
     ("flask", "3.1.1"),
     ("requests", "2.32.4"),
 ];
-/// What runs their tests, and what they need for it.
+/// Packages that run these tests, and their dependencies.
 const PYTHON_PACKAGES: [&str; 10] = [
     "pytest==8.3.5",
     "pytest-mock==3.14.0",
@@ -28,31 +29,33 @@ const PYTHON_PACKAGES: [&str; 10] = [
     "flask==3.1.1",
     "requests==2.32.4",
 ];
-/// A package of Node that comes with tests.
+/// Node package that includes tests.
 const MINIMIST: (&str, &str) = ("minimist", "1.2.8");
-/// What runs them.
+/// Test runner of the Node package.
 const TAPE: &str = "tape@5.9.0";
-/// A source package of Debian, for the package of Node comes without tests.
+/// Debian source package, because the Node package comes without tests.
 const EXPRESS: (&str, &str) = ("node-express", "4.18.2+~4.17.14-1");
-/// A source package of Debian, with `configure` and a makefile.
+/// Debian source package with `configure` and a makefile.
 const ZLIB: (&str, &str) = ("zlib", "1:1.2.13.dfsg-1");
-/// A crate that is published with its tests.
+/// Crate that is published with its tests.
 const RIPGREP: (&str, &str) = ("ripgrep", "14.1.1");
 
-/// The system's own, which sandboxes see: one of a home is a toolchain, and may be shown or not.
+/// The system's Python, which sandboxes see. One in the user's home would be a toolchain, which
+/// sandboxes see only if it is granted.
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
-/// What is fetched together, into a directory of its own.
+/// Projects that are fetched together, into one directory.
 struct Group {
-    /// The directory.
+    /// Name of the directory.
     name: &'static str,
-    /// What the mark says when all of it is there.
+    /// Content of the file that marks the group as complete.
     version: String,
-    /// Fetches it into an empty directory.
+    /// Fetches the group into an empty directory.
     fetch: fn(&Path) -> Result<()>,
 }
 
-/// Fetches what is missing, and says what cannot be: the tests that need it then skip and say so.
+/// Fetches missing groups, and prints those that cannot be fetched. Tests that need one are then
+/// skipped with a message.
 pub(crate) fn install_missing() {
     let groups = [
         Group {
@@ -155,7 +158,7 @@ fn fetch_minimist(dir: &Path) -> Result<()> {
 
 fn fetch_express(dir: &Path) -> Result<()> {
     unpack_debian_source(EXPRESS, dir)?;
-    // What it names is installed beside it, but for what measures its style and its coverage.
+    // Installs its dependencies, except the tools for style and coverage.
     let modules = dir.join("modules");
     fs::create_dir(&modules)?;
     fs::copy(
@@ -175,10 +178,12 @@ fn fetch_zlib(dir: &Path) -> Result<()> {
     unpack_debian_source(ZLIB, dir)
 }
 
-/// Leaves the crate in `source`, and what it needs in the cache of cargo, of which sandboxes see the registry.
+/// Puts the crate into `source`, and its dependencies into cargo's cache, whose registry sandboxes
+/// see.
 fn fetch_ripgrep(dir: &Path) -> Result<()> {
     let (name, version) = RIPGREP;
-    // Cargo fetches a crate for one that depends on it. This one has no library, of which cargo only warns.
+    // Cargo fetches a crate only as a dependency. This crate has no library; cargo only warns about
+    // that.
     let asking = dir.join("asking");
     fs::create_dir_all(asking.join("src"))?;
     fs::write(asking.join("src/lib.rs"), "")?;
@@ -200,14 +205,15 @@ fn fetch_ripgrep(dir: &Path) -> Result<()> {
     let found = places
         .find(|place| place.is_dir())
         .with_context(|| format!("{name} is not in {}", registries.display()))?;
-    // There, for no directory above it is a package of another project.
+    // In the cache, because no directory above it has a manifest that cargo would take for its
+    // workspace.
     run(cargo().args(["fetch", "--locked"]).current_dir(&found))?;
     run(Command::new("cp")
         .arg("-r")
         .args([found, dir.join("source")]))
 }
 
-/// The cargo of this project's toolchain, wherever it is run.
+/// Returns the cargo of this project's toolchain, for use in any directory.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("--quiet");
@@ -227,9 +233,10 @@ fn npm_install(dir: &Path, packages: &[&str]) -> Result<()> {
         .args(packages))
 }
 
-/// Fetches a source package of Debian, and unpacks what its authors published into `source`, without Debian's patches.
+/// Downloads a Debian source package, and unpacks the upstream archive into `source`, without
+/// Debian's patches.
 ///
-/// Package lists and settings are our own: nothing of the machine's changes.
+/// Uses its own package lists and settings, so nothing on the machine changes.
 fn unpack_debian_source((name, version): (&str, &str), dir: &Path) -> Result<()> {
     ensure!(has_program("apt-get"), "there is no apt-get");
     let own = dir.join("apt");
@@ -237,7 +244,7 @@ fn unpack_debian_source((name, version): (&str, &str), dir: &Path) -> Result<()>
     for name in ["sources", "lists/partial", "archives/partial"] {
         fs::create_dir_all(own.join(name))?;
     }
-    // Where the machine has its packages from, their sources are as well.
+    // The machine's package archives also have the sources.
     let listed = output(Command::new("apt-get").args([
         "indextargets",
         "--format",
@@ -288,7 +295,7 @@ fn unpack_debian_source((name, version): (&str, &str), dir: &Path) -> Result<()>
     unpack(&archive, &dir.join("source"))
 }
 
-/// A list of places of packages, as a list of those of their sources.
+/// Rewrites a list of package archives to list their sources instead.
 fn sources_instead(list: &str) -> String {
     list.lines()
         .filter(|line| !line.starts_with("deb-src "))
@@ -304,7 +311,7 @@ fn sources_instead(list: &str) -> String {
         .collect()
 }
 
-/// Unpacks what is in the one directory of an archive.
+/// Unpacks an archive without its top directory.
 fn unpack(archive: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     run(Command::new("tar")

@@ -1,8 +1,9 @@
-//! `tests/requirements.toml`: what the documents behind Glovebox ask for, and the tests that show it.
+//! `tests/requirements.toml`: requirements of the documents behind Glovebox, and the tests that
+//! demonstrate them.
 //!
-//! `cargo xtask check` refuses a row that names a test which is not there or which nobody runs, and
-//! `cargo xtask requirements` writes the page of the reference. That a named test was not skipped is for the run of the
-//! tests itself: in CI it runs every suite, and a skip there is a failure.
+//! `cargo xtask check` refuses a row with a test that does not exist or is never run. `cargo xtask
+//! requirements` writes the reference page. The run of the tests checks that no named test is
+//! skipped: CI runs every suite, and a skip there is a failure.
 
 use crate::step::root;
 use anyhow::{Context as _, Result, bail};
@@ -14,23 +15,23 @@ use std::path::Path;
 
 const TABLE: &str = "tests/requirements.toml";
 const PAGE: &str = "docs/reference/requirements.md";
-/// Where the list of the checks is that run on each backend.
+/// File with the list of the checks that run on each backend.
 const CHECKS: &str = "tests/conformance/main.rs";
-/// Number of the last requirement; each from 1 on has a row.
+/// Number of the last requirement. Each from 1 on has a row.
 const LAST: usize = 232;
-/// Longest sentence, in characters.
+/// Maximum length of a sentence, in characters.
 const SENTENCE: usize = 100;
 
-/// A requirement.
+/// Requirement, as a row of the table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
-    /// What is asked for.
+    /// Statement of the requirement.
     says: String,
-    /// Tests that show it, each as `FILE::FUNCTION`.
+    /// Tests that demonstrate it, each as `FILE::FUNCTION`.
     #[serde(default)]
     tests: Vec<String>,
-    /// Why nothing has to hold here.
+    /// Reason why the requirement does not apply. `None` if it does.
     not_needed: Option<String>,
 }
 
@@ -39,7 +40,7 @@ type Rows = BTreeMap<String, Row>;
 /// Checks the table and the page.
 ///
 /// # Errors
-/// All that is wrong with the table, one problem a line; else when the page is not the one of the table.
+/// All problems of the table, one per line; otherwise a page that differs from the table.
 pub(crate) fn check() -> Result<()> {
     let rows = read()?;
     if fs::read_to_string(root().join(PAGE)).unwrap_or_default() != page(&rows) {
@@ -51,12 +52,12 @@ pub(crate) fn check() -> Result<()> {
 /// Writes the page.
 ///
 /// # Errors
-/// All that is wrong with the table, one problem a line; else when the page cannot be written.
+/// All problems of the table, one per line; otherwise a page that cannot be written.
 pub(crate) fn write() -> Result<()> {
     fs::write(root().join(PAGE), page(&read()?)).with_context(|| format!("cannot write {PAGE}"))
 }
 
-/// Reads the table, in which nothing is wrong.
+/// Reads and checks the table.
 fn read() -> Result<Rows> {
     let text =
         fs::read_to_string(root().join(TABLE)).with_context(|| format!("cannot read {TABLE}"))?;
@@ -69,7 +70,7 @@ fn read() -> Result<Rows> {
     Ok(rows)
 }
 
-/// Returns a file's text, read once; `None` where there is no such file.
+/// Returns the text of a file, which is read once. `None` if there is no such file.
 fn source(sources: &mut HashMap<String, Option<String>>, file: &str) -> Option<String> {
     sources
         .entry(file.to_owned())
@@ -77,7 +78,7 @@ fn source(sources: &mut HashMap<String, Option<String>>, file: &str) -> Option<S
         .clone()
 }
 
-/// Lists what is wrong with the rows; `source` gives the text of a file.
+/// Lists the problems of the rows. `source` returns the text of a file.
 fn problems(rows: &Rows, mut source: impl FnMut(&str) -> Option<String>) -> Vec<String> {
     let mut problems = Vec::new();
     let wanted: Vec<String> = (1..=LAST).map(|number| format!("R{number:03}")).collect();
@@ -104,7 +105,8 @@ fn problems(rows: &Rows, mut source: impl FnMut(&str) -> Option<String>) -> Vec<
     problems
 }
 
-/// Looks for a test: a function with `#[test]`, or a check in the list of the conformance suite.
+/// Checks that a test exists and runs: a function with `#[test]`, or a check in the list of the
+/// conformance suite.
 fn find(test: &str, source: &mut impl FnMut(&str) -> Option<String>) -> Result<(), &'static str> {
     let (file, function) = test.split_once("::").ok_or("it is no FILE::FUNCTION")?;
     let text = source(file).ok_or("there is no such file")?;
@@ -135,7 +137,7 @@ fn find(test: &str, source: &mut impl FnMut(&str) -> Option<String>) -> Result<(
     Err("it is no test")
 }
 
-/// Whether the list of checks has a function of a file.
+/// Returns true if the list of checks has a function of a file.
 fn is_listed(file: &str, function: &str, checks: &str) -> bool {
     let module = Path::new(file)
         .file_stem()
@@ -146,7 +148,7 @@ fn is_listed(file: &str, function: &str, checks: &str) -> bool {
         && checks.lines().any(|line| line.trim() == entry)
 }
 
-/// The page of the reference.
+/// Renders the reference page.
 fn page(rows: &Rows) -> String {
     let mut page = String::from(
         "# Requirements\n\n\
@@ -169,7 +171,7 @@ fn page(rows: &Rows) -> String {
 mod tests {
     use super::{CHECKS, LAST, Row, Rows, problems};
 
-    /// Rows that nothing is wrong with.
+    /// Rows without problems.
     fn rows() -> Rows {
         let row = |number| {
             let row = Row {

@@ -1,4 +1,5 @@
-//! One step: an ordinary command, announced, and repeatable by hand when it fails.
+//! Step of a task: an ordinary command that is announced, and that can be repeated by hand if it
+//! fails.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -10,21 +11,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Clock ticks of `/proc` in a second, on every architecture that Linux tells programs about (proc(5)).
+/// Clock ticks per second in `/proc`. The same on every architecture (proc(5), USER_HZ).
 const TICKS_PER_SECOND: u64 = 100;
 
 thread_local! {
-    /// What the steps of this thread have computed.
+    /// Processor time of the steps of this thread.
     static PROCESSOR: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// The processor time of the steps that this thread has run: of their processes that were waited for, not of those
-/// that detached themselves.
+/// Returns the processor time of the steps that this thread has run. Counts processes that were
+/// waited for, not those that detached themselves.
 pub(crate) fn processor_time() -> Duration {
     PROCESSOR.get()
 }
 
-/// Waits for a step's process, and counts what it has computed before it is gone.
+/// Waits for a step's process. Counts its processor time before the process is reaped, because
+/// `/proc/PID` is gone afterwards.
 pub(crate) fn wait(mut child: Child) -> Result<ExitStatus> {
     let process = rustix::process::Pid::from_child(&child);
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -37,8 +39,8 @@ pub(crate) fn wait(mut child: Child) -> Result<ExitStatus> {
     Ok(child.wait()?)
 }
 
-/// The fields utime, stime, cutime and cstime, the 14th to 17th, of a line of `/proc/PID/stat`. The second is a name
-/// in parentheses that may hold anything.
+/// Returns the sum of the fields utime, stime, cutime and cstime, the 14th to 17th of a line of
+/// `/proc/PID/stat`. The second field is a name in parentheses that may contain any character.
 fn ticks_of_all(stat: &str) -> u64 {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let fields = after_name.split_whitespace().skip(11).take(4);
@@ -47,29 +49,30 @@ fn ticks_of_all(stat: &str) -> u64 {
         .sum::<u64>()
 }
 
-/// Prints a line about what goes on.
+/// Prints a line about the progress.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The project's root directory.
+/// Returns the project's root directory.
 pub(crate) fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own).to_owned()
 }
 
-/// Variable of `crates/sandbox/build.rs` that chooses how the programs for the inside are compiled.
+/// Variable of `crates/sandbox/build.rs` that selects how the programs for the inside of a sandbox
+/// are compiled.
 pub(crate) const GUEST_PROFILE: &str = "GLOVEBOX_GUEST_PROFILE";
-/// The cargo profile of what users get.
+/// Cargo profile of the program that users get.
 pub(crate) const SHIPPED_PROFILE: &str = "shipped";
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target directory.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
-/// `cargo` with arguments, in the project's root.
+/// Returns a command that runs `cargo` in the project's root.
 pub(crate) fn cargo<I, S>(args: I) -> Command
 where
     I: IntoIterator<Item = S>,
@@ -78,15 +81,15 @@ where
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(args).current_dir(root());
-    // What is tested, measured and shipped is the guest as it is shipped.
+    // Tests, measurements and packages all use the guest as it is shipped.
     command.env(GUEST_PROFILE, "shipped");
     command
 }
 
-/// Builds the program as users get it, and gives its path.
+/// Builds the program as users get it. Returns its path.
 ///
 /// # Errors
-/// When it does not build.
+/// If it does not build.
 pub(crate) fn build_shipped() -> Result<PathBuf> {
     run(
         "build glovebox",
@@ -105,7 +108,7 @@ pub(crate) fn build_shipped() -> Result<PathBuf> {
 /// Announces and runs a command.
 ///
 /// # Errors
-/// With the command line to repeat it, when it fails.
+/// If the command fails, with the command line to repeat it.
 pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
     say(&format!("==> {title}"));
     let shown = shown(command);
@@ -119,16 +122,16 @@ pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The same below what is said before it.
+/// Indents every line by four columns.
 pub(crate) fn indented(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
     lines.join("\n")
 }
 
-/// Runs a command and gives its standard output.
+/// Runs a command. Returns its standard output.
 ///
 /// # Errors
-/// With the command line to repeat it, when it fails.
+/// If the command fails, with the command line to repeat it.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
     let mut child = command
@@ -147,7 +150,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
-/// Whether a program is installed.
+/// Returns true if a program is installed.
 pub(crate) fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -155,18 +158,18 @@ pub(crate) fn has_program(name: &str) -> bool {
         .any(|dir| dir.join(name).is_file())
 }
 
-/// Whether this process is root.
+/// Returns true if this process runs as root.
 pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Whether this runs where everything must be there.
+/// Returns true in CI, where nothing may be missing.
 pub(crate) fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
 }
 
-/// The command as one could type it: its variables, its words.
+/// Returns the command as a user could type it, with its variables.
 pub(crate) fn shown(command: &Command) -> String {
     let mut words: Vec<String> = command
         .get_envs()
@@ -179,7 +182,7 @@ pub(crate) fn shown(command: &Command) -> String {
         })
         .collect();
     let program = Path::new(command.get_program());
-    // Cargo is found by its name; a test program is not.
+    // Cargo is found by its name; a test program needs its path.
     let is_cargo = program.file_name() == Some(OsStr::new("cargo"));
     let program = if is_cargo {
         Path::new("cargo")

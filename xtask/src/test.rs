@@ -1,17 +1,18 @@
-//! `cargo xtask test`: everything a change must pass.
+//! `cargo xtask test`: everything that a change must pass.
 //!
-//! 1. install what is missing (as root on Debian or Ubuntu; otherwise say what is missing)
-//! 2. build the binary, then all tests, and fetch meanwhile what the tests drive
-//! 3. run all tests as the current user, examples in the documentation included; suites of a backend that does not
-//!    start here are skipped, each with a line
-//! 4. as root: run the suites under `tests/` again as an ordinary user made for it, from prebuilt copies; parts of them
-//!    take turns (`share`)
-//! 5. without a filter, check the web interface and try it in Chromium
-//! 6. in CI also formatting, lints and licences, with what the tests leave of the processors; there a skip is a failure
+//! 1. Install what is missing (as root on Debian or Ubuntu; otherwise print what is missing).
+//! 2. Build the binary, then all tests; download meanwhile what the tests use.
+//! 3. Run all tests as the current user, with the examples in the documentation. Suites of a
+//!    backend that does not start on this machine are skipped with a line each.
+//! 4. As root: run the suites under `tests/` again as an ordinary user that is made for it, from
+//!    prebuilt copies. Parts of them take turns (`share`).
+//! 5. Without a filter: check the web interface and try it in Chromium.
+//! 6. In CI: formatting, lints and licences, with the processor time that the tests leave. A
+//!    skipped test is a failure there.
 //!
-//! All of it runs, whatever fails: somebody who waits for a whole run wants to know everything that
-//! is wrong. At the end every skipped test is listed with its reason, every one that passed only when it was
-//! repeated, and how long each stage took.
+//! A failure does not stop the run, so that one run shows everything that is wrong. At the end it
+//! lists each skipped test with its reason, each test that passed only when it was repeated, and
+//! the time of each stage.
 
 mod backends;
 mod background;
@@ -36,7 +37,7 @@ use std::thread;
 use timing::{Stage, Timing};
 use user::OrdinaryUser;
 
-/// Suites that try both users by themselves, or are about no user at all.
+/// Suites that try both users themselves, or do not depend on the user.
 const BOTH_ALREADY: [&str; 8] = [
     "flow",
     "agent",
@@ -47,24 +48,25 @@ const BOTH_ALREADY: [&str; 8] = [
     "lies",
     "fuzzing",
 ];
-/// What is tested has traces, which what users get has not: linking a second program would take minutes. That it compiles
-/// without them is for the lints.
+/// Feature of the tested program. Users get it without traces; linking a second program without
+/// them would take minutes. The lints check that it compiles without traces.
 const FEATURES: &str = "--features=glovebox/otlp";
-/// How many tests of a program run at once for each core: most of them wait for processes and deadlines.
+/// Number of tests of a program that run at once for each core. Most tests wait for processes and
+/// deadlines.
 const TESTS_PER_CORE: usize = 2;
-/// How many that are, where somebody says it (`cargo test`).
+/// Variable of the test harness that overrides this number (`cargo test`).
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
-/// Suites of which one test runs for each core: they compute all the time, or drive programs of others that go on
-/// without what has not answered them in time.
+/// Suites with one test for each core at a time. They compute all the time, or use foreign programs
+/// that give up when a reply is late.
 const ONE_PER_CORE: [&str; 4] = ["kernel", "fuzzing", "faults", "mcp"];
-/// Suites that come after all others: nothing may compute beside an emulated machine, which is slow as it is.
+/// Suites that run after all others: an emulated machine is slow and must not share the processors.
 const LAST: [&str; 1] = ["kernel"];
-/// Variable with the directory in which tests leave each other what is the same for all (`testkit`).
+/// Variable with the directory in which tests share results that are the same for all (`testkit`).
 const BASES: &str = "GLOVEBOX_TEST_BASES";
-/// Suites that start a second program from where cargo built it.
+/// Suites that start a second program from the place where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 
-/// Suites of the inner loop: what must not break, and what users read.
+/// Suites of the inner loop: promises that must not break, and texts that users read.
 const QUICK_SUITES: [&str; 6] = [
     "architecture",
     "conformance",
@@ -95,10 +97,10 @@ pub(crate) struct TestArgs {
     filter: Option<String>,
 }
 
-/// Runs it.
+/// Runs all stages.
 ///
 /// # Errors
-/// When something cannot be built, or a test fails.
+/// If the build or a test fails.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
     let mut tally = Tally::default();
     let installs = !args.no_install && !args.quick;
@@ -110,7 +112,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         })?;
     }
     let (built, fetched) = thread::scope(|scope| {
-        // Over the network, which leaves the processors to the compiler.
+        // Downloads leave the processors to the compiler.
         let fetching = installs.then(|| scope.spawn(fetch_what_tests_drive));
         let built = build(args.quick, &mut tally.timing);
         (built, fetching.map(thread::ScopedJoinHandle::join))
@@ -122,7 +124,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     if !args.quick {
         run_examples(args, &mut tally)?;
     }
-    // Not beside what cargo does above: one of both would wait.
+    // Not beside the cargo commands above: cargo locks the target directory, and one would wait.
     let lints = is_ci().then(|| background::start("formatting, lints, licences", check::run));
     let ran = run_built(args, &built, &mut tally);
     if let Some(lints) = lints
@@ -134,8 +136,8 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     report(&tally)
 }
 
-/// Fetches programs of others that tests drive, and what those need; what is not to be had is said, and its tests are
-/// skipped.
+/// Downloads foreign programs that tests use, with their dependencies. Prints those that are not
+/// available; their tests are skipped.
 fn fetch_what_tests_drive() -> Stage {
     let (stage, ()) = Stage::of("fetch what the tests drive", || {
         clients::install_missing();
@@ -145,8 +147,8 @@ fn fetch_what_tests_drive() -> Stage {
     stage
 }
 
-/// Builds the binary, then all tests; gives cargo's messages about those. With `is_quick` the programs for the inside
-/// are compiled soon rather than small.
+/// Builds the binary, then all tests. Returns cargo's messages about the tests. With `is_quick` the
+/// programs for the inside of a sandbox are compiled fast instead of small.
 fn build(is_quick: bool, timing: &mut Timing) -> Result<String> {
     let cargo = |arguments: &[&str]| {
         let mut command = cargo(arguments);
@@ -191,12 +193,13 @@ fn run_examples(args: &TestArgs, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Runs what cargo's messages say was built, and the web interface.
+/// Runs the programs that cargo's messages name, and the web interface.
 fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
     let binary = target_dir().join("debug/glovebox");
     let skip_log = target_dir().join("skipped-tests.txt");
     let _ = fs::remove_file(&skip_log);
-    // Beside the tests' own directories, so that what is handed on can be renamed.
+    // On the same file system as the tests' own directories, so that files can be renamed between
+    // them.
     let bases = ScratchDir::new("bases")?;
     let backends = StartableBackends::ask(&binary)?;
     let mut programs = programs(built);
@@ -255,7 +258,7 @@ fn run_built(args: &TestArgs, built: &str, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Says that tests are skipped. In CI, where native sandboxes start, that is a failure.
+/// Prints that tests are skipped. In CI, where native sandboxes start, that is a failure.
 fn leave_out(title: &str, why: &str, tally: &mut Tally) {
     let line = format!("skipped: {title}: {why}");
     say(&line);
@@ -264,12 +267,12 @@ fn leave_out(title: &str, why: &str, tally: &mut Tally) {
     }
 }
 
-/// Whether `--quick` runs a program: unit tests, and the suites in [`QUICK_SUITES`].
+/// Returns true if `--quick` runs a program: unit tests, and the suites in [`QUICK_SUITES`].
 fn is_quick(program: &Program) -> bool {
     !program.is_suite || QUICK_SUITES.contains(&program.name.as_str())
 }
 
-/// What a program's run is announced as.
+/// Returns the title with which a program's run is announced.
 fn title(program: &Program) -> String {
     let package = program.package.file_name().unwrap_or_default();
     if program.is_suite {
@@ -283,7 +286,8 @@ fn title(program: &Program) -> String {
     }
 }
 
-/// Where tests that run other tests find them, by package and name.
+/// Returns the directory with links to all test programs, by package and name, for tests that run
+/// other tests.
 fn suites_dir() -> PathBuf {
     target_dir().join("suites")
 }
@@ -294,7 +298,7 @@ fn link_suites(programs: &[Program]) -> Result<()> {
         let dir = suites_dir().join(program.package.file_name().unwrap_or_default());
         fs::create_dir_all(&dir)?;
         let link = dir.join(&program.name);
-        // A library and the program of the same name; nobody asks for those.
+        // A library and a program may have the same name. No test needs the second of them.
         if !link.exists() {
             symlink(&program.path, link)?;
         }
@@ -317,8 +321,8 @@ fn set_variables(command: &mut Command, program: &Program, binary: &Path, skip_l
     }
 }
 
-/// Runs the suites of `tests/` as an ordinary user. Neither cargo nor the project's directory need
-/// to be reachable for that user: the built programs are copied to a place of its own.
+/// Runs the suites of `tests/` as an ordinary user. That user may be unable to reach cargo and the
+/// project's directory, so the built programs are copied to a directory of its own.
 fn again_unprivileged(
     programs: &[Program],
     filter: &[String],
@@ -331,7 +335,7 @@ fn again_unprivileged(
     let user = OrdinaryUser::new();
     let place = Place::new(&user)?;
     let binary = place.lend(binary)?;
-    // Tests start it from beside themselves.
+    // Tests start this program from their own directory.
     place.lend(&target_dir().join("debug/glovebox-contract"))?;
     let log = place.dir.0.join("home/skipped-tests.txt");
     let can_reach_target = user
@@ -367,7 +371,7 @@ fn again_unprivileged(
             set_variables(&mut command, suite, &binary, &log);
             command.env(BASES, place.dir.0.join("bases"));
             if is_ci() {
-                // What only root can set up was tried in the run as root.
+                // Tests that only root can set up were part of the run as root.
                 command.env("GLOVEBOX_TEST_NO_SKIP", "but-for-root");
             }
             command
@@ -377,7 +381,7 @@ fn again_unprivileged(
         let args = [filter, &turn.test_args(&suite.name, &list)].concat();
         tally.run(&title, command, &args)?;
     }
-    // Both lists in one: the user could not write to ours.
+    // Appends that user's list to this one: the user could not write to it.
     if let Ok(skipped) = fs::read_to_string(&log) {
         let mut all = fs::read_to_string(skip_log).unwrap_or_default();
         for line in skipped.lines() {
@@ -390,7 +394,7 @@ fn again_unprivileged(
     Ok(())
 }
 
-/// A directory among the temporary ones; removed when dropped.
+/// Directory below the temporary directory. Dropping it removes the directory.
 struct ScratchDir(PathBuf);
 
 impl ScratchDir {
@@ -454,7 +458,10 @@ fn report_skips(log: &Path) {
     }
 }
 
-/// The end of a run.
+/// Prints the summary of a run.
+///
+/// # Errors
+/// If something failed, with the command lines to repeat it.
 fn report(tally: &Tally) -> Result<()> {
     tally.timing.report();
     if !tally.unsteady.is_empty() {

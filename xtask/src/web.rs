@@ -1,7 +1,8 @@
-//! `cargo xtask web`: the interface of `glovebox serve`, checked and built from `web/`, and tried in a browser.
+//! `cargo xtask web`: checks the interface of `glovebox serve`, builds it from `web/`, and tries it
+//! in a browser.
 //!
-//! The built files are committed, so that the program shows the interface where no Node is. `--check` builds them
-//! elsewhere and compares.
+//! The built files are committed, so that the program has the interface also when it is built
+//! without Node. `--check` builds them in another directory and compares.
 
 use crate::files::{files, read};
 use crate::heard;
@@ -23,10 +24,10 @@ pub(crate) struct WebArgs {
     test: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// When npm or Chromium is missing, a check fails, or the committed files are old.
+/// If npm or Chromium is missing, a check fails, or the committed files are out of date.
 pub(crate) fn run(args: &WebArgs) -> Result<()> {
     if !has_program("npm") {
         bail!("npm is not installed; the interface is built with Node 20 or later");
@@ -47,10 +48,10 @@ pub(crate) fn run(args: &WebArgs) -> Result<()> {
     }
 }
 
-/// What `cargo xtask test` does: the check, and the tests in a browser.
+/// Runs the part for `cargo xtask test`: the check, and the tests in a browser.
 ///
 /// # Errors
-/// When one of them fails; in CI also when a program for them is missing.
+/// If one of them fails; in CI also if npm or Chromium is missing.
 pub(crate) fn test(binary: &Path) -> Result<()> {
     let missing: Vec<&str> = ["npm", "chromium"]
         .into_iter()
@@ -82,8 +83,9 @@ fn dir() -> PathBuf {
 }
 
 fn install() -> Result<()> {
-    // Exactly what the lock file says, or an error. It lists the optional packages of every platform, which npm leaves
-    // out when it writes the file beside a node_modules of one platform: write it with `--package-lock-only`.
+    // `npm ci` installs exactly the lock file, or fails. The lock file lists the optional packages
+    // of every platform. npm omits those of other platforms when it writes the file beside a
+    // node_modules directory, so write it with `--package-lock-only`.
     let mut install = npm(&["ci", "--no-audit", "--no-fund"]);
     step::run("install what the interface is built with", &mut install)
 }

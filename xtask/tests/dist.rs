@@ -1,5 +1,5 @@
-//! What `cargo xtask dist` makes, installed as a user would and used: the tar below a prefix, the Debian package
-//! by dpkg into a root of its own.
+//! Tests of the files that `cargo xtask dist` makes, installed and used as a user would: the
+//! archive below a prefix, and the Debian package by dpkg into a root of its own.
 
 #![expect(clippy::expect_used, reason = "a test cannot go on without")]
 
@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::LazyLock;
 use testkit::{Home, binary, has_program, is_root, skip};
 
-/// The directory of the packages, made once, of the binary under test without its symbols, which are most of a debug
-/// build.
+/// Directory of the packages. They are made once, from the binary under test without its symbols,
+/// which are the largest part of a debug build.
 fn made() -> &'static Path {
     static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -39,7 +39,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The one file in `dir` with this extension.
+/// Returns the only file in `dir` with this extension.
 fn file(dir: &Path, extension: &str) -> PathBuf {
     let mut files = fs::read_dir(dir)
         .expect("a directory")
@@ -50,7 +50,7 @@ fn file(dir: &Path, extension: &str) -> PathBuf {
     found
 }
 
-/// The installed program tells its version and runs a command in a sandbox.
+/// Checks that the installed program prints its version and runs a command in a sandbox.
 fn is_used(home: &Home, program: &Path) {
     let installed = |line: &str| {
         let usual = home.line(line).command;
@@ -112,7 +112,7 @@ fn the_debian_package_installs_upgrades_and_goes_again() {
         owners.lines().all(|line| line.contains(" root/root ")),
         "{owners}"
     );
-    // A root with nothing in it but dpkg's own book-keeping.
+    // The root contains only the database of dpkg.
     let root = home.root().join("root");
     for dir in ["info", "updates", "triggers"] {
         fs::create_dir_all(root.join("var/lib/dpkg").join(dir)).expect("a directory");

@@ -1,4 +1,5 @@
-//! Backends that start on this machine, found out by the program that is tested, and the suites that need one of them.
+//! Backends that start on this machine, as the tested program reports them, and the suites that
+//! need one of them.
 
 use super::program::Program;
 use crate::step::say;
@@ -7,7 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Suites that start native sandboxes, and are nothing without.
+/// Suites that start native sandboxes and cannot run without them.
 const NATIVE_SUITES: [&str; 10] = [
     "agent",
     "conformance",
@@ -20,30 +21,30 @@ const NATIVE_SUITES: [&str; 10] = [
     "registry",
     "serve",
 ];
-/// Tests of one of them that start confined ones: the suite, and the beginning of their names.
+/// Suite and name prefix of tests that need only the confined backend.
 const CONFINED_TESTS: (&str, &str) = ("flow", "confined::");
 
-/// The backends that start here.
+/// Backends that start on this machine.
 #[derive(Debug)]
 pub(super) struct StartableBackends {
-    /// Why no native sandbox starts; `None` where they do.
+    /// Reason why native sandboxes do not start. `None` if they do.
     native_refusal: Option<String>,
     has_confined: bool,
 }
 
-/// The part of a suite that can run.
+/// Part of a suite that can run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Runnable {
-    /// All of it.
+    /// Entire suite.
     Whole,
-    /// Tests whose names begin so; the rest is skipped for the reason that follows.
+    /// Tests whose names have this prefix. The others are skipped, for this reason.
     Only(&'static str, String),
-    /// Nothing, for this reason.
+    /// No tests, for this reason.
     Nothing(String),
 }
 
 impl StartableBackends {
-    /// Asks the program, and says what it answers.
+    /// Asks the program which backends start, and prints the result.
     pub(super) fn ask(binary: &Path) -> Result<Self> {
         let output = Command::new(binary)
             .args(["doctor", "--json"])
@@ -76,12 +77,12 @@ impl StartableBackends {
         }
     }
 
-    /// Whether native sandboxes start.
+    /// Returns true if native sandboxes start.
     pub(super) const fn has_native(&self) -> bool {
         self.native_refusal.is_none()
     }
 
-    /// The part of a program's tests that can run here.
+    /// Returns the part of a program's tests that can run here.
     pub(super) fn runnable(&self, program: &Program) -> Runnable {
         match &self.native_refusal {
             Some(why) if program.is_suite => self.part_of_suite(&program.name, why),

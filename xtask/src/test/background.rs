@@ -1,29 +1,30 @@
-//! A stage that computes while the tests wait: at the lowest priority, so that it takes nothing from them.
+//! Stage that computes while the tests wait, at the lowest priority, so that it takes no time from
+//! them.
 
 use super::timing::{Stage, Timing};
 use anyhow::{Result, bail};
 use std::thread::{self, JoinHandle};
 
-/// The niceness of the lowest priority (setpriority(2)).
+/// Niceness of the lowest priority (setpriority(2)).
 const LOWEST_PRIORITY: i32 = 19;
 
-/// A stage that was started.
+/// Running stage in a thread.
 pub(super) struct BackgroundStage(JoinHandle<(Stage, Result<()>)>);
 
 /// Starts `work` as the stage `title`.
 pub(super) fn start(title: &'static str, work: fn() -> Result<()>) -> BackgroundStage {
     BackgroundStage(thread::spawn(move || {
-        // Of this thread, and of all that it starts.
+        // Applies to this thread and to the processes that it starts.
         let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
         Stage::of(title, work)
     }))
 }
 
 impl BackgroundStage {
-    /// Waits for it.
+    /// Waits for the end of the stage.
     ///
     /// # Errors
-    /// That of the work.
+    /// The error of the work.
     pub(super) fn finish(self, timing: &mut Timing) -> Result<()> {
         let Ok((stage, result)) = self.0.join() else {
             bail!("a stage in the background panicked");

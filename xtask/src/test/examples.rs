@@ -1,6 +1,7 @@
-//! Which packages have examples in their documentation that can be run.
+//! Detection of packages that have runnable examples in their documentation.
 //!
-//! `cargo test --doc` compiles everything once more to find out, which takes two minutes where there are none.
+//! `cargo test --doc` compiles every package once more to find out, which takes two minutes for
+//! packages without examples.
 
 use crate::files::files;
 use crate::step;
@@ -8,14 +9,14 @@ use anyhow::Result;
 use std::fs;
 use std::path::PathBuf;
 
-/// What a block of code may be called and still be run or compiled (rustdoc book, "Documentation tests"). Any other
-/// word makes it text.
+/// Labels with which a code block is still compiled or run (rustdoc book, "Documentation tests").
+/// Any other label makes it text.
 const RUNNABLE: [&str; 5] = ["", "rust", "no_run", "should_panic", "compile_fail"];
 
-/// Directories of packages with such examples, in alphabetical order.
+/// Returns the directories of packages with such examples, in alphabetical order.
 ///
 /// # Errors
-/// When a source file cannot be read.
+/// If a source file cannot be read.
 pub(super) fn packages_with_examples() -> Result<Vec<PathBuf>> {
     let root = step::root();
     let mut packages = vec![root.join("testkit")];
@@ -40,7 +41,7 @@ fn is_runnable(word: &str) -> bool {
     RUNNABLE.contains(&word) || word.starts_with("edition")
 }
 
-/// Whether a comment of documentation in a source text has a block of code that is run.
+/// Returns true if a doc comment of a source file has a code block that is compiled or run.
 fn has_example(source: &str) -> bool {
     let mut is_inside = false;
     source

@@ -1,8 +1,8 @@
-//! One test program: run, its failures noted, and each of them tried once more by itself.
+//! Run of one test program. Each failed test is repeated by itself.
 //!
-//! A machine that others use at the same time makes tests of real processes fail now and then. What
-//! passes by itself does not fail the run, but it is named at the end: an unsteady test is a defect
-//! to be looked at, in the test or in what it tests.
+//! On a machine that others use at the same time, tests of real processes fail now and then. A test
+//! that passes by itself does not fail the run, but is listed at the end: an unsteady test is a
+//! defect, of the test or of the tested code.
 
 use super::timing::Timing;
 use crate::heard;
@@ -13,35 +13,35 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Failures beyond which nothing is tried again: that is no coincidence.
+/// Maximum number of failures that are repeated. More are no coincidence.
 const MAX_REPEATED: usize = 5;
-/// What is told again, at the end of a run, of what a test program said of its failures.
+/// Maximum size of the output about failures that is repeated at the end of a run, in bytes.
 const MAX_SAID_BYTES: usize = 6 << 10;
 
-/// A test program as cargo built it.
+/// Test program as cargo built it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// What cargo calls the target.
+    /// Name of the target in cargo.
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// Directory of its package, in which it expects to run.
+    /// Directory of its package, which is its working directory.
     pub(super) package: PathBuf,
-    /// Whether it is an integration test, rather than the tests within a library or binary.
+    /// True for an integration test, false for the unit tests of a library or binary.
     pub(super) is_suite: bool,
 }
 
-/// What became of all the programs that were run.
+/// Results of all programs.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Failed, with the command line to repeat it.
+    /// Failed programs and tests, with the command line to repeat each.
     pub(super) failed: Vec<String>,
-    /// Failed among others, passed by itself.
+    /// Tests that failed beside others and passed by themselves.
     pub(super) unsteady: Vec<String>,
-    /// How long everything took.
+    /// Time of each stage.
     pub(super) timing: Timing,
 }
 
-/// Test programs named in cargo's JSON messages, one message per line.
+/// Returns the test programs in cargo's JSON messages, which have one message per line.
 pub(super) fn programs(messages: &str) -> Vec<Program> {
     messages
         .lines()
@@ -62,10 +62,10 @@ pub(super) fn programs(messages: &str) -> Vec<Program> {
 }
 
 impl Tally {
-    /// Runs a test program as `command` starts it, with the arguments `args`.
+    /// Runs a test program that `command` starts, with the arguments `args`. Failures are recorded.
     ///
     /// # Errors
-    /// When it cannot be started at all.
+    /// If it cannot be started.
     pub(super) fn run(
         &mut self,
         title: &str,
@@ -75,7 +75,7 @@ impl Tally {
         self.run_within(title, command, args, heard::SILENCE)
     }
 
-    /// As [`Self::run`], for a program that is killed after a silence of `limit`.
+    /// Same as [`Self::run`], for a program that is killed after a silence of `limit`.
     fn run_within(
         &mut self,
         title: &str,
@@ -113,8 +113,8 @@ impl Tally {
         Ok(())
     }
 
-    /// After a program that fell silent: the tests that had not ended, or had failed, are tried again one after the
-    /// other. What passes then is unsteady, as a test that fails among others.
+    /// Handles a program that fell silent: repeats the tests that had not ended or had failed, one
+    /// at a time. Tests that pass then are unsteady.
     fn finish_silent(
         &mut self,
         title: &str,
@@ -149,7 +149,7 @@ impl Tally {
     }
 }
 
-/// The tests that a program was asked for and that did not end, as it lists them.
+/// Returns the listed tests that did not end.
 fn unfinished(listed: &str, ended: &[String]) -> Vec<String> {
     let names = listed
         .lines()
@@ -160,26 +160,27 @@ fn unfinished(listed: &str, ended: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// One run of a test program.
+/// Result of one run of a test program.
 struct Attempt {
     is_success: bool,
-    /// What ran when it was killed because it printed nothing any more.
+    /// Processes that were running when the program was killed after a silence. `None` if it was
+    /// not killed.
     silent: Option<String>,
-    /// The tests that ended, in whatever way.
+    /// Tests that ended, with any result.
     ended: Vec<String>,
-    /// The tests that failed.
+    /// Failed tests.
     failures: Vec<String>,
-    /// What it said of them, within [`MAX_SAID_BYTES`].
+    /// Output about the failures, within [`MAX_SAID_BYTES`].
     said: String,
 }
 
-/// A failure for the end of the run, with the words of the tests that failed.
+/// Describes a failure for the end of the run, with the output of the failed test.
 fn told(title: &str, what: &str, said: &str) -> String {
     let said = step::indented(said);
     format!("{title}: {what}\n{said}").trim_end().to_owned()
 }
 
-/// What one test printed before it failed.
+/// Returns the output of one test before it failed.
 fn said_by<'a>(test: &str, said: &'a str) -> &'a str {
     let Some((_, own)) = said.split_once(&format!("---- {test} stdout ----\n")) else {
         return "";
@@ -190,7 +191,7 @@ fn said_by<'a>(test: &str, said: &'a str) -> &'a str {
         .trim_end()
 }
 
-/// Runs it, showing what it prints.
+/// Runs a program and shows its output.
 fn run_once(command: &mut Command, limit: Duration) -> Result<Attempt> {
     let mut failures = Vec::new();
     let mut ended = Vec::new();
@@ -202,7 +203,7 @@ fn run_once(command: &mut Command, limit: Duration) -> Result<Attempt> {
                 failures.push(name.to_owned());
             }
         }
-        // Everything after the first of these lines is about failures.
+        // All lines after the first of these are about failures.
         let is_about_failures = !said.is_empty() || line == "failures:";
         if is_about_failures && said.len() + line.len() < MAX_SAID_BYTES {
             said.push_str(line);
@@ -218,13 +219,13 @@ fn run_once(command: &mut Command, limit: Duration) -> Result<Attempt> {
     })
 }
 
-/// The test that a line of output is about, and what became of it.
+/// Returns the test that a line of output is about, and its result. `None` for other lines.
 fn ended_test(line: &str) -> Option<(&str, &str)> {
     let (name, outcome) = line
         .trim_end()
         .strip_prefix("test ")?
         .rsplit_once(" ... ")?;
-    // A test that must panic is printed with a remark.
+    // The harness adds a remark to the name of a test that must panic.
     Some((name.split(" - should panic").next()?, outcome))
 }
 
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(unfinished(listed, &["c".to_owned()]), ["a::b"]);
     }
 
-    /// A shell in the place of a test program: the test it fails is named in its arguments.
+    /// Shell script in place of a test program. Its arguments name the test that it fails.
     fn tally(script: &'static str) -> Tally {
         let mut tally = Tally::default();
         let shell = || {

@@ -1,7 +1,9 @@
-//! Parts of the tests that take turns: not every run makes all of what is tried twice in nearly the same way.
+//! Tests that take turns: a run omits half of the tests that would be repeated in nearly the same
+//! way.
 //!
-//! That is so in CI alone. Which turn a run has follows from the commit, so a run can be repeated, and a few landings
-//! cover all. Left out are never tests of the user that runs them, nor attempts to break out.
+//! This applies only in CI. The commit determines the turn of a run, so a run can be repeated, and
+//! a few landings cover all tests. Tests of the user that runs them, and attempts to escape, are
+//! never omitted.
 
 use crate::step::{is_ci, output, root, say};
 use std::collections::hash_map::DefaultHasher;
@@ -10,17 +12,17 @@ use std::process::Command;
 
 /// Variable with the number of the turn, to repeat a run on another commit.
 const TURN: &str = "GLOVEBOX_TEST_TURN";
-/// Suites of which an ordinary user runs all tests at every turn.
+/// Suites that an ordinary user runs completely at every turn.
 const ALWAYS_WHOLE: [&str; 1] = ["escape"];
-/// The emulated machines, by the part of a test's name that tells them apart. One starts at each turn.
+/// Emulated machines, by a part of the test's name. One starts at each turn.
 const MACHINES: [&str; 2] = ["root_on_a_stock_kernel", "ordinary_users_on_a_stock_kernel"];
 
-/// Turn of a run; without a number it runs everything.
+/// Turn of a run. Without a number it runs everything.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Turn(Option<u64>);
 
 impl Turn {
-    /// Takes the turn that the variable says, or in CI that of the commit.
+    /// Returns the turn of the variable, or in CI that of the commit.
     pub(super) fn choose() -> Self {
         let said = std::env::var(TURN).ok();
         let said = said.and_then(|said| said.parse().ok());
@@ -34,7 +36,7 @@ impl Turn {
         Self(turn)
     }
 
-    /// Arguments that leave out the machines of other turns.
+    /// Returns arguments that skip the machines of other turns.
     pub(super) fn machine_args(self) -> Vec<String> {
         let Some(turn) = self.0 else {
             return Vec::new();
@@ -47,7 +49,7 @@ impl Turn {
             .collect()
     }
 
-    /// Whether an ordinary user runs a test at this turn.
+    /// Returns true if an ordinary user runs a test at this turn.
     fn has(self, suite: &str, test: &str) -> bool {
         let Some(turn) = self.0 else {
             return true;
@@ -57,7 +59,8 @@ impl Turn {
         ALWAYS_WHOLE.contains(&suite) || hasher.finish().is_multiple_of(2)
     }
 
-    /// Arguments with the tests of a suite that an ordinary user runs at this turn, out of those that `list` prints.
+    /// Returns arguments that select the tests that an ordinary user runs at this turn. `list` is
+    /// the suite's list of tests.
     pub(super) fn test_args(self, suite: &str, list: &str) -> Vec<String> {
         if self.0.is_none() || ALWAYS_WHOLE.contains(&suite) {
             return Vec::new();
@@ -70,7 +73,7 @@ impl Turn {
     }
 }
 
-/// Reads the first digits of the commit as a number; `None` outside a repository.
+/// Reads the first digits of the commit as a number. `None` outside a repository.
 fn commit_number() -> Option<u64> {
     let mut git = Command::new("git");
     git.args(["rev-parse", "--short=8", "HEAD"])

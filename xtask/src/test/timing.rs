@@ -1,15 +1,15 @@
-//! Where the time of a run goes: each stage by the clock, and the processor time of what it started.
+//! Durations of a run: elapsed time of each stage, and processor time of its processes.
 //!
-//! A stage that takes long and computes little waits, and can wait beside others; one that computes can only
-//! be given less to do.
+//! A stage that takes long and computes little is waiting, and can wait beside others. A stage that
+//! computes can only be given less to do.
 
 use crate::step::{processor_time, say};
 use std::time::{Duration, Instant};
 
-/// Shorter stages are not worth a line.
+/// Minimum duration of a stage that the report lists.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The stages so far.
+/// Finished stages of a run.
 #[derive(Debug)]
 pub(super) struct Timing {
     begun: Instant,
@@ -25,7 +25,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Does `work`, and gives what it cost beside its result.
+    /// Runs `work`. Returns its duration and its result.
     pub(super) fn of<T>(title: &str, work: impl FnOnce() -> T) -> (Self, T) {
         let begun = Instant::now();
         let before = processor_time();
@@ -49,14 +49,14 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Does `work` as the stage `title`.
+    /// Runs `work` as the stage `title`.
     pub(super) fn of<T>(&mut self, title: &str, work: impl FnOnce() -> T) -> T {
         let (stage, result) = Stage::of(title, work);
         self.stages.push(stage);
         result
     }
 
-    /// Notes a stage that another thread has done.
+    /// Records a stage that another thread has finished.
     pub(super) fn push(&mut self, stage: Stage) {
         self.stages.push(stage);
     }

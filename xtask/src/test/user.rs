@@ -1,7 +1,7 @@
-//! The ordinary user that tests are repeated as.
+//! Ordinary user as which tests are repeated.
 //!
-//! Not `nobody`: that account may not log in, and the tests of a sandbox behind a real SSH server log in as whoever
-//! runs them.
+//! Not `nobody`: that account may not log in, and tests of a sandbox behind a real SSH server log
+//! in as the user that runs them.
 
 use crate::step::{output, say};
 use std::os::unix::process::CommandExt as _;
@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::Command;
 
 const NAME: &str = "glovebox-test";
-/// The user and group `nobody` of every Linux.
+/// User and group `nobody` of every Linux.
 const NOBODY: u32 = 65534;
 
-/// A user made for one run, and removed with it.
+/// User that is made for one run. Dropping it removes the user.
 #[derive(Debug)]
 pub(super) struct OrdinaryUser {
     id: u32,
@@ -21,9 +21,9 @@ pub(super) struct OrdinaryUser {
 }
 
 impl OrdinaryUser {
-    /// Makes it. Where that cannot be done it is `nobody`, and what has to log in is skipped.
+    /// Makes the user. If that fails, uses `nobody` instead, and tests that log in are skipped.
     pub(super) fn new() -> Self {
-        // The password is one that nobody can type. Without one sshd counts the account as locked.
+        // `*` matches no password. Without an entry sshd counts the account as locked.
         let made = output(Command::new("useradd").args([
             "--system",
             "--user-group",
@@ -36,7 +36,7 @@ impl OrdinaryUser {
             "*",
             NAME,
         ]));
-        // It may be there already: of a run that was cut off, or of one that goes on now.
+        // The user may exist already: from a run that was interrupted, or from one in progress.
         if let (Some(id), Some(group)) = (number("-u"), number("-g")) {
             return Self {
                 id,
@@ -60,7 +60,7 @@ impl OrdinaryUser {
         self.group
     }
 
-    /// A program that will run as this user, with an environment of its own.
+    /// Returns a command that runs a program as this user, with an environment of its own.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command
@@ -69,14 +69,15 @@ impl OrdinaryUser {
                 "PATH",
                 "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             )
-            // The standard library also drops the supplementary groups when root changes its user.
+            // The standard library also drops the supplementary groups when root changes the user.
             .gid(self.group)
             .uid(self.id);
         command
     }
 }
 
-/// The number of the user or of its group, as id(1) prints it for `flag`.
+/// Returns the number of the user or its group, as id(1) prints it for `flag`. `None` if there is
+/// no such user.
 fn number(flag: &str) -> Option<u32> {
     let mut id = Command::new("id");
     let said = id.args([flag, NAME]).output().ok()?;
