@@ -1,9 +1,9 @@
-//! Directories opened once, and what lies beneath them, never anywhere else.
+//! Directories that are opened once, and access to the files beneath them.
 //!
-//! Every path is resolved by the kernel relative to a descriptor with links and `..` forbidden
-//! (`openat2(2)`), so whatever a sandbox or anybody else does to the tree meanwhile, nothing outside
-//! it is reached. Files are opened without waiting for a FIFO's other end, and looked at before they
-//! are read.
+//! The kernel resolves every path relative to a descriptor, with links and `..` forbidden
+//! (`openat2(2)`). Nothing outside the directory can be reached, however the tree changes
+//! meanwhile. Files are opened without waiting for the other end of a FIFO, and are checked before
+//! they are read.
 
 use crate::Digest;
 use glovebox_proto::sparse::data_runs;
@@ -26,22 +26,23 @@ pub(crate) struct Anchor {
     path: PathBuf,
 }
 
-/// How a directory is opened to read its entries.
+/// Flags for opening a directory to read its entries.
 pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// How a regular file is opened: whatever it turned into must not make us wait or become our terminal.
+/// Flags for opening a regular file. If it was replaced, opening a FIFO must not block and opening
+/// a terminal must not make it the controlling terminal.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
-/// Bytes read at a time.
+/// Number of bytes read at a time.
 pub(crate) const BLOCK_BYTES: usize = 128 << 10;
 
 impl Anchor {
-    /// Opens a directory by a path that the caller vouches for.
+    /// Opens a directory by a trusted path. Links in it are followed.
     pub(crate) fn open(path: &Path) -> Result<Self, Fault> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())
@@ -52,7 +53,7 @@ impl Anchor {
         })
     }
 
-    /// Opens a directory beneath as an anchor of its own.
+    /// Opens a directory beneath this one as an anchor of its own.
     pub(crate) fn beneath(&self, path: &[u8]) -> Result<Self, Errno> {
         Ok(Self {
             fd: self.dir(path)?,
@@ -60,10 +61,11 @@ impl Anchor {
         })
     }
 
-    /// Opens a directory by a canonical path, and refuses a symbolic link anywhere on it: another directory may
-    /// stand behind a link than the one that the path was recorded for.
+    /// Opens a directory by a canonical path. Refuses symbolic links anywhere in it, because a link
+    /// may lead to another directory than the one for which the path was recorded.
     pub(crate) fn open_canonical(path: &Path) -> Result<Self, Fault> {
-        // Without NOFOLLOW: a link at the end is to be told from a file, and both rules refuse it.
+        // Without `O_NOFOLLOW`, a link at the end fails with `ELOOP` and not with `ENOTDIR`.
+        // `RESOLVE_NO_SYMLINKS` refuses it in either case.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let rules = ResolveFlags::NO_SYMLINKS;
         let fd = match rustix::fs::openat2(CWD, path, flags, Mode::empty(), rules) {
@@ -88,13 +90,13 @@ impl Anchor {
         })
     }
 
-    /// A directory beneath; an empty path is the anchor itself.
+    /// Opens a directory beneath; an empty path is the anchor itself.
     pub(crate) fn dir(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         self.get(if path.is_empty() { b"." } else { path }, DIRECTORY)
     }
 
-    /// A regular file beneath, open for reading.
-    // TRUST: what is there is looked at before it is opened, and again through the descriptor.
+    /// Opens a regular file beneath for reading.
+    // TRUST: the type is checked before the file is opened, and again through the descriptor.
     pub(crate) fn file(&self, path: &[u8]) -> Result<(File, Stat), Errno> {
         let before = self.stat(path)?;
         require_regular(&before)?;
@@ -104,7 +106,8 @@ impl Anchor {
         Ok((File::from(fd), stat))
     }
 
-    /// Digest of the regular file beneath, if there is one that can be read and is that long.
+    /// Returns the digest of the regular file beneath. `None` if it does not exist, cannot be read,
+    /// or is not `size` bytes long.
     pub(crate) fn digest(&self, path: &[u8], size: u64) -> Result<Option<Digest>, Fault> {
         let failed = |error: std::io::Error| {
             let path = Path::new(OsStr::from_bytes(path));
@@ -112,8 +115,8 @@ impl Anchor {
         };
         let mut file = match self.file(path) {
             Ok((file, _)) => file,
-            // It is gone, is something else by now, or is not for us: a different version, whatever
-            // it has.
+            // The file was removed or replaced, or is not readable for this user. It counts as
+            // another version.
             Err(
                 Errno::NOENT
                 | Errno::NOTDIR
@@ -127,38 +130,39 @@ impl Anchor {
         };
         match digest(&mut file, size, &mut |_| Ok(())) {
             Ok((sum, read)) => Ok((read == size).then_some(sum)),
-            // Somebody writes it at this moment.
+            // The file is being extended at this moment.
             Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(None),
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// What is at a path beneath, without following a link there.
+    /// Returns the attributes of a path beneath, without following a link there.
     pub(crate) fn stat(&self, path: &[u8]) -> Result<Stat, Errno> {
         let fd = self.get(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
         rustix::fs::fstat(fd)
     }
 
-    /// What is at a path beneath on the same file system.
+    /// Returns the attributes of a path beneath on the same file system. Fails with [`Errno::XDEV`]
+    /// across a mount point.
     pub(crate) fn stat_within(&self, path: &[u8]) -> Result<Stat, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = resolve(self.fd.as_fd(), path, flags, ResolveFlags::NO_XDEV)?;
         rustix::fs::fstat(fd)
     }
 
-    /// A directory beneath on the same file system; an empty path is the anchor itself.
+    /// Opens a directory beneath on the same file system; an empty path is the anchor itself.
     pub(crate) fn dir_within(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let path = if path.is_empty() { b"." } else { path };
         resolve(self.fd.as_fd(), path, DIRECTORY, ResolveFlags::NO_XDEV)
     }
 
-    /// Where a link beneath points.
+    /// Returns the target of a link beneath.
     pub(crate) fn link(&self, path: &[u8]) -> Result<Vec<u8>, Errno> {
         let fd = self.get(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
         Ok(rustix::fs::readlinkat(fd, c"", Vec::new())?.into_bytes())
     }
 
-    /// The anchor's own path, for messages.
+    /// Returns the anchor's own path, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -174,7 +178,7 @@ impl AsFd for Anchor {
     }
 }
 
-/// Opens what is at a path beneath a directory, through no link.
+/// Opens a path beneath a directory without following links.
 pub(crate) fn open_beneath(
     dir: BorrowedFd<'_>,
     path: &[u8],
@@ -207,12 +211,12 @@ fn require_regular(stat: &Stat) -> Result<(), Errno> {
     }
 }
 
-/// What is at a name in an open directory, without following a link there.
+/// Returns the attributes of a name in an open directory, without following a link there.
 pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Stat, Errno> {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// Calls `each` with the names in a directory and their types as far as the directory tells.
+/// Calls `each` with the names in a directory and their types, which may be [`FileType::Unknown`].
 pub(crate) fn read_names<E: From<Errno>>(
     dir: &OwnedFd,
     mut each: impl FnMut(&[u8], FileType) -> Result<(), E>,
@@ -229,7 +233,8 @@ pub(crate) fn read_names<E: From<Errno>>(
     Ok(())
 }
 
-/// Digest and length of everything `source` has, which must not be more than `max_bytes`.
+/// Returns digest and length of the content of `source`, and passes each block to `each`. Fails
+/// with [`std::io::ErrorKind::FileTooLarge`] if it is longer than `max_bytes`.
 pub(crate) fn digest(
     source: &mut dyn Read,
     max_bytes: u64,
@@ -255,12 +260,13 @@ pub(crate) fn digest(
     }
 }
 
-/// Writes `bytes` at the offset `at` of a new file, without its holes. The caller sets its length at the end.
+/// Writes `bytes` at the offset `at` of a new file, leaving holes for zeros. The caller must set
+/// the length of the file at the end.
 pub(crate) fn write_sparse(file: &File, at: u64, bytes: &[u8]) -> std::io::Result<()> {
     data_runs(at, bytes).try_for_each(|(offset, run)| file.write_all_at(run, offset))
 }
 
-/// A failed system call in words.
+/// Returns the fault for a failed system call. `what` is the verb of the message.
 pub(crate) fn io(what: &str, path: &Path, error: impl Into<std::io::Error>) -> Fault {
     let error = error.into();
     let code = match error.raw_os_error().map(Errno::from_raw_os_error) {

@@ -1,12 +1,13 @@
 //! A repository's configuration without the credentials in it.
 //!
-//! In: the text of a `.git/config`. Out: the same text, with user and password taken out of addresses and
-//! without the settings whose value is a secret. The text is taken line by line, comments included, and
-//! not obeyed; what looks like a credential goes even where git would not take it for one.
+//! Input: the text of a `.git/config`. Output: the same text without user and password in
+//! addresses, and without settings whose value is a secret. The text is processed line by line,
+//! including comments, and never applied. Everything that looks like a credential is removed, even
+//! where git would not treat it as one.
 
 use crate::hide::content::has_token;
 
-/// Settings whose whole value is a secret, whatever section they are in.
+/// Settings whose value is a secret, in any section.
 const SECRET_KEYS: [&str; 12] = [
     "apikey",
     "extraheader",
@@ -22,12 +23,13 @@ const SECRET_KEYS: [&str; 12] = [
     "accesstoken",
 ];
 
-/// The text without credentials; `None` when there are none in it.
+/// Returns the text without credentials; `None` if it contains none.
 pub(crate) fn without_credentials(text: &[u8]) -> Option<Vec<u8>> {
     let mut result: Vec<u8> = Vec::with_capacity(text.len());
     let mut is_changed = false;
     let lines = logical_lines(text);
-    // Almost none has one, and looking once is much less work.
+    // Few configurations contain a token, and one search of the whole text is much cheaper than one
+    // per line.
     let may_have_token = has_token(&lines.join(&b'\n'));
     for line in lines {
         if is_secret_setting(&line) {
@@ -35,7 +37,7 @@ pub(crate) fn without_credentials(text: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         let masked = without_users(&line);
-        // What is left in it may still be a token, such as one in a path.
+        // The rest of the line may still contain a token, such as one in a path.
         if may_have_token && has_token(&masked) {
             is_changed = true;
             continue;
@@ -47,20 +49,21 @@ pub(crate) fn without_credentials(text: &[u8]) -> Option<Vec<u8>> {
     is_changed.then_some(result)
 }
 
-/// A setting of a configuration, as it stands on its line.
+/// A setting of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// Name of the section, in lower case.
     pub(crate) section: String,
-    /// The part of the section's name in quotes.
+    /// Quoted part of the section's name, unescaped; `None` if there is none.
     pub(crate) subsection: Option<Vec<u8>>,
-    /// Name in lower case.
+    /// Name, in lower case.
     pub(crate) key: String,
-    /// Value without quotes around it; empty for a setting that is only named, which git takes for true.
+    /// Value without surrounding quotes. Empty for a setting without a value, which git treats as
+    /// true.
     pub(crate) value: Vec<u8>,
 }
 
-/// The settings of a text, in their order.
+/// Returns the settings of a text, in order.
 pub(crate) fn settings(text: &[u8]) -> Vec<Setting> {
     let mut found = Vec::new();
     retain(text, |setting| {
@@ -70,7 +73,7 @@ pub(crate) fn settings(text: &[u8]) -> Vec<Setting> {
     found
 }
 
-/// The text without the settings that `is_kept` refuses.
+/// Returns the text without the settings for which `is_kept` returns false.
 pub(crate) fn retain(text: &[u8], mut is_kept: impl FnMut(&Setting) -> bool) -> Vec<u8> {
     let mut result = Vec::with_capacity(text.len());
     let mut section = (String::new(), None);
@@ -84,7 +87,7 @@ pub(crate) fn retain(text: &[u8], mut is_kept: impl FnMut(&Setting) -> bool) -> 
             result.extend_from_slice(&line);
             result.push(b'\n');
         } else if let Some(header) = header {
-            // What follows belongs to the section all the same.
+            // The settings on the following lines still belong to the section.
             result.extend_from_slice(header);
             result.push(b'\n');
         }
@@ -92,7 +95,7 @@ pub(crate) fn retain(text: &[u8], mut is_kept: impl FnMut(&Setting) -> bool) -> 
     result
 }
 
-/// The header of a section on a line, and what stands behind it.
+/// Splits a line into the header of a section, if it begins with one, and the rest.
 fn split_header(line: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let trimmed = line.trim_ascii_start();
     if trimmed.first() != Some(&b'[') {
@@ -112,7 +115,7 @@ fn split_header(line: &[u8]) -> (Option<&[u8]>, &[u8]) {
     (Some(trimmed), b"")
 }
 
-/// Section and subsection of a header in brackets.
+/// Returns section and subsection of a header in brackets.
 fn parse_header(header: &[u8]) -> (String, Option<Vec<u8>>) {
     let name = header.strip_prefix(b"[").unwrap_or(header);
     let name = name.strip_suffix(b"]").unwrap_or(name).trim_ascii();
@@ -141,7 +144,7 @@ fn parse_header(header: &[u8]) -> (String, Option<Vec<u8>>) {
     }
 }
 
-/// The setting on a line without a header.
+/// Parses the setting on a line without a header; `None` for an empty line or a comment.
 fn setting_of(line: &[u8], section: &(String, Option<Vec<u8>>)) -> Option<Setting> {
     let line = line.trim_ascii();
     if line.is_empty() || line.starts_with(b"#") || line.starts_with(b";") {
@@ -162,7 +165,7 @@ fn setting_of(line: &[u8], section: &(String, Option<Vec<u8>>)) -> Option<Settin
     })
 }
 
-/// The text without `core.worktree`.
+/// Returns the text without `core.worktree`.
 pub(crate) fn without_worktree(text: &[u8]) -> Vec<u8> {
     let lines = logical_lines(text).into_iter().zip(core_settings(text));
     let mut result = Vec::with_capacity(text.len());
@@ -175,7 +178,7 @@ pub(crate) fn without_worktree(text: &[u8]) -> Vec<u8> {
     result
 }
 
-/// The last value of a setting of the section `core`, without quotes around it.
+/// Returns the last value of a setting in the section `core`, without surrounding quotes.
 pub(crate) fn value_in_core(text: &[u8], key: &str) -> Option<Vec<u8>> {
     let mut settings = core_settings(text).into_iter().flatten();
     settings
@@ -183,7 +186,8 @@ pub(crate) fn value_in_core(text: &[u8], key: &str) -> Option<Vec<u8>> {
         .map(|(_, value)| value)
 }
 
-/// Of each line, the setting it gives in the section `core`: its name in lower case, and its value.
+/// Returns, for each line, the setting that it sets in the section `core`: its name in lower case,
+/// and its value.
 fn core_settings(text: &[u8]) -> Vec<Option<(String, Vec<u8>)>> {
     let mut is_core = false;
     logical_lines(text)
@@ -205,8 +209,8 @@ fn core_settings(text: &[u8]) -> Vec<Option<(String, Vec<u8>)>> {
         .collect()
 }
 
-/// Lines, those that a backslash continues put together: git joins their values, so a password may be
-/// spread over two.
+/// Returns the lines of a text, with lines that end in a backslash joined to the next: git joins
+/// their values, so a password may span two lines.
 fn logical_lines(text: &[u8]) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     let mut is_continued = false;
@@ -221,15 +225,15 @@ fn logical_lines(text: &[u8]) -> Vec<Vec<u8>> {
         }
         is_continued = continues;
     }
-    // The text ends with a line end as a rule, and nothing follows it.
+    // A text normally ends with a line end, so the last part is empty.
     if lines.last().is_some_and(Vec::is_empty) {
         lines.pop();
     }
     lines
 }
 
-/// Whether a line gives a setting that holds a secret, or a helper that is a command with one in it. The
-/// setting may stand behind its section.
+/// Returns true if a line has a setting that is a secret, or a helper that is a command and may
+/// contain one. The setting may follow the section's header on the same line.
 fn is_secret_setting(line: &[u8]) -> bool {
     let text = String::from_utf8_lossy(line);
     let behind_section = match text.trim_start().strip_prefix('[') {
@@ -247,8 +251,8 @@ fn is_secret_setting(line: &[u8]) -> bool {
         || (key == "helper" && value.trim_start().trim_start_matches('"').starts_with('!'))
 }
 
-/// The line without users and passwords in addresses. A user alone stays where it is part of the address
-/// (`ssh://git@host`); over HTTP it may be a token.
+/// Returns the line without users and passwords in addresses. A user without a password stays in an
+/// SSH address, where it is part of the address (`ssh://git@host`); over HTTP it may be a token.
 fn without_users(line: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(line.len());
     let mut rest = line;

@@ -1,24 +1,25 @@
-//! Facts of a project's repository that conditions of the user's configuration depend on (`includeIf`).
+//! Facts about a project's repository on which conditions of the user's configuration depend
+//! (`includeIf`).
 
 use super::{common_dir, config, find_working_tree, small_file};
 use std::path::{Path, PathBuf};
 
-/// Longest `HEAD`, and longest configuration, in bytes.
+/// Maximum size of `HEAD` and of a configuration, in bytes.
 const MAX_HEAD_BYTES: u64 = 8 << 10;
 const MAX_CONFIG_BYTES: u64 = 256 << 10;
 
-/// Facts of a project's repository that conditions in a configuration are about.
+/// Facts about a project's repository to which conditions in a configuration refer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepositoryFacts {
-    /// Its git directory; without a repository, the place where one would be.
+    /// Git directory. Without a repository, the path at which it would be.
     pub git_dir: PathBuf,
-    /// The reference that is checked out, such as `refs/heads/main`.
+    /// Reference that is checked out, such as `refs/heads/main`; `None` if `HEAD` is detached.
     pub branch: Option<String>,
-    /// A configuration that holds the addresses of its remotes and nothing else.
+    /// Text of a configuration with the addresses of the remotes only.
     pub remotes: Vec<u8>,
 }
 
-/// Reads the facts of the repository that a project lies in.
+/// Reads the facts about the repository that contains a project.
 pub fn repository_facts(project: &Path) -> RepositoryFacts {
     let Some(git_dir) = find_working_tree(project).map(|tree| tree.git_dir) else {
         return RepositoryFacts {

@@ -1,8 +1,8 @@
-//! Which paths a project's ignore rules cover, as git has it: the `.gitignore` files, `info/exclude` and the
-//! user's own file, but never what is tracked.
+//! Ignore rules of a project, with git's meaning: `.gitignore` files, `info/exclude` and the user's
+//! own file. Tracked files are never ignored.
 //!
 //! The rules are those of the project on the host. A `.gitignore` that a sandbox wrote covers only
-//! paths that the host does not have ([`NewRules`]): it hides no change of what is there.
+//! paths that the host does not have ([`NewRules`]), so it cannot hide changes of existing files.
 
 use super::{
     TrackedFiles, common_dir, git_dir, owned_working_tree, path_of, small_file, small_file_in,
@@ -22,35 +22,37 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most bytes of one file of rules; what a longer one says is not heeded, so nothing is left out by it.
+/// Maximum size of one file of rules, in bytes. A longer file is not applied, so it leaves nothing
+/// out.
 const MAX_RULES_BYTES: u64 = 64 << 10;
-/// Topmost ignored paths that are remembered.
+/// Maximum number of topmost ignored paths that are listed.
 const MAX_TOPS: usize = 1000;
 
-/// Changes that are left out because the project ignores the paths.
+/// Summary of the changes that are left out because the project ignores the paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct IgnoredChanges {
-    /// How many files and links.
+    /// Number of files and links.
     pub paths: u64,
-    /// Their bytes together.
+    /// Total size, in bytes.
     pub bytes: u64,
-    /// Topmost ignored paths with the bytes at and below each.
+    /// Topmost ignored paths, each with the bytes at and below it.
     #[serde(skip)]
     pub tops: Vec<(RelPath, u64)>,
-    /// True if some of them are covered by a `.gitignore` of the change set alone.
+    /// True if some paths are covered only by a `.gitignore` of the change set.
     #[serde(skip)]
     pub has_new_rules: bool,
 }
 
-/// The `.gitignore` files of a change set, by their directories.
+/// The `.gitignore` files of a change set, by directory.
 #[derive(Debug, Default)]
 pub(crate) struct NewRules {
     files: HashMap<Vec<u8>, Gitignore>,
 }
 
 impl NewRules {
-    /// Reads the `.gitignore` at a path. One that is too long is not heeded, so that nothing is left out by it.
-    // TRUST: the lines are a sandbox's; their number is bounded by `MAX_RULES_BYTES`.
+    /// Reads the `.gitignore` at a path. A file that is too long is not applied, so it leaves
+    /// nothing out.
+    // TRUST: the sandbox controls the lines; their number is bounded by `MAX_RULES_BYTES`.
     pub(crate) fn add(&mut self, path: &RelPath, file: impl Read) {
         let mut text = Vec::new();
         let read = file.take(MAX_RULES_BYTES + 1).read_to_end(&mut text);
@@ -61,21 +63,21 @@ impl NewRules {
         self.files.insert(dir.unwrap_or_default(), rules(&text));
     }
 
-    /// Returns true if a path is that of such a file.
+    /// Returns true if a path is that of a `.gitignore` file.
     pub(crate) fn is_name(path: &RelPath) -> bool {
         path.name() == b".gitignore"
     }
 }
 
 impl IgnoredChanges {
-    /// Counts what lies at or below a topmost ignored path.
+    /// Adds the paths at or below a topmost ignored path.
     pub(crate) fn add(&mut self, top: &RelPath, paths: u64, bytes: u64) {
         if paths == 0 {
             return;
         }
         self.paths += paths;
         self.bytes += bytes;
-        // They come in the order of a walk, so that what lies below one follows it.
+        // Paths arrive in the order of a walk, so those below a directory follow it.
         let is_room = self.tops.len() < MAX_TOPS;
         match self.tops.last_mut() {
             Some((last, total)) if top.starts_with(last) => *total += bytes,
@@ -84,7 +86,7 @@ impl IgnoredChanges {
         }
     }
 
-    /// The topmost ignored paths with the most bytes.
+    /// Returns the topmost ignored paths with the most bytes.
     pub fn largest(&self, count: usize) -> Vec<&RelPath> {
         let mut tops: Vec<&(RelPath, u64)> = self.tops.iter().collect();
         tops.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
@@ -92,44 +94,45 @@ impl IgnoredChanges {
     }
 }
 
-/// The rules of one project.
+/// Ignore rules of one project.
 #[derive(Debug)]
 pub struct IgnoreRules {
     project: Anchor,
-    /// The user's own rules.
+    /// Rules from the user's own file.
     global: Gitignore,
-    /// Paths that are taken although they are ignored.
+    /// Ignored paths that are taken nevertheless.
     named: Vec<RelPath>,
-    /// The repository that the project lies in.
+    /// Repository that contains the project.
     outer: Scope,
     known: Mutex<IgnoreCache>,
 }
 
-/// What has been read.
+/// Results read so far.
 #[derive(Debug, Default)]
 struct IgnoreCache {
-    /// Whether directories are ignored.
+    /// Whether each directory is ignored.
     dirs: HashMap<Vec<u8>, bool>,
-    /// The rules in directories.
+    /// Rules in each directory; `None` if it has none.
     files: HashMap<Vec<u8>, Option<Arc<Gitignore>>>,
-    /// Repositories within the project; `None` for directories that are none.
+    /// Repositories within the project; `None` for directories that are not one.
     nested: HashMap<Vec<u8>, Option<Arc<Scope>>>,
 }
 
-/// One repository.
+/// Rules and tracked files of one repository.
 #[derive(Debug)]
 struct Scope {
     tracked: TrackedFiles,
-    /// `info/exclude`.
+    /// Rules of `info/exclude`.
     exclude: Gitignore,
-    /// Where the project lies in it, when it reaches above the project, with the rules in each directory
-    /// above, the nearest first.
+    /// Rules in the directories above the project, if the repository's top lies above it, nearest
+    /// first. Each has the directory's path from the top, with a slash at the end. `prefix` is the
+    /// same path for the project.
     above: Vec<(Vec<u8>, Gitignore)>,
     prefix: Vec<u8>,
 }
 
 impl IgnoreRules {
-    /// The rules of a project. `global` is the user's own file of rules.
+    /// Reads the rules of a project. `global` is the user's own file of rules.
     ///
     /// # Errors
     /// When the project cannot be opened.
@@ -146,21 +149,21 @@ impl IgnoreRules {
         })
     }
 
-    /// Takes these paths although they are ignored, those of them that are, and what is below.
+    /// Takes the ignored ones of these paths and everything below them, although they are ignored.
     pub fn except(&mut self, paths: &[RelPath]) {
         let ignored = |path: &&RelPath| self.covers(path, true) || self.covers(path, false);
         let named: Vec<RelPath> = paths.iter().filter(ignored).cloned().collect();
         self.named.extend(named);
     }
 
-    /// Whether a directory at the top of the project is left out with everything in it: whatever is in there, it is
-    /// no change.
+    /// Returns true if a directory is left out with everything in it, so that no path below it is a
+    /// change.
     pub fn leaves_out_whole(&self, dir: &RelPath) -> bool {
         self.leaves_out(dir, true) && !self.may_take_below(dir)
     }
 
-    /// Whether a path is left out. What lies below a directory that is left out may still be tracked: see
-    /// [`Self::may_take_below`].
+    /// Returns true if a path is left out. Paths below a directory that is left out may still be
+    /// tracked: see [`Self::may_take_below`].
     pub(crate) fn leaves_out(&self, path: &RelPath, is_dir: bool) -> bool {
         if self.named.iter().any(|named| path.starts_with(named)) {
             return false;
@@ -168,8 +171,8 @@ impl IgnoreRules {
         self.covers(path, is_dir)
     }
 
-    /// Returns true if a path that the host does not have is covered once the change set's own rules are there. What
-    /// git tracks is not.
+    /// Returns true if a path that the host does not have is ignored once the change set's own
+    /// rules are applied. False for paths that git tracks.
     pub(crate) fn covers_new(&self, path: &RelPath, is_dir: bool, new: &NewRules) -> bool {
         let has_tracked = |scope: &Scope, name: &[u8]| {
             if is_dir {
@@ -197,13 +200,13 @@ impl IgnoreRules {
         self.matches(path.as_bytes(), is_dir, Some(new))
     }
 
-    /// Whether something below a directory that is left out is taken nevertheless.
+    /// Returns true if a path below a directory that is left out is taken nevertheless.
     pub(crate) fn may_take_below(&self, dir: &RelPath) -> bool {
         self.named.iter().any(|named| named.starts_with(dir))
             || self.in_scope(dir.as_bytes(), |scope, name| scope.tracked.has_below(name))
     }
 
-    /// Whether the rules cover a path that is not tracked.
+    /// Returns true if the rules cover a path that is not tracked.
     fn covers(&self, path: &RelPath, is_dir: bool) -> bool {
         let bytes = path.as_bytes();
         let is_covered = path.parent().is_some_and(|dir| self.is_dir_covered(&dir))
@@ -225,7 +228,8 @@ impl IgnoreRules {
         is_covered
     }
 
-    /// What the nearest rule says that has a say. A file of `new` stands in the place of the project's.
+    /// Returns the decision of the nearest matching rule; false if none matches. A file of `new`
+    /// replaces the project's in the same directory.
     fn matches(&self, path: &[u8], is_dir: bool, new: Option<&NewRules>) -> bool {
         let says = |rules: &Gitignore, path: &[u8]| match rules
             .matched(Path::new(OsStr::from_bytes(path)), is_dir)
@@ -269,7 +273,7 @@ impl IgnoreRules {
             .unwrap_or(false)
     }
 
-    /// The rules in a directory of the project.
+    /// Returns the rules in a directory of the project.
     fn file(&self, dir: &[u8]) -> Option<Arc<Gitignore>> {
         if let Some(rules) = self.known().files.get(dir) {
             return rules.clone();
@@ -279,7 +283,8 @@ impl IgnoreRules {
         read
     }
 
-    /// The repository whose top is a directory of the project other than the project itself.
+    /// Returns the repository whose top is the directory `dir` of the project. `None` for the
+    /// project itself.
     fn nested(&self, dir: &[u8]) -> Option<Arc<Scope>> {
         if dir.is_empty() {
             return None;
@@ -295,7 +300,8 @@ impl IgnoreRules {
         scope
     }
 
-    /// Asks the repository that a path lies in, by the path's name there.
+    /// Calls `ask` with the innermost repository that contains a path, and the path relative to its
+    /// top.
     fn in_scope(&self, path: &[u8], ask: impl Fn(&Scope, &[u8]) -> bool) -> bool {
         let mut end = path.len();
         while let Some(slash) = path[..end].iter().rposition(|byte| *byte == b'/') {
@@ -313,7 +319,7 @@ impl IgnoreRules {
 }
 
 impl Scope {
-    /// The repository that a directory lies in, if any.
+    /// Reads the rules of the repository that contains a directory. Empty if there is none.
     fn around(dir: &Path) -> Self {
         let mut scope = Self {
             tracked: TrackedFiles::read(dir, &[]),
@@ -348,14 +354,14 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The rules in a directory of a project; `None` when there are none, or too many to be heeded.
+/// Reads the rules in a directory of a project; `None` if there are none or the file is too long.
 pub(crate) fn rules_in(project: &Anchor, dir: &[u8]) -> Option<Gitignore> {
     let (text, _) = small_file_in(project, &join(dir, b".gitignore"), MAX_RULES_BYTES)?;
     Some(rules(&text))
 }
 
-/// Reads rules as git does: a line that is no pattern is passed over.
-// TRUST: the lines come with a project; their number is bounded by `MAX_RULES_BYTES`.
+/// Parses rules as git does: skips lines that are not valid patterns.
+// TRUST: the lines come from the project; their number is bounded by `MAX_RULES_BYTES`.
 fn rules(text: &[u8]) -> Gitignore {
     if text.is_empty() {
         return Gitignore::empty();
@@ -364,7 +370,7 @@ fn rules(text: &[u8]) -> Gitignore {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     for line in text.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        // A name that is not UTF-8 is matched by no rule that spells it.
+        // No pattern can spell a name that is not UTF-8.
         let Ok(line) = std::str::from_utf8(line) else {
             continue;
         };

@@ -1,52 +1,52 @@
-//! The entries of a git index (`gitformat-index(5)`), versions 2 to 4, SHA-1 and SHA-256.
+//! Parser of a git index (`gitformat-index(5)`), versions 2 to 4, SHA-1 and SHA-256.
 //!
-//! In: the bytes of the file, which no program reads for it. Out: whatever its reader makes of the entries,
-//! such as the sorted names ([`Index`]). An index that is split over two files, or that is damaged, is none:
-//! its reader then takes nothing for tracked.
+//! Input: the bytes of the file. Output: a value that the caller builds from the entries, such as
+//! the sorted names ([`Index`]). A split or damaged index is treated as missing, so no file counts
+//! as tracked.
 
-/// Longest index that is read, in bytes: several million files, four times that of the largest known
-/// repositories.
+/// Maximum size of an index that is read, in bytes: several million files, four times the size of
+/// the largest known repositories.
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
-/// Most bytes of all names together: version 4 writes what a name has in common with the one before it
-/// only once.
+/// Maximum total length of all names, in bytes: version 4 compresses the prefix that a name shares
+/// with the previous one.
 const MAX_TEXT_BYTES: usize = 512 << 20;
-/// Bytes of an object name: SHA-1, SHA-256.
+/// Length of an object name in bytes: SHA-1, SHA-256.
 const ID_BYTES: [usize; 2] = [20, 32];
-/// The flag for a file that git was told to take for unchanged.
+/// Flag of a file that git assumes to be unchanged.
 const ASSUMED: u16 = 0x8000;
-/// The flag for two more bytes of flags.
+/// Flag of an entry that has two more bytes of flags.
 const EXTENDED: u16 = 0x4000;
-/// The further flag for a file that is not in the working tree.
+/// Extended flag of a file that is not in the working tree.
 const SKIP_WORKTREE: u16 = 0x4000;
-/// The part of the flags that tells the side of a conflict.
+/// Mask of the flags' bits for the side of a conflict.
 const STAGE: u16 = 0x3000;
-/// The part of the flags that holds the length of the name, as far as it fits.
+/// Mask of the flags' bits for the length of the name, which is capped to fit.
 const NAME_MASK: u16 = 0x0fff;
 
-/// What an index says about one path.
+/// Entry of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
-    /// The path from the top of the working tree.
+    /// Path from the top of the working tree.
     pub(crate) name: &'a [u8],
-    /// Name of the content.
+    /// Object name of the content.
     pub(crate) id: &'a [u8],
     /// Type and permissions.
     pub(crate) mode: u32,
-    /// The attributes of the file when git last looked at it: seconds and nanoseconds, and the lower bits of
-    /// what is longer.
+    /// Attributes of the file when git last inspected it: seconds and nanoseconds, or the lower 32
+    /// bits.
     pub(crate) ctime: (u32, u32),
     pub(crate) mtime: (u32, u32),
     pub(crate) ino: u32,
     pub(crate) size: u32,
-    /// Everything before the object name, as it is written.
+    /// Encoded bytes before the object name.
     pub(crate) fixed: &'a [u8],
-    /// Flags that only some entries have, since version 3.
+    /// Extended flags, which only some entries have since version 3.
     pub(crate) further_flags: u16,
     flags: u16,
 }
 
 impl Entry<'_> {
-    /// Whether git was told to take the file for unchanged, without looking.
+    /// Returns true if git was told to assume that the file is unchanged.
     pub(crate) fn is_assumed(&self) -> bool {
         self.flags & ASSUMED != 0
     }
@@ -56,20 +56,20 @@ impl Entry<'_> {
         self.further_flags & SKIP_WORKTREE != 0
     }
 
-    /// The flags that each entry has.
+    /// Returns the flags that every entry has.
     pub(crate) fn flags(&self) -> u16 {
         self.flags
     }
 
-    /// Which side of a conflict it is; 0 when there is none.
+    /// Returns the side of a conflict; 0 if there is none.
     pub(crate) fn stage(&self) -> u16 {
         (self.flags & STAGE) >> 12
     }
 }
 
-/// Reads an index, adding each of its entries to `T`; `None` when it is none that can be read.
+/// Parses an index, and adds each of its entries to a `T`; `None` if it is not a valid index.
 pub(crate) fn read<T: Default>(bytes: &[u8], add: impl Fn(&mut T, &Entry<'_>)) -> Option<T> {
-    // Nothing in it says how long object names are.
+    // The index does not say how long object names are, so both lengths are tried.
     ID_BYTES.into_iter().find_map(|id_bytes| {
         let mut made = T::default();
         walk(bytes, id_bytes, |entry| add(&mut made, entry))?;
@@ -77,9 +77,9 @@ pub(crate) fn read<T: Default>(bytes: &[u8], add: impl Fn(&mut T, &Entry<'_>)) -
     })
 }
 
-/// Visits the entries. When the answer is `None`, what was visited means nothing.
-// TRUST: a project may come with a repository that others made. Every length is checked against what is
-// there; nothing is allocated for a count alone; all names together are bounded by `MAX_TEXT_BYTES`.
+/// Visits the entries. If the result is `None`, the visited entries are not valid.
+// TRUST: the repository may come from a stranger. Every length is checked against the input;
+// nothing is allocated for a count alone; all names together are bounded by `MAX_TEXT_BYTES`.
 fn walk(bytes: &[u8], id_bytes: usize, mut visit: impl FnMut(&Entry<'_>)) -> Option<()> {
     let (bytes, _digest) = bytes.split_at_checked(bytes.len().checked_sub(id_bytes)?)?;
     let mut input = Input { bytes, at: 0 };
@@ -119,7 +119,7 @@ fn walk(bytes: &[u8], id_bytes: usize, mut visit: impl FnMut(&Entry<'_>)) -> Opt
         name.truncate(name.len().checked_sub(dropped)?);
         name.extend_from_slice(input.until_nul()?);
         if version < 4 {
-            // The NUL is one of up to eight that fill the entry.
+            // The NUL belongs to a padding of one to eight bytes.
             let used = input.at - start - 1;
             input.take((used / 8 + 1) * 8 - used - 1)?;
         }
@@ -144,9 +144,10 @@ fn walk(bytes: &[u8], id_bytes: usize, mut visit: impl FnMut(&Entry<'_>)) -> Opt
             flags,
         });
     }
-    // Extensions reach to the digest, or the length of object names was guessed wrong.
+    // Extensions must fill the rest up to the digest. If they do not, the assumed length of object
+    // names was wrong.
     while input.at < bytes.len() {
-        // A split index holds a part of the names only.
+        // A split index has only a part of the names.
         if input.take(4)? == b"link" {
             return None;
         }
@@ -176,7 +177,7 @@ impl<'a> Input<'a> {
         Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
     }
 
-    /// A number in as many bytes as it needs, as in offsets of packs.
+    /// Reads a number of variable length, encoded as offsets in packs are.
     fn offset(&mut self) -> Option<usize> {
         let mut byte = self.take(1)?[0];
         let mut value = usize::from(byte & 0x7f);
@@ -195,16 +196,16 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Names of an index.
+/// Sorted names of an index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     text: Vec<u8>,
-    /// Begin and end in `text`, sorted by name. `MAX_TEXT_BYTES` fits.
+    /// Beginning and end of each name in `text`, sorted by name. `MAX_TEXT_BYTES` fits into `u32`.
     spans: Vec<(u32, u32)>,
 }
 
 impl Index {
-    /// Reads an index; `None` when it is none that can be read.
+    /// Parses an index; `None` if it is not a valid one.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut index: Self = read(bytes, |index: &mut Self, entry| {
             let begin = index.text.len();
@@ -213,7 +214,7 @@ impl Index {
         })?;
         let text = &index.text;
         let name = |span: &(u32, u32)| &text[span.0 as usize..span.1 as usize];
-        // It is sorted already, unless its writer was not git.
+        // Git writes sorted entries; other writers may not.
         index.spans.sort_by(|a, b| name(a).cmp(name(b)));
         Some(index)
     }
@@ -222,7 +223,7 @@ impl Index {
         &self.text[begin as usize..end as usize]
     }
 
-    /// Whether a path is in it.
+    /// Returns true if the index has a path.
     pub(crate) fn contains(&self, path: &[u8]) -> bool {
         let found = self
             .spans
@@ -230,7 +231,7 @@ impl Index {
         found.is_ok()
     }
 
-    /// Whether something below a directory is in it.
+    /// Returns true if the index has a path below a directory.
     pub(crate) fn has_below(&self, dir: &[u8]) -> bool {
         let prefix = [dir, b"/"].concat();
         let at = self
@@ -241,7 +242,7 @@ impl Index {
             .is_some_and(|span| self.name(*span).starts_with(&prefix))
     }
 
-    /// Whether nothing is in it.
+    /// Returns true if the index has no entries.
     pub(crate) fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
@@ -276,7 +277,8 @@ mod tests {
         })
     }
 
-    /// The entries that `git ls-files` tells, in every version and both hashes, with odd and long names.
+    /// The entries that `git ls-files` tells, in every version and both hashes, with odd and long
+    /// names.
     #[test]
     fn entries_are_those_that_git_tells() {
         if !has_program("git") {
@@ -326,7 +328,8 @@ mod tests {
                 assert!(index.contains(b"many/7") && !index.contains(b"many"));
                 assert!(index.has_below(b"many") && index.has_below(b"d"));
                 assert!(!index.has_below(b"man") && !index.has_below(b"a"));
-                // Whatever is cut off or turned over, the answer is none or some names, never a panic.
+                // Whatever is cut off or turned over, the answer is none or some names, never a
+                // panic.
                 for end in 0..bytes.len().min(2000) {
                     assert_eq!(Index::parse(&bytes[..end]), None);
                 }

@@ -1,8 +1,8 @@
-//! The host's repository, read as data: where it lies, which files it tracks, which it ignores.
+//! The host's repository, read as data: its location, its tracked files and its ignore rules.
 //!
-//! In: a directory of the project. Out: paths and names. No git command runs here: a repository's
-//! configuration can name programs. Files are opened as regular files and read up to a bound, since a
-//! project may come from anywhere.
+//! Input: a directory of the project. Output: paths and names. No git command runs here, because a
+//! repository's configuration can name programs. Files are opened as regular files and read up to a
+//! limit, because the project may come from a stranger.
 
 pub(crate) mod config;
 mod facts;
@@ -41,7 +41,7 @@ pub enum GitHistory {
 }
 
 impl GitHistory {
-    /// Word of flags and configuration.
+    /// Returns the value for flags and configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Head => "head",
@@ -50,20 +50,20 @@ impl GitHistory {
     }
 }
 
-/// Longest `HEAD`, `commondir` or `.git` file, in bytes.
+/// Maximum size of a `HEAD`, `commondir` or `.git` file, in bytes.
 const MAX_POINTER_BYTES: u64 = 8 << 10;
 
-/// A working tree and where its repository lies.
+/// A working tree and its git directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkingTree {
-    /// The top directory.
+    /// Top directory.
     pub top: PathBuf,
-    /// Where `HEAD` and the index lie.
+    /// Directory with `HEAD` and the index.
     pub git_dir: PathBuf,
 }
 
-/// Finds the working tree that a directory lies in, on the same file system. `dir` is absolute and
-/// without links.
+/// Finds the working tree that contains a directory, on the same file system. `dir` must be
+/// absolute and without links. `None` if there is none.
 pub fn find_working_tree(dir: &Path) -> Option<WorkingTree> {
     let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
     let own = device(dir);
@@ -77,9 +77,9 @@ pub fn find_working_tree(dir: &Path) -> Option<WorkingTree> {
         })
 }
 
-/// The working tree that a project lies in, and where in it that is: empty, or ends in a slash. One whose
-/// top lies above the project counts only when it belongs to whom the project belongs: whoever can write to
-/// `/tmp` decides nothing about what lies in it.
+/// Returns the working tree that contains a project, and the project's path in it, which is empty
+/// or ends in a slash. A working tree whose top lies above the project must have the same owner as
+/// the project: otherwise a user who can write to `/tmp` could control projects in it.
 pub(crate) fn owned_working_tree(project: &Path) -> Option<(WorkingTree, Vec<u8>)> {
     let project = project.canonicalize().ok()?;
     let tree = find_working_tree(&project)?;
@@ -91,7 +91,7 @@ pub(crate) fn owned_working_tree(project: &Path) -> Option<(WorkingTree, Vec<u8>
     Some((tree, prefix))
 }
 
-/// A directory as names in it begin: empty, or ending in a slash.
+/// Returns a directory as a prefix of the names in it: empty, or ending in a slash.
 pub(crate) fn with_slash(dir: &Path) -> Vec<u8> {
     let mut bytes = dir.as_os_str().as_bytes().to_vec();
     if !bytes.is_empty() {
@@ -100,7 +100,7 @@ pub(crate) fn with_slash(dir: &Path) -> Vec<u8> {
     bytes
 }
 
-/// The git directory of a working tree whose top is `dir`.
+/// Returns the git directory of the working tree whose top is `dir`; `None` if it has none.
 pub(crate) fn git_dir(dir: &Path) -> Option<PathBuf> {
     let path = dir.join(".git");
     let meta = fs::metadata(&path).ok()?;
@@ -109,19 +109,20 @@ pub(crate) fn git_dir(dir: &Path) -> Option<PathBuf> {
     } else {
         dir.join(named_by_file(&path)?)
     };
-    // As git does: a directory without a HEAD is passed by.
+    // Git also ignores a directory without a HEAD.
     let found = found.canonicalize().ok()?;
     found.join("HEAD").symlink_metadata().ok()?;
     Some(found)
 }
 
-/// The path in a `.git` file, as it is written there.
+/// Returns the path that a `.git` file names, as written.
 pub(crate) fn named_by_file(file: &Path) -> Option<PathBuf> {
     let content = pointer(file).ok()?;
     Some(path_of(content.strip_prefix(b"gitdir: ")?))
 }
 
-/// Where objects and branches of a git directory lie: the same, but for linked working trees.
+/// Returns the directory with objects and branches: `git_dir` itself, except in a linked working
+/// tree.
 pub(crate) fn common_dir(git_dir: &Path) -> Result<PathBuf, String> {
     let path = git_dir.join("commondir");
     match pointer(&path) {
@@ -134,7 +135,7 @@ pub(crate) fn common_dir(git_dir: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// The content of a small regular file, without its line end.
+/// Reads a small regular file, without white space at its end.
 pub(crate) fn pointer(path: &Path) -> std::io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("it is no regular file"));
@@ -153,14 +154,14 @@ fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }
 
-/// A regular file of at most `max_bytes` in a directory; `None` when there is none, it is longer, or it
+/// Reads a regular file in a directory; `None` if it does not exist, is longer than `max_bytes`, or
 /// cannot be read.
 pub(crate) fn small_file(dir: &Path, name: &str, max_bytes: u64) -> Option<Vec<u8>> {
     let (content, _) = small_file_in(&Anchor::open(dir).ok()?, name.as_bytes(), max_bytes)?;
     Some(content)
 }
 
-/// The same beneath an anchor, with the file's attributes.
+/// Reads a file like [`small_file`], beneath an anchor. Returns its attributes as well.
 pub(crate) fn small_file_in(
     anchor: &Anchor,
     path: &[u8],

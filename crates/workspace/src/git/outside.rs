@@ -1,9 +1,9 @@
-//! The repository of a linked working tree or a submodule, which lies outside the project.
+//! Repository of a linked working tree or a submodule, outside the project.
 //!
-//! In: the project, whose `.git` is a file. Out: which directories of the host are shown inside, where, and
-//! which of their files with other content. A `.git` file may come with a project and name any directory,
-//! so the repository must name the project in turn, as git makes both; what it would show otherwise is
-//! somebody's other repository.
+//! Input: a project whose `.git` is a file. Output: the directories of the host to show inside,
+//! their targets, and the files in them that get other content. A `.git` file may come from a
+//! stranger and name any directory. The repository must therefore name the project in turn, as git
+//! sets up both; without this check, the sandbox would be shown an unrelated repository.
 
 use super::config::{self, value_in_core};
 use super::{common_dir, git_dir, named_by_file, pointer, small_file};
@@ -13,32 +13,33 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Longest configuration that is read, in bytes.
+/// Maximum size of a configuration that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 256 << 10;
 
-/// Where the repository of a project lies, if it does so outside.
+/// Location of a repository outside its project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutsideRepository {
-    /// The project has none, or has it within.
+    /// The project has no repository, or its repository is inside the project.
     None,
-    /// These directories make it up.
+    /// Directories that make up the repository.
     Shown(Vec<ShownGitDir>),
-    /// It does not name the project in turn.
+    /// Git directory that does not name the project in turn.
     Foreign(PathBuf),
 }
 
-/// A directory that is shown inside, read-only.
+/// A directory that is mounted inside, read-only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownGitDir {
-    /// Where it is on the host.
+    /// Path on the host.
     pub source: PathBuf,
-    /// Where git looks for it inside.
+    /// Path at which git expects it inside.
     pub target: PathBuf,
-    /// Files of it that are shown with other content: their place inside, and what they hold there.
+    /// Files in it that get other content: path inside, and content.
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
 }
 
-/// Finds the repository that a project's `.git` file names. `workspace` is where the project is inside.
+/// Finds the repository that a project's `.git` file names. `workspace` is the path of the project
+/// inside.
 pub fn find_outside(project: &Path, workspace: &Path) -> OutsideRepository {
     let file = project.join(".git");
     let is_file = file.symlink_metadata().is_ok_and(|meta| meta.is_file());
@@ -57,7 +58,7 @@ pub fn find_outside(project: &Path, workspace: &Path) -> OutsideRepository {
     let is_repository = ["objects", "refs"]
         .iter()
         .all(|part| common.join(part).is_dir());
-    // Nothing above the project is a part of its repository.
+    // A repository never contains its own working tree.
     if !is_repository || project.starts_with(&common) || !names_back(&real, &project) {
         return OutsideRepository::Foreign(real);
     }
@@ -73,8 +74,8 @@ pub fn find_outside(project: &Path, workspace: &Path) -> OutsideRepository {
     OutsideRepository::Shown(shown)
 }
 
-/// Whether a git directory belongs to a working tree at `project`: a linked one by its file `gitdir`, a
-/// submodule by `core.worktree`.
+/// Returns true if a git directory names `project` as its working tree: a linked one in its file
+/// `gitdir`, a submodule in `core.worktree`.
 pub(super) fn names_back(git_dir: &Path, project: &Path) -> bool {
     let leads_to = |path: PathBuf, wanted: &Path| {
         git_dir
@@ -93,8 +94,8 @@ pub(super) fn names_back(git_dir: &Path, project: &Path) -> bool {
         .is_some_and(|path| leads_to(PathBuf::from(OsStr::from_bytes(&path)), project))
 }
 
-/// A git directory without credentials. `core.worktree` is left out too: inside, the working tree is where
-/// its `.git` file is.
+/// Returns a git directory without credentials. `core.worktree` is removed as well: inside, the
+/// working tree is the one that has the `.git` file.
 fn show(source: PathBuf, target: PathBuf) -> ShownGitDir {
     let (replaced, hidden) = in_git_dirs(&source, vec![Vec::new()]);
     let place = |path: &[u8]| target.join(OsStr::from_bytes(path));

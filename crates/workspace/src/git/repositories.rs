@@ -1,8 +1,8 @@
-//! The repositories of a project, and which of them get a git directory of their own inside.
+//! Selects the repositories of a project that get a git directory of their own inside.
 //!
-//! In: the directories of the project that have a `.git`. Out: the repositories for the seed, and what is said of
-//! those that get none. A `.git` file may come with a project and name any directory, so a repository outside must
-//! name the project in turn, as git makes both.
+//! Input: the directories of the project that have a `.git`. Output: the repositories for the seed,
+//! and the reasons for leaving out others. A `.git` file may come from a stranger and name any
+//! directory. A repository outside must therefore name the project in turn, as git sets up both.
 
 use super::outside::names_back;
 use super::seed::{hidden_alternates, why_unusable};
@@ -11,25 +11,26 @@ use glovebox_spec::{Grant, OutsideGitDirs, SeedRepository};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most repositories within the project that get a git directory of their own.
+/// Maximum number of nested repositories that get a git directory.
 const MAX_NESTED: usize = 32;
 
-/// The repositories of a project.
+/// Repositories of a project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FoundRepositories {
-    /// Those of the seed, the project's own first, then those nearest to the top.
+    /// Repositories of the seed: the project's own first, then those nearest to the top.
     pub seeded: Vec<SeedRepository>,
-    /// Paths of the `.git` of those that are not there inside, and why.
+    /// `.git` paths of repositories that are not available inside, with reasons.
     pub unusable: Vec<(PathBuf, String)>,
-    /// Paths of the `.git` of those that are too many.
+    /// `.git` paths of repositories beyond the maximum.
     pub excess: Vec<PathBuf>,
-    /// The project's own repository, where it does not name the project in turn.
+    /// Git directory of the project's own repository, if that does not name the project in turn.
     pub foreign: Option<PathBuf>,
-    /// Directories with objects of the project's own repository that the sandbox is not shown.
+    /// Directories with objects of the project's own repository that are not visible in the
+    /// sandbox.
     pub hidden_objects: Vec<PathBuf>,
 }
 
-/// Sorts the repositories at `dirs`, paths relative to the project.
+/// Classifies the repositories at `dirs`, which are paths relative to the project.
 pub fn find_repositories(project: &Path, dirs: &[PathBuf], grants: &[Grant]) -> FoundRepositories {
     let mut found = FoundRepositories::default();
     let Ok(project) = project.canonicalize() else {
@@ -51,11 +52,12 @@ pub fn find_repositories(project: &Path, dirs: &[PathBuf], grants: &[Grant]) -> 
                     found.foreign = Some(path);
                     continue;
                 }
-                // A submodule's lies in the `.git` of the repository above it, and comes along there.
+                // A submodule's git directory lies in the `.git` of the repository above it, and is
+                // included there.
                 Linked::Foreign(_) | Linked::No => continue,
             }
         } else if meta.is_dir() && !has_parts_of_repository(&project.join(&dot_git)) {
-            // Git passes such a directory by.
+            // Git ignores such a directory as well.
             continue;
         } else {
             None
@@ -81,21 +83,21 @@ pub fn find_repositories(project: &Path, dirs: &[PathBuf], grants: &[Grant]) -> 
     found
 }
 
-/// Returns true if a directory has entries with the names by which git knows a git directory,
-/// whatever they are (`is_git_directory` in git's `setup.c`).
+/// Returns true if a directory has entries with the names by which git recognizes a git directory,
+/// of any type (`is_git_directory` in git's `setup.c`).
 fn has_parts_of_repository(dir: &Path) -> bool {
     ["HEAD", "objects", "refs"]
         .iter()
         .all(|part| fs::symlink_metadata(dir.join(part)).is_ok())
 }
 
-/// The repository that a `.git` file names.
+/// Repository that a `.git` file names.
 enum Linked {
-    /// One that names the project in turn.
+    /// A repository that names the project in turn.
     To(OutsideGitDirs),
-    /// One that does not.
+    /// A repository that does not name the project.
     Foreign(PathBuf),
-    /// None, or one within the project that comes along with another.
+    /// No repository, or one within the project that is included with another.
     No,
 }
 
@@ -115,7 +117,7 @@ fn find_linked(project: &Path, dir: &Path) -> Linked {
     let is_repository = ["objects", "refs"]
         .iter()
         .all(|part| common.join(part).is_dir());
-    // Nothing above the project is a part of its repository.
+    // A repository never contains its own working tree.
     if !is_repository || top.starts_with(&common) || !names_back(&real, &top) {
         return Linked::Foreign(real);
     }

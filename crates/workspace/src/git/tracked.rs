@@ -1,4 +1,4 @@
-//! Which files of a project are tracked: those in the index of the repository they lie in.
+//! Tracked files of a project: those in the index of the repository that contains them.
 
 use super::index::{self, Index};
 use super::{git_dir, owned_working_tree, small_file};
@@ -6,25 +6,26 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// The indexes of the repositories in a project.
+/// Indexes of the repositories in a project.
 #[derive(Debug, Default)]
 pub(crate) struct TrackedFiles {
-    /// The innermost come first.
+    /// Indexes, innermost first.
     parts: Vec<Part>,
 }
 
 #[derive(Debug)]
 struct Part {
-    /// Its top, relative to the project; the project itself, or something above it, is the empty path.
+    /// Top directory relative to the project. Empty for the project itself or a directory above it.
     dir: Vec<u8>,
-    /// What names of the index begin with, for a repository whose top lies above the project.
+    /// Prefix of the project's names in the index, for a repository whose top lies above the
+    /// project.
     prefix: Vec<u8>,
     index: Index,
 }
 
 impl TrackedFiles {
-    /// Reads the index of the repository that the project lies in, and those of the repositories at the
-    /// `nested` paths in it. One that cannot be read tracks nothing.
+    /// Reads the index of the repository that contains the project, and those of the repositories
+    /// at the paths `nested` in it. An index that cannot be read tracks no files.
     pub(crate) fn read(project: &Path, nested: &[Vec<u8>]) -> Self {
         let mut parts: Vec<Part> = nested
             .iter()
@@ -40,13 +41,13 @@ impl TrackedFiles {
         Self { parts }
     }
 
-    /// Whether a file is tracked.
+    /// Returns true if a file is tracked.
     pub(crate) fn contains(&self, path: &[u8]) -> bool {
         self.part(path)
             .is_some_and(|(part, name)| part.index.contains(&name))
     }
 
-    /// Whether something below a directory is tracked.
+    /// Returns true if a file below a directory is tracked.
     pub(crate) fn has_below(&self, dir: &[u8]) -> bool {
         self.part(dir)
             .is_some_and(|(part, name)| part.index.has_below(&name))
@@ -56,7 +57,7 @@ impl TrackedFiles {
                 .any(|part| is_below(&part.dir, dir) && !part.index.is_empty())
     }
 
-    /// The repository that a path lies in, and the path's name there.
+    /// Returns the repository that contains a path, and the path's name in its index.
     fn part(&self, path: &[u8]) -> Option<(&Part, Vec<u8>)> {
         let part = self
             .parts
@@ -75,7 +76,7 @@ fn is_below(path: &[u8], dir: &[u8]) -> bool {
         .is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// The repository that the project itself lies in.
+/// Returns the repository that contains the project.
 fn outermost(project: &Path) -> Option<Part> {
     let (tree, prefix) = owned_working_tree(project)?;
     Some(Part {

@@ -1,10 +1,10 @@
-//! Secrets by their content: blocks of private keys, and tokens whose issuers gave them a shape of their own.
+//! Detects secrets by their content: private keys, and tokens of known formats.
 
 use glovebox_spec::token_shapes::TOKEN_SHAPES;
 use memchr::memmem::Finder;
 use std::sync::LazyLock;
 
-/// Kinds of PEM blocks that are there to be published.
+/// Types of PEM blocks that are public.
 const PUBLIC_BLOCKS: &[&str] = &[
     "CERTIFICATE",
     "CERTIFICATE REQUEST",
@@ -19,7 +19,7 @@ const PUBLIC_BLOCKS: &[&str] = &[
     "X509 CRL",
 ];
 
-/// Whether a text holds a private key or a token.
+/// Returns true if a text contains a private key or a token.
 pub(super) fn has_secret(text: &[u8]) -> bool {
     has_private_key(text) || has_token(text)
 }
@@ -29,14 +29,14 @@ fn has_private_key(text: &[u8]) -> bool {
         || text.starts_with(b"PuTTY-User-Key-File-")
 }
 
-/// Whether a text is PEM and every block of it is there to be published.
+/// Returns true if a text is PEM and all of its blocks are public.
 pub(super) fn is_public_pem(text: &[u8]) -> bool {
     let is_public = |kind: &[u8]| PUBLIC_BLOCKS.iter().any(|known| known.as_bytes() == kind);
     let mut blocks = blocks(text).peekable();
     blocks.peek().is_some() && blocks.all(is_public)
 }
 
-/// Kinds of the PEM blocks in a text, wherever they begin: in JSON they stand within a line.
+/// Returns the types of the PEM blocks in a text. A block may begin within a line, as in JSON.
 fn blocks(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     const BEGIN: &[u8] = b"-----BEGIN ";
     const MAX_KIND_BYTES: usize = 64;
@@ -49,7 +49,7 @@ fn blocks(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns true if a text holds a token of a known shape.
+/// Returns true if a text contains a token of a known format.
 pub fn has_token(text: &[u8]) -> bool {
     static PREFIXES: LazyLock<Vec<Finder<'static>>> = LazyLock::new(|| {
         TOKEN_SHAPES

@@ -1,15 +1,17 @@
-//! What a sandbox is not shown of a project: secrets, and what the user excluded.
+//! Finds the paths of a project that are hidden from its sandboxes: secrets, and paths that the
+//! user excluded.
 //!
-//! In: the project and [`HideRules`]. Out: relative paths, and why; and files of the repository that are
-//! shown without the credentials in them. Names decide ([`names`]), and for files of settings that are
-//! not tracked, the content ([`content`]). A project of a hundred thousand files costs a few dozen
-//! milliseconds: directories are listed by several threads ([`scan`]), and few files are opened.
+//! Input: the project and [`HideRules`]. Output: relative paths with reasons, and files of the
+//! repository that are shown without their credentials. Names decide ([`names`]), and for untracked
+//! files of settings also the content ([`content`]). A project of a hundred thousand files takes a
+//! few dozen milliseconds: directories are listed by several threads ([`scan`]), and few files are
+//! opened.
 //!
-//! What is tracked is never taken for a secret: it is in every clone, in `git show`, and a sandbox that
-//! misses it commits its deletion. Patterns of the user's hide it nevertheless.
+//! A tracked file is never treated as a secret: it is in every clone and in `git show`, and a
+//! sandbox without it would commit its deletion. A pattern of the user hides it nevertheless.
 //!
-//! Directories of third-party and generated files ([`SKIPPED`]) are not looked into; a pattern may hide
-//! them as a whole.
+//! Directories of third-party and generated files ([`SKIPPED`]) are not searched; a pattern may
+//! hide them completely.
 
 pub(crate) mod content;
 mod names;
@@ -27,9 +29,10 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-/// Name of the file in a project that says what its sandboxes are not shown; see `gitignore(5)`.
+/// Name of the file in a project with patterns of paths to hide from its sandboxes; see
+/// `gitignore(5)`.
 pub const IGNORE_FILE: &str = ".gloveboxignore";
-/// Directories that are not looked into.
+/// Names of directories that are not searched.
 pub const SKIPPED: &[&str] = &[
     ".git",
     ".hg",
@@ -43,63 +46,66 @@ pub const SKIPPED: &[&str] = &[
     "target",
     "venv",
 ];
-/// Most bytes of an ignore file.
+/// Maximum size of an ignore file, in bytes.
 const MAX_IGNORE_BYTES: u64 = 1 << 20;
-/// Most paths that are hidden one by one.
+/// Maximum number of paths that are hidden one by one.
 const MAX_HIDDEN: usize = 100_000;
-/// Most files whose content is looked at, those nearest to the top.
+/// Maximum number of files whose content is inspected, nearest to the top first.
 const MAX_READ_FILES: usize = 256;
-/// Longest file whose content is looked at, in bytes.
+/// Maximum size of a file whose content is inspected, in bytes.
 const MAX_READ_BYTES: u64 = 64 << 10;
-/// Longest file of certificates that is looked at, in bytes. The bundles of public authorities have 300 KiB.
+/// Maximum size of a file of certificates that is inspected, in bytes. The bundles of public
+/// authorities have 300 KiB.
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
-/// What is hidden.
+/// Patterns that select what is hidden.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HideRules {
     /// Patterns as in a `.gitignore`, in addition to those of [`IGNORE_FILE`].
     pub exclude: Vec<String>,
-    /// Patterns of what is shown nevertheless, secrets among them.
+    /// Patterns of paths that are shown nevertheless, even if they are secrets.
     pub include: Vec<String>,
 }
 
-/// Why a path is hidden.
+/// Reason for which a path is hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HideReason {
-    /// Its name is that of a file with secrets.
+    /// The name is that of a file with secrets.
     Secret,
-    /// There is a private key or a token in it.
+    /// The content has a private key or a token.
     Content,
-    /// A pattern says so.
+    /// A pattern excludes the path.
     Excluded,
 }
 
-/// What is hidden of one project.
+/// Paths of one project that are hidden.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HiddenPaths {
-    /// Relative paths and why, sorted. What lies below one of them is hidden with it.
+    /// Relative paths with reasons, sorted. Everything below a path is hidden with it.
     pub paths: Vec<(PathBuf, HideReason)>,
-    /// Files of the repository that are shown with other content: their configuration without credentials.
+    /// Files of the repository that are shown with other content: configurations without
+    /// credentials.
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
     /// Directories with a `.git` that is not hidden.
     pub repositories: Vec<PathBuf>,
-    /// Symbolic links near the top that are not hidden, wherever they lead: in the first three levels, and at the top
-    /// of `node_modules`.
+    /// Symbolic links near the top that are not hidden: in the first three levels, and at the top
+    /// of `node_modules`. Their targets are not checked.
     pub links: Vec<PathBuf>,
 }
 
 impl HiddenPaths {
-    /// How many paths are hidden for a reason.
+    /// Returns the number of paths that are hidden for a reason.
     pub fn count(&self, reason: HideReason) -> usize {
         self.paths.iter().filter(|(_, why)| *why == reason).count()
     }
 }
 
-/// Finds what is hidden of a project.
+/// Finds the paths of a project to hide.
 ///
 /// # Errors
-/// When a pattern is none, the ignore file cannot be read, or far too much would be hidden one by one.
+/// If a pattern is invalid, the ignore file cannot be read, or too many paths would be hidden one
+/// by one.
 pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<HiddenPaths, Fault> {
     let anchor = Anchor::open(project)?;
     let mut exclude = ignore_file(&anchor)?;
@@ -184,7 +190,7 @@ pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<HiddenPaths, Fau
     })
 }
 
-/// The project's own patterns.
+/// Reads the patterns of the project's [`IGNORE_FILE`].
 fn ignore_file(anchor: &Anchor) -> Result<Vec<String>, Fault> {
     let path = anchor.path().join(IGNORE_FILE);
     let file = match anchor.file(IGNORE_FILE.as_bytes()) {

@@ -1,8 +1,8 @@
-//! Names that files with secrets have.
+//! Names of files with secrets.
 
-/// Directories with secrets.
+/// Names of directories with secrets.
 const SECRET_DIRS: &[&str] = &[".aws", ".azure", ".gnupg", ".kube", ".ssh"];
-/// Files with secrets.
+/// Names of files with secrets.
 const SECRET_FILES: &[&str] = &[
     ".boto",
     ".docker-credentials",
@@ -33,7 +33,7 @@ const SECRET_FILES: &[&str] = &[
     "kubeconfig.yaml",
     "kubeconfig.yml",
 ];
-/// Files with secrets by the directory they are in.
+/// Files with secrets, as name of the directory and name of the file.
 const SECRET_IN: &[(&str, &str)] = &[
     (".cargo", "credentials"),
     (".cargo", "credentials.toml"),
@@ -58,12 +58,12 @@ const SECRET_ENDINGS: &[&str] = &[
     ".tfvars",
     ".tfvars.json",
 ];
-/// Variants of `.env` and the like that are there to be read.
+/// Variants of `.env` and similar files that contain no secrets.
 const EXAMPLES: &[&str] = &[
     "default", "defaults", "dist", "example", "sample", "template",
 ];
-/// Endings of files that are data or settings: of these the content is looked at. Programs and documents
-/// are not, for what they hold that looks like a secret is an example as a rule.
+/// Endings of data and settings files, whose content is inspected. Programs and documents are not,
+/// because a text in them that looks like a secret is usually an example.
 const SETTINGS_ENDINGS: &[&str] = &[
     "asc",
     "cer",
@@ -86,7 +86,8 @@ const SETTINGS_ENDINGS: &[&str] = &[
     "yml",
 ];
 
-/// Whether something of that name usually holds secrets. `path` is the whole path, `name` its end.
+/// Returns true if an object of that name usually contains secrets. `path` is the whole path,
+/// `name` its last component.
 pub(super) fn is_secret(path: &[u8], name: &[u8], is_dir: bool) -> bool {
     if is_dir {
         return is_one_of(name, SECRET_DIRS);
@@ -111,7 +112,7 @@ pub(super) fn is_secret(path: &[u8], name: &[u8], is_dir: bool) -> bool {
         })
 }
 
-/// `service-account.json`, `serviceAccountKey.json`, `prod_service_account.json`
+/// Matches `service-account.json`, `serviceAccountKey.json`, `prod_service_account.json`.
 fn is_service_account(name: &[u8]) -> bool {
     let Some(stem) = name.strip_suffix(b".json") else {
         return false;
@@ -126,7 +127,7 @@ fn is_service_account(name: &[u8]) -> bool {
         .any(|end| plain.ends_with(end.as_bytes()))
 }
 
-/// Whether the content of a file of that name is looked at.
+/// Returns true if the content of a file of that name is inspected.
 pub(super) fn may_hold_secret(name: &[u8]) -> bool {
     match name.iter().rposition(|byte| *byte == b'.') {
         // `.env.example` is read as well.
@@ -135,7 +136,8 @@ pub(super) fn may_hold_secret(name: &[u8]) -> bool {
     }
 }
 
-/// Whether something of that name is a certificate as often as a key: its content decides.
+/// Returns true if a file of that name may be a certificate as well as a key, so that its content
+/// decides.
 pub(super) fn may_be_public(name: &[u8]) -> bool {
     name.ends_with(b".pem") || name.ends_with(b".key")
 }

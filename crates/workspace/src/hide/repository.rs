@@ -1,25 +1,27 @@
-//! Credentials in the configuration of a project's repositories.
+//! Credentials in the configurations of a project's repositories.
 //!
-//! In: the project and where in it repositories are. Out: the configuration files that hold credentials,
-//! with their text without them; and those that are too long to be looked at, which are hidden.
+//! Input: the project and the directories of its repositories. Output: configuration files with
+//! credentials, with their text without them; and configuration files that are too long to inspect,
+//! which are hidden.
 
 use crate::git::{self, config};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Longest configuration that is looked at, in bytes.
+/// Maximum size of a configuration that is inspected, in bytes.
 const MAX_CONFIG_BYTES: u64 = 256 << 10;
-/// Most git directories of submodules and working trees that are looked at.
+/// Maximum number of git directories, including those of submodules and working trees, that are
+/// inspected.
 const MAX_GIT_DIRS: usize = 1000;
 /// Names of configuration files in a git directory.
 const CONFIGS: [&str; 2] = ["config", "config.worktree"];
-/// Files in a git directory that hold nothing but credentials, where somebody put them there.
+/// Files in a git directory that contain only credentials, if they exist.
 const CREDENTIALS: [&str; 2] = [".git-credentials", "credentials"];
 
 pub(crate) type ReplacedTexts = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Replaced texts, and paths that are to be hidden, all relative to the project.
+/// Returns replaced texts and paths to hide, all relative to the project.
 pub(crate) fn without_credentials(
     project: &Path,
     repositories: &[Vec<u8>],
@@ -30,7 +32,8 @@ pub(crate) fn without_credentials(
     )
 }
 
-/// The same of git directories at paths below `top`, and of those of submodules and working trees in them.
+/// Returns the same for git directories at paths below `top`, and for those of submodules and
+/// working trees in them.
 pub(crate) fn in_git_dirs(top: &Path, mut waiting: Vec<Vec<u8>>) -> (ReplacedTexts, Vec<Vec<u8>>) {
     let mut replaced = ReplacedTexts::new();
     let mut hidden = Vec::new();
@@ -38,7 +41,7 @@ pub(crate) fn in_git_dirs(top: &Path, mut waiting: Vec<Vec<u8>>) -> (ReplacedTex
     while let Some(git_dir) = waiting.pop() {
         let dir = top.join(OsStr::from_bytes(&git_dir));
         seen += 1;
-        // A file `.git` names a directory that has a place of its own.
+        // A `.git` file names a directory that is handled elsewhere.
         if seen > MAX_GIT_DIRS || !dir.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
             continue;
         }
@@ -52,7 +55,8 @@ pub(crate) fn in_git_dirs(top: &Path, mut waiting: Vec<Vec<u8>>) -> (ReplacedTex
                         replaced.push((join(&git_dir, name.as_bytes()), text));
                     }
                 }
-                // What cannot be looked at is not shown. A link shows what it leads to, if anything.
+                // A file that cannot be inspected is hidden. A link only shows its target, which is
+                // judged by its own path.
                 None if meta.is_file() => hidden.push(join(&git_dir, name.as_bytes())),
                 None => {}
             }
@@ -69,7 +73,7 @@ pub(crate) fn in_git_dirs(top: &Path, mut waiting: Vec<Vec<u8>>) -> (ReplacedTex
                 join(&below, &name)
             }));
         }
-        // A submodule's name may have slashes in it: then its directory is not one of the first level.
+        // A submodule's name may contain slashes, so that its directory is not on the first level.
         if dir.join("HEAD").symlink_metadata().is_err() {
             let names = names_in(&dir);
             waiting.extend(names.into_iter().map(|name| join(&git_dir, &name)));

@@ -1,7 +1,7 @@
-//! The walk over a project's directories that finds names to hide.
+//! Walk over a project's directories that finds names to hide.
 //!
-//! In: patterns. Out: what is hidden by name or pattern, which files may hide a secret in their content,
-//! and where repositories are. Nothing is opened but directories.
+//! Input: patterns. Output: paths that are hidden by name or pattern, files whose content may be a
+//! secret, and directories of repositories. Only directories are opened.
 
 use super::names::{is_one_of, is_secret, may_hold_secret};
 use super::{HideReason, MAX_HIDDEN, SKIPPED};
@@ -19,21 +19,22 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How deep within a hidden directory something may lie that is shown nevertheless.
+/// Maximum depth within a hidden directory at which a path that is shown is searched for.
 const MAX_DEPTH: usize = 64;
-/// Most threads that list directories.
+/// Maximum number of threads that list directories.
 const MAX_THREADS: usize = 4;
-/// Directories that one thread lists before it gets help.
+/// Number of directories that one thread lists before others are started.
 const ALONE_DIRS: usize = 32;
-/// Most files that are remembered as ones to look into, in the order in which they were found.
+/// Maximum number of files to inspect that are recorded, in the order in which they are found.
 const MAX_READABLE: usize = 50_000;
-/// Most repositories within a project whose tracked files are known.
+/// Maximum number of repositories within a project whose tracked files are known.
 const MAX_REPOSITORIES: usize = 256;
-/// How deep links are noted that may lead out of the project.
+/// Maximum depth of links that are recorded because they may lead out of the project.
 const LINK_DEPTH: usize = 3;
-/// Most links that are noted.
+/// Maximum number of links that are recorded.
 const MAX_LINKS: usize = 1000;
-/// Directory of packages, of which the links at its top are noted: package managers put links to other directories there.
+/// Directory of packages. The links at its top are recorded, because package managers put links to
+/// other directories there.
 const PACKAGES: &[u8] = b"node_modules";
 
 /// A path that is hidden.
@@ -44,19 +45,19 @@ pub(super) struct HiddenPath {
     pub(super) is_dir: bool,
 }
 
-/// What the walk found.
+/// Results of the walk.
 #[derive(Debug, Default)]
 pub(super) struct ScanResult {
     pub(super) hidden: Vec<HiddenPath>,
-    /// Files whose content may be a secret, those nearest to the top first.
+    /// Files whose content may be a secret, nearest to the top first.
     pub(super) readable: Vec<Vec<u8>>,
     /// Directories with a `.git`.
     pub(super) repositories: Vec<Vec<u8>>,
-    /// Symbolic links near the top, wherever they lead.
+    /// Symbolic links near the top, with any target.
     pub(super) links: Vec<Vec<u8>>,
 }
 
-/// Directories that wait, and what was found.
+/// Directories to be listed, and results so far.
 #[derive(Debug, Default)]
 struct Queue {
     dirs: Vec<Vec<u8>>,
@@ -65,7 +66,7 @@ struct Queue {
     failure: Option<Fault>,
 }
 
-/// A walk.
+/// State of a walk, shared by its threads.
 pub(super) struct Scan {
     anchor: Anchor,
     exclude: Gitignore,
@@ -74,7 +75,7 @@ pub(super) struct Scan {
     wake: Condvar,
 }
 
-/// What one directory turned out to have.
+/// Results from one directory.
 #[derive(Default)]
 struct DirectoryListing {
     dirs: Vec<Vec<u8>>,
@@ -82,7 +83,7 @@ struct DirectoryListing {
 }
 
 impl Scan {
-    /// A walk over the directory behind `anchor`.
+    /// Returns a walk over the directory of `anchor`.
     pub(super) fn new(
         anchor: Anchor,
         exclude: &[String],
@@ -100,16 +101,16 @@ impl Scan {
         })
     }
 
-    /// Looks at everything.
+    /// Walks over the whole project.
     pub(super) fn run(&self) -> Result<ScanResult, Fault> {
-        // Most projects are through before another thread would have begun.
+        // Most walks end before another thread would have started.
         self.work(Some(ALONE_DIRS));
         if self.is_unfinished() {
             let threads = std::thread::available_parallelism()
                 .map_or(1, |count| count.get().min(MAX_THREADS));
             std::thread::scope(|scope| {
                 for _ in 1..threads {
-                    // One thread is enough where there can be no more.
+                    // If no further thread can be started, this one does all the work.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, || self.work(None));
                 }
                 self.work(None);
@@ -126,7 +127,7 @@ impl Scan {
         Ok(found)
     }
 
-    /// The content of a file of at most `max_bytes`.
+    /// Returns the content of a file; `None` if it is longer than `max_bytes` or cannot be read.
     pub(super) fn read(&self, path: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
         let (file, stat) = self.anchor.file(path).ok()?;
         let size = u64::try_from(stat.st_size).ok()?;
@@ -138,7 +139,8 @@ impl Scan {
         Some(text)
     }
 
-    /// Adds what is to be hidden of a directory of secrets: all of it, unless something in it is tracked.
+    /// Adds the paths to hide of a directory of secrets: the directory itself, or single paths if a
+    /// file in it is tracked.
     pub(super) fn untracked_below(
         &self,
         dir: &[u8],
@@ -163,7 +165,7 @@ impl Scan {
         !self.lock().dirs.is_empty()
     }
 
-    /// Lists directories until there are no more, or so many.
+    /// Lists directories until none are left, or `limit` of them.
     fn work(&self, mut limit: Option<usize>) {
         let mut queue = self.lock();
         loop {
@@ -206,7 +208,7 @@ impl Scan {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the names in one directory.
+    /// Classifies the names in one directory.
     fn directory(&self, path: &[u8], listed: &mut DirectoryListing) -> Result<(), Fault> {
         self.each(path, |name, child, kind| {
             let is_dir = kind == FileType::Directory;
@@ -215,7 +217,7 @@ impl Scan {
             }
             match self.verdict(name, child, is_dir) {
                 Some(reason) if is_dir && !self.include.is_empty() => {
-                    // Something below may be shown nevertheless.
+                    // A path below the directory may be included.
                     let mut below = Vec::new();
                     let is_shown = |path: &[u8], is_dir: bool| self.includes(path, is_dir);
                     if self.covers_shown(child, 0, reason, &is_shown, &mut below)? {
@@ -244,7 +246,8 @@ impl Scan {
         })
     }
 
-    /// Lists the links at the top of a directory of packages, and those of its scopes (`@scope/name`).
+    /// Lists the links at the top of a directory of packages, and those of its scopes
+    /// (`@scope/name`).
     fn links_of_packages(&self, path: &[u8], links: &mut Vec<Vec<u8>>) -> Result<(), Fault> {
         let mut scopes = Vec::new();
         self.each(path, |name, child, kind| {
@@ -266,7 +269,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Lists what is hidden below a directory; whether anything below it is shown.
+    /// Lists the hidden paths below a directory. Returns true if a path below it is shown.
     fn covers_shown(
         &self,
         path: &[u8],
@@ -303,7 +306,7 @@ impl Scan {
         Ok(is_any_shown)
     }
 
-    /// Calls `act` with name, path and kind of everything in a directory.
+    /// Calls `act` with name, path and type of every entry of a directory.
     fn each(
         &self,
         path: &[u8],
@@ -311,8 +314,8 @@ impl Scan {
     ) -> Result<(), Fault> {
         let dir = match self.anchor.dir(path) {
             Ok(dir) => dir,
-            // What we may not look into, the sandbox may not either; or it is gone; or it lies deeper
-            // than a path can say.
+            // The sandbox cannot read a directory that this user cannot read; or the directory was
+            // removed; or its path is too long for the kernel.
             Err(
                 Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG,
             ) => return Ok(()),
@@ -354,7 +357,7 @@ impl Scan {
 
     fn verdict(&self, name: &[u8], path: &[u8], is_dir: bool) -> Option<HideReason> {
         let at = || Path::new(OsStr::from_bytes(path));
-        // What the user excludes is hidden whether or not it is tracked, so that is asked first.
+        // Exclusions of the user come first, because they also hide tracked files.
         let reason = if !self.exclude.is_empty() && self.exclude.matched(at(), is_dir).is_ignore() {
             HideReason::Excluded
         } else if is_secret(path, name, is_dir) {
@@ -392,12 +395,12 @@ impl ScanResult {
     }
 }
 
-/// Number of names in a relative path.
+/// Returns the number of components of a relative path.
 fn depth(path: &[u8]) -> usize {
     path.split(|byte| *byte == b'/').count()
 }
 
-/// The fault for a project of which far too much would be hidden.
+/// Returns the fault for a project with too many paths to hide.
 pub(super) fn too_many() -> Fault {
     Fault::failed(
         Code::TooLarge,

@@ -1,7 +1,8 @@
-//! Held objects: hard links to a repository's object files, which a clean-up on the host cannot take away.
+//! Held objects: hard links to a repository's object files, which a garbage collection on the host
+//! cannot remove.
 //!
-//! A link costs 16 µs, and of the user's file only the time of its last change of attributes changes. Before the
-//! sandbox is ready there are links to all packs and to some loose objects; the rest follows while it works.
+//! A link takes 16 µs, and changes only the `ctime` of the user's file. Before the sandbox is
+//! ready, all packs and some loose objects are linked; the rest follows while it works.
 
 use super::source::{as_path, child_files, entries, join};
 use super::target::Target;
@@ -14,16 +15,16 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Most loose objects of all repositories that are linked before the sandbox is ready.
+/// Maximum number of loose objects of all repositories that are linked before the sandbox is ready.
 const EARLY_LOOSE: usize = 500;
-/// Most bytes that are copied where there can be no links.
+/// Maximum number of bytes that are copied where links are not possible.
 const MAX_COPIED_BYTES: u64 = 1 << 30;
-/// Space that a copy leaves on the file system.
+/// Free space that a copy must leave on the file system, in bytes.
 const MIN_FREE_BYTES: u64 = 1 << 30;
-/// File of a seed that says that all objects are held.
+/// Name of the marker in a seed whose objects are all held.
 const COMPLETE: &str = "held-complete";
 
-/// Links that may be made before the sandbox is ready.
+/// Remaining number of links to be made before the sandbox is ready.
 #[derive(Debug)]
 pub(super) struct LinkBudget {
     loose: usize,
@@ -35,7 +36,7 @@ impl Default for LinkBudget {
     }
 }
 
-/// The held objects of one repository.
+/// Held objects of one repository.
 #[derive(Debug)]
 pub(super) struct HeldObjects<'a> {
     common: &'a Anchor,
@@ -43,13 +44,13 @@ pub(super) struct HeldObjects<'a> {
     dir: &'a Path,
 }
 
-/// Why a file could not be held.
+/// Result of linking a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Linked {
     Done,
-    /// It is gone.
+    /// The file was removed.
     Gone,
-    /// There can be no link to it from here.
+    /// The file cannot be linked from here.
     Impossible,
 }
 
@@ -63,7 +64,8 @@ impl<'a> HeldObjects<'a> {
         })
     }
 
-    /// Links packs and as many loose objects as the budget allows. Where no links are possible, none is made.
+    /// Links all packs, and as many loose objects as the budget allows. Stops at the first file
+    /// that cannot be linked.
     pub(super) fn link(&self, budget: &mut LinkBudget) -> io::Result<()> {
         for (dir, name) in self.packs() {
             if self.link_one(&dir, &name)? == Linked::Impossible {
@@ -84,7 +86,8 @@ impl<'a> HeldObjects<'a> {
         Ok(())
     }
 
-    /// Links or copies everything that is not held yet. False when something could not be held, or when stopped.
+    /// Links or copies all objects that are not held yet. Returns false if one could not be held,
+    /// or if `is_stopped` returned true.
     fn complete(&self, room: &mut u64, is_stopped: &dyn Fn() -> bool) -> io::Result<bool> {
         let mut is_whole = true;
         let packs = self.packs().into_iter();
@@ -105,7 +108,8 @@ impl<'a> HeldObjects<'a> {
         Ok(is_whole)
     }
 
-    /// The files of packs, a pack before its index: git opens what an index names.
+    /// Returns the files of packs, each pack before its index: git opens the pack that an index
+    /// names.
     fn packs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let dir = b"objects/pack".to_vec();
         let names = child_files(self.common, &dir).into_iter();
@@ -115,7 +119,7 @@ impl<'a> HeldObjects<'a> {
         names.into_iter().map(|name| (dir.clone(), name)).collect()
     }
 
-    /// The directories of loose objects.
+    /// Returns the directories of loose objects.
     fn fan_out(&self) -> Vec<Vec<u8>> {
         let found = entries(self.common, b"objects").into_iter();
         found
@@ -145,12 +149,14 @@ impl<'a> HeldObjects<'a> {
             Ok(()) | Err(Errno::EXIST) => Ok(Linked::Done),
             Err(Errno::NOENT) => Ok(Linked::Gone),
             Err(Errno::NOSPC | Errno::DQUOT) => Err(Errno::NOSPC.into()),
-            // Another file system, one that has no links, or the kernel's rule for files of others.
+            // The file is on another file system, or on one without links, or `protected_hardlinks`
+            // forbids the link.
             Err(_) => Ok(Linked::Impossible),
         }
     }
 
-    /// Shares a file's blocks, or copies it while there is room.
+    /// Clones a file's blocks, or copies it while there is space. Returns false if there is too
+    /// little.
     fn copy_one(&self, dir: &[u8], name: &[u8], room: &mut u64) -> io::Result<bool> {
         let place = self.place(dir, name)?;
         let Ok((mut from, stat)) = self.common.file(&join(dir, name)) else {
@@ -160,7 +166,7 @@ impl<'a> HeldObjects<'a> {
         let mut to = match File::create_new(&draft) {
             Ok(to) => to,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // An earlier start was ended while it wrote this copy.
+                // An earlier start was interrupted while it wrote this copy.
                 fs::remove_file(&draft)?;
                 File::create_new(&draft)?
             }
@@ -192,8 +198,9 @@ fn is_hex(name: &[u8], length: std::ops::RangeInclusive<usize>) -> bool {
             .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte))
 }
 
-/// Holds the rest of the objects of the seed in the directory `layer`, while its sandbox works already. True when
-/// everything that there was is held; false when `is_stopped` said so, or when there was no room.
+/// Holds the remaining objects of the seed in the directory `layer`, while its sandbox works
+/// already. Returns true if all existing objects are held; false if `is_stopped` returned true, or
+/// if there was too little space.
 pub fn complete_held(layer: &Path, is_stopped: &dyn Fn() -> bool) -> bool {
     let marker = layer.join(COMPLETE);
     if marker.exists() {

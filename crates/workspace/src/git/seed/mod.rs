@@ -1,9 +1,10 @@
-//! The seed: a whole git directory of one moment, which a sandbox gets at its start.
+//! The seed: a consistent copy of a git directory, which a sandbox gets at its start.
 //!
-//! In: the repositories of a project, and a new directory of our own. Out: `workspace/` with a `.git` for each of
-//! them, `held/` with hard links to their objects, links to the directories that are shown live, and a record
-//! (`git.json`). What is copied is a closed list ([`parts`]). No git runs here, and nothing is written into a
-//! repository: what a project brings is data, read without following a link and up to a bound.
+//! Input: the repositories of a project, and a new directory. Output: `workspace/` with a `.git`
+//! for each of them, `held/` with hard links to their objects, links to the directories that are
+//! shown live, and a record (`git.json`). The files copied are a closed list ([`parts`]). No git
+//! runs here, and nothing is written into a repository. The project is untrusted: its files are
+//! read without following links and up to a limit.
 
 mod held;
 mod parts;
@@ -39,56 +40,57 @@ use target::Target;
 const VERSION: u32 = 1;
 /// Name of the record in a seed.
 const RECORD: &str = "git.json";
-/// Most repositories in one seed, those of submodules included.
+/// Maximum number of repositories in one seed, including submodules.
 const MAX_REPOSITORIES: usize = 1000;
 
-/// What a registry needs for the git directories of its sandboxes.
+/// Functions with which a registry makes the git directories of its sandboxes.
 pub const SEED_MAKER: SeedMaker = SeedMaker {
     build: build_seed,
     is_untouched: untouched::is_workspace_untouched,
 };
 
-/// The record of a seed.
+/// Record of a seed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeedRecord {
     /// Version of this record.
     pub version: u32,
-    /// One for each git directory, in the order of their held objects.
+    /// Git directories, in the order of their held objects.
     pub repositories: Vec<RepositoryRecord>,
 }
 
-/// One repository of a seed, as it was when the seed was made.
+/// State of one repository when the seed was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepositoryRecord {
-    /// Its git directory inside, relative to the workspace: `.git` for the project's own.
+    /// Git directory inside, relative to the workspace: `.git` for the project's own.
     pub inside: PathBuf,
-    /// The host's directory with its `HEAD` and index.
+    /// The host's directory with `HEAD` and the index.
     pub git_dir: PathBuf,
-    /// The host's directory with its references and objects.
+    /// The host's directory with references and objects.
     pub common_dir: PathBuf,
     /// Device of `git_dir`.
     pub device: u64,
     /// Inode of `git_dir`.
     pub inode: u64,
-    /// Commit of `HEAD` in hexadecimal digits; `None` for a branch without a commit, or with `reftable`.
+    /// Commit of `HEAD` in hexadecimal digits; `None` for a branch without a commit, or with
+    /// `reftable`.
     pub head: Option<String>,
-    /// Name of the branch that is checked out, without `refs/heads/`; `None` for a detached `HEAD`.
+    /// Branch that is checked out, without `refs/heads/`; `None` for a detached `HEAD`.
     pub branch: Option<String>,
-    /// Last line of the log of `HEAD`, without its line end; `None` where there is no log.
+    /// Last line of the log of `HEAD`, without its line end; `None` if there is no log.
     pub last_log_line: Option<String>,
-    /// Why this repository has no git directory inside; `None` for one that has.
+    /// Reason for which this repository has no git directory inside; `None` if it has one.
     pub problem: Option<String>,
 }
 
 impl SeedRecord {
-    /// The project's own repository, if it has one.
+    /// Returns the project's own repository; `None` if it has none.
     pub fn own(&self) -> Option<&RepositoryRecord> {
         let own = self.repositories.first();
         own.filter(|repository| repository.inside == Path::new(".git"))
     }
 }
 
-/// Reads the record of the seed in the directory `layer`; `None` where there is none that can be read.
+/// Reads the record of the seed in the directory `layer`; `None` if there is no valid one.
 pub fn read_seed_record(layer: &Path) -> Option<SeedRecord> {
     let record: SeedRecord = serde_json::from_slice(&fs::read(layer.join(RECORD)).ok()?).ok()?;
     (record.version == VERSION).then_some(record)
@@ -96,7 +98,7 @@ pub fn read_seed_record(layer: &Path) -> Option<SeedRecord> {
 
 /// Makes the seed for a sandbox of this spec in the empty directory `to`.
 ///
-/// A repository that cannot be taken is left out; the record says why.
+/// A repository that cannot be copied is left out; the record has the reason.
 ///
 /// # Errors
 /// Any failure to write, and a project that cannot be opened.
@@ -132,7 +134,7 @@ pub fn build_seed(spec: &Isolation, to: &Path) -> Result<(), Fault> {
     fs::write(to.join(RECORD), text).map_err(written)
 }
 
-/// A seed that is being made.
+/// A seed under construction.
 struct SeedBuild<'a> {
     to: &'a Path,
     target: &'a Target,
@@ -155,7 +157,8 @@ impl SeedBuild<'_> {
         self.lead(project, &repository.path)?;
         let is_own = repository.path.as_os_str().is_empty();
         self.add_git_dir(&source, inside.clone(), is_own, false)?;
-        // Making an entry changed the times of the directory it is in.
+        // Creating an entry changed the times of the directory that contains it, so they are set
+        // again.
         self.lead(project, &repository.path)?;
         if is_own && self.records.last().is_some_and(|own| own.problem.is_none()) {
             self.show_live(&source)?;
@@ -168,7 +171,7 @@ impl SeedBuild<'_> {
                 }
                 let path = below.join(OsStr::from_bytes(&name));
                 match source.module(path.as_os_str().as_bytes()) {
-                    // Its name may have slashes in it.
+                    // A submodule's name may contain slashes.
                     None => waiting.push(path),
                     Some(Ok(module)) => {
                         self.add_git_dir(&module, inside.join(&path), false, true)?;
@@ -181,7 +184,7 @@ impl SeedBuild<'_> {
         Ok(())
     }
 
-    /// Makes the directories that lead to a nested repository, like those of the project.
+    /// Creates the directories above a nested repository, with the attributes of the project's.
     fn lead(&self, project: &Anchor, path: &Path) -> std::io::Result<()> {
         let mut place = self.to.join(GIT_DIR);
         let mut above = PathBuf::new();
@@ -196,7 +199,7 @@ impl SeedBuild<'_> {
         Ok(())
     }
 
-    /// Copies one git directory, or notes why there is none.
+    /// Copies one git directory, or records the reason for which it cannot be copied.
     fn add_git_dir(
         &mut self,
         source: &Source,
@@ -243,7 +246,7 @@ impl SeedBuild<'_> {
         Ok(())
     }
 
-    /// Names the host's directories that the sandbox is shown as they are at any time.
+    /// Creates links to the host's directories that the sandbox sees live.
     fn show_live(&self, source: &Source) -> std::io::Result<()> {
         let common = source.common.path();
         for (name, below) in [(LIVE_OBJECTS, "objects"), (LIVE_LFS, "lfs/objects")] {
@@ -255,7 +258,8 @@ impl SeedBuild<'_> {
     }
 }
 
-/// The hidden paths of the working tree whose git directory is `inside`, relative to its top.
+/// Returns the hidden paths of the working tree whose git directory is `inside`, relative to its
+/// top.
 fn hidden_below(hidden: &[PathBuf], inside: &Path) -> BTreeSet<PathBuf> {
     let top = inside.parent().filter(|_| inside.ends_with(".git"));
     hidden
@@ -265,14 +269,15 @@ fn hidden_below(hidden: &[PathBuf], inside: &Path) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Says why a repository cannot be taken, as far as can be seen without reading it.
+/// Returns the reason for which a repository cannot be copied, as far as a check of its main files
+/// shows.
 pub(crate) fn why_unusable(project: &Path, repository: &SeedRepository) -> Option<String> {
     let anchor = Anchor::open(project).ok()?;
     let checked = Source::open(&anchor, repository).and_then(|source| source.check());
     checked.err().map(|problem| problem.to_string())
 }
 
-/// The directories that a repository takes objects from and that no grant shows.
+/// Returns the directories from which a repository takes objects and that no grant shows.
 pub(crate) fn hidden_alternates(
     project: &Path,
     repository: &SeedRepository,

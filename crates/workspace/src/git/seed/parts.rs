@@ -1,4 +1,5 @@
-//! The parts of a git directory that a seed holds: a closed list, read at one moment and written anew.
+//! Files of a git directory that a seed contains: a closed list, read consistently and written
+//! anew.
 
 use super::refs::{References, is_object_name, is_reference_name};
 use super::settings::{self, Settings};
@@ -32,9 +33,9 @@ const OF_WORKTREE: [&[u8]; 11] = [
     b"REBASE_HEAD",
     b"COMMIT_EDITMSG",
 ];
-/// Beginning of the names of further ones.
+/// Prefix of the names of further files of one working tree.
 const BISECT: &[u8] = b"BISECT_";
-/// Files of all working trees.
+/// Files shared by all working trees.
 const COMMON: [&[u8]; 5] = [
     b"description",
     b"shallow",
@@ -42,24 +43,25 @@ const COMMON: [&[u8]; 5] = [
     b"info/attributes",
     b"info/grafts",
 ];
-/// Directories that are copied whole: of one working tree, and of all.
+/// Directories that are copied completely: of one working tree, and shared by all.
 const TREES_OF_WORKTREE: [&[u8]; 3] = [b"rebase-merge", b"rebase-apply", b"sequencer"];
 const COMMON_TREES: [&[u8]; 2] = [b"rr-cache", b"git-crypt"];
-/// Most files in these directories together, and most bytes.
+/// Maximum number and total size, in bytes, of the files in these directories.
 const MAX_TREE_FILES: usize = 10_000;
 const MAX_TREE_BYTES: u64 = 64 << 20;
-/// Deepest of these directories.
+/// Maximum depth of these directories.
 const MAX_TREE_DEPTH: usize = 32;
-/// Longest single file, in bytes.
+/// Maximum size of a single file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Most of a log that is copied, in bytes: its end.
+/// Maximum size of the end of a log that is copied, in bytes.
 const MAX_LOG_BYTES: u64 = 1 << 20;
-/// Longest line of a log that is recorded, in bytes.
+/// Maximum length of a line of a log that is recorded, in bytes.
 const MAX_LINE_BYTES: usize = 4 << 10;
-/// Longest `objects/info/alternates`, in bytes, and most lines.
+/// Maximum size of `objects/info/alternates` in bytes, and maximum number of its lines.
 const MAX_ALTERNATES_BYTES: u64 = 256 << 10;
 const MAX_ALTERNATES: usize = 64;
-/// Directories that are there even if they are empty. `reftable` has a file for one of them.
+/// Directories that are created even if they are empty. `reftable` has a file in place of one of
+/// them.
 const DIRS: [&str; 7] = [
     "hooks",
     "info",
@@ -69,24 +71,24 @@ const DIRS: [&str; 7] = [
     "refs",
     "refs/tags",
 ];
-/// Times that a repository is read again because it changed meanwhile.
+/// Number of attempts to read a repository that changes meanwhile.
 const TURNS: usize = 3;
 
-/// Facts about the place of a git directory inside.
+/// Facts about a git directory inside.
 pub(super) struct Inside<'a> {
-    /// Paths of the host that the sandbox is shown.
+    /// Paths of the host that the sandbox sees.
     pub(super) grants: &'a [Grant],
-    /// Paths of its working tree that are not there inside.
+    /// Paths of its working tree that are hidden inside.
     pub(super) hidden: BTreeSet<PathBuf>,
-    /// Number of its held objects.
+    /// Number of its directory of held objects.
     pub(super) held: usize,
-    /// Whether its live objects are shown.
+    /// True if its live objects are visible.
     pub(super) is_live: bool,
-    /// Whether it belongs to a submodule, whose configuration names the working tree.
+    /// True if it belongs to a submodule, whose configuration names the working tree.
     pub(super) is_module: bool,
 }
 
-/// The state of `HEAD` at the moment of the seed.
+/// State of `HEAD` when the seed was made.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     pub(super) commit: Option<String>,
@@ -99,17 +101,18 @@ pub(super) struct PartFile {
     name: Vec<u8>,
     content: Vec<u8>,
     mode: u32,
-    /// Where the time of the last change is kept.
+    /// Attributes of the host's file whose times are preserved; `None` if the time does not matter.
     stat: Option<Stat>,
 }
 
 /// Files of a git directory, with the state of its `HEAD`.
 pub(super) type ReadParts = (Vec<PartFile>, Head);
 
-/// What changes with each commit, looked at before and after reading.
+/// Attributes that every commit changes, compared before and after reading.
 type Moment = Vec<Option<(u64, i64, i64, u64, i64, u64)>>;
 
-/// Writes the git directory at the path `inside` below `top`.
+/// Copies a repository to the git directory at the path `inside` below `top`. The inner error is
+/// the reason for which it cannot be copied.
 pub(super) fn copy(
     source: &Source,
     target: &Target,
@@ -143,7 +146,8 @@ pub(super) fn write(
         target.make_parents(place, &path)?;
         let written = target.write(&path, &file.content, file.mode)?;
         if let Some(stat) = &file.stat {
-            // By the time of the index git finds entries that it has to look at again.
+            // Git compares the time of the index with those of files to find entries that it must
+            // inspect again.
             rustix::fs::futimens(&written, &times_of(stat))?;
         }
     }
@@ -151,7 +155,7 @@ pub(super) fn write(
 }
 
 /// Calls `read_once` with the content of `HEAD` and the branch in it until nothing of the
-/// repository changed meanwhile, a few times at most.
+/// repository changed meanwhile. The last attempt counts even if something changed.
 pub(super) fn read_at_one_moment(
     source: &Source,
     read_once: impl Fn(Vec<u8>, Option<&[u8]>) -> Result<ReadParts, Problem>,
@@ -169,7 +173,7 @@ pub(super) fn read_at_one_moment(
     Err(Problem::new(b"HEAD", "changes all the time"))
 }
 
-/// The reference that a `HEAD` names.
+/// Returns the reference that a `HEAD` names; `None` if it is detached.
 fn branch_of(head: &[u8]) -> Option<Vec<u8>> {
     let name = head.strip_prefix(b"ref:")?.trim_ascii();
     is_reference_name(name).then(|| name.to_vec())
@@ -196,8 +200,8 @@ fn moment(source: &Source, branch: Option<&[u8]>) -> Moment {
     ]
 }
 
-/// Reads everything: references first, the index last. A commit in between then appears inside as staged, which
-/// merges; in the other order a commit inside would take it back.
+/// Reads all files: references first, the index last. A commit in between then appears inside as
+/// staged, which can be merged; in the other order, a commit inside would revert it.
 fn read_all(
     source: &Source,
     cx: &Inside<'_>,
@@ -226,7 +230,7 @@ fn read_all(
     for name in COMMON {
         add(common, name, &mut files)?;
     }
-    // Each working tree has one, with the extension for settings of its own.
+    // With `extensions.worktreeConfig`, each working tree has its own.
     add(git_dir, b"info/sparse-checkout", &mut files)?;
     let mut room = TreeRoom {
         files: MAX_TREE_FILES,
@@ -251,7 +255,7 @@ fn read_all(
     Ok((files, head))
 }
 
-/// The state of a `HEAD` with this content.
+/// Returns the state of a `HEAD` with this content.
 fn head_of(references: &References, head_text: &[u8], branch: Option<&[u8]>) -> Head {
     Head {
         commit: match branch {
@@ -266,7 +270,7 @@ fn head_of(references: &References, head_text: &[u8], branch: Option<&[u8]>) -> 
     }
 }
 
-/// Reads what a copy on another machine gets of a repository, its objects excepted.
+/// Reads the files of a repository for a copy on another machine, without objects.
 pub(super) fn read_sent(
     source: &Source,
     cx: &Inside<'_>,
@@ -284,7 +288,7 @@ pub(super) fn read_sent(
     let mut files = Vec::new();
     let mut references = References::read(source)?;
     let head = head_of(&references, &head_text, branch);
-    // What they lead to is not sent.
+    // The objects of other references are not sent.
     references.direct.retain(|name, _| match history {
         GitHistory::Head => Some(name.as_slice()) == branch,
         GitHistory::Full => name.starts_with(b"refs/heads/") || name.starts_with(b"refs/tags/"),
@@ -309,7 +313,7 @@ pub(super) fn read_sent(
     Ok((files, head))
 }
 
-/// Adds the configuration, with that of the working tree.
+/// Adds the configuration, combined with that of the working tree.
 fn add_settings(
     source: &Source,
     settings: &[u8],
@@ -329,7 +333,7 @@ fn add_settings(
     Ok(())
 }
 
-/// Adds the index, last of all.
+/// Adds the index. Must be the last file that is read.
 fn add_index(
     git_dir: &Anchor,
     hidden: &BTreeSet<PathBuf>,
@@ -358,7 +362,8 @@ fn push(files: &mut Vec<PartFile>, name: &[u8], content: Vec<u8>) {
     });
 }
 
-/// Reads a file that git can do without: something else at its place is left out, one that is too long is not.
+/// Reads a file that git can do without. `None` if it does not exist or is not a readable regular
+/// file; fails only if it is too long.
 fn read_part(
     dir: &Anchor,
     name: &[u8],
@@ -389,7 +394,7 @@ fn add_with_time(dir: &Anchor, name: &[u8], files: &mut Vec<PartFile>) -> Result
     Ok(())
 }
 
-/// Adds the tables that a repository with the format `reftable` has for its references.
+/// Adds the tables of references of a repository with the `reftable` format.
 fn add_reftable(common: &Anchor, files: &mut Vec<PartFile>) -> Result<(), Problem> {
     let Some((list, _)) = read_part(common, b"reftable/tables.list", MAX_FILE_BYTES)? else {
         return Ok(());
@@ -410,14 +415,15 @@ fn add_reftable(common: &Anchor, files: &mut Vec<PartFile>) -> Result<(), Proble
         push(files, &path, content);
     }
     push(files, b"reftable/tables.list", list);
-    // A file where other formats have a directory keeps git of other versions from writing there.
+    // Repositories of this format have a file in place of the directory, which keeps git versions
+    // without `reftable` from writing there.
     if let Some((content, _)) = read_optional(common, b"refs/heads", MAX_FILE_BYTES) {
         push(files, b"refs/heads", content);
     }
     Ok(())
 }
 
-/// Room that is left in the directories that are copied whole.
+/// Remaining number and size of files in the directories that are copied completely.
 struct TreeRoom {
     files: usize,
     bytes: u64,
@@ -455,7 +461,7 @@ fn add_tree(
     Ok(())
 }
 
-/// Adds the project's hooks, which run inside only.
+/// Adds the project's hooks. They run inside only.
 fn add_hooks(common: &Anchor, files: &mut Vec<PartFile>) -> Result<(), Problem> {
     for name in child_files(common, b"hooks") {
         let path = join(b"hooks", &name);
@@ -474,7 +480,8 @@ fn add_hooks(common: &Anchor, files: &mut Vec<PartFile>) -> Result<(), Problem> 
     Ok(())
 }
 
-/// Adds the ends of the logs of `HEAD`, stashes, the branch that is checked out and its upstream.
+/// Adds the ends of the logs of `HEAD`, the stashes, the branch that is checked out and its
+/// upstream.
 fn add_logs(
     source: &Source,
     settings: &Settings,
@@ -507,8 +514,8 @@ fn add_logs(
     }
 }
 
-/// The directories that git looks for objects in besides its own, in this order: held ones, live ones, and the
-/// project's alternates that the sandbox is shown.
+/// Returns the alternates of a seed, in this order: held objects, live objects, and the project's
+/// alternates that are visible in the sandbox.
 fn alternates(common: &Anchor, cx: &Inside<'_>) -> Result<Vec<u8>, Problem> {
     let mut text = format!("{HELD_INSIDE}/{}\n", cx.held).into_bytes();
     if cx.is_live {
@@ -524,7 +531,7 @@ fn alternates(common: &Anchor, cx: &Inside<'_>) -> Result<Vec<u8>, Problem> {
     Ok(text)
 }
 
-/// The directories that a repository takes objects from, absolute and free of links.
+/// Returns the alternates of a repository as absolute paths, with links resolved.
 pub(super) fn listed_alternates(common: &Anchor) -> Result<Vec<PathBuf>, Problem> {
     let path = b"objects/info/alternates";
     let Some((text, _)) = read_part(common, path, MAX_ALTERNATES_BYTES)? else {
@@ -543,7 +550,7 @@ pub(super) fn listed_alternates(common: &Anchor) -> Result<Vec<PathBuf>, Problem
     Ok(listed)
 }
 
-/// Where a path of the host is shown inside, if a grant shows it.
+/// Returns the path at which a path of the host is visible inside; `None` if no grant covers it.
 pub(super) fn shown_at(path: &Path, grants: &[Grant]) -> Option<PathBuf> {
     grants.iter().find_map(|grant| {
         let source = grant.source.canonicalize().ok()?;

@@ -1,31 +1,32 @@
-//! References of a repository: loose ones and packed ones become one new `packed-refs`.
+//! References of a repository. Loose and packed ones are combined into one new `packed-refs`.
 
 use super::source::{Problem, Source, entries, join, read};
 use crate::beneath::Anchor;
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
 
-/// Most references of a repository.
+/// Maximum number of references of a repository.
 const MAX_REFS: usize = 1_000_000;
-/// Longest `packed-refs`, in bytes.
+/// Maximum size of `packed-refs`, in bytes.
 const MAX_PACKED_BYTES: u64 = 256 << 20;
-/// Longest loose reference, in bytes.
+/// Maximum size of a loose reference, in bytes.
 const MAX_LOOSE_BYTES: u64 = 4 << 10;
-/// Deepest directory of references.
+/// Maximum depth of a directory of references.
 const MAX_DEPTH: usize = 32;
-/// References that one thread reads before it gets help.
+/// Maximum number of references that are read without further threads.
 const ALONE_REFS: usize = 256;
-/// Most threads that read references.
+/// Maximum number of threads that read references.
 const MAX_THREADS: usize = 4;
-/// References that each working tree has for itself; git looks for them as files.
+/// Prefixes of references that belong to one working tree; git expects them as files.
 const PER_WORKTREE: [&[u8]; 3] = [b"refs/bisect/", b"refs/rewritten/", b"refs/worktree/"];
 
 /// All references of a repository.
 #[derive(Debug, Default)]
 pub(super) struct References {
-    /// Object names in hexadecimal digits, by the name of the reference.
+    /// Object names in hexadecimal digits, by full name of the reference.
     pub(super) direct: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Files that stay files: symbolic references and those of one working tree.
+    /// References that stay files, with their contents: symbolic ones and those of one working
+    /// tree.
     pub(super) loose: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -58,7 +59,7 @@ impl References {
         Ok(all)
     }
 
-    /// The text of the new `packed-refs`.
+    /// Returns the text of the new `packed-refs`.
     pub(super) fn packed(&self) -> Vec<u8> {
         let mut text = b"# pack-refs with: sorted \n".to_vec();
         for (name, id) in &self.direct {
@@ -78,7 +79,7 @@ impl References {
     ) -> Result<(), Problem> {
         let read_all = |names: &[Vec<u8>]| {
             let wanted = names.iter().filter(|name| is_wanted(name));
-            // Git names a reference broken whose file is none; inside it is not there.
+            // Git reports a reference whose file is invalid as broken. Inside it does not exist.
             let read = wanted.filter_map(|name| {
                 let (text, _) = read(dir, name, MAX_LOOSE_BYTES).ok()??;
                 Some((name.clone(), text))
@@ -108,7 +109,7 @@ impl References {
         for (name, text) in found {
             let id = text.trim_ascii_end();
             if text.starts_with(b"ref:") {
-                // The packed one of the same name does not count any more.
+                // A loose reference overrides the packed one of the same name.
                 self.direct.remove(&name);
                 self.loose.push((name, text));
             } else if is_object_name(id) {
@@ -150,7 +151,8 @@ fn too_many() -> Problem {
     Problem::new(b"refs", "has more than 1,000,000 references")
 }
 
-/// The object name and the name of a reference in a line of `packed-refs`.
+/// Splits a line of `packed-refs` into the object name and the name of the reference; `None` for
+/// other lines.
 fn split_packed(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = line.iter().position(|byte| *byte == b' ')?;
     let (id, name) = (&line[..space], &line[space + 1..]);
@@ -161,12 +163,12 @@ fn is_per_worktree(name: &[u8]) -> bool {
     PER_WORKTREE.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether these are the digits of an object name, SHA-1 or SHA-256.
+/// Returns true if a text is a full object name in hexadecimal digits, SHA-1 or SHA-256.
 pub(super) fn is_object_name(text: &[u8]) -> bool {
     matches!(text.len(), 40 | 64) && text.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Whether git takes a name below `refs` (`git-check-ref-format(1)`).
+/// Returns true if git accepts a name below `refs` (`git-check-ref-format(1)`).
 pub(super) fn is_reference_name(name: &[u8]) -> bool {
     name.starts_with(b"refs/")
         && name

@@ -11,16 +11,16 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// A git directory that was written, or why it was not.
+/// A git directory that was written, or the reason for which it was not.
 #[derive(Debug)]
 pub(crate) struct SentGitDir {
-    /// Its path inside, relative to the workspace: `.git` for the project's own.
+    /// Path inside, relative to the workspace: `.git` for the project's own.
     pub(crate) inside: PathBuf,
-    /// What it was made from.
+    /// Source of the git directory, or the reason for which it was not written.
     pub(crate) made: Result<SentSource, String>,
 }
 
-/// The host's directories behind a git directory that was written.
+/// The host's directories from which a git directory was written.
 #[derive(Debug)]
 pub(crate) struct SentSource {
     /// Directory of `HEAD` and the index.
@@ -65,7 +65,7 @@ pub(crate) fn write_sent(
         for name in child_dirs(&source.git_dir, below.as_os_str().as_bytes()) {
             let path = below.join(OsStr::from_bytes(&name));
             let found = source.module(path.as_os_str().as_bytes());
-            // The name of a module may have slashes in it.
+            // A submodule's name may contain slashes.
             waiting.push(match found {
                 Some(_) => path.join("modules"),
                 None => path.clone(),

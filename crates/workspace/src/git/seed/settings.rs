@@ -1,9 +1,10 @@
-//! The configuration of a seed: the project's, less what has no meaning or no place inside.
+//! Configuration of a seed: the project's, without settings that have no meaning or may not apply
+//! inside.
 
 use crate::git::config::{self, Setting};
 
-/// Settings that end the configuration of each seed, so that they win. Inside, a file has another owner, inode and
-/// time of change; a signature needs a key, which stays outside.
+/// Settings at the end of each seed's configuration, where they override others. Inside, files have
+/// another owner, inode and `ctime`; signing needs a key, which is not available inside.
 const LAST: &str = "\
 [core]
 \tcheckStat = minimal
@@ -19,18 +20,19 @@ const LAST: &str = "\
 \tgpgSign = false
 ";
 
-/// Facts that the configuration of a seed depends on.
+/// Facts on which the configuration of a seed depends.
 pub(super) struct SeedSettings {
-    /// Whether `core.worktree` stays.
+    /// True if `core.worktree` is kept.
     pub(super) keeps_worktree: bool,
-    /// Whether it comes from a linked working tree, whose repository may be a bare one.
+    /// True for a linked working tree, whose repository may be bare.
     pub(super) is_linked: bool,
 }
 
-/// The text for a seed. `own` is the configuration of one working tree.
+/// Returns the configuration for a seed. `own` is the configuration of one working tree.
 pub(super) fn for_seed(text: &[u8], own: Option<&[u8]>, facts: &SeedSettings) -> Vec<u8> {
     let mut result = Vec::with_capacity(text.len() + LAST.len());
-    // With the extension, the file of the working tree comes after the other; without it, git reads none.
+    // With the extension, git reads the file of the working tree after the shared one; without it,
+    // git ignores that file.
     let has_own = Settings::parse(text).is_true("extensions", "worktreeconfig");
     for text in [Some(text), own.filter(|_| has_own)].into_iter().flatten() {
         let masked = config::without_credentials(text);
@@ -58,7 +60,7 @@ fn is_kept(setting: &Setting, keeps_worktree: bool) -> bool {
     }
 }
 
-/// The settings of a configuration, includes not followed.
+/// Settings of a configuration, without includes.
 #[derive(Debug)]
 pub(super) struct Settings(Vec<Setting>);
 
@@ -82,7 +84,8 @@ impl Settings {
         words.iter().any(|word| value.eq_ignore_ascii_case(word))
     }
 
-    /// The reference that a branch follows, as it is usually fetched.
+    /// Returns the reference that a branch tracks, assuming the usual fetch refspec. `None` if it
+    /// tracks none.
     pub(super) fn upstream(&self, branch: &[u8]) -> Option<Vec<u8>> {
         let remote = self.last("branch", Some(branch), "remote")?;
         let merged = self.last("branch", Some(branch), "merge")?;

@@ -1,5 +1,6 @@
-//! The index of a seed, in which tracked files that the sandbox is not shown have the skip-worktree bit: git takes them
-//! for unchanged, so the tree is clean and `git commit -a` does not delete them.
+//! Sets the skip-worktree bit in the index of a seed for tracked files that are hidden from the
+//! sandbox. Git then treats them as unchanged, so the tree is clean and `git commit -a` does not
+//! delete them.
 
 use super::source::as_path;
 use crate::git::index::{Entry, read};
@@ -7,13 +8,14 @@ use sha1::{Digest as _, Sha1};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The flag that says that more flags follow, since version 3.
+/// Flag of an entry that has two more bytes of flags, since version 3.
 const EXTENDED: u16 = 0x4000;
-/// Among those: git leaves the file of the working tree alone.
+/// Extended flag of a file that git does not expect in the working tree.
 const SKIP_WORKTREE: u16 = 0x4000;
 
-/// The index with the bit for each entry at or below one of the `hidden` paths, which are relative to the top of its
-/// working tree; `None` where it stays as it is, which also holds for a split or damaged one.
+/// Returns the index with the bit set for each entry at or below one of the `hidden` paths, which
+/// are relative to the top of its working tree. `None` if no entry is, or if the index is split or
+/// damaged.
 pub(super) fn skip_hidden(bytes: &[u8], hidden: &BTreeSet<PathBuf>) -> Option<Vec<u8>> {
     if hidden.is_empty() {
         return None;
@@ -28,7 +30,7 @@ pub(super) fn skip_hidden(bytes: &[u8], hidden: &BTreeSet<PathBuf>) -> Option<Ve
     rewritten.has_hidden.then(|| rewritten.finish())
 }
 
-/// An index of version 3 without extensions, which hold nothing that git does not find out again.
+/// An index of version 3 without extensions, which git can recompute.
 #[derive(Default)]
 struct Rewritten {
     entries: Vec<u8>,
@@ -44,7 +46,7 @@ impl Rewritten {
         self.entries.extend_from_slice(entry.fixed);
         self.entries.extend_from_slice(entry.id);
         let mut further = entry.further_flags;
-        // The sides of a conflict are no files.
+        // Entries for the sides of a conflict are not files in the working tree.
         if is_hidden && entry.stage() == 0 {
             further |= SKIP_WORKTREE;
             self.has_hidden = true;
@@ -70,7 +72,7 @@ impl Rewritten {
             let digest = Sha1::digest(&bytes);
             bytes.extend_from_slice(&digest);
         } else {
-            // An index without a check sum, as `index.skipHash` makes it.
+            // A null checksum is valid, as with `index.skipHash`.
             bytes.resize(bytes.len() + self.id_bytes, 0);
         }
         bytes

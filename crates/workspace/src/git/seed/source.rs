@@ -1,4 +1,5 @@
-//! A repository of the host as the source of a seed: directories and files, opened without following a link.
+//! A repository of the host as the source of a seed. Its directories and files are opened without
+//! following links.
 
 use super::Anchor;
 use crate::beneath::read_names;
@@ -11,13 +12,13 @@ use std::fmt;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
 
-/// What is said of a file over its bound.
+/// Reason for a file that exceeds its limit.
 const TOO_LONG: &str = "is too long";
 
-/// Why a repository cannot be taken.
+/// Reason for which a repository cannot be copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// The entry of the git directory that is in the way.
+    /// Offending entry of the git directory.
     path: Vec<u8>,
     what: &'static str,
 }
@@ -30,12 +31,13 @@ impl Problem {
         }
     }
 
-    /// Whether a file is over its bound.
+    /// Returns true if a file exceeds its limit.
     pub(super) fn is_too_long(&self) -> bool {
         self.what == TOO_LONG
     }
 
-    /// The problem with what should be a directory: the kernel says the same of a link as of a file.
+    /// Returns the problem with an entry that should be a directory. A link is told from a file
+    /// here, because the kernel reports the same error for both.
     fn of_dir(dir: &Anchor, path: &[u8], errno: Errno) -> Self {
         let is_link = dir
             .stat(path)
@@ -43,7 +45,7 @@ impl Problem {
         Self::of(path, if is_link { Errno::LOOP } else { errno })
     }
 
-    /// The problem that a failed call at `path` is.
+    /// Returns the problem for a failed call at `path`.
     fn of(path: &[u8], errno: Errno) -> Self {
         let what = match errno {
             Errno::LOOP => "is a symbolic link",
@@ -68,9 +70,10 @@ impl fmt::Display for Problem {
 /// An open repository.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// Directory of `HEAD` and the index.
+    /// Directory with `HEAD` and the index.
     pub(super) git_dir: Anchor,
-    /// Directory of references and objects; the same but for linked working trees.
+    /// Directory with references and objects: the same as `git_dir`, except for a linked working
+    /// tree.
     pub(super) common: Anchor,
     /// Device and inode of `git_dir`.
     pub(super) identity: (u64, u64),
@@ -96,7 +99,7 @@ impl Source {
         Self::new(git_dir, common)
     }
 
-    /// The git directory of a submodule below `path`; `None` for a directory that is none.
+    /// Opens the git directory of a submodule at `path` in this one; `None` if it has no `HEAD`.
     pub(super) fn module(&self, path: &[u8]) -> Option<Result<Self, Problem>> {
         let open = || self.git_dir.beneath(path);
         open().ok()?.stat(b"HEAD").ok()?;
@@ -124,7 +127,7 @@ impl Source {
         })
     }
 
-    /// Checks that what git cannot do without is of the right kind.
+    /// Checks that the files that git needs have the right type.
     pub(super) fn check(&self) -> Result<(), Problem> {
         for (dir, name) in [
             (&self.git_dir, &b"HEAD"[..]),
@@ -142,10 +145,10 @@ impl Source {
     }
 }
 
-/// Reads a regular file; `None` where there is none.
+/// Reads a regular file; `None` if it does not exist.
 ///
 /// # Errors
-/// One that is something else, too long, or cannot be read.
+/// If it is not a regular file, is too long, or cannot be read.
 pub(super) fn read(
     dir: &Anchor,
     path: &[u8],
@@ -170,12 +173,12 @@ pub(super) fn read(
     Ok(Some((content, stat)))
 }
 
-/// Reads a file that git can do without; `None` also where something else is at its place.
+/// Reads an optional file; `None` if it does not exist or [`read`] fails.
 pub(super) fn read_optional(dir: &Anchor, path: &[u8], max_bytes: u64) -> Option<(Vec<u8>, Stat)> {
     read(dir, path, max_bytes).ok().flatten()
 }
 
-/// Reads the end of a file, from the beginning of a line.
+/// Reads the end of a file, starting at the beginning of a line.
 pub(super) fn read_tail(dir: &Anchor, path: &[u8], max_bytes: u64) -> Option<(Vec<u8>, Stat)> {
     let (mut file, stat) = dir.file(path).ok()?;
     let size = u64::try_from(stat.st_size).ok()?;
@@ -190,7 +193,7 @@ pub(super) fn read_tail(dir: &Anchor, path: &[u8], max_bytes: u64) -> Option<(Ve
     Some((content, stat))
 }
 
-/// Names and kinds of the entries of a directory, sorted; none where it cannot be read.
+/// Returns names and types of the entries of a directory, sorted; none if it cannot be read.
 pub(super) fn entries(dir: &Anchor, path: &[u8]) -> Vec<(Vec<u8>, FileType)> {
     let mut found = Vec::new();
     let Ok(opened) = dir.dir(path) else {
@@ -211,7 +214,7 @@ pub(super) fn entries(dir: &Anchor, path: &[u8]) -> Vec<(Vec<u8>, FileType)> {
     found
 }
 
-/// Names of the directories in a directory.
+/// Returns the names of the directories in a directory.
 pub(super) fn child_dirs(dir: &Anchor, path: &[u8]) -> Vec<Vec<u8>> {
     let found = entries(dir, path).into_iter();
     found
@@ -220,7 +223,7 @@ pub(super) fn child_dirs(dir: &Anchor, path: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Names of the regular files in a directory.
+/// Returns the names of the regular files in a directory.
 pub(super) fn child_files(dir: &Anchor, path: &[u8]) -> Vec<Vec<u8>> {
     let found = entries(dir, path).into_iter();
     found
@@ -229,12 +232,11 @@ pub(super) fn child_files(dir: &Anchor, path: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A path below a directory of a git directory.
 pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     [dir, b"/", name].concat()
 }
 
-/// A path of bytes as one of the system.
+/// Converts a path of bytes to a [`std::path::Path`].
 pub(super) fn as_path(path: &[u8]) -> &std::path::Path {
     std::path::Path::new(OsStr::from_bytes(path))
 }

@@ -1,14 +1,14 @@
-//! The references and stashes that a sandbox began with, read from its seed.
+//! References and stashes with which a sandbox started, read from its seed.
 
 use super::GIT_DIR;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// References and stashes that a sandbox began with.
+/// References and stashes with which a sandbox started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeedReferences {
-    /// Object of each reference by its full name; empty for `reftable`.
+    /// Object of each reference, by its full name; empty with `reftable`.
     pub objects: BTreeMap<String, String>,
     /// Log of the stashes.
     stash_log: String,
@@ -35,7 +35,7 @@ impl SeedReferences {
         }
     }
 
-    /// Returns true if the sandbox began with the stash of this commit.
+    /// Returns true if the sandbox started with the stash of this commit.
     pub fn has_stash(&self, commit: &str) -> bool {
         let mut lines = self.stash_log.lines();
         lines.any(|line| line.split(' ').nth(1) == Some(commit))

@@ -1,4 +1,4 @@
-//! The directory that a seed is made in: our own, and given to the project's owner.
+//! Writer of a seed's files, which get the owner of the project.
 
 use crate::beneath::Anchor;
 use rustix::fs::{AtFlags, CWD, Stat, Timespec, Timestamps};
@@ -10,12 +10,12 @@ use std::path::Path;
 /// Writer of a seed's files.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// Owner and group of what is made; `None` for an ordinary user, who owns it anyway.
+    /// Owner and group of new files; `None` for an ordinary user, who owns them anyway.
     owner: Option<(u32, u32)>,
 }
 
 impl Target {
-    /// A writer for the owner of the project.
+    /// Returns a writer for the owner of the project.
     pub(super) fn new(project: &Anchor) -> io::Result<Self> {
         let stat = rustix::fs::fstat(project)?;
         let is_privileged = rustix::process::geteuid().is_root();
@@ -24,7 +24,7 @@ impl Target {
         })
     }
 
-    /// A writer like the one that made `dir`.
+    /// Returns a writer for the owner of the existing seed at `dir`.
     pub(super) fn like(dir: &Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
         let meta = fs::symlink_metadata(dir)?;
@@ -34,18 +34,18 @@ impl Target {
         })
     }
 
-    /// Makes a directory; one that is there is fine.
+    /// Creates a directory, unless it exists.
     pub(super) fn make_dir(&self, path: &Path) -> io::Result<()> {
         match fs::create_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             made => made?,
         }
-        // The mask of the process would take bits away.
+        // The umask applies at creation, so the mode is set explicitly.
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
         self.own(path)
     }
 
-    /// Makes the directories above a file that do not exist below `top`.
+    /// Creates the missing directories above a file, below `top`.
     pub(super) fn make_parents(&self, top: &Path, path: &Path) -> io::Result<()> {
         let Ok(below) = path.strip_prefix(top) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -67,7 +67,7 @@ impl Target {
         Ok(file)
     }
 
-    /// Gives a directory mode and times of the project's, which it lies over.
+    /// Copies owner, mode and times of a directory of the project, which the new one covers.
     pub(super) fn copy_attributes(&self, from: &Anchor, to: &Path) -> io::Result<()> {
         let stat = rustix::fs::fstat(from)?;
         if self.owner.is_some() {
@@ -86,7 +86,7 @@ impl Target {
     }
 }
 
-/// Times of access and of the last change of content.
+/// Returns the times of access and of the last modification.
 pub(super) fn times_of(stat: &Stat) -> Timestamps {
     let time = |seconds, nanoseconds: u64| Timespec {
         tv_sec: seconds,

@@ -1,4 +1,5 @@
-//! Whether a sandbox has done anything with its workspace, so that a start may give it a newer git directory.
+//! Detects a sandbox that has not changed its workspace, so that a start may give it a newer git
+//! directory.
 
 use super::GIT_DIR;
 use super::source::{entries, read};
@@ -7,13 +8,14 @@ use crate::git::index;
 use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
 
-/// Path of the index that git writes when it has only looked.
+/// Path of the index, which git rewrites even if it only refreshes attributes.
 const INDEX: &[u8] = b".git/index";
 
-/// Whether the layers of a workspace hold nothing but, in the writable one, an index that says the same as that of the
-/// seed in the directory `seed`. With anything else a newer `HEAD` would take back what was committed on the host: it
-/// would be below files that are older.
-// TRUST: a sandbox wrote the layers. What cannot be read counts as touched.
+/// Returns true if the layers of a workspace are empty, apart from an index in the writable one
+/// that stages the same content as that of the seed in the directory `seed`. Otherwise a newer
+/// `HEAD` would lie below older files of the sandbox, and a commit inside would revert commits of
+/// the host.
+// TRUST: a sandbox wrote the layers. A layer that cannot be read counts as changed.
 pub(super) fn is_workspace_untouched(upper: &Path, frozen: &[PathBuf], seed: &Path) -> bool {
     let Ok(seed) = Anchor::open(&seed.join(GIT_DIR)) else {
         return false;
