@@ -6,22 +6,22 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// Base URL of an AIO Sandbox, with its path prefix. It holds no credential, so that it may be
-/// shown.
+/// Base URL of an AIO Sandbox, with its path prefix. It holds no credential, so it may be
+/// displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl {
-    /// Without a slash at its end.
+    /// Text of the URL, without a slash at its end.
     text: String,
     is_https: bool,
     is_loopback: bool,
 }
 
 impl BaseUrl {
-    /// Checks a base URL.
+    /// Parses a base URL.
     ///
     /// # Errors
     /// `invalid-argument` if it is no URL of http or https, has user, password, query or fragment,
-    /// or is http to an address that is neither loopback nor private. The message repeats nothing
+    /// or is http to an address that is neither loopback nor private. The message repeats no part
     /// that may be a credential.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let invalid =
@@ -59,7 +59,7 @@ impl BaseUrl {
         })
     }
 
-    /// The URL of an endpoint, whose path begins with a slash.
+    /// Returns the URL of an endpoint, whose path begins with a slash.
     pub(crate) fn endpoint(&self, path: &str) -> String {
         format!("{}{path}", self.text)
     }
@@ -79,7 +79,7 @@ impl fmt::Display for BaseUrl {
     }
 }
 
-/// The address that the host of a URL is, if it is no name.
+/// Returns the address that the host of a URL denotes. None if it is a name.
 fn host_address(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[')
         .trim_end_matches(']')
@@ -87,7 +87,7 @@ fn host_address(host: &str) -> Option<IpAddr> {
         .ok()
 }
 
-/// True for loopback, private, link-local and shared (100.64.0.0/10) addresses.
+/// Returns true for loopback, private, link-local and shared (100.64.0.0/10) addresses.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -102,7 +102,8 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// Resolves names to private addresses only: a key must not cross a public network in the open.
+/// Resolver that accepts names with private addresses only: a key must not cross a public network
+/// unencrypted.
 #[derive(Debug)]
 pub(crate) struct PrivateAddresses;
 

@@ -1,7 +1,8 @@
 //! Requests to one AIO Sandbox.
 //!
-//! In: an endpoint and a body. Out: the data of the answer, or the layer that failed. Answers are
-//! untrusted: bounded before they are kept, decoded once, and their texts made safe to show.
+//! In: an endpoint and a body. Out: the data of the response, or the layer that failed. Responses
+//! are untrusted: bounded before they are kept, decoded once, and their texts escaped before they
+//! are displayed.
 
 use crate::base_url::{BaseUrl, PrivateAddresses};
 use crate::failure;
@@ -24,17 +25,17 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time for a connection to come up.
+/// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for an ordinary answer.
+/// Maximum time to wait for an ordinary response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most bytes of an answer. Output of a guest is at most what it may send without an
-/// acknowledgement, as text.
+/// Maximum length of a response in bytes. The output of a guest is at most what it may send without
+/// an acknowledgement, as text.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
-/// Most bytes of an error's body.
+/// Maximum length of an error's body in bytes.
 const MAX_ERROR_BYTES: usize = 16 << 10;
 
-/// Client of one AIO Sandbox. Cloning it shares connections and key.
+/// Client of one AIO Sandbox. Clones share connections and key.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -45,7 +46,7 @@ struct Inner {
     key: Mutex<Option<ApiKey>>,
 }
 
-/// One request, which can be sent again.
+/// Request that can be sent again.
 #[derive(Debug)]
 struct Request {
     method: Method,
@@ -56,7 +57,7 @@ struct Request {
 }
 
 impl Client {
-    /// Makes a client; nothing is sent.
+    /// Creates a client; nothing is sent.
     ///
     /// # Errors
     /// `invalid-argument` for a key that cannot be sent, `io` if this machine cannot make
@@ -73,7 +74,7 @@ impl Client {
         };
         let builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            // A service that leads elsewhere would be given the key there.
+            // A redirect would send the key to another address.
             .redirect(Policy::none())
             .referer(false)
             .tcp_nodelay(true)
@@ -81,7 +82,7 @@ impl Client {
         let builder = match (base.is_https(), base.is_loopback()) {
             (true, false) => builder.https_only(true),
             (true, true) => builder.https_only(true).no_proxy(),
-            // What is not encrypted stays within the private network.
+            // Unencrypted requests must stay within the private network.
             (false, _) => builder.no_proxy().dns_resolver(Arc::new(PrivateAddresses)),
         };
         let http = builder.build().map_err(|error| unavailable(&error))?;
@@ -89,7 +90,7 @@ impl Client {
         Ok(Self(Arc::new(Inner { http, base, key })))
     }
 
-    /// The service's address.
+    /// Returns the service's address.
     pub fn base_url(&self) -> &BaseUrl {
         &self.0.base
     }
@@ -97,16 +98,16 @@ impl Client {
     /// Returns the ids of all open sessions of commands.
     ///
     /// # Errors
-    /// What failed.
+    /// The failure of the request.
     pub fn list_sessions(&self, deadline: Instant) -> Result<Vec<String>, Fault> {
         let client = self.clone();
         self.block(deadline, async move { client.sessions().await })
     }
 
-    /// Closes a session: the service ends its commands. A session that does not exist is closed.
+    /// Closes a session, which ends its commands. Succeeds if the session does not exist.
     ///
     /// # Errors
-    /// What failed.
+    /// The failure of the request.
     pub fn close_session(&self, id: &str, deadline: Instant) -> Result<(), Fault> {
         let (client, id) = (self.clone(), id.to_owned());
         self.block(deadline, async move {
@@ -118,7 +119,7 @@ impl Client {
         })
     }
 
-    /// Runs a request on the thread for connections and blocks until its answer is there.
+    /// Runs a request on the connection thread and blocks until its response has arrived.
     pub(crate) fn block<T: Send + 'static>(
         &self,
         deadline: Instant,
@@ -133,7 +134,7 @@ impl Client {
         }
     }
 
-    /// The deadline passed before an answer was there.
+    /// Creates the fault for a deadline that passed before the response.
     pub(crate) fn timed_out(&self) -> Fault {
         let base = &self.0.base;
         Fault::failed(
@@ -179,8 +180,8 @@ impl Client {
     }
 
     pub(crate) async fn close(&self, session: &str) -> Result<(), ServiceError> {
-        // TRUST: ids of sessions may come from a listing; only characters that mean nothing in a
-        // path are sent.
+        // TRUST: ids of sessions may come from a listing; only characters without meaning in a path
+        // are sent.
         if !session
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
@@ -196,8 +197,8 @@ impl Client {
         self.envelope(&bytes).map(drop)
     }
 
-    /// Closes a session that holds nothing any more, without waiting for it. Should it stay, it is
-    /// found by its name.
+    /// Closes a session that is no longer needed, in the background. If that fails, the session can
+    /// be found by its name.
     pub(crate) fn close_later(&self, session: String) {
         let client = self.clone();
         tokio::spawn(async move { client.close(&session).await });
@@ -220,15 +221,14 @@ impl Client {
         self.command("/v1/file/write", request).await
     }
 
-    /// Stores `bytes` as the file `path`, as one multipart request.
+    /// Stores `bytes` as the file `path`, in one multipart request.
     pub(crate) async fn upload(
         &self,
         path: &str,
         bytes: &[u8],
         timeout: Duration,
     ) -> Result<(), ServiceError> {
-        // The boundary cannot occur in the parts: it is longer than chance, and nothing here is
-        // chosen by others.
+        // The boundary cannot occur in the parts: it is random, and no part is chosen by others.
         let boundary = format!("glovebox-{}", glovebox_sandbox::random_hex());
         let mut body = Vec::with_capacity(bytes.len() + 512);
         let disposition = "Content-Disposition: form-data; name=";
@@ -268,7 +268,7 @@ impl Client {
         self.data(&bytes)
     }
 
-    /// A request whose answer holds nothing but its success.
+    /// Sends a request whose response holds no data.
     async fn command(&self, path: &str, request: &impl Serialize) -> Result<(), ServiceError> {
         let request = json_request(path.to_owned(), encode(request)?, ANSWER_TIMEOUT);
         let bytes = self.send(request).await?;
@@ -370,7 +370,7 @@ impl Client {
                         self.show(&innermost(&error.without_url())),
                     ));
                 }
-                // Of an error that is cut off the status says enough.
+                // The status of a truncated error suffices.
                 Ok(None) | Err(_) => break,
             }
         }
@@ -395,15 +395,15 @@ impl Client {
         key.clone()
     }
 
-    /// Returns another key than the refused one: what a request beside this one has read, or what
-    /// the key's file holds now.
+    /// Returns a key other than the refused one: the one that a concurrent request has read, or the
+    /// present content of the key's file. None if there is no other.
     fn renew_key(&self, refused: &ApiKey) -> Option<ApiKey> {
         let mut key = self.0.key.lock().unwrap_or_else(PoisonError::into_inner);
         let key = key.as_mut()?;
         (!key.is_same(refused) || key.read_again()).then(|| key.clone())
     }
 
-    /// A text that the service wrote, safe to show and without the key.
+    /// Escapes a text from the service for display, and redacts the key.
     pub(crate) fn show(&self, text: &str) -> String {
         let key = self.key();
         let text = text.to_owned();
@@ -414,7 +414,7 @@ impl Client {
         show_message(text.as_bytes())
     }
 
-    /// A fault that names this service.
+    /// Creates a fault that names this service.
     pub(crate) fn carrier_failed(&self, what: &str) -> Fault {
         failure::carrier_failed(&self.0.base, what)
     }
@@ -448,16 +448,18 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ServiceError> {
     serde_json::from_slice(bytes).map_err(|error| malformed(&error))
 }
 
-/// An answer of another form. The decoder's words may quote the answer.
+/// Creates the error for a malformed response. The decoder's message may quote the response, so it
+/// is escaped.
 fn malformed(error: &serde_json::Error) -> ServiceError {
     ServiceError::Malformed(show_message(error.to_string().as_bytes()))
 }
 
-/// The words of an error's body: `detail` as a text or a list, `message`, or the body itself.
+/// Returns the message of an error's body: `detail` as a text or a list, `message`, or the body
+/// itself.
 fn error_message(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let Ok(value) = serde_json::from_str::<serde_json::Value>(&text) else {
-        // Pages of proxies say nothing that the status does not.
+        // An HTML page, usually from a proxy, adds nothing to the status.
         return if text.trim_start().starts_with('<') {
             String::new()
         } else {
@@ -472,7 +474,7 @@ fn error_message(body: &[u8]) -> String {
     words.map_or_else(String::new, ToOwned::to_owned)
 }
 
-/// The innermost reason of an error.
+/// Returns the innermost cause of an error.
 fn innermost(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -485,7 +487,7 @@ fn tls_config(base: &BaseUrl) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?;
-    // Without TLS nothing is checked with certificates, and a machine that has none is fine.
+    // Without TLS no certificate is checked, so the machine needs none.
     if !base.is_https() {
         return Ok(builder
             .with_root_certificates(rustls::RootCertStore::empty())

@@ -14,19 +14,19 @@ use glovebox_proto::{Code, Fault};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most time for closing the guest's session.
+/// Maximum time to close the guest's session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Exit codes of a shell that could not execute the guest's program.
 const NOT_EXECUTED: [i64; 2] = [126, 127];
 
-/// The way to one guest of an AIO Sandbox, as [`Connect`] wants it.
+/// Transport to one guest of an AIO Sandbox, for [`Connect`].
 ///
-/// The first pipe looks at the service, puts the guest's program there if it is missing, and starts
+/// The first pipe probes the service, installs the guest's program if it is missing, and starts
 /// `guest serve --resume RUN_DIR --lines` in a session of its own, which outlives the pipe. Later
 /// pipes run `guest link --lines RUN_DIR` in sessions that end with them.
 ///
 /// Dropping it closes the guest's session, so it must be dropped after the guest has ended or is
-/// lost, as the carrier does. That takes a request, and at most two seconds.
+/// lost, as the carrier does. That sends a request and blocks for two seconds at most.
 #[derive(Debug)]
 pub struct Connector {
     client: Client,
@@ -39,28 +39,29 @@ pub struct Connector {
 
 #[derive(Debug, Default)]
 struct State {
-    /// First pipes that were tried.
+    /// Number of attempts to open the first pipe.
     attempts: u32,
-    /// When the first of them began.
+    /// Start of the first attempt.
     began: Option<Instant>,
     started: Option<StartedGuest>,
     /// End of the last pipe.
     ending: SharedEnding,
 }
 
-/// A guest that was started.
+/// Guest that was started.
 #[derive(Debug, Clone)]
 struct StartedGuest {
-    /// Session of its own command.
+    /// Session of the guest's own command.
     session: String,
-    /// Path of its program.
+    /// Path of the guest's program.
     program: String,
     run_dir: String,
 }
 
 impl Connector {
-    /// Takes the way to a guest that keeps its socket in `run_dir` there, a directory that it makes;
-    /// when the first pipe must be tried again, in `RUN_DIR-2` and so on. Nothing is sent.
+    /// Creates the transport to a guest that keeps its socket in `run_dir`, a directory that the
+    /// guest creates; if the first pipe must be tried again, in `RUN_DIR-2` and so on. Nothing is
+    /// sent.
     pub fn new(
         client: Client,
         guest: GuestProgram,
@@ -78,8 +79,8 @@ impl Connector {
         }
     }
 
-    /// Returns the directory for another attempt to start the guest. A guest of an attempt before,
-    /// whose answers were all lost, may hold the one before.
+    /// Returns the directory for another attempt to start the guest. It must be a new one: a guest
+    /// of an earlier attempt, whose responses were all lost, may hold the previous one.
     fn next_run_dir(&self) -> String {
         let mut state = self.state();
         state.attempts += 1;
@@ -93,7 +94,7 @@ impl Connector {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings the guest up. Returns its program's path and its command.
+    /// Starts the guest. Returns its program's path and its command.
     async fn start(
         client: Client,
         guest: GuestProgram,
@@ -125,7 +126,7 @@ impl Connector {
     }
 }
 
-/// Starts a command in a session, exactly once even if the answer was lost.
+/// Starts a command in a session, exactly once even if the response was lost.
 async fn start_command(
     client: &Client,
     session: &str,
@@ -143,7 +144,7 @@ async fn start_command(
     let id = match client.exec(&request).await {
         Ok(result) => result.command_id,
         Err(error) if error.is_passing() && !error.is_undone() => {
-            // The session is ours alone, so a command that runs in it is this one.
+            // No other client uses this session, so a command that runs in it is this one.
             let request = ReadOutput {
                 session_id: session,
                 command_id: None,
@@ -178,7 +179,7 @@ impl Drop for Connector {
         };
         let client = self.client.clone();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        // A session that stays is found by its name.
+        // A session that stays can be found by its name.
         let _ = runtime::run_until(deadline, async move { client.close(&session).await });
     }
 }
@@ -258,7 +259,7 @@ impl Connector {
         }
     }
 
-    /// Refuses another attempt where the last pipe's end has said that none succeeds.
+    /// Refuses another attempt if the end of the last pipe shows that none can succeed.
     fn check_ending(&self, ending: &SharedEnding) -> Result<(), ConnectFailure> {
         let ending = ending.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(PipeEnding { kind, reason }) = ending.as_ref() else {
@@ -275,8 +276,8 @@ impl Connector {
     }
 }
 
-/// A failure before any guest was there: a service that is away for a few seconds is taken to be away. One that asks
-/// to wait is waited for.
+/// Converts a failure before the guest has started. A service that is unreachable for
+/// [`CONTACT_WAIT`] counts as down; one that asks for a pause gets it.
 fn given_up(failure: ConnectFailure, began: Instant) -> ConnectFailure {
     match failure {
         ConnectFailure::Retry { fault, after: None } if began.elapsed() >= CONTACT_WAIT => {
@@ -286,7 +287,7 @@ fn given_up(failure: ConnectFailure, began: Instant) -> ConnectFailure {
     }
 }
 
-/// A failure in the life of a guest: what lasts has lost it.
+/// Converts a failure after the guest has started: a permanent one means that the guest is lost.
 fn lost(failure: ConnectFailure) -> ConnectFailure {
     match failure {
         ConnectFailure::Final(fault) => ConnectFailure::Final(failure::as_lost(fault)),

@@ -1,4 +1,5 @@
-//! AIO Sandbox as a backend of Glovebox: a guest in somebody's container behind the traits of a sandbox.
+//! AIO Sandbox as a backend of Glovebox: a guest in a container of the user's, behind the traits of
+//! a sandbox.
 
 use crate::held::sandbox_of_dir;
 use crate::{ApiKey, BaseUrl, Client, Connector, GuestProgram, PipeSizes, Placement, Tenant};
@@ -30,9 +31,9 @@ const KEY_FILE: BackendOption = BackendOption {
     check: |_| Ok(()),
 };
 
-/// A name for an address that is only checked.
+/// Sandbox name for an address that is only checked.
 const ANY_NAME: &str = "name";
-/// Time to remove a sandbox's directory.
+/// Maximum time to remove a sandbox's directory.
 const REMOVAL_WAIT: Duration = Duration::from_secs(30);
 
 static DECLARATION: Declaration = Declaration {
@@ -65,7 +66,7 @@ static DECLARATION: Declaration = Declaration {
     },
 };
 
-/// The backend.
+/// Driver of the backend `aio`.
 #[derive(Debug)]
 pub struct Aio;
 
@@ -167,7 +168,7 @@ impl Driver for Aio {
             sizes,
             cx.deadline,
         )?;
-        // The session of the guest goes with the connector, when the link is closed.
+        // The guest's session is closed with the connector, when the link is closed.
         let (client, dir) = (removing, own_dir(cx.spec, cx.name));
         let release = move |end| match (end, &dir) {
             (GuestEnd::Closed, Some(dir)) => {
@@ -183,25 +184,26 @@ fn placement(cx: &CreateCx<'_>, owner: &str, run_dir: &str) -> Placement {
     Placement {
         guest_dir: None,
         cwd: Some(start_dir(cx.spec, cx.name).display().to_string()),
-        // Files of an earlier life that are gone must not look as if all of them had been deleted.
+        // If the files of an earlier life are missing, a new empty directory would look as if all
+        // had been deleted.
         needs_cwd: cx.is_resumed,
         tenant: Some(Tenant {
             owner: owner.to_owned(),
             name: cx.name.to_string(),
-            // It ends with random digits, which no other life has.
+            // The run directory ends with random digits, which are unique to this life.
             life: run_dir.rsplit('-').next().unwrap_or_default().to_owned(),
             has_own_dir: cx.spec.cwd.is_none(),
         }),
     }
 }
 
-/// Directory that was made for a sandbox; none where the user named one.
+/// Returns the directory that was created for a sandbox. None if the user named one.
 fn own_dir(spec: &SandboxSpec, name: &Name) -> Option<String> {
     let is_own = spec.cwd.is_none();
     is_own.then(|| name.directory_elsewhere())
 }
 
-/// The address of a sandbox of this name.
+/// Returns the address for a sandbox with this name.
 fn base_url(spec: &SandboxSpec, name: &str) -> Result<BaseUrl, Fault> {
     let invalid = |message: &str| Fault::failed(Code::InvalidArgument, message);
     let Some(given) = spec.option(BASE_URL.name).first() else {
@@ -217,7 +219,10 @@ fn base_url(spec: &SandboxSpec, name: &str) -> Result<BaseUrl, Fault> {
     BaseUrl::parse(&given.replace(NAME_IN_URL, name))
 }
 
-/// The address of one container, whatever sandboxes it has.
+/// Returns the address of one container.
+///
+/// # Errors
+/// `invalid-argument` if the address depends on the sandbox.
 fn container_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {
     let given = spec.option(BASE_URL.name).first();
     if given.is_some_and(|given| given.contains(NAME_IN_URL)) {

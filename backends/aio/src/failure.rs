@@ -1,37 +1,36 @@
-//! Requests that did not succeed: the four layers of the service's errors, and the faults they
-//! become.
+//! Failed requests: the four layers of the service's errors, and the faults they become.
 
 use crate::base_url::BaseUrl;
 use glovebox_carrier::ConnectFailure;
 use glovebox_proto::{Class, Code, Fault};
 use std::time::Duration;
 
-/// Longest time that a service may ask to be left alone.
+/// Maximum pause that a service can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// Why a request has no result.
+/// Reason why a request has no result.
 #[derive(Debug)]
 pub(crate) enum ServiceError {
     /// The request did not reach the service.
     NotSent(String),
-    /// The service may have done the work, but its answer did not come.
+    /// The service may have done the work, but no response arrived.
     NoAnswer(String),
-    /// The service answered with this status.
+    /// The service responded with this status.
     Status {
         status: u16,
         message: String,
         retry_after: Option<Duration>,
     },
-    /// The service says that the operation failed.
+    /// The service reports that the operation failed.
     Failed(String),
-    /// The answer is not what the service's description says.
+    /// The response does not match the service's specification.
     Malformed(String),
-    /// The request could not be made here.
+    /// The request could not be made on this machine.
     Local(Fault),
 }
 
 impl ServiceError {
-    /// True if the same request may succeed later.
+    /// Returns true if the same request may succeed later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::NotSent(_) | Self::NoAnswer(_) => true,
@@ -40,7 +39,7 @@ impl ServiceError {
         }
     }
 
-    /// True if the service has certainly not begun the work.
+    /// Returns true if the service has certainly not begun the work.
     pub(crate) fn is_undone(&self) -> bool {
         matches!(
             self,
@@ -52,7 +51,7 @@ impl ServiceError {
         )
     }
 
-    /// True if the service does not take the credential.
+    /// Returns true if the service refuses the credential.
     pub(crate) fn is_refused_key(&self) -> bool {
         matches!(
             self,
@@ -63,7 +62,7 @@ impl ServiceError {
         )
     }
 
-    /// True if the path or the machine does not exist.
+    /// Returns true if the path or the machine does not exist.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(
             self,
@@ -74,7 +73,7 @@ impl ServiceError {
         )
     }
 
-    /// How long the service wants to be left alone.
+    /// Returns the pause that the service asks for. None if it asks for none.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => retry_after.map(|after| after.min(MAX_RETRY_AFTER)),
@@ -82,7 +81,7 @@ impl ServiceError {
         }
     }
 
-    /// What happened, for the end of a sentence.
+    /// Describes the failure, as the end of a sentence.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::NotSent(reason) => format!("it cannot be reached: {reason}"),
@@ -99,7 +98,7 @@ impl ServiceError {
         }
     }
 
-    /// The failure of an attempt to open a pipe, or to look at the service.
+    /// Converts the error into the failure of an attempt to open a pipe or to probe the service.
     pub(crate) fn into_failure(self, base: &BaseUrl) -> ConnectFailure {
         let code = match self {
             Self::Local(fault) => return ConnectFailure::Final(fault),
@@ -126,7 +125,7 @@ impl ServiceError {
     }
 }
 
-/// The service does not take the credential, or wants one.
+/// Creates the fault for a missing or refused credential.
 pub(crate) fn not_authenticated(base: &BaseUrl) -> Fault {
     Fault::refused(
         Code::NotAuthenticated,
@@ -135,7 +134,7 @@ pub(crate) fn not_authenticated(base: &BaseUrl) -> Fault {
     .remedy("set AIO_API_KEY, or aio.key_file to a file that holds the key")
 }
 
-/// A fault of this carrier.
+/// Creates a fault of this transport.
 pub(crate) fn carrier_failed(base: &BaseUrl, what: &str) -> Fault {
     Fault::failed(
         Code::CarrierFailed,
@@ -143,7 +142,7 @@ pub(crate) fn carrier_failed(base: &BaseUrl, what: &str) -> Fault {
     )
 }
 
-/// The same fault in the life of a guest, which is lost by it.
+/// Converts a fault after the guest has started: the guest is lost.
 pub(crate) fn as_lost(fault: Fault) -> Fault {
     let code = match fault.code {
         Code::CarrierFailed => Code::LinkLost,

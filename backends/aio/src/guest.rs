@@ -1,4 +1,4 @@
-//! The guest's program on its way into a container.
+//! Installation of the guest's program in a container.
 
 use crate::client::Client;
 use crate::failure::{ServiceError, carrier_failed};
@@ -12,13 +12,13 @@ use glovebox_carrier::ConnectFailure;
 use glovebox_sandbox::random_hex;
 use std::time::Duration;
 
-/// Bytes of one piece where a file goes in by pieces.
+/// Length of one piece in bytes, if a file is sent in pieces.
 const PIECE_BYTES: usize = 512 << 10;
-/// Most time for an upload.
+/// Maximum time for an upload.
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(5);
 
 impl Client {
-    /// Puts the guest into its place if it is not there. Returns its path.
+    /// Installs the guest if it is missing. Returns its path.
     pub(crate) async fn install_guest(
         &self,
         session: &str,
@@ -40,8 +40,7 @@ impl Client {
             Err(ServiceError::Status { status: 413, .. }) => None,
             Err(error) => return Err(self.not_stored(error)),
         };
-        // A proxy may bound or change what one request carries; small pieces of text pass where it
-        // does not.
+        // A proxy may limit or change the body of one request; small pieces of text usually pass.
         let answer = match whole {
             None => Some("mismatch".to_owned()),
             Some(answer) => answer,
@@ -64,8 +63,8 @@ impl Client {
     async fn write_pieces(&self, part: &str, bytes: &[u8]) -> Result<(), ConnectFailure> {
         for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
             let content = STANDARD.encode(piece);
-            // A piece whose answer was lost is not sent again: it would stand there twice, and the
-            // sum tells anyway.
+            // A piece whose response was lost is not sent again: it could be appended twice. If it
+            // is missing, the checksum fails.
             let request = FileWrite {
                 file: part,
                 content: &content,
@@ -93,7 +92,8 @@ impl Client {
         }
     }
 
-    /// Checks an uploaded file and gives it its place. Returns a word for what is wrong with it.
+    /// Checks an uploaded file and renames it to its place. Returns a word for the problem, or None
+    /// if there is none.
     async fn finish_guest(
         &self,
         session: &str,

@@ -1,4 +1,4 @@
-//! What a container holds for the sandboxes of one state directory: their directories and sessions of commands.
+//! Directories and sessions that a container holds for the sandboxes of one state directory.
 
 use crate::client::Client;
 use crate::program::{SESSION, Tenant};
@@ -10,16 +10,17 @@ use glovebox_sandbox::{Name, random_hex};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Word for a sandbox with sessions of commands.
+/// State of a sandbox with sessions of commands.
 const RUNNING: &str = "running";
-/// Word for one whose files alone are there.
+/// State of a sandbox of which only the files exist.
 const STOPPED: &str = "stopped";
 
 impl Client {
-    /// Returns the directories that look like those of sandboxes, and what else the owner's sandboxes hold.
+    /// Returns the directories that look like those of sandboxes, and the sessions of the owner's
+    /// sandboxes.
     ///
     /// # Errors
-    /// What keeps the service from answering.
+    /// The failure of a request.
     pub(crate) fn list_held(
         &self,
         owner: &str,
@@ -31,10 +32,11 @@ impl Client {
             Some(name) if known.contains(name) => Claim::InUse,
             _ => Claim::Left,
         };
-        // Directories first: a sandbox that comes up meanwhile has no session without a row.
+        // Directories first: a sandbox that starts meanwhile would otherwise have a session without
+        // a directory.
         let output = self.run_held_script("list_held", owner, "", deadline)?;
         for held in Answers::new(&output.text, &output.nonce).all("held") {
-            // TRUST: anything in the container may have written it.
+            // TRUST: any process in the container may have written this line.
             let Some((state, dir)) = held.split_once(' ') else {
                 continue;
             };
@@ -68,10 +70,10 @@ impl Client {
         Ok(found.into_values().collect())
     }
 
-    /// Closes the sessions of a sandbox and removes its directory. Nothing being there is fine.
+    /// Closes the sessions of a sandbox and removes its directory. Succeeds if there is neither.
     ///
     /// # Errors
-    /// What keeps the service from it; `already-exists` for a directory that is not the owner's.
+    /// The failure of a request; `already-exists` for a directory that is not the owner's.
     pub(crate) fn remove_held(
         &self,
         owner: &str,
@@ -87,7 +89,7 @@ impl Client {
         self.remove_dir(owner, &name.directory_elsewhere(), deadline)
     }
 
-    /// Removes the directory of a sandbox with its mark. One that is not there is fine.
+    /// Removes the directory of a sandbox with its mark. Succeeds if there is none.
     ///
     /// # Errors
     /// As [`Self::remove_held`].
@@ -127,7 +129,8 @@ impl Client {
         let run = runtime::run_until(deadline, async move {
             let session = format!("{SESSION}-{}", random_hex());
             let result = client.run_script(&session, &script).await;
-            // Its answer may be waited for by nothing else: the process may end after this.
+            // Close in the foreground: the process may exit after this, and a background request
+            // would be lost.
             let _ = client.close(&session).await;
             result
         })?;
@@ -152,7 +155,7 @@ struct ScriptOutput {
     nonce: String,
 }
 
-/// Returns the name of the sandbox whose directory this would be.
+/// Returns the name of the sandbox that a directory would belong to. None if the name is no such.
 pub(crate) fn sandbox_of_dir(dir: &str) -> Option<Name> {
     Name::parse(dir.strip_prefix("glovebox-")?).ok()
 }

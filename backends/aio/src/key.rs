@@ -1,5 +1,5 @@
-//! The credential of a service: shown by no format, overwritten when it goes, read again when it
-//! was refused.
+//! Credential of a service. No format displays it, its memory is overwritten on drop, and its file
+//! is read again after a refusal.
 
 use glovebox_proto::{Code, Fault};
 use reqwest::header::HeaderValue;
@@ -15,13 +15,12 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// Takes a key. `file` is where it was read from: it is read again when the service refuses the
-    /// key.
+    /// Creates a key. `file` is its source; it is read again if the service refuses the key.
     pub fn new(value: Zeroizing<String>, file: Option<PathBuf>) -> Self {
         Self { value, file }
     }
 
-    /// The value of the header `Authorization`.
+    /// Returns the value of the header `Authorization`.
     ///
     /// # Errors
     /// `invalid-argument` if the key has bytes that no header can hold.
@@ -41,7 +40,7 @@ impl ApiKey {
         self.value == other.value
     }
 
-    /// Reads the file again. True if that gave another key.
+    /// Reads the file again. Returns true if that gave another key.
     pub(crate) fn read_again(&mut self) -> bool {
         let Some(text) = self
             .file
@@ -59,9 +58,9 @@ impl ApiKey {
         is_other
     }
 
-    /// Takes the key out of a text that the service wrote.
+    /// Redacts the key in a text from the service.
     pub(crate) fn redact(&self, text: String) -> String {
-        // A shorter one would be found in words that have nothing to do with it.
+        // A shorter key would match parts of unrelated words.
         if self.value.len() >= 4 && text.contains(self.value.as_str()) {
             return text.replace(self.value.as_str(), "[key]");
         }

@@ -1,12 +1,12 @@
-//! AIO Sandbox as a backend: a directory in a container that somebody runs.
+//! AIO Sandbox as a backend: a directory in a container that the user runs.
 //!
-//! In: a base URL, a key, and the guest's program. Out: what is to be known about the service
+//! In: a base URL, a key, and the guest's program. Out: facts about the service
 //! ([`Client::probe`]), and pipes to a guest there ([`Connector`]), which `glovebox_carrier` makes
 //! into one stream that outlives each of them.
 //!
 //! Only these endpoints are used: `/v1/sandbox`, `/v1/file/upload`, `/v1/file/write`, and of
-//! `/v1/bash` `exec`, `output`, `write`, `kill`, `sessions` and `sessions/ID/close`. Requests are
-//! made on one thread of the process; callers block. Nothing that the service says is trusted.
+//! `/v1/bash` `exec`, `output`, `write`, `kill`, `sessions` and `sessions/ID/close`. Requests run
+//! on one thread of the process; callers block. Responses of the service are untrusted.
 
 mod base_url;
 mod client;

@@ -23,25 +23,25 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-/// How long passing failures of requests are tried again before the pipe ends and another one is
-/// opened.
+/// Time for which temporary failures of a request are retried, before the pipe ends and another one
+/// is opened.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// First and longest pause between two attempts of a request.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
-/// How long the end of a command's output is waited for when its input is closed.
+/// Maximum wait for the end of a command's output after its input is closed.
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
-/// Pause after an answer without output, so that a service that does not wait is not asked all the
-/// time.
+/// Pause after a response without output, so that a service that does not hold requests is not
+/// polled without pause.
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
-/// Last bytes of a command's messages that are kept.
+/// Maximum number of bytes kept of a command's standard error, from its end.
 const STDERR_TAIL_BYTES: usize = 600;
 
 /// Sizes and times of a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PipeSizes {
-    /// Most bytes of one request towards the command, as lines.
+    /// Maximum length of one request to the command, as lines, in bytes.
     pub batch: usize,
-    /// Seconds that the service may hold a request for output.
+    /// Seconds for which the service may hold a request for output.
     pub wait: u32,
 }
 
@@ -54,28 +54,28 @@ impl Default for PipeSizes {
     }
 }
 
-/// A command of a session.
+/// Command of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteCommand {
     pub(crate) session: String,
     pub(crate) id: String,
-    /// The session stays when the pipe ends.
+    /// True if the session stays when the pipe ends.
     pub(crate) keeps_session: bool,
 }
 
-/// How a pipe ended.
+/// End of a pipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PipeEnding {
     pub(crate) kind: EndingKind,
-    /// One sentence for people.
+    /// Reason in one sentence, for people.
     pub(crate) reason: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndingKind {
-    /// The command ended with this code, if it is known.
+    /// The command ended with this code. None if the code is unknown.
     CommandEnded(Option<i64>),
-    /// Another pipe may succeed.
+    /// The pipe broke; another one may succeed.
     Broken,
 }
 
@@ -88,7 +88,7 @@ impl PipeEnding {
     }
 }
 
-/// Where a pipe's end is noted, for its owner and for the next attempt.
+/// Record of a pipe's end, for its owner and for the next attempt.
 pub(crate) type SharedEnding = Arc<Mutex<Option<PipeEnding>>>;
 
 #[derive(Debug)]
@@ -101,17 +101,17 @@ impl PipeEnd for AioPipeEnd {
     }
 }
 
-/// Returns the length of the longest beginning of `bytes` that may be sent again as a whole.
+/// Returns the length of the longest prefix of `bytes` that may be sent again as a whole.
 ///
-/// A request whose answer was lost is sent again, so it must hold whole records of the carrier: the
-/// guest drops records that come twice, but half a record followed by its beginning would be read
-/// as something else.
+/// A request whose response was lost is sent again, so it must hold whole records of the carrier:
+/// the guest drops repeated records, but half a record followed by its beginning would be read as
+/// something else.
 pub(crate) type Cut = fn(&[u8]) -> usize;
 
-/// The [`Cut`] after whole records.
+/// Implements [`Cut`] at the end of whole records.
 pub(crate) fn whole_records(bytes: &[u8]) -> usize {
     let mut end = 0;
-    // A head has kind, flags, and the length of what follows it.
+    // A record's header has kind, flags, and the length of its payload.
     while let Some([_, _, low, high, ..]) = bytes.get(end..) {
         let next = end + HEAD_BYTES + usize::from(u16::from_le_bytes([*low, *high]));
         if next > bytes.len() {
@@ -122,7 +122,7 @@ pub(crate) fn whole_records(bytes: &[u8]) -> usize {
     end
 }
 
-/// Makes a pipe to a command that runs.
+/// Opens a pipe to a running command.
 pub(crate) fn open(
     client: Client,
     command: RemoteCommand,
@@ -139,7 +139,7 @@ pub(crate) fn open(
     let end = Box::new(AioPipeEnd(Arc::clone(&ending)));
     let handle = runtime::handle()?;
     let local = {
-        // The socket belongs to that thread's reactor.
+        // The socket must be registered with the reactor of that thread.
         let _guard = handle.enter();
         UnixStream::from_std(ours).map_err(failed)?
     };
@@ -152,7 +152,7 @@ pub(crate) fn open(
     })
 }
 
-/// Carries bytes until one side ends, then closes the session unless it stays.
+/// Relays bytes until one side ends, then closes the session unless it stays.
 async fn carry(
     client: Client,
     command: RemoteCommand,
@@ -173,7 +173,7 @@ async fn carry(
         tokio::select! {
             sent = input.send_all(from_host) => match sent {
                 Ok(()) => None,
-                // Why the command takes no input is in its last output.
+                // The command's last output tells why it accepts no input.
                 Err(reason) => Some(match tokio::time::timeout(LAST_OUTPUT, &mut receiving).await {
                     Ok(Some(last)) => last,
                     Ok(None) | Err(_) => reason,
@@ -182,7 +182,7 @@ async fn carry(
             ended = &mut receiving => ended,
         }
     };
-    // The reason must be there before the caller reads the end.
+    // Record the reason before closing the socket: the caller looks for it when it reads the end.
     (*ending.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&reason);
     drop(to_host);
     let has_ended = matches!(
@@ -193,7 +193,7 @@ async fn carry(
         })
     );
     if !has_ended && !command.keeps_session {
-        // It may have ended in this moment; closing the session is what counts.
+        // The command may have ended at this moment; closing the session suffices.
         let _ = client
             .kill(&Kill {
                 session_id: &command.session,
@@ -202,12 +202,12 @@ async fn carry(
             .await;
     }
     if has_ended || !command.keeps_session {
-        // Should it stay, prune finds it by its name.
+        // If that fails, `prune` finds the session by its name.
         let _ = client.close(&command.session).await;
     }
 }
 
-/// The direction towards the command.
+/// Direction from the caller to the command.
 #[derive(Debug)]
 struct Input<'a> {
     client: &'a Client,
@@ -217,10 +217,10 @@ struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// Sends what the caller writes until it closes its end. What arrives while a request is under
-    /// way waits and goes together in the next one.
+    /// Sends the caller's bytes until it closes its end. Bytes that arrive during a request are
+    /// sent together in the next one.
     async fn send_all(&mut self, mut from_host: OwnedReadHalf) -> Result<(), PipeEnding> {
-        // Four characters carry three bytes, and each line has two more.
+        // Base64 encodes three bytes as four characters, and each line has two more.
         let max = self.batch / 4 * 3 - self.batch / 1024;
         let mut waiting: Vec<u8> = Vec::new();
         let mut is_open = true;
@@ -252,8 +252,8 @@ impl Input<'_> {
         }
     }
 
-    /// Sends lines as one request, again if its answer was lost: the guest takes records that come
-    /// twice as one.
+    /// Sends lines as one request, again if the response was lost: the guest drops repeated
+    /// records.
     async fn send(&self, lines: &[u8]) -> Result<(), PipeEnding> {
         let Ok(input) = std::str::from_utf8(lines) else {
             return Err(PipeEnding::broken("the lines are not text"));
@@ -273,7 +273,7 @@ impl Input<'_> {
     }
 }
 
-/// Receives output until the command ends. None: the caller has closed its end.
+/// Receives output until the command ends. None if the caller has closed its end.
 async fn receive_output(
     client: &Client,
     command: &RemoteCommand,
@@ -317,7 +317,7 @@ async fn receive_output(
         }
         let is_silent = output.stdout.is_empty() && output.stderr.is_empty();
         match &output.command {
-            // There may be more output than one answer holds.
+            // Without output only: one response may not hold all of it.
             Some(info) if !info.is_running() && is_silent => {
                 return Some(command_ended(client, info, &stderr));
             }
@@ -330,8 +330,8 @@ async fn receive_output(
 }
 
 /// Checks that no output is missing or repeated.
-// TRUST: an offset decides what is read next; a wrong one ends the pipe, and the carrier's own
-// offsets hold behind it.
+// TRUST: an offset decides what is read next; a wrong one ends the pipe, and the carrier checks
+// offsets of its own behind it.
 fn check_offset(before: u64, output: &Output) -> Result<(), String> {
     let is_plain = output.stdout.is_ascii();
     let expected = before + output.stdout.len() as u64;
@@ -380,7 +380,7 @@ impl Patience {
     /// Waits before the next attempt.
     ///
     /// # Errors
-    /// The pipe's end, for an error that lasts or has lasted too long.
+    /// The pipe's end, for an error that is permanent or has lasted too long.
     async fn wait(&mut self, error: &ServiceError) -> Result<(), PipeEnding> {
         let since = *self.first_failure.get_or_insert_with(Instant::now);
         let (shortest, longest) = PAUSES;

@@ -1,4 +1,4 @@
-//! Looks at a service: what it says about itself, and whether a guest can run there.
+//! Probe of a service: its facts, and whether a guest can run there.
 
 use crate::base_url::BaseUrl;
 use crate::client::Client;
@@ -12,17 +12,19 @@ use glovebox_sandbox::random_hex;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// Most time that a script may take there.
+/// Maximum run time of a script there.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Most time until the service has said what it is. One that does not within it is taken to be away.
+/// Maximum time for the service to describe itself. A service that does not respond within it
+/// counts as down.
 pub(crate) const CONTACT_WAIT: Duration = Duration::from_secs(3);
-/// Most bytes of a path there: with what is added it must stay below the kernel's 4096.
+/// Maximum length of a path there in bytes: with added names it must stay below the kernel's 4096
+/// (PATH_MAX).
 const MAX_PATH_BYTES: usize = 3000;
-/// Most characters of one fact.
+/// Maximum length of one fact in characters.
 const MAX_FACT_CHARS: usize = 100;
 
-/// Facts that the service states about its container. Untrusted: bounded and safe to show, checked
-/// by nothing.
+/// Facts that the service states about its container. Untrusted: bounded and escaped, but not
+/// verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Version of the service.
@@ -39,7 +41,7 @@ pub struct Facts {
     pub user: String,
 }
 
-/// State of a service in which a guest can run.
+/// Result of a probe of a service in which a guest can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// Facts that the service states.
@@ -48,15 +50,15 @@ pub struct Probe {
     pub home: Option<String>,
     /// Directory in which the guest is kept, without control characters.
     pub guest_dir: String,
-    /// True if the guest is there with the right sum.
+    /// True if the guest is installed with the right checksum.
     pub has_guest: bool,
 }
 
 impl Client {
-    /// Looks at the service with two requests at once, and starts nothing that stays.
+    /// Probes the service with two concurrent requests. Starts nothing that stays.
     ///
     /// # Errors
-    /// `not-authenticated`, `unsupported` without the API for commands, `carrier-failed` where no
+    /// `not-authenticated`, `unsupported` without the API for commands, `carrier-failed` if no
     /// guest can run, `timed-out` after `deadline`.
     pub fn probe(
         &self,
@@ -80,7 +82,7 @@ impl Client {
         }
     }
 
-    /// The probe, with commands in `session`.
+    /// Probes the service, with commands in `session`.
     pub(crate) async fn look(
         &self,
         session: &str,
@@ -102,11 +104,11 @@ impl Client {
             ("i", tenant.map_or("", |tenant| &tenant.life)),
         ];
         let script = check_script(&values, "check");
-        // Both at once: a start waits for round trips.
+        // Send both at once: each costs a round trip, and a start waits for them.
         let mut described = pin!(tokio::time::timeout(CONTACT_WAIT, self.describe()));
         let mut checked = pin!(self.run_script(session, &script));
         let mut early = None;
-        // A service that is away keeps both waiting, and one of them has a short time.
+        // A service that is down delays both; the timeout of one bounds both.
         let described = tokio::select! {
             answer = &mut described => answer,
             result = &mut checked => {
@@ -148,7 +150,7 @@ impl Client {
             );
             return Err(ConnectFailure::Final(carrier_failed(base, &what)));
         };
-        // TRUST: paths go back to that shell, quoted, and may be shown.
+        // TRUST: paths go back to that shell, quoted, and may be displayed.
         if !is_path(dir) {
             let what = "its shell answered with a directory that is none";
             return Err(ConnectFailure::Final(carrier_failed(base, what)));
@@ -192,7 +194,7 @@ impl Client {
         }
     }
 
-    /// The fault for a script's reason.
+    /// Returns the fault for the reason of a script.
     pub(crate) fn explain(&self, word: &str, detail: &str, placement: &Placement) -> Fault {
         let failed = |what: &str| self.carrier_failed(what);
         match word {
@@ -244,7 +246,7 @@ impl Client {
     }
 }
 
-/// A directory that a new sandbox was to have is there already.
+/// Creates the fault for a new sandbox's directory that exists already.
 fn taken(dir: &str, is_ours: bool, base: &BaseUrl) -> Fault {
     let dir = show_message(dir.as_bytes());
     if is_ours {
@@ -263,7 +265,7 @@ fn taken(dir: &str, is_ours: bool, base: &BaseUrl) -> Fault {
     .remedy("take another name")
 }
 
-/// True for an absolute path of an ordinary length that can be shown.
+/// Returns true for an absolute path of ordinary length without control characters.
 fn is_path(text: &str) -> bool {
     text.starts_with('/') && text.len() <= MAX_PATH_BYTES && !text.chars().any(char::is_control)
 }
@@ -288,7 +290,7 @@ impl Facts {
     }
 }
 
-/// The service is of a time before its API for commands.
+/// Creates the fault for a service that is older than its API for commands.
 fn no_bash_api() -> Fault {
     Fault::failed(
         Code::Unsupported,

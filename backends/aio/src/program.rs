@@ -1,4 +1,4 @@
-//! The guest's program, and where it belongs in a container.
+//! The guest's program, and its place in a container.
 
 use glovebox_proto::Fault;
 use glovebox_sandbox::random_hex;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 type Unpack = dyn Fn() -> Result<Vec<u8>, Fault> + Send + Sync;
 
-/// The guest: its sum, and how its bytes are had.
+/// The guest's program: its checksum, and a function that unpacks it.
 #[derive(Clone)]
 pub struct GuestProgram {
     sha256: String,
@@ -15,8 +15,8 @@ pub struct GuestProgram {
 }
 
 impl GuestProgram {
-    /// Takes the SHA-256 in hex and a function that unpacks the bytes, which is called only when
-    /// they are missing there.
+    /// Creates the program from its SHA-256 in hex and a function that unpacks its bytes. The
+    /// function is called only if the program is missing in the container.
     pub fn new(
         sha256: impl Into<String>,
         unpack: impl Fn() -> Result<Vec<u8>, Fault> + Send + Sync + 'static,
@@ -46,31 +46,30 @@ impl fmt::Debug for GuestProgram {
 /// Places in the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Directory in which the guest's program is kept. None: a directory for caches.
+    /// Directory in which the guest's program is kept. None: a cache directory.
     pub guest_dir: Option<String>,
-    /// Working directory of the guest, made if it is missing. None: the one that the service gives
-    /// to commands.
+    /// Working directory of the guest, created if it is missing. None: the default of the service.
     pub cwd: Option<String>,
-    /// Whether that directory must be there already.
+    /// True if the working directory must exist already.
     pub needs_cwd: bool,
-    /// The sandbox whose guest it is. None: nothing there is marked.
+    /// Sandbox that the guest belongs to. None: nothing in the container is marked.
     pub tenant: Option<Tenant>,
 }
 
-/// A sandbox, as the sessions and the directory in a container are marked with it.
+/// Sandbox with whose data the sessions and the directory in a container are marked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     /// Id of the state directory that has the sandbox.
     pub owner: String,
     /// Name of the sandbox.
     pub name: String,
-    /// Id of this life of the sandbox: a directory that was claimed under it may be claimed again.
+    /// Id of this life of the sandbox: a directory claimed with it may be claimed again.
     pub life: String,
-    /// Whether the working directory is the sandbox's own.
+    /// True if the working directory is the sandbox's own.
     pub has_own_dir: bool,
 }
 
-/// Beginning of the ids of all sessions of commands.
+/// Prefix of the ids of all sessions of commands.
 pub(crate) const SESSION: &str = "glovebox";
 
 impl Tenant {
@@ -80,7 +79,8 @@ impl Tenant {
         format!("{SESSION}-{owner}-{name}-{random}")
     }
 
-    /// Returns the name of the sandbox to which a session of the owner belongs.
+    /// Returns the name of the sandbox that a session of the owner belongs to. None if it is no
+    /// such session.
     pub(crate) fn sandbox_of_session<'a>(owner: &str, session: &'a str) -> Option<&'a str> {
         let rest = session.strip_prefix(SESSION)?.strip_prefix('-')?;
         let rest = rest.strip_prefix(owner)?.strip_prefix('-')?;

@@ -1,17 +1,17 @@
-//! Text for the shell on the other side, and answers of `check.sh`.
+//! Scripts for the shell in the container, and answers of `check.sh`.
 
 use glovebox_carrier::show_message;
 use glovebox_sandbox::backend;
 
-/// Functions `check` and `install_guest`.
+/// Shell functions of `check.sh`, such as `check` and `install_guest`.
 const FUNCTIONS: &str = include_str!("check.sh");
 
-/// One word for a POSIX shell.
+/// Quotes one word for a POSIX shell.
 pub(crate) fn quote(word: &str) -> String {
     String::from_utf8_lossy(&backend::quote(word.as_bytes())).into_owned()
 }
 
-/// A script that sets `values` and calls `call` of `check.sh`.
+/// Returns a script that sets `values` and calls `call` of `check.sh`.
 pub(crate) fn check_script(values: &[(&str, &str)], call: &str) -> String {
     let values: Vec<(&str, &[u8])> = values
         .iter()
@@ -21,8 +21,8 @@ pub(crate) fn check_script(values: &[(&str, &str)], call: &str) -> String {
     format!("{}{call}\n", String::from_utf8_lossy(&script))
 }
 
-/// Ends of names of variables whose values are secrets. The service's own key has such a name, and
-/// commands of the guest have no use for it.
+/// Suffixes of variables whose values are secrets. The service's own key has such a name, and
+/// commands of the guest do not need it.
 const SECRET_ENDS: [&str; 6] = [
     "_KEY",
     "_TOKEN",
@@ -32,11 +32,12 @@ const SECRET_ENDS: [&str; 6] = [
     "_PASSWD",
 ];
 
-/// A script for bash that starts the guest with the environment of the container, without secrets.
+/// Returns a bash script that starts the guest with the environment of the container, without
+/// secrets.
 pub(crate) fn start_script(program: &str, run_dir: &str, cwd: Option<&str>) -> String {
     let ends: Vec<String> = SECRET_ENDS.iter().map(|end| format!("*{end}")).collect();
     let enter = cwd.map_or_else(String::new, |dir| format!("cd -- {} || exit\n", quote(dir)));
-    // Without the list of names nothing is started.
+    // If the names cannot be listed, the guest must not start: it would inherit the secrets.
     format!(
         "shopt -s nocasematch && names=$(compgen -e) || exit\n\
          for name in $names; do case $name in {}) unset \"$name\" || exit ;; esac; done\n\
@@ -48,8 +49,8 @@ pub(crate) fn start_script(program: &str, run_dir: &str, cwd: Option<&str>) -> S
 }
 
 /// Answers of a script, in their order.
-// TRUST: every line may have been written by something else in the container; the nonce only tells
-// answers from noise.
+// TRUST: any process in the container may have written each line; the nonce only tells answers from
+// noise.
 #[derive(Debug)]
 pub(crate) struct Answers<'a> {
     output: &'a str,
@@ -62,7 +63,7 @@ impl<'a> Answers<'a> {
         Self { output, marker }
     }
 
-    /// The detail of the last answer with this word.
+    /// Returns the detail of the last answer with this word. None if there is none.
     pub(crate) fn last(&self, word: &str) -> Option<&'a str> {
         self.output.lines().rev().find_map(|line| {
             let answer = line.strip_prefix(self.marker.as_str())?;
@@ -71,7 +72,7 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// The details of all answers with this word, in their order.
+    /// Returns the details of all answers with this word, in their order.
     pub(crate) fn all(&self, word: &str) -> impl Iterator<Item = &'a str> {
         self.output.lines().filter_map(move |line| {
             let answer = line.strip_prefix(self.marker.as_str())?;
@@ -79,7 +80,8 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Why the script gave up: a word and its detail, safe to show.
+    /// Returns the reason why the script failed: a word and its detail, escaped. None if it did not
+    /// fail.
     pub(crate) fn failure(&self) -> Option<(String, String)> {
         let failure = self.last("fail")?;
         let (word, detail) = failure.split_once(' ').unwrap_or((failure, ""));

@@ -1,9 +1,9 @@
-//! Requests and answers of the endpoints that are used. Unknown fields of answers are skipped.
+//! Requests and responses of the endpoints that are used. Unknown fields of responses are ignored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Shape of nearly every answer.
+/// Envelope of nearly every response.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Envelope<'a> {
     #[serde(default = "default_success")]
@@ -75,7 +75,7 @@ impl CommandInfo {
     }
 }
 
-/// True if a command with this status has not ended.
+/// Returns true if a command with this status has not ended.
 pub(crate) fn is_running(status: &str) -> bool {
     matches!(status, "pending" | "running")
 }
@@ -95,7 +95,7 @@ pub(crate) struct Kill<'a> {
     pub(crate) signal: &'a str,
 }
 
-/// One session of `GET /v1/bash/sessions`.
+/// Entry of `GET /v1/bash/sessions`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SessionInfo {
     pub(crate) session_id: String,
@@ -110,7 +110,7 @@ pub(crate) struct FileWrite<'a> {
     pub(crate) append: bool,
 }
 
-/// `GET /v1/sandbox`, whose fields stand beside `success`.
+/// Response of `GET /v1/sandbox`, whose fields are next to `success`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Sandbox {
     #[serde(default = "default_success")]

@@ -1,4 +1,4 @@
-//! From a spec to a running guest.
+//! Starts a guest for a spec.
 
 use crate::report::{WEAKER, report};
 use glovebox_jail::confine::{MIN_LANDLOCK_ABI, MONITOR_MODE, Setup};
@@ -32,7 +32,7 @@ static DECLARATION: Declaration = Declaration {
         files: Files::Copied,
         has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
-        // They stay on this machine, in the sandbox's own directory.
+        // The files stay on this machine, in the sandbox's own directory.
         keeps_files: false,
         shares_machine: false,
         can_freeze: false,
@@ -49,7 +49,7 @@ static DECLARATION: Declaration = Declaration {
 /// Directories of a sandbox, below its own: the copy of the project, home, and temporary files.
 const TREES: [&str; 3] = [COPY_DIR, "home", "tmp"];
 
-/// The backend.
+/// Driver of the backend `confined`.
 #[derive(Debug)]
 pub struct Confined;
 
@@ -168,7 +168,7 @@ fn io_fault(what: &str, error: &io::Error) -> Fault {
     Fault::failed(Code::Io, format!("cannot {what} of the sandbox: {error}"))
 }
 
-/// Makes what is not there yet; gives the real paths.
+/// Creates the missing directories. Returns their canonical paths.
 fn make_trees(dir: &Path) -> io::Result<[PathBuf; 3]> {
     let dir = fs::canonicalize(dir)?;
     let trees = TREES.map(|name| dir.join(name));

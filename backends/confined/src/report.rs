@@ -1,4 +1,4 @@
-//! What holds in such a sandbox, and what is weaker than natively.
+//! Isolation report of such a sandbox, and its weaknesses compared with a native one.
 
 use glovebox_jail::confine::MIN_LANDLOCK_ABI;
 use glovebox_jail::landlock::abi_version;
@@ -6,7 +6,7 @@ use glovebox_sandbox::Report;
 use glovebox_sandbox::backend::{CreateCx, unheld_limits};
 use glovebox_spec::LimitState;
 
-/// What is weaker than natively, one sentence each.
+/// Weaknesses compared with the native backend, one sentence each.
 pub(crate) const WEAKER: [&str; 9] = [
     "names, sizes, owners and times of files outside can be asked for, and changes to such files can be watched; \
      contents and lists of directories cannot be read",
@@ -22,7 +22,8 @@ pub(crate) const WEAKER: [&str; 9] = [
     "if the owner and the monitor are killed at once from outside, commands run on within Landlock and the filter",
 ];
 
-/// The report of a sandbox that has come up: the guest has tried its walls before it served.
+/// Returns the report of a sandbox that has started: the guest has tested its walls before it
+/// served.
 pub(crate) fn report(name: &'static str, cx: &CreateCx<'_>) -> Report {
     let mut report = Report::of_caller(name, cx.name.as_str(), "caller, without capabilities");
     report.limits = unheld_limits(cx.spec, "nothing here can hold it yet");

@@ -8,13 +8,13 @@ use std::net::IpAddr;
 /// Address of the service in the cloud.
 pub const DEFAULT_BASE_URL: &str = "https://api.sprites.dev";
 
-/// A base URL of the service: `https`, or `http` to an address that no packet leaves the own
-/// network for.
+/// Base URL of the service: `https`, or `http` to an address whose packets do not leave the local
+/// network.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BaseUrl(Url);
 
 impl BaseUrl {
-    /// Reads a base URL. A path in it is kept in front of the paths of the service.
+    /// Parses a base URL. Its path is kept in front of the paths of the service.
     ///
     /// # Errors
     /// `invalid-argument` for another scheme, plain `http` to a public host, user info, a query or
@@ -52,7 +52,7 @@ impl BaseUrl {
     /// Returns the URL of an endpoint. Every segment is percent-encoded.
     pub(crate) fn endpoint(&self, segments: &[&str], query: &[(&str, &str)]) -> Url {
         let mut url = self.0.clone();
-        // Only URLs without a host have no segments.
+        // Fails only for URLs without a host, which `parse` refuses.
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
@@ -62,12 +62,12 @@ impl BaseUrl {
         url
     }
 
-    /// True if it is reached without TLS.
+    /// Returns true if the address is reached without TLS.
     pub(crate) fn is_plain(&self) -> bool {
         self.0.scheme() == "http"
     }
 
-    /// True if the service runs on this machine, so that no proxy leads to it.
+    /// Returns true if the service runs on this machine, so that no proxy is used.
     pub(crate) fn is_loopback(&self) -> bool {
         let host = self.0.host_str().unwrap_or_default();
         host == "localhost" || address(host).is_some_and(|address| address.is_loopback())

@@ -1,4 +1,4 @@
-//! The REST part of the service: Sprites, their labels, network policies and checkpoints.
+//! REST part of the service: Sprites, their labels, network policies and checkpoints.
 
 use crate::address::BaseUrl;
 use crate::failure::CallFailure;
@@ -14,43 +14,43 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Entries of a page of a listing.
+/// Entries on a page of a listing.
 const PAGE: &str = "50";
-/// Most pages of a listing that are read.
+/// Maximum number of pages of a listing that are read.
 const MAX_PAGES: usize = 1000;
-/// Pause between two looks whether a Sprite is gone.
+/// Interval between two checks if a Sprite has been destroyed.
 const GONE_PAUSE: Duration = Duration::from_millis(250);
-/// Longest line of a stream of events.
+/// Maximum length of a line of an event stream, in bytes.
 const MAX_LINE_BYTES: usize = 64 << 10;
-/// Most bytes of a stream of events.
+/// Maximum length of an event stream, in bytes.
 const MAX_EVENT_BYTES: usize = 4 << 20;
 
-/// A connection to the service with one token. Copies share it. Every call blocks until its
-/// deadline at most.
+/// Client of the service with one token. Clones share it. Every call blocks, until its deadline at
+/// most.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: Arc<Http>,
 }
 
-/// A Sprite as the service describes it.
+/// Sprite as the service describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Sprite {
-    /// Its name in the organization.
+    /// Name of the Sprite in the organization.
     pub name: String,
-    /// `cold`, `warm`, `running`, or another word of the service. Short entries of listings have
-    /// none.
+    /// State: `cold`, `warm`, `running`, or another word of the service. None in short entries of
+    /// listings.
     #[serde(default)]
     pub status: Option<String>,
-    /// Its labels. None if the service says nothing about labels.
+    /// Labels of the Sprite. None if the service reports no labels.
     #[serde(default)]
     pub labels: Option<Vec<String>>,
-    /// When it was made, as the service writes it.
+    /// Time of creation, as the service writes it.
     #[serde(default)]
     pub created_at: Option<String>,
 }
 
 impl Sprite {
-    /// True if its labels prove that it belongs to the owner.
+    /// Returns true if its labels prove that it belongs to the owner.
     pub fn is_owned_by(&self, owner: &str) -> bool {
         let label = owner_label(owner);
         self.labels
@@ -58,7 +58,7 @@ impl Sprite {
             .is_some_and(|labels| labels.contains(&label))
     }
 
-    /// True if the service keeps no labels on it, so that they prove nothing.
+    /// Returns true if the service keeps no labels on it, so that they prove nothing.
     fn lacks_labels(&self) -> bool {
         self.labels
             .as_ref()
@@ -66,35 +66,35 @@ impl Sprite {
     }
 }
 
-/// A Sprite that is wanted.
+/// Description of a Sprite to create.
 #[derive(Debug, Clone)]
 pub struct NewSprite<'a> {
-    /// Its name.
+    /// Name of the Sprite.
     pub name: &'a str,
-    /// The id of the state directory that it will belong to.
+    /// Id of the state directory that it will belong to.
     pub owner: &'a str,
-    /// Its labels.
+    /// Labels of the Sprite.
     pub labels: &'a [String],
-    /// True if the registry knows it as one of its own, which decides where the service keeps no
+    /// True if the registry knows it as one of its own. That decides if the service keeps no
     /// labels.
     pub is_known: bool,
 }
 
-/// Outcome of [`Client::create_or_get`].
+/// Result of [`Client::create_or_get`].
 #[derive(Debug, Clone)]
 pub struct OpenedSprite {
     /// The Sprite.
     pub sprite: Sprite,
-    /// True if it was made by this call.
+    /// True if this call created it.
     pub is_new: bool,
 }
 
-/// A rule of a network policy. The rule with the most exact name decides.
+/// Rule of a network policy. The rule with the most exact name decides.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PolicyRule {
-    /// A name, `*.name`, or `*`.
+    /// Name, `*.name`, or `*`.
     pub domain: String,
-    /// Whether the name is answered.
+    /// Effect of the rule.
     pub action: PolicyAction,
 }
 
@@ -109,7 +109,7 @@ pub enum PolicyAction {
 }
 
 impl PolicyRule {
-    /// A rule that lets a name through.
+    /// Creates a rule that allows a name.
     pub fn allow(domain: impl Into<String>) -> Self {
         Self {
             domain: domain.into(),
@@ -117,7 +117,7 @@ impl PolicyRule {
         }
     }
 
-    /// A rule that refuses every name without a rule of its own.
+    /// Creates a rule that refuses every name without a rule of its own.
     pub fn deny_others() -> Self {
         Self {
             domain: "*".to_owned(),
@@ -126,31 +126,31 @@ impl PolicyRule {
     }
 }
 
-/// A checkpoint that the service keeps of a Sprite's files.
+/// Checkpoint that the service keeps of a Sprite's files.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ServiceCheckpoint {
-    /// Its id, such as `v3`.
+    /// Id, such as `v3`.
     pub id: String,
-    /// When it was made, as the service writes it.
+    /// Time of creation, as the service writes it.
     #[serde(default)]
     pub create_time: Option<String>,
-    /// The words that it was made with.
+    /// Comment that was given at its creation.
     #[serde(default)]
     pub comment: Option<String>,
-    /// What is wrong with it. Empty or None if it can be restored.
+    /// Problem of the checkpoint. Empty or None if it can be restored.
     #[serde(default)]
     pub health: Option<String>,
 }
 
-/// Entry of a listing of checkpoints that stands for the present state.
+/// Id in a listing of checkpoints that stands for the present state.
 const CURRENT: &str = "Current";
 
 impl Client {
-    /// Makes a client. The token is read from `source` now, and once more when the service refuses
+    /// Creates a client. The token is read from `source` now, and once more if the service refuses
     /// it.
     ///
     /// # Errors
-    /// Those of `source`, and `io` where no connection can be made at all.
+    /// Those of `source`; `io` if no connection can be made at all.
     pub fn new(base: BaseUrl, source: TokenSource) -> Result<Self, Fault> {
         Ok(Self {
             http: Arc::new(Http::new(base, source)?),
@@ -166,10 +166,10 @@ impl Client {
         &self.http
     }
 
-    /// Makes a Sprite, or takes the one of this name if it belongs to the owner.
+    /// Creates a Sprite, or returns the one with this name if it belongs to the owner.
     ///
     /// # Errors
-    /// `already-exists` where it belongs to somebody else; `not-authenticated`, `rate-limited`,
+    /// `already-exists` if it belongs to another owner; `not-authenticated`, `rate-limited`,
     /// `too-many-sandboxes`.
     pub fn create_or_get(
         &self,
@@ -177,7 +177,7 @@ impl Client {
         deadline: Instant,
     ) -> Result<OpenedSprite, Fault> {
         let what = format!("create the Sprite `{}`", wanted.name);
-        // A repetition finds the Sprite of the attempt whose answer was lost, and takes it by its
+        // A retry finds the Sprite of an attempt whose response was lost, and recognises it by its
         // label.
         let call = Call::new(Method::POST, &[], what.clone())
             .body(json!({"name": wanted.name, "labels": wanted.labels}))
@@ -214,7 +214,7 @@ impl Client {
         }
     }
 
-    /// Returns a Sprite. None if there is none of this name.
+    /// Returns a Sprite. None if there is none with this name.
     pub fn get(&self, name: &str, deadline: Instant) -> Result<Option<Sprite>, Fault> {
         let what = format!("look at the Sprite `{name}`");
         let call = Call::new(Method::GET, &[name], what.clone());
@@ -242,7 +242,7 @@ impl Client {
             }
             let (_, body) = self.call(&call, deadline)?;
             let page: Page = parse(&what, &body)?;
-            // The service may not know the prefix; what does not begin with it is not asked for.
+            // The service may ignore the prefix, so filter again.
             let fitting = page.sprites.unwrap_or_default().into_iter();
             sprites.extend(fitting.filter(|sprite| sprite.name.starts_with(prefix)));
             let next = page
@@ -269,8 +269,9 @@ impl Client {
         Ok(parse(&what, &body)?)
     }
 
-    /// Writes until when a Sprite of the owner is wanted, in seconds since 1970. Its other labels stay. A Sprite that is
-    /// gone, or whose labels the service does not keep, is left alone.
+    /// Sets the time until which a Sprite of the owner is needed, in seconds since 1970. Its other
+    /// labels stay. Does nothing to a Sprite that does not exist or does not carry the owner's
+    /// label.
     pub fn renew(
         &self,
         name: &str,
@@ -288,11 +289,11 @@ impl Client {
         self.set_labels(name, &labels, deadline).map(drop)
     }
 
-    /// Destroys a Sprite with its files and waits until the service knows it no more. False if
-    /// there was none.
+    /// Destroys a Sprite with its files and waits until the service does not list it any longer.
+    /// Returns false if there was none.
     ///
     /// # Errors
-    /// `timed-out` where the service still knows it at the deadline.
+    /// `timed-out` if the service still has it at the deadline.
     pub fn destroy(&self, name: &str, deadline: Instant) -> Result<bool, Fault> {
         let what = format!("destroy the Sprite `{name}`");
         let existed = match self.call(&Call::new(Method::DELETE, &[name], what.clone()), deadline) {
@@ -315,10 +316,10 @@ impl Client {
         Ok(existed)
     }
 
-    /// Sets the network policy of a Sprite and checks that the service has it.
+    /// Sets the network policy of a Sprite, reads it back and compares it.
     ///
     /// # Errors
-    /// `self-test-failed` where the policy that is read back is another one.
+    /// `self-test-failed` if the policy that is read back differs.
     pub fn set_policy(
         &self,
         name: &str,
@@ -349,18 +350,18 @@ impl Client {
         let call = Call::new(Method::GET, &[name, "policy", "network"], what.clone());
         let (_, body) = self.call(&call, deadline)?;
         let policy: Policy = parse(&what, &body)?;
-        // Rules of other kinds, such as included lists, are not ours and so differ.
+        // Rules of other kinds, such as included lists, cannot be ours, so the policy differs.
         let found: Option<BTreeSet<PolicyRule>> = policy
             .rules
             .unwrap_or_default()
             .into_iter()
             .map(|rule| serde_json::from_value(rule).ok())
             .collect();
-        // The most exact name decides, so the order means nothing.
+        // The most exact name decides, so the order has no meaning.
         Ok(found.is_some_and(|found| found == rules.iter().cloned().collect()))
     }
 
-    /// Makes a checkpoint of a Sprite's files and returns its id.
+    /// Creates a checkpoint of a Sprite's files and returns its id.
     pub fn checkpoint(
         &self,
         name: &str,
@@ -378,7 +379,8 @@ impl Client {
             .ok_or_else(|| CallFailure::answer(&what, "it names no checkpoint").fault)
     }
 
-    /// Returns the checkpoints of a Sprite that were asked for, in the order of the service.
+    /// Returns the checkpoints of a Sprite, in the order of the service, without the entry for the
+    /// present state.
     pub fn checkpoints(
         &self,
         name: &str,
@@ -393,7 +395,7 @@ impl Client {
         Ok(checkpoints)
     }
 
-    /// Puts a Sprite's files back to a checkpoint. The machine restarts: every exec session ends.
+    /// Restores a Sprite's files to a checkpoint. The machine restarts: every exec session ends.
     pub fn restore(&self, name: &str, id: &str, deadline: Instant) -> Result<(), Fault> {
         let what = format!("restore the checkpoint `{id}` of the Sprite `{name}`");
         let call = Call::new(Method::POST, &[name, "checkpoints", id, "restore"], what);
@@ -409,7 +411,7 @@ impl Client {
         runtime::run(async move { http.call(&call, deadline).await })?
     }
 
-    /// Reads a stream of events to its end and returns the texts in it.
+    /// Reads an event stream to its end and returns the texts in it.
     fn follow(&self, call: Call, deadline: Instant) -> Result<Vec<String>, Fault> {
         let http = Arc::clone(&self.http);
         let lines = runtime::run(async move {
@@ -453,7 +455,7 @@ struct EventLine {
     error: Option<String>,
 }
 
-/// Lines of JSON, as they come.
+/// Decoder of an event stream: lines of JSON.
 #[derive(Default)]
 struct Events {
     unread: Vec<u8>,
@@ -488,7 +490,7 @@ impl Events {
         Ok(())
     }
 
-    /// Judges the stream by its last event: an error before the last one is advice.
+    /// Returns the result of the stream by its last event: an earlier error is only advice.
     fn finish(mut self, what: &str) -> Result<Vec<String>, CallFailure> {
         let rest = std::mem::take(&mut self.unread);
         self.read_line(&rest)
@@ -505,7 +507,7 @@ impl Events {
     }
 }
 
-/// Finds the id in "Checkpoint v3 created", the only place where the service says it.
+/// Finds the id in "Checkpoint v3 created"; no other event carries it.
 fn checkpoint_id(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
     while let Some(word) = words.next() {

@@ -10,17 +10,17 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// The program that an exec session runs.
+/// Program that an exec session runs.
 const SHELL: &[&str] = &["sh"];
-/// Times that the first session goes on without a connection: as long as the guest, where the
-/// service takes that.
+/// Times for which the first session continues without a connection, in order of preference:
+/// without a limit, as the guest does; else the longest that the service accepts.
 const FIRST_RUNS: [&str; 2] = ["0", "24h"];
 
-/// Talks to a shell over its output and input until the guest speaks in its place, and returns the
-/// guest's first bytes. Blocks until the time at most.
+/// Talks to a shell over its output and input until the guest has taken its place, and returns the
+/// guest's first bytes. Blocks until the deadline at most.
 pub type BringUp = Box<dyn Fn(&OwnedFd, &OwnedFd, Instant) -> Result<Vec<u8>, Fault> + Send + Sync>;
 
-/// The way to the guest of one Sprite.
+/// Transport to the guest of one Sprite.
 pub struct SpriteConnect {
     client: Client,
     sprite: String,
@@ -31,11 +31,11 @@ pub struct SpriteConnect {
 }
 
 impl SpriteConnect {
-    /// Makes a way to a Sprite that exists.
+    /// Creates the transport to an existing Sprite.
     ///
-    /// `first` starts the guest from a shell, `again` leads to the guest that runs. `window` is
-    /// how long a broken connection may be mended, so how long a later session goes on without
-    /// one.
+    /// `first` starts the guest from a shell, `again` connects to the running guest. `window` is
+    /// the time for which a broken connection may be replaced; a later session continues for as
+    /// long without one.
     pub fn new(
         client: Client,
         sprite: impl Into<String>,
@@ -78,7 +78,7 @@ impl SpriteConnect {
         }
     }
 
-    /// Decides whether another attempt has a chance after no session could be opened.
+    /// Decides if another attempt may succeed after no session could be opened.
     fn judge_failure(&self, attempt: Attempt, failure: CallFailure) -> ConnectFailure {
         let sprite = &self.sprite;
         let CallFailure { fault, after, .. } = failure;
@@ -104,7 +104,7 @@ impl SpriteConnect {
         })
     }
 
-    /// Decides the same after the shell did not lead to the guest.
+    /// Decides if another attempt may succeed after the shell did not lead to the guest.
     fn judge_bring_up(
         &self,
         attempt: Attempt,

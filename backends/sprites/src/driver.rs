@@ -1,4 +1,4 @@
-//! Sprites as a backend of Glovebox: the service's machine behind the traits of a sandbox.
+//! Sprites as a backend of Glovebox: a machine of the service behind the traits of a sandbox.
 
 use crate::cli::{self, CliConnect};
 use crate::names::{is_name, name_prefix};
@@ -26,7 +26,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A Sprite that exists, used as it is.
+/// Option that names an existing Sprite, which is used unchanged.
 const NAME: BackendOption = BackendOption {
     name: "sprites.name",
     flag: "sprite",
@@ -38,15 +38,15 @@ const NAME: BackendOption = BackendOption {
     check: check_name,
 };
 
-/// Time that a machine is known to be wanted, from the moment its label is written.
+/// Time for which a machine counts as needed after its label is written.
 const KEPT_FOR: Duration = Duration::from_hours(24);
-/// Time to renew the label.
+/// Maximum time to renew the label.
 const RENEWAL_WAIT: Duration = Duration::from_secs(10);
-/// Time to destroy a machine.
+/// Maximum time to destroy a machine.
 const DESTROY_WAIT: Duration = Duration::from_secs(30);
-/// Time for the last words to a guest.
+/// Maximum time to send the last bytes to a guest.
 const GOODBYE_WAIT: Duration = Duration::from_secs(3);
-/// Port of plain HTTP and of TLS: a policy of names opens both.
+/// Ports of plain HTTP and of TLS: a policy of names opens both.
 const WEB_PORTS: [u16; 2] = [80, 443];
 
 static DECLARATION: Declaration = Declaration {
@@ -86,16 +86,16 @@ static DECLARATION: Declaration = Declaration {
     },
 };
 
-/// The backend.
+/// Driver of the backend `sprites`.
 #[derive(Debug)]
 pub struct Sprites;
 
-/// The machine of one sandbox.
+/// Machine of one sandbox.
 #[derive(Debug, Clone)]
 struct Machine {
     service: Service,
     name: String,
-    /// Whether it was made by us, and so is ours to destroy.
+    /// True if Glovebox created it, and so may destroy it.
     is_ours: bool,
 }
 
@@ -171,7 +171,7 @@ impl Driver for Sprites {
             Service::Api(client) => client,
             Service::Cli(cli) => {
                 let names = cli.list(&name_prefix(&owner), cx.deadline)?.into_iter();
-                // The program shows no labels, so the registry alone proves that one is ours.
+                // The program lists no labels, so only the registry proves that a machine is ours.
                 return Ok(names
                     .map(|name| HeldMachine {
                         claim: if is_known(&name) {
@@ -212,7 +212,7 @@ impl Driver for Sprites {
     fn remove_held(&self, cx: &ServiceCx<'_>, machine: &HeldMachine) -> Result<(), Fault> {
         let service = Service::open(cx.spec)?;
         let owner = owner_id(cx.state_dir)?;
-        // Between the listing and the user's answer a sandbox may have come up.
+        // A sandbox may have started between the listing and the user's answer.
         let needs = |name: &Name| sprite_name(&owner, name.as_str()) == machine.name;
         if cx.known.iter().any(needs) {
             return Err(still_needed(&machine.name));
@@ -239,7 +239,7 @@ impl Driver for Sprites {
             }
             Err(fault) => {
                 if is_new {
-                    // Nothing was done in it. What stays is found by pruning.
+                    // The machine is unused. If it cannot be destroyed, `prune` finds it.
                     let _ = machine.destroy();
                 }
                 Err(fault)
@@ -248,10 +248,11 @@ impl Driver for Sprites {
     }
 }
 
-/// Brings the guest up in a machine.
+/// Starts the guest in a machine.
 fn bring_up(cx: &CreateCx<'_>, machine: &Machine) -> Result<LinkedGuest, Fault> {
     let times = options::times(cx.spec);
-    // A first session that breaks may leave a guest in its directory, so the next one takes another.
+    // A first session that breaks may leave a guest in its directory, so the next attempt uses
+    // another.
     let run_dir = Arc::new(Mutex::new(String::new()));
     let shell = |command: fn(&str) -> String, is_first: bool| -> BringUp {
         let (cwd, is_resumed) = (start_dir(cx.spec, cx.name), cx.is_resumed);
@@ -266,7 +267,8 @@ fn bring_up(cx: &CreateCx<'_>, machine: &Machine) -> Result<LinkedGuest, Fault> 
             };
             let place = GuestPlace {
                 cwd: Some(&cwd),
-                // Files of an earlier life that are gone must not look as if all of them had been deleted.
+                // If the files of an earlier life are missing, a new empty directory would look as
+                // if all had been deleted.
                 makes_cwd: !is_resumed,
                 guest_dir: None,
                 command: &command,
@@ -284,7 +286,7 @@ fn bring_up(cx: &CreateCx<'_>, machine: &Machine) -> Result<LinkedGuest, Fault> 
         }
         Service::Cli(cli) => Box::new(CliConnect::new(Arc::clone(cli), name, first, again)),
     };
-    // The service keeps nothing of what an open session has carried.
+    // The service does not record the traffic of an open session, so sessions need no rotation.
     let sizes = Sizes {
         rotate: None,
         ..Sizes::default()
@@ -298,7 +300,8 @@ impl Machine {
             .destroy(&self.name, Instant::now() + DESTROY_WAIT)
     }
 
-    /// Renews the label that says how long a machine of ours is wanted, for as long as the value lives.
+    /// Renews the label of a machine of ours until the returned value is dropped. None if the
+    /// machine is not ours or the transport writes no labels.
     fn keep_wanted(&self, cx: &CreateCx<'_>) -> Result<Option<Renewal>, Fault> {
         // The service's program writes no labels.
         let (true, Service::Api(client)) = (self.is_ours, &self.service) else {
@@ -313,18 +316,20 @@ impl Machine {
         Renewal::start(RenewalTimes::default(), Box::new(renew)).map(Some)
     }
 
-    /// The end of a sandbox: a machine of ours goes, unless it may hold work that was not fetched.
+    /// Returns the action at the end of a sandbox: destroys a machine of ours, unless it may hold
+    /// work that was not fetched.
     fn release(self, renewal: Option<Renewal>) -> Release {
         Box::new(move |end| match (self.is_ours, end) {
             (true, GuestEnd::Closed) => self.destroy(),
             (true, GuestEnd::Halted) => {
-                // The registry decides about a machine that it knows; the label is for everybody else.
+                // The registry decides about a machine that it knows; the label informs every other
+                // client.
                 let _ = renewal.as_ref().map(Renewal::renew_now);
                 Ok(())
             }
             (true, GuestEnd::Lost) => Ok(()),
             (false, _) => {
-                // The machine stays, so the guest must hear that it is to end.
+                // The machine stays, so wait until the guest has been told to end.
                 await_goodbyes(GOODBYE_WAIT);
                 Ok(())
             }
@@ -332,7 +337,7 @@ impl Machine {
     }
 }
 
-/// Makes or finds the machine. The second value says whether it was made.
+/// Creates or finds the machine. The second value is true if it was created.
 fn open_machine(service: Service, cx: &CreateCx<'_>) -> Result<(Machine, bool), Fault> {
     if let Service::Cli(cli) = &service {
         cli.check(cx.deadline)?;
@@ -388,11 +393,12 @@ fn open_machine(service: Service, cx: &CreateCx<'_>) -> Result<(Machine, bool), 
             };
             let created = client.create_or_get(&wanted, cx.deadline)?;
             if !created.is_new {
-                // The registry decides about a machine that it knows, so a label that stays old does no harm here.
+                // The registry decides about a machine that it knows, so an outdated label does no
+                // harm here.
                 let until = now() + KEPT_FOR.as_secs();
                 let _ = client.renew(&machine.name, &owner, until, cx.deadline);
             }
-            // Before the guest starts, so that nothing runs with a wider network.
+            // Set the policy before the guest starts, so that no command has a wider network.
             if let Err(fault) = client.set_policy(&machine.name, &rules, cx.deadline) {
                 if created.is_new {
                     let _ = machine.destroy();
@@ -405,7 +411,7 @@ fn open_machine(service: Service, cx: &CreateCx<'_>) -> Result<(Machine, bool), 
     Ok((machine, is_new))
 }
 
-/// Refuses a network that the service's program cannot set: it sets none.
+/// Refuses any network but the service's default: its program sets no policy.
 fn check_network_of_cli(spec: &SandboxSpec) -> Result<(), Fault> {
     if spec.jail.net == Net::Host {
         return Ok(());
@@ -422,10 +428,10 @@ fn check_network_of_cli(spec: &SandboxSpec) -> Result<(), Fault> {
     ]))
 }
 
-/// The rules of the service that come closest to the wanted network.
+/// Returns the rules of the service for the network of a spec.
 ///
 /// # Errors
-/// `unsupported` for rules that a policy of names cannot hold.
+/// `unsupported` for rules that a policy of names cannot express.
 fn policy(spec: &SandboxSpec) -> Result<Vec<PolicyRule>, Fault> {
     match spec.jail.net {
         Net::None => Ok(vec![PolicyRule::deny_others()]),
@@ -448,7 +454,10 @@ fn policy(spec: &SandboxSpec) -> Result<Vec<PolicyRule>, Fault> {
     }
 }
 
-/// The name that a rule is about, where the rule says no more than a name and a port of the web.
+/// Returns the name in a rule that has only a name and a web port.
+///
+/// # Errors
+/// `unsupported` for any other rule.
 fn name_of(rule: &Rule) -> Result<String, Fault> {
     let text = rule.to_string();
     let name = match rule.port() {
@@ -469,7 +478,7 @@ fn name_of(rule: &Rule) -> Result<String, Fault> {
     })
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! A call that did not succeed: the fault for people, and what a retry has to know.
+//! Failed calls: the fault for people, and the data for a retry.
 
 use glovebox_carrier::show_message;
 use glovebox_proto::{Code, Fault};
@@ -7,37 +7,37 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde::Deserialize;
 use std::time::{Duration, SystemTime};
 
-/// Longest pause that a service can ask for.
+/// Maximum pause that a service can ask for.
 const MAX_PAUSE: Duration = Duration::from_hours(24);
-/// Word of the service for an account that has as many running Sprites as it may.
+/// Error word of the service for an account that has reached its limit of running Sprites.
 const TOO_MANY_SPRITES: &str = "concurrent_sprite_limit_exceeded";
 
 /// Cause of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// No answer came: the service cannot be reached, or the connection broke.
+    /// No response arrived: the service is unreachable, or the connection broke.
     Transport,
     /// The deadline passed.
     Deadline,
-    /// The service answered with this status.
+    /// The service responded with this status.
     Status(StatusCode),
-    /// The service answered against its contract.
+    /// The response violates the service's contract.
     Answer,
-    /// The cause lies on this side.
+    /// The cause lies on this machine.
     Here,
 }
 
-/// A call that did not succeed.
+/// Failed call.
 #[derive(Debug)]
 pub(crate) struct CallFailure {
     pub(crate) fault: Fault,
     pub(crate) cause: Cause,
-    /// How long the service wants to be left alone.
+    /// Pause that the service asks for. None if it asks for none.
     pub(crate) after: Option<Duration>,
 }
 
 impl CallFailure {
-    /// A failure without an answer. `what` is the operation, as in "cannot {what}".
+    /// Creates a failure without a response. `what` is the operation, as in "cannot {what}".
     pub(crate) fn transport(what: &str, error: &dyn std::error::Error) -> Self {
         let fault = Fault::failed(Code::Io, format!("cannot {what}: {}", reason(error)));
         Self {
@@ -72,7 +72,7 @@ impl CallFailure {
         }
     }
 
-    /// A status that is no success, with the beginning of its body.
+    /// Creates a failure from an error status and the beginning of its body.
     pub(crate) fn status(what: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let error: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
         let text = error
@@ -133,7 +133,7 @@ impl CallFailure {
         matches!(self.cause, Cause::Status(status) if wanted.contains(&status.as_u16()))
     }
 
-    /// True if the service may answer the same request differently in a moment.
+    /// Returns true if the service may respond differently to the same request later.
     pub(crate) fn is_passing(&self) -> bool {
         self.cause == Cause::Transport || self.has_status(&[500, 502, 503, 504])
     }
@@ -155,7 +155,7 @@ impl From<CallFailure> for Fault {
     }
 }
 
-/// Returns the innermost reason of an error, without URLs.
+/// Returns the innermost cause of an error, without URLs.
 pub(crate) fn reason(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

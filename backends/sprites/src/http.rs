@@ -1,5 +1,5 @@
-//! Requests to the service: one connection pool, the token in its header, deadlines, and patience
-//! where the service asks for it.
+//! Requests to the service: one connection pool, the token in its header, deadlines, and retries if
+//! the service asks for them.
 
 use crate::address::BaseUrl;
 use crate::failure::{CallFailure, reason};
@@ -15,30 +15,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout_at};
 
-/// Longest wait for a connection to the service.
+/// Maximum time to connect to the service.
 const CONNECT_WAIT: Duration = Duration::from_secs(15);
-/// Longest body that is read.
+/// Maximum length of a body in bytes.
 const MAX_BODY_BYTES: usize = 8 << 20;
-/// Longest body of a failure that is read.
+/// Maximum length of an error's body in bytes.
 const MAX_ERROR_BYTES: usize = 64 << 10;
-/// Pause before the first repetition; doubled with each.
+/// Pause before the first retry; doubled with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause that we choose ourselves.
+/// Longest pause, unless the service asks for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Number of times a request is sent when the service or the way to it fails.
+/// Maximum number of attempts if the service or the connection fails.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// One request, as data.
+/// Request to the service.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    /// The operation in words, as in "cannot create the Sprite `x`".
+    /// Operation in words, as in "cannot create the Sprite `x`".
     pub(crate) what: String,
     pub(crate) method: Method,
     /// Path below `v1/sprites`.
     pub(crate) path: Vec<String>,
     pub(crate) query: Vec<(&'static str, String)>,
     pub(crate) body: Option<serde_json::Value>,
-    /// True if the service may get it twice without harm.
+    /// True if the service may receive it twice without harm.
     pub(crate) is_repeatable: bool,
 }
 
@@ -66,7 +66,7 @@ impl Call {
     }
 }
 
-/// The way to one service.
+/// HTTP client of one service.
 pub(crate) struct Http {
     client: reqwest::Client,
     base: BaseUrl,
@@ -76,14 +76,14 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(base: BaseUrl, source: TokenSource) -> Result<Self, Fault> {
-        // An earlier caller in this process has made the same choice.
+        // Fails only if an earlier caller in this process has installed a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_WAIT)
-            // A WebSocket is an upgrade of HTTP/1.1, and a server may choose HTTP/2 where it is
+            // A WebSocket needs an upgrade of HTTP/1.1; a server may choose HTTP/2 if that is
             // offered.
             .http1_only()
-            // The service could lead elsewhere, and the token would go along.
+            // A redirect would send the token to another address.
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("glovebox/", env!("CARGO_PKG_VERSION")));
         let builder = if base.is_loopback() {
@@ -92,7 +92,7 @@ impl Http {
             builder
         };
         let builder = if base.is_plain() {
-            // Nothing is checked with certificates, and a machine that has none is fine.
+            // Without TLS no certificate is checked, so the machine needs none.
             builder.tls_backend_preconfigured(trust_nobody()?)
         } else {
             builder
@@ -118,7 +118,7 @@ impl Http {
         &self.base
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn call(
         &self,
         call: &Call,
@@ -143,7 +143,7 @@ impl Http {
         Ok((status, body))
     }
 
-    /// Sends a request and hands out its answer before the body has come.
+    /// Sends a request and returns its response before the body has arrived.
     pub(crate) async fn open(
         &self,
         call: &Call,
@@ -158,7 +158,7 @@ impl Http {
         }
     }
 
-    /// Sends a request once, but for a token that has been replaced meanwhile.
+    /// Sends a request once, or twice if the token was refused and its source has a newer one.
     pub(crate) async fn open_once(
         &self,
         call: &Call,
@@ -172,7 +172,7 @@ impl Http {
         }
     }
 
-    /// Reads the token once more. False if it is the same, or cannot be read.
+    /// Reads the token again. Returns false if it is the same, or cannot be read.
     fn renew_token(&self) -> bool {
         let Ok(newer) = (self.source)() else {
             return false;
@@ -209,7 +209,7 @@ impl Http {
             return Ok(response);
         }
         let headers = response.headers().clone();
-        // The status says enough where the body does not come or is too long.
+        // The status suffices if the body does not arrive or is too long.
         let body = match read_body(&mut response, MAX_ERROR_BYTES).await {
             Ok(Some(body)) => body,
             Ok(None) | Err(_) => Vec::new(),
@@ -224,7 +224,7 @@ impl std::fmt::Debug for Http {
     }
 }
 
-/// A configuration of TLS for an address that has none.
+/// Returns a TLS configuration without certificates, for an address without TLS.
 fn trust_nobody() -> Result<ClientConfig, Fault> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -235,7 +235,7 @@ fn trust_nobody() -> Result<ClientConfig, Fault> {
     Ok(config)
 }
 
-/// What is left of the repetitions of one request.
+/// Remaining retries of one request.
 struct Patience<'a> {
     call: &'a Call,
     deadline: Instant,
@@ -255,7 +255,7 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Waits until the request may be sent again. Gives the failure back where it may not.
+    /// Waits until the request may be sent again. Returns the failure if it may not.
     async fn wait(&mut self, http: &Http, failure: CallFailure) -> Result<(), CallFailure> {
         self.attempts += 1;
         if failure.has_status(&[401, 403]) && !self.has_renewed && http.renew_token() {
@@ -263,7 +263,8 @@ impl<'a> Patience<'a> {
             return Ok(());
         }
         let wait = match (failure.fault.code, failure.after) {
-            // A request that was turned away has done nothing, so any may come again.
+            // A request that was rate-limited has done nothing, so even one that is not repeatable
+            // may be sent again.
             (Code::RateLimited, after) => after.unwrap_or(self.pause),
             _ if failure.is_passing()
                 && self.call.is_repeatable
@@ -294,7 +295,7 @@ async fn read_body(response: &mut Response, max: usize) -> reqwest::Result<Optio
     Ok(Some(body))
 }
 
-/// Waits for a step of an answer, within the deadline.
+/// Waits for a step of a response, within the deadline.
 pub(crate) async fn within<T>(
     what: &str,
     deadline: Instant,
@@ -305,7 +306,7 @@ pub(crate) async fn within<T>(
         .map_err(|_| CallFailure::deadline(what))
 }
 
-/// Reads an answer in JSON.
+/// Parses a response in JSON.
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(
     what: &str,
     body: &[u8],

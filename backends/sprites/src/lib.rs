@@ -1,11 +1,11 @@
 //! Sprites of Fly as a backend: a microVM of the service for each sandbox.
 //!
-//! In: an address, a token, the name of a Sprite. Out: what the service says about it
-//! ([`Client`]), and pipes to a program in it ([`ExecPipe`], [`SpriteConnect`]). The rest of the
-//! backend is the same as for every other one: the guest speaks over such a pipe.
+//! In: an address, a token, the name of a Sprite. Out: the service's data about it ([`Client`]),
+//! and pipes to a program in it ([`ExecPipe`], [`SpriteConnect`]). The rest of the backend is the
+//! same as for any other: the guest speaks over such a pipe.
 //!
-//! The public face is synchronous; one thread of the process waits for the service. Every word of
-//! the service is untrusted: bounded, and made visible before it stands in a message.
+//! The public interface is synchronous; one thread of the process waits for the service. Texts of
+//! the service are untrusted: bounded, and escaped before they become part of a message.
 
 mod address;
 mod cli;

@@ -1,16 +1,16 @@
 //! Names and labels of the Sprites that belong to one state directory.
 
-/// Longest name of a Sprite that we make.
+/// Maximum length of the name of a Sprite that Glovebox creates.
 const MAX_NAME_BYTES: usize = 40;
 /// Characters of the owner in a name.
 const OWNER_CHARS: usize = 6;
-/// Hexadecimal digits that keep names apart which would read the same after shortening.
+/// Hexadecimal digits that distinguish names which are equal after shortening.
 const HASH_CHARS: usize = 4;
 
-/// Longest name of a Sprite that somebody else made.
+/// Maximum length of the name of any Sprite.
 const MAX_FOREIGN_NAME_BYTES: usize = 63;
 
-/// Label of every Sprite that a Glovebox has made.
+/// Label of every Sprite that Glovebox has created.
 pub const LABEL: &str = "glovebox";
 
 /// Returns the name of the Sprite of a sandbox: `gb-OWNER6-NAME-HASH4`, at most 40 characters of
@@ -36,11 +36,12 @@ pub fn sprite_name(owner: &str, sandbox: &str) -> String {
             _ => name.push('-'),
         }
     }
-    // A name without a single usable character leaves the prefix alone, with its one dash.
+    // A sandbox name without a usable character leaves the prefix, which ends with one dash.
     format!("{}-{}", name.trim_end_matches('-'), &hash[..HASH_CHARS])
 }
 
-/// True if a text can be the name of a Sprite. One that begins with a hyphen would be read as an option of a program.
+/// Returns true if a text can be the name of a Sprite. A leading hyphen is refused: a program would
+/// read it as an option.
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_FOREIGN_NAME_BYTES
@@ -50,7 +51,7 @@ pub(crate) fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Returns the beginning of all names of one owner, for listings.
+/// Returns the prefix of all names of one owner, for listings.
 pub fn name_prefix(owner: &str) -> String {
     let owner: String = owner
         .chars()
@@ -71,7 +72,7 @@ pub fn labels(owner: &str, until: u64) -> Vec<String> {
     with_until(vec![LABEL.to_owned(), owner_label(owner)], until)
 }
 
-/// Returns the labels with this time in place of an earlier one.
+/// Replaces the time in the labels.
 pub(crate) fn with_until(mut labels: Vec<String>, until: u64) -> Vec<String> {
     let prefix = format!("{LABEL}-until-");
     labels.retain(|label| !label.starts_with(&prefix));
@@ -79,7 +80,7 @@ pub(crate) fn with_until(mut labels: Vec<String>, until: u64) -> Vec<String> {
     labels
 }
 
-/// Returns the time in such labels, in seconds since 1970.
+/// Returns the time in the labels, in seconds since 1970. None if there is none.
 pub fn read_until(labels: &[String]) -> Option<u64> {
     let prefix = format!("{LABEL}-until-");
     labels

@@ -49,26 +49,26 @@ mod stream_id {
     pub(super) const STDIN_EOF: u8 = 4;
 }
 
-/// Most bytes of standard input in one frame.
+/// Maximum number of bytes of standard input in one frame.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Longest message of the service that is taken.
+/// Maximum length of a message of the service, in bytes.
 const MAX_MESSAGE_BYTES: usize = 10 << 20;
-/// Bytes of standard error that are kept, from its end.
+/// Maximum number of bytes kept of standard error, from its end.
 const STDERR_BYTES: usize = 600;
-/// How long the end of a session may take to tell the service.
+/// Maximum time to tell the service that a session has ended.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// Pause between two looks whether a caller that sends no more has gone.
+/// Interval between two checks if a caller that has closed its output has closed its input too.
 const HANGUP_PAUSE: Duration = Duration::from_millis(100);
 
-/// A program to run in a Sprite, without a terminal and with standard input.
+/// Program to run in a Sprite, without a terminal and with standard input.
 #[derive(Debug, Clone)]
 pub struct ExecRequest<'a> {
     /// Program and arguments.
     pub argv: &'a [&'a str],
-    /// How long the program goes on after its connection has ended, as a duration of Go: `60s`, or
-    /// `0` for ever.
+    /// Time for which the program continues after its connection has ended, as a duration of Go:
+    /// `60s`, or `0` for no limit.
     pub run_after_disconnect: &'a str,
-    /// Times after which a silent connection is asked, and given up.
+    /// Times of pings and of the timeout of a silent connection.
     pub times: ExecTimes,
 }
 
@@ -90,7 +90,7 @@ impl Default for ExecTimes {
     }
 }
 
-/// A running exec session. Dropping `socket` and all its copies, or `end`, closes it.
+/// Running exec session. Dropping `socket` and all its copies, or `end`, closes it.
 #[derive(Debug)]
 pub struct ExecPipe {
     /// Standard input and output of the program.
@@ -99,24 +99,24 @@ pub struct ExecPipe {
     pub end: ExecEnd,
 }
 
-/// The session behind an [`ExecPipe`]. Its last bytes are sent after it is dropped; a process that
-/// is about to exit waits for them with [`await_goodbyes`].
+/// Session behind an [`ExecPipe`]. Its last bytes are sent after it is dropped; a process that is
+/// about to exit waits for them with [`await_goodbyes`].
 #[derive(Debug)]
 pub struct ExecEnd {
     shared: Arc<Mutex<Session>>,
-    /// Its end tells the task that nobody needs the session any more.
+    /// Dropping it tells the task that the session is not needed any longer.
     _close: oneshot::Sender<()>,
 }
 
 /// Number of sessions that were dropped and are not closed yet.
 static LEAVING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Waits until every session of this process that was dropped has sent its last bytes, `time` at
-/// most. Without it they are lost when the process exits, and a guest is not told to end.
+/// Waits until every dropped session of this process has sent its last bytes, for `time` at most.
+/// Otherwise they are lost when the process exits, and a guest is not told to end.
 pub fn await_goodbyes(time: Duration) {
     let (count, changed) = &LEAVING;
     let leaving = count.lock().unwrap_or_else(PoisonError::into_inner);
-    // Those that take longer are given up by the exit.
+    // Sessions that take longer are abandoned by the exit.
     let _ = changed.wait_timeout_while(leaving, time, |leaving| *leaving > 0);
 }
 
@@ -142,12 +142,13 @@ fn close(shared: &Mutex<Session>) {
 }
 
 impl ExecEnd {
-    /// Returns the exit code of the program, if it has ended and the service has said so.
+    /// Returns the exit code of the program. None until it has ended and the service has reported
+    /// it.
     pub fn exit_code(&self) -> Option<u8> {
         lock(&self.shared).exit_code
     }
 
-    /// Returns the end of what the program wrote to standard error, on one line.
+    /// Returns the end of the program's standard error, on one line.
     pub fn stderr_tail(&self) -> String {
         lock(&self.shared).stderr_tail()
     }
@@ -166,15 +167,15 @@ impl PipeEnd for ExecEnd {
     }
 }
 
-/// State of a session that both sides see.
+/// State of a session that both sides share.
 #[derive(Debug, Default)]
 struct Session {
     stderr: VecDeque<u8>,
     exit_code: Option<u8>,
     ended: Option<String>,
-    /// The task has done its last.
+    /// True after the task has finished.
     is_closed: bool,
-    /// The caller has dropped the session before.
+    /// True if the caller dropped the session before that.
     is_leaving: bool,
 }
 
@@ -187,7 +188,7 @@ impl Session {
     }
 
     fn stderr_tail(&self) -> String {
-        // TRUST: the words come from inside the Sprite; control bytes could drive a terminal.
+        // TRUST: these bytes come from inside the Sprite; control bytes could drive a terminal.
         let bytes: Vec<u8> = self.stderr.iter().copied().collect();
         let lines: Vec<String> = bytes
             .split(|byte| matches!(byte, b'\n' | b'\r'))
@@ -215,7 +216,7 @@ impl Client {
             .map_err(Fault::from)
     }
 
-    /// The same, once, with what a retry has to know.
+    /// Makes one attempt of [`Client::exec`]. The failure has the data for a retry.
     pub(crate) fn try_exec(
         &self,
         sprite: &str,
@@ -260,8 +261,8 @@ fn config() -> WebSocketConfig {
         .max_frame_size(Some(MAX_MESSAGE_BYTES))
 }
 
-/// The headers of a WebSocket's handshake (RFC 6455, 4.1). The connection below it, with TLS, the
-/// proxy and the check of certificates, is that of every other request.
+/// Returns the headers of a WebSocket handshake (RFC 6455, 4.1). The connection below it, with TLS,
+/// proxy and certificate check, is that of every other request.
 fn upgrade_headers(key: &str) -> Result<HeaderMap, Fault> {
     let key = HeaderValue::try_from(key)
         .map_err(|_| Fault::failed(Code::Internal, "the key of a WebSocket fits into no header"))?;
@@ -334,7 +335,7 @@ async fn carry(
         () = send(&mut outgoing, &reader, times.ping) => None,
         () = abandon(closed) => None,
     };
-    // The reason stands before the socket ends, so that its reader finds it.
+    // Record the reason before closing the socket: its reader looks for it at the end.
     lock(&shared).ended = ended.or_else(|| Some("the session was closed here".to_owned()));
     drop((reader, writer));
     let goodbye = Message::Close(Some(CloseFrame {
@@ -343,24 +344,25 @@ async fn carry(
     }));
     let farewell = async {
         let is_sent = outgoing.send(goodbye).await.is_ok();
-        // A connection that is closed with bytes unread is reset, and the last bytes sent are lost.
+        // Closing a connection with unread bytes resets it, and the last bytes sent are lost; so
+        // read until the peer closes.
         while is_sent && matches!(arriving.next().await, Some(Ok(_))) {}
     };
-    // The service may be gone, or read nothing: it hears of the end in other ways then.
+    // If the service is unreachable or does not read, it learns of the end by its own timeouts.
     let _ = timeout(CLOSE_WAIT, farewell).await;
     close(&shared);
 }
 
-/// Waits until nobody needs the session any more, and then for its last bytes to be sent: they may
-/// be those that tell the program to end.
+/// Waits until the session is not needed any longer, and then until its last bytes have been sent:
+/// they may tell the program to end.
 async fn abandon(closed: oneshot::Receiver<()>) {
-    // Nothing is ever sent; the channel ends with its sender.
+    // No value is ever sent; the channel ends with its sender.
     let _ = closed.await;
     sleep(CLOSE_WAIT).await;
 }
 
-/// Passes frames on until the program or the connection ends, and says why. None if the caller has
-/// gone.
+/// Relays frames until the program or the connection ends, and returns the reason. None if the
+/// caller has closed its end.
 async fn receive(
     arriving: &mut Arriving,
     writer: &mut OwnedWriteHalf,
@@ -417,7 +419,8 @@ fn set_exit_code(shared: &Mutex<Session>, code: u8) -> String {
     format!("the program in the Sprite ended with code {code}")
 }
 
-/// The code in a text frame that says the end of the program; all other text frames are news.
+/// Returns the exit code in a text frame that reports the end of the program. None for any other
+/// frame.
 fn exit_code(text: &str) -> Option<u8> {
     let event: serde_json::Value = serde_json::from_str(text).ok()?;
     if event.get("type")?.as_str()? != "exit" {
@@ -427,11 +430,11 @@ fn exit_code(text: &str) -> Option<u8> {
     Some(code.map_or(0, |code| u8::try_from(code).unwrap_or(u8::MAX)))
 }
 
-/// Passes bytes of the caller on until it has closed its socket. The end of its bytes alone is the
-/// end of the program's input. Where the connection fails, [`receive`] finds out why.
+/// Relays bytes of the caller until it has closed its socket. Closing only its output ends the
+/// program's input. If the connection fails, [`receive`] reports the reason.
 async fn send(outgoing: &mut Outgoing, reader: &OwnedReadHalf, ping: Duration) {
-    // Not at once: a service that ends a connection with a ping unread also takes back its last
-    // words.
+    // Not at once: a service that ends a connection with an unread ping also discards its own last
+    // bytes.
     let mut ticks = interval_at(tokio::time::Instant::now() + ping, ping);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks = interval(HANGUP_PAUSE);
@@ -474,7 +477,8 @@ async fn send(outgoing: &mut Outgoing, reader: &OwnedReadHalf, ping: Duration) {
     }
 }
 
-/// True if the caller has closed both directions; a caller that only sends no more still reads.
+/// Returns true if the caller has closed both directions; a caller that has closed its output only
+/// may still read.
 fn has_hung_up(reader: &OwnedReadHalf) -> bool {
     let stream: &UnixStream = reader.as_ref();
     let mut fds = [PollFd::new(stream, PollFlags::empty())];

@@ -1,40 +1,41 @@
-//! The Sprites of one state directory, with what may be removed of them.
+//! Sprites of one state directory, with those that may be removed.
 
 use crate::client::{Client, Sprite};
 use crate::names::{name_prefix, read_until};
 use glovebox_proto::Fault;
 use std::time::Instant;
 
-/// A Sprite whose name is one of ours.
+/// Sprite whose name has the form of the owner's names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MadeSprite {
-    /// Its name.
+    /// Name of the Sprite.
     pub name: String,
-    /// The service's word for its state, if there is one.
+    /// The service's word for its state. None if there is none.
     pub status: Option<String>,
-    /// What its labels and the registry say about it.
+    /// Claim that follows from its labels and the registry.
     pub claim: Claim,
 }
 
-/// Whether a Sprite may be removed.
+/// Decision if a Sprite may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// It belongs to a sandbox that the registry knows, or may still be wanted.
+    /// It belongs to a sandbox that the registry knows: it is never removed.
     Kept,
-    /// It is ours, and the registry does not know it.
+    /// Its labels name the owner, and the registry does not know it.
     Unknown,
-    /// It is ours, the registry does not know it, and the time in its label has passed.
+    /// Its labels name the owner, the registry does not know it, and the time in its label has
+    /// passed.
     Expired,
-    /// Its name looks like one of ours, and its labels do not prove it: it is never removed.
+    /// Its labels do not prove that it is the owner's: it is never removed.
     NotOurs,
 }
 
 impl Client {
     /// Returns the Sprites whose names begin like those of the owner, each with its claim. The
-    /// labels that decide are those of a request for each, since listings may leave them out.
+    /// labels come from a request for each Sprite, because listings may leave them out.
     ///
-    /// `is_known` says whether the registry knows a Sprite of this name; `now` is in seconds since
-    /// 1970.
+    /// `is_known` returns true if the registry knows a Sprite with this name; `now` is in seconds
+    /// since 1970.
     pub fn list_made(
         &self,
         owner: &str,
@@ -44,7 +45,7 @@ impl Client {
     ) -> Result<Vec<MadeSprite>, Fault> {
         let mut made = Vec::new();
         for listed in self.list(&name_prefix(owner), deadline)? {
-            // One that has gone meanwhile needs no word.
+            // A Sprite that has been destroyed meanwhile is left out.
             if let Some(sprite) = self.get(&listed.name, deadline)? {
                 let claim = judge(&sprite, owner, is_known(&sprite.name), now);
                 made.push(MadeSprite {
@@ -64,7 +65,8 @@ fn judge(sprite: &Sprite, owner: &str, is_known: bool, now: u64) -> Claim {
     }
     let until = sprite.labels.as_deref().and_then(read_until);
     match until {
-        // The label may be old: nothing renews it while the sandbox is stopped, and its files are work.
+        // The label may be outdated: it is not renewed while the sandbox is stopped, and its files
+        // are work.
         _ if is_known => Claim::Kept,
         Some(until) if until < now => Claim::Expired,
         _ => Claim::Unknown,

@@ -1,4 +1,5 @@
-//! Renewal of the label that says until when a machine is wanted, for as long as its sandbox lives.
+//! Renewal of the label with the time until which a machine is needed, for as long as its sandbox
+//! lives.
 
 use glovebox_proto::{Code, Fault};
 use std::fmt;
@@ -6,15 +7,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime};
 
-/// Writes the label anew.
+/// Writes the label with a new time.
 pub type Renew = Box<dyn Fn() -> Result<(), Fault> + Send + Sync>;
 
 /// Times between renewals.
 #[derive(Debug, Clone, Copy)]
 pub struct RenewalTimes {
-    /// From a renewal to the next one.
+    /// Time from a renewal to the next.
     pub every: Duration,
-    /// From a look at the clock to the next one, and so from a failed renewal to another attempt.
+    /// Interval between two checks of the clock, and so the pause after a failed renewal.
     pub look: Duration,
 }
 
@@ -27,10 +28,10 @@ impl Default for RenewalTimes {
     }
 }
 
-/// A thread that renews. Dropping the value ends it.
+/// Thread that renews. Dropping the value ends it.
 pub struct Renewal {
     renew: Arc<Renew>,
-    /// Closed by dropping it.
+    /// Channel whose end stops the thread.
     _alive: Sender<()>,
 }
 
@@ -38,7 +39,7 @@ impl Renewal {
     /// Starts the thread. The first renewal is after [`RenewalTimes::every`].
     ///
     /// # Errors
-    /// `io` if no thread can be made.
+    /// `io` if no thread can be started.
     pub fn start(times: RenewalTimes, renew: Renew) -> Result<Self, Fault> {
         let renew = Arc::new(renew);
         let (alive, ended) = mpsc::channel();
@@ -46,7 +47,8 @@ impl Renewal {
         std::thread::Builder::new()
             .name("renewal".to_owned())
             .spawn(move || {
-                // The clock of the day goes on while this machine sleeps, as the service's does.
+                // Use the wall clock: like the service's clock, and unlike a monotonic one, it
+                // advances while this machine sleeps.
                 let mut next = SystemTime::now() + times.every;
                 while ended.recv_timeout(times.look) == Err(RecvTimeoutError::Timeout) {
                     if SystemTime::now() >= next && renewing().is_ok() {
@@ -61,10 +63,10 @@ impl Renewal {
         })
     }
 
-    /// Renews without waiting for the time.
+    /// Renews at once.
     ///
     /// # Errors
-    /// What the service says.
+    /// The failure of the request.
     pub fn renew_now(&self) -> Result<(), Fault> {
         (self.renew)()
     }

@@ -1,4 +1,4 @@
-//! The two ways to the service: its API, and its own program.
+//! The two transports to the service: its API, and its own program.
 
 use crate::cli::Cli;
 use crate::{BaseUrl, Client, DEFAULT_BASE_URL, TokenSource};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// File with the token.
+/// Option with the file that holds the token.
 pub(crate) const TOKEN_FILE: BackendOption = BackendOption {
     name: "sprites.token_file",
     flag: "sprites-token-file",
@@ -24,10 +24,10 @@ pub(crate) const TOKEN_FILE: BackendOption = BackendOption {
     check: |_| Ok(()),
 };
 
-/// General setting with the way.
+/// Name of the general setting for the transport.
 const CARRIER: &str = "carrier";
 
-/// A way to the service.
+/// Transport to the service.
 #[derive(Debug, Clone)]
 pub(crate) enum Service {
     /// REST and WebSocket.
@@ -37,7 +37,7 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// Opens the way that a spec names; the API unless it names another.
+    /// Opens the transport that a spec names; the API by default.
     pub(crate) fn open(spec: &SandboxSpec) -> Result<Self, Fault> {
         Ok(if takes_cli(spec)? {
             Self::Cli(Cli::find(spec)?)
@@ -46,7 +46,7 @@ impl Service {
         })
     }
 
-    /// True if there is a Sprite of this name.
+    /// Returns true if there is a Sprite with this name.
     pub(crate) fn has(&self, name: &str, deadline: Instant) -> Result<bool, Fault> {
         match self {
             Self::Api(client) => Ok(client.get(name, deadline)?.is_some()),
@@ -54,7 +54,7 @@ impl Service {
         }
     }
 
-    /// Destroys a Sprite. None being there is fine.
+    /// Destroys a Sprite. Succeeds if there is none.
     pub(crate) fn destroy(&self, name: &str, deadline: Instant) -> Result<(), Fault> {
         match self {
             Self::Api(client) => client.destroy(name, deadline).map(drop),
@@ -63,10 +63,10 @@ impl Service {
     }
 }
 
-/// True if a spec asks for the program.
+/// Returns true if a spec asks for the program.
 ///
 /// # Errors
-/// `invalid-argument` for a way that there is not.
+/// `invalid-argument` for an unknown transport.
 pub(crate) fn takes_cli(spec: &SandboxSpec) -> Result<bool, Fault> {
     let words: Vec<&str> = spec.option(CARRIER).iter().map(String::as_str).collect();
     match words[..] {
@@ -80,7 +80,7 @@ pub(crate) fn takes_cli(spec: &SandboxSpec) -> Result<bool, Fault> {
     }
 }
 
-/// Words for the way in a list.
+/// Describes the transport for a list.
 pub(crate) fn place(spec: &SandboxSpec) -> String {
     let place = spec.option(BASE_URL.name).first();
     match (takes_cli(spec), place) {
@@ -90,13 +90,14 @@ pub(crate) fn place(spec: &SandboxSpec) -> String {
     }
 }
 
-/// Address of the service that a spec names.
+/// Returns the address of the service that a spec names, or the default.
 pub(crate) fn base_url(spec: &SandboxSpec) -> Result<BaseUrl, Fault> {
     let given = spec.option(BASE_URL.name).first();
     BaseUrl::parse(given.map_or(DEFAULT_BASE_URL, String::as_str))
 }
 
-/// The token of the spec at first; when the service refuses it, what stands in the file by then.
+/// Returns the source of the token: the spec's credential at first; after a refusal, the present
+/// content of the file.
 fn token_source(spec: &SandboxSpec) -> Result<TokenSource, Fault> {
     let Some(credential) = spec.credential.clone() else {
         return Err(

@@ -1,4 +1,4 @@
-//! The token of the service in a request: in one header, shown nowhere.
+//! The token of the service in the header of a request. It is never displayed.
 
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Credential;
@@ -6,8 +6,8 @@ use reqwest::header::HeaderValue;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Reads the token anew. Called at the start and once more when the service has refused a token,
-/// for a file may hold a newer one by then.
+/// Returns the token. Called at the start and once more after the service has refused a token,
+/// because a file may hold a newer one by then.
 pub type TokenSource = Arc<dyn Fn() -> Result<Credential, Fault> + Send + Sync>;
 
 /// Returns the value of the header `Authorization`.

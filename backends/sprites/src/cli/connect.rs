@@ -1,4 +1,4 @@
-//! Pipes to the guest of one Sprite through the program: a shell by its standard streams.
+//! Pipes to the guest of one Sprite through the program `sprite`: a shell on its standard streams.
 
 use super::Cli;
 use super::program::failure;
@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of standard error that are kept, from its end.
+/// Maximum number of bytes kept of standard error, from its end.
 const STDERR_BYTES: usize = 600;
-/// How long the exit code of a program whose output has ended may take.
+/// Maximum wait for the exit code of a program whose output has ended.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
-/// Pause between two looks for it.
+/// Interval between two checks for it.
 const EXIT_PAUSE: Duration = Duration::from_millis(5);
 
-/// The way to the guest of one Sprite by the program.
+/// Transport to the guest of one Sprite, through the program.
 pub struct CliConnect {
     cli: Arc<Cli>,
     sprite: String,
@@ -29,8 +29,8 @@ pub struct CliConnect {
 }
 
 impl CliConnect {
-    /// Makes a way to a Sprite that exists. `first` starts the guest from a shell, `again` leads to the guest that
-    /// runs.
+    /// Creates the transport to an existing Sprite. `first` starts the guest from a shell, `again`
+    /// connects to the running guest.
     pub fn new(cli: Arc<Cli>, sprite: impl Into<String>, first: BringUp, again: BringUp) -> Self {
         Self {
             cli,
@@ -71,7 +71,7 @@ impl CliConnect {
     }
 }
 
-/// Decides whether another attempt has a chance after the program did not lead to the guest.
+/// Decides if another attempt may succeed after the program did not reach the guest.
 fn judge(attempt: Attempt, fault: Fault, session: &Session) -> ConnectFailure {
     let code = session.exit_code();
     let told = failure("exec", code, &session.last_words());
@@ -114,7 +114,7 @@ impl fmt::Debug for CliConnect {
     }
 }
 
-/// One running program. Dropping it ends the program, and so the connection.
+/// A running program. Dropping this ends the program, and so the connection.
 #[derive(Debug)]
 struct Session {
     child: Mutex<Child>,
@@ -122,7 +122,7 @@ struct Session {
 }
 
 impl Session {
-    /// Exit code of the program, if it ends within a moment by itself.
+    /// Returns the exit code of the program. None unless it ends by itself within [`EXIT_WAIT`].
     fn exit_code(&self) -> Option<i32> {
         let deadline = Instant::now() + EXIT_WAIT;
         loop {
@@ -136,7 +136,7 @@ impl Session {
         }
     }
 
-    /// The end of what the program wrote to standard error.
+    /// Returns the end of the program's standard error.
     fn last_words(&self) -> String {
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&words).into_owned()
@@ -156,10 +156,11 @@ impl PipeEnd for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Its streams are closed by now: it passes on what it has, and ends. The guest may have to hear that it is to end.
+        // Its streams are closed by now, so the program relays the remaining bytes and ends. Give
+        // it that time: they may tell the guest to end.
         let _ = self.exit_code();
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that has ended already is only waited for.
+        // `kill` does nothing if the program has ended already.
         let _ = child.kill();
         let _ = child.wait();
     }

@@ -1,12 +1,13 @@
-//! Names of machines in what the program prints.
+//! Names of machines in the program's output.
 
 use super::Syntax;
 use crate::names::is_name;
 use serde_json::Value;
 
-/// Names in a listing that begin with `prefix`. Whatever is no name is left out: a heading, a column, a hint.
+/// Returns the names in a listing that begin with `prefix`. Any other text, such as a heading, a
+/// column or a hint, is dropped.
 pub(super) fn names(syntax: Syntax, output: &str, prefix: &str) -> Vec<String> {
-    // TRUST: the text is the program's; only what has the form of a name is taken from it.
+    // TRUST: the program wrote this text; only words in the form of a name are accepted.
     let found: Vec<String> = match syntax {
         Syntax::Current => output.lines().map(|line| line.trim().to_owned()).collect(),
         Syntax::Old => {

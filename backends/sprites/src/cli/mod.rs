@@ -1,7 +1,7 @@
-//! The service's own program `sprite` as the way to the machines.
+//! The service's own program `sprite` as the transport to the machines.
 //!
-//! It is for users whose login is that program's, and who have no token at hand. It can do less than the service's
-//! API: it sets no network policy and no labels.
+//! It is for users who are logged in with that program and have no token at hand. It can do less
+//! than the service's API: it sets no network policy and no labels.
 
 mod connect;
 mod listing;
@@ -12,7 +12,7 @@ pub use program::Cli;
 
 use glovebox_sandbox::BackendOption;
 
-/// The program, where it is not found by its name.
+/// Path of the program, if it is not found by its name.
 pub(crate) const PROGRAM: BackendOption = BackendOption {
     name: "sprites.cli",
     flag: "sprites-cli",
@@ -24,7 +24,7 @@ pub(crate) const PROGRAM: BackendOption = BackendOption {
     check: |_| Ok(()),
 };
 
-/// The words that the program understands.
+/// Syntax of the program's command line.
 pub(crate) const SYNTAX: BackendOption = BackendOption {
     name: "sprites.cli_syntax",
     flag: "sprites-cli-syntax",
@@ -37,7 +37,7 @@ pub(crate) const SYNTAX: BackendOption = BackendOption {
     check: |text| Syntax::parse(text).map(drop),
 };
 
-/// The words that the program understands.
+/// Syntax of the program's command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Syntax {
     /// `sprite exec -s NAME -- sh`.
@@ -47,7 +47,7 @@ pub(crate) enum Syntax {
 }
 
 impl Syntax {
-    /// Reads the value of the option.
+    /// Parses the value of the option.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "current" => Ok(Self::Current),

@@ -1,4 +1,4 @@
-//! Calls of the program.
+//! Calls of the program `sprite`.
 
 use super::{PROGRAM, SYNTAX, Syntax, listing};
 use glovebox_carrier::options::BASE_URL;
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 /// Name of the program.
 const NAME: &str = "sprite";
-/// Most bytes of an output that are read.
+/// Maximum number of bytes read from an output.
 const MAX_OUTPUT_BYTES: u64 = 4 << 20;
-/// Pause between two looks whether the program has ended.
+/// Interval between two checks if the program has ended.
 const END_PAUSE: Duration = Duration::from_millis(10);
-/// Words with which the program says that it is not logged in.
+/// Texts by which the program reports that it is not logged in.
 const AUTHENTICATION: [&str; 5] = [
     "authenticat",
     "unauthorized",
@@ -30,7 +30,7 @@ const AUTHENTICATION: [&str; 5] = [
     "sprite login",
 ];
 
-/// The program, with the words it understands and what it is given. Copies are alike.
+/// The program, with its syntax and environment.
 #[derive(Clone)]
 pub struct Cli {
     program: PathBuf,
@@ -40,10 +40,11 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Finds the program for a spec: the one that the user names, else the first of the name in `PATH`.
+    /// Finds the program for a spec: the one that the user names, else the first with its name in
+    /// `PATH`.
     ///
     /// # Errors
-    /// `cli-not-found`.
+    /// `cli-not-found`; `invalid-argument` for an unknown syntax.
     pub fn find(spec: &SandboxSpec) -> Result<Arc<Self>, Fault> {
         let variable = |wanted: &str| {
             let found = spec.jail.env.iter().find(|(name, _)| name == wanted);
@@ -80,7 +81,7 @@ impl Cli {
         }))
     }
 
-    /// Checks that the program can do what is needed of it.
+    /// Checks that the program has the required flags.
     ///
     /// # Errors
     /// `cli-too-old`, and those of a call.
@@ -109,10 +110,10 @@ impl Cli {
         .remedy("run `sprite upgrade`, or choose `sprites.cli_syntax = \"old\"` for a program of the older form"))
     }
 
-    /// Makes a Sprite.
+    /// Creates a Sprite.
     ///
     /// # Errors
-    /// `already-exists`, `not-authenticated`, `carrier-failed` with the program's words.
+    /// `already-exists`, `not-authenticated`, `carrier-failed` with the program's message.
     pub fn create(&self, name: &str, deadline: Instant) -> Result<(), Fault> {
         match self.call(&self.syntax.create(name), deadline) {
             Ok(_) => Ok(()),
@@ -127,7 +128,7 @@ impl Cli {
         }
     }
 
-    /// True if there is a Sprite of this name.
+    /// Returns true if there is a Sprite with this name.
     ///
     /// # Errors
     /// Those of a call.
@@ -135,7 +136,7 @@ impl Cli {
         Ok(self.list(name, deadline)?.iter().any(|found| found == name))
     }
 
-    /// The names of all Sprites that begin with `prefix`.
+    /// Returns the names of all Sprites that begin with `prefix`.
     ///
     /// # Errors
     /// Those of a call.
@@ -144,7 +145,7 @@ impl Cli {
         Ok(listing::names(self.syntax, &output, prefix))
     }
 
-    /// Destroys a Sprite. None being there is fine.
+    /// Destroys a Sprite. Succeeds if there is none.
     ///
     /// # Errors
     /// Those of a call.
@@ -155,7 +156,7 @@ impl Cli {
         }
     }
 
-    /// Makes the call of a shell in a Sprite, whose standard streams are the way in.
+    /// Returns the command that runs a shell in a Sprite; its standard streams are the transport.
     pub(super) fn shell(&self, name: &str) -> Command {
         self.command(&self.syntax.shell(name))
     }
@@ -185,7 +186,7 @@ impl Cli {
                 break status;
             }
             if Instant::now() >= deadline {
-                // It may have ended meanwhile.
+                // Fails only if the program has ended meanwhile.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(Fault::failed(
@@ -213,16 +214,17 @@ impl Cli {
             .env_clear()
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir("/")
-            // Keys of the user's terminal are for the command, not for the way to it.
+            // A process group of its own: Ctrl-C at the user's terminal is for the command, not for
+            // this program.
             .process_group(0);
         if let Some(token) = &self.token {
-            // The program reads this name; a word of its command line could be seen by every user.
+            // The program reads this variable; other users could read a command line.
             command.env("SPRITE_TOKEN", token.expose());
         }
         command
     }
 
-    /// The failure to start the program.
+    /// Creates the fault for a program that cannot be started.
     pub(super) fn no_start(&self, error: &io::Error) -> Fault {
         not_found(format!(
             "{} cannot be started: {error}",
@@ -251,11 +253,12 @@ fn is_program(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Reads a bounded part of what the program writes, and the rest to nowhere, so that it never waits.
+/// Reads a bounded part of the program's output and discards the rest, so that the program never
+/// blocks.
 fn read_in_background(mut source: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What cannot be read is missing in a message at most.
+        // A read error costs a part of a message at most.
         let _ = source
             .by_ref()
             .take(MAX_OUTPUT_BYTES)
@@ -271,7 +274,8 @@ fn join(reader: Option<JoinHandle<Vec<u8>>>) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// Returns the failure that the program's last words tell. `code` is the exit code, if it has ended by itself.
+/// Returns the fault that the program's last output stands for. `code` is the exit code if the
+/// program ended by itself.
 pub(super) fn failure(what: &str, code: Option<i32>, words: &str) -> Fault {
     let shown = show_message(words.as_bytes());
     let lower = words.to_ascii_lowercase();
