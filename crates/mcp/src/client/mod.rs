@@ -334,6 +334,7 @@ impl Server {
 
     async fn call(&self, params: CallToolRequestParams) -> Result<Value, Fault> {
         let spec = &self.spec;
+        // The lock is held only while a connection is opened, so that calls run at the same time.
         let peer = {
             let mut held = self.link.lock().await;
             if let Some(link) = held.take_if(|link| !link.is_alive()) {

@@ -166,6 +166,8 @@ impl HttpService {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let is_new = !request.headers().contains_key(SESSION_ID);
+        // Before the body is read: a client that is refused must not cost one of the places for
+        // bodies.
         if request.method() == Method::POST && is_new && self.is_full().await {
             let mut answer = say(StatusCode::SERVICE_UNAVAILABLE, "too many clients are here");
             answer

@@ -90,6 +90,7 @@ impl McpHandler {
                 () = self.gone.cancelled() => {}
             }
         };
+        // Before the thread is taken: waiting calls must not use up the threads of all clients.
         let _place = self.calls.take(gone).await?;
         // Dropping this future cancels the call.
         let cancel = Cancel(Arc::new(AtomicBool::new(false)));

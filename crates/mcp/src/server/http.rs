@@ -92,6 +92,8 @@ pub fn serve(
         }
         Ok(())
     });
+    // Order: ending the connections and dropping the site release the pool of sessions, whose
+    // thread ends only then. The wait would otherwise take its full time.
     end.cancel();
     drop(site);
     let _ = closing.wait(LEAVE_WAIT);
@@ -165,6 +167,7 @@ struct HttpSite {
 
 impl HttpSite {
     async fn answer(&self, mut request: Request<Incoming>, connection: &Connection) -> HttpAnswer {
+        // The token comes before the place: peers without it must not take the places of clients.
         if let Some(token) = &self.token
             && !token.is_shown(request.headers())
         {

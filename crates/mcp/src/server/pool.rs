@@ -105,6 +105,7 @@ impl SessionLease {
     pub(super) async fn session(&self, client: Option<String>) -> Result<Arc<dyn Session>, Fault> {
         let take = || async {
             let slots = Arc::clone(&self.pool.slots);
+            // The slot comes first: otherwise more sessions could be opening than may be open.
             let slot = slots.try_acquire_owned().map_err(|_| {
                 let fault = Fault::refused(Code::TooManySandboxes, "too many clients are here");
                 fault.remedy("try again when another has left").retryable()

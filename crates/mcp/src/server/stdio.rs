@@ -51,6 +51,8 @@ pub fn serve(factory: Arc<dyn SessionFactory>) -> Result<(), Fault> {
             () = asked => Ok(()),
         }
     });
+    // Order: the thread of the pool ends only after the handler and this handle are gone. The wait
+    // would otherwise take its full time.
     gone.cancel();
     drop(pool);
     let _ = closing.wait(LEAVE_WAIT);

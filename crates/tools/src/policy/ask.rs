@@ -38,6 +38,7 @@ pub enum PermitAnswer {
 
 /// Channel to a person who answers questions. Several threads may ask at the same time.
 pub trait Ask: Debug + Send + Sync {
-    /// Puts the question and blocks until it is answered or `cancel` is set.
+    /// Puts the question and blocks until there is an answer. The policy gate does not watch
+    /// `cancel`; the implementation may return early when it is set.
     fn ask(&self, question: &PermitQuestion<'_>) -> PermitAnswer;
 }

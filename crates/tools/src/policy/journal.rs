@@ -78,6 +78,7 @@ impl Journal {
             .mode(0o600)
             .open(&self.path)
             .map_err(broken)?;
+        // One write with O_APPEND (open(2)): in two, lines of several processes could mix.
         file.write_all(&line).map_err(broken)
     }
 

@@ -89,7 +89,7 @@ pub struct Policy {
 pub struct ServerTool {
     /// Name in the form `server__tool`.
     pub name: String,
-    /// True if the tool changes nothing, according to the configuration or a trusted server.
+    /// True if the tool changes nothing, according to a server that the user trusts.
     pub is_read_only: bool,
     /// True if its calls are asked about when no rule matches.
     pub is_asked: bool,

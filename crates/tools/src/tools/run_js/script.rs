@@ -129,8 +129,10 @@ pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<ScriptReport
     let left = std::thread::scope(|scope| {
         let left = follower.follow(scope, run);
         desk.is_over.store(true, Ordering::SeqCst);
-        // The scope joins its threads. Callers that wait for a request end when the sender is
-        // dropped, and threads that wait for the session to read end when the session is.
+        // The flag is set before the sender is dropped, so that callers discard the queued requests
+        // instead of making them. The scope joins its threads: callers that wait for a request end
+        // when the sender is dropped, and threads that wait for the session to read end when the
+        // session is.
         follower.wish = None;
         if !matches!(left, Ok(ScriptEnd::Ended | ScriptEnd::GivenUp(_))) {
             let _ = end(call, job);
