@@ -40,7 +40,7 @@ pub(super) async fn export(
     CheckedQuery(query): CheckedQuery<AuditQuery>,
 ) -> ApiResult<Response> {
     principal.require(Scope::Admin)?;
-    // Nothing was written before 1970.
+    // Negative times are before 1970, when no entry was written.
     let moment = |at: i64| u64::try_from(at).unwrap_or(0);
     let filter = AuditFilter {
         since_unix_ms: query.since_unix_ms.map(moment),
@@ -51,7 +51,8 @@ pub(super) async fn export(
     let app = Arc::clone(&shared.app);
     tokio::task::spawn_blocking(move || {
         let exported = export_audit_log(&app.config.state_dir, &filter, &mut writer);
-        // A body that is not finished is cut off, which its reader sees.
+        // Without `finish` the body ends without its last chunk, so the client sees that it is
+        // incomplete.
         if let Err(error) = exported.and_then(|()| writer.finish()) {
             warn!(problem = %error, "the audit log was not sent to its end");
         }

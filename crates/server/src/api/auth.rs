@@ -1,8 +1,8 @@
-//! Access of a request: by a bearer token, or by the cookie of a browser that has logged in.
+//! Authentication of requests: by a bearer token, or by the cookie of a browser that has logged in.
 //!
-//! Everything but health and the login needs one of them. A request that changes something, or opens a WebSocket, and comes
-//! with a cookie must come from a page of this server's own (`Origin`, `Sec-Fetch-Site`): a cookie is sent by whatever
-//! page asks for it.
+//! Every route but health and the login needs one of them. A request with a cookie that changes
+//! state or opens a WebSocket must come from a page of this server (`Origin`, `Sec-Fetch-Site`),
+//! because browsers send the cookie with requests of any page.
 
 use super::body::JsonBody;
 use super::chat::OpenChats;
@@ -31,10 +31,10 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Wait before a new connection is tried where all of a user's, or of all users, are open.
+/// Value of `Retry-After` when a limit of connections is reached.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
-/// The shared state of all routes.
+/// State that all routes share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub app: Arc<App>,
@@ -44,13 +44,13 @@ pub(crate) struct Shared {
     pub chats: Arc<OpenChats>,
 }
 
-/// Lets a request in, with its [`Principal`], or answers it.
+/// Authenticates a request and attaches its [`Principal`], or responds with an error.
 pub(crate) async fn require_user(
     State(shared): State<Shared>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    // The body is not looked at, and cannot be shared.
+    // Copies, because the request cannot be shared across the await: its body is not `Sync`.
     let (method, headers) = (request.method().clone(), request.headers().clone());
     let is_secure = is_secure(&request);
     match find_user(&shared, &method, &headers, is_secure).await {
@@ -67,7 +67,10 @@ pub(crate) async fn require_user(
     }
 }
 
-/// Gives the connection a client's place, and counts the request as one of the user's.
+/// Counts the connection and the request for the user.
+///
+/// # Errors
+/// `unavailable` if too many connections are open, `busy` if the user sent too many requests.
 fn count_in(shared: &Shared, principal: &Principal, request: &Request) -> ApiResult<()> {
     keep_connection(request)?;
     let is_admin = principal.scopes.has(Scope::Admin);
@@ -83,7 +86,7 @@ fn count_in(shared: &Shared, principal: &Principal, request: &Request) -> ApiRes
     })
 }
 
-/// Gives the connection of a request whose user is known a client's place.
+/// Counts a connection as that of a known client, once a request on it was authenticated.
 pub(super) fn keep_connection(request: &Request) -> ApiResult<()> {
     let connection = request.extensions().get::<Arc<Connection>>();
     if connection.is_none_or(|connection| connection.authenticate()) {
@@ -97,7 +100,7 @@ fn no_connection(message: &str) -> ApiError {
     ApiError::from(fault).retry_after(CONNECTION_WAIT)
 }
 
-/// Whose token this is, if it is one of this server's.
+/// Returns the principal of a token. None if the token is not valid here.
 pub(super) async fn find_by_token(shared: &Shared, token: &str) -> ApiResult<Option<Principal>> {
     let digest = blake3::hash(token.as_bytes());
     if shared.logins.is_admin_token(digest) {
@@ -106,7 +109,7 @@ pub(super) async fn find_by_token(shared: &Shared, token: &str) -> ApiResult<Opt
     find_by_digest(shared, digest).await
 }
 
-/// Whose token has this digest, if one that holds does.
+/// Returns the principal of the valid token with this digest.
 async fn find_by_digest(shared: &Shared, digest: blake3::Hash) -> ApiResult<Option<Principal>> {
     let app = Arc::clone(&shared.app);
     let found = super::blocking(move || app.tokens.find(digest, now_unix_ms())).await??;
@@ -117,7 +120,7 @@ async fn find_by_digest(shared: &Shared, digest: blake3::Hash) -> ApiResult<Opti
     }))
 }
 
-/// Whoever a cookie stands for, as long as the token holds that it was given for.
+/// Returns the principal of a cookie if the token it was issued for is still valid.
 pub(super) async fn still_known(
     shared: &Shared,
     by_cookie: Option<Principal>,
@@ -131,7 +134,7 @@ pub(super) async fn still_known(
     }
 }
 
-/// Returns true if the client of a request speaks TLS.
+/// Returns true if the client's connection uses TLS.
 fn is_secure(request: &Request) -> bool {
     let peer = request.extensions().get::<Peer>();
     peer.is_some_and(|peer| peer.is_secure)
@@ -152,7 +155,7 @@ async fn find_user(
     let Some(principal) = still_known(shared, by_cookie).await? else {
         return Err(unauthorized("a token is needed"));
     };
-    // Pages of any site may open a WebSocket, and read what comes from it.
+    // A WebSocket is opened with GET, but pages of any site may open one and read from it.
     let is_read = matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(UPGRADE);
     if !is_read && !is_same_site(headers) {
         return Err(ApiError::forbidden(
@@ -184,13 +187,13 @@ fn bearer(headers: &HeaderMap) -> ApiResult<Option<String>> {
     }
 }
 
-/// The token of a header in the form `Bearer TOKEN`.
+/// Returns the token of a header of the form `Bearer TOKEN`.
 pub(super) fn bearer_of(value: &HeaderValue) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a page of this server's own asks.
+/// Returns true if the request comes from a page of this server.
 fn is_same_site(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";
@@ -207,9 +210,10 @@ fn is_same_site(headers: &HeaderMap) -> bool {
     authority == Some(host)
 }
 
-/// Refuses requests under a name that is not the server's: a page elsewhere whose name leads here could ask in the
-/// user's place. Health is answered under every name, since probes use the machine's address. Answers get headers that
-/// keep pages from being used by others.
+/// Refuses requests whose `Host` is not a name of the server: a page elsewhere whose name resolves
+/// to this address could send requests with the user's cookie. Health is answered under any name,
+/// since probes use the machine's address. Adds response headers that keep other sites from
+/// embedding pages.
 pub(crate) async fn require_host(
     State(shared): State<Shared>,
     request: Request,
@@ -251,13 +255,13 @@ pub(crate) async fn require_host(
 }
 
 impl Shared {
-    /// Returns true if the request names this server in its `Host`.
+    /// Returns true if the `Host` of the request is a name of this server.
     pub(super) fn is_own_host(&self, headers: &HeaderMap) -> bool {
         host_of(headers).is_some_and(|host| self.logins.hosts().contains(&host))
     }
 }
 
-/// The name, in lower case, under which a request comes: its only `Host`.
+/// Returns the `Host` of a request in lower case. None if there is not exactly one.
 pub(super) fn host_of(headers: &HeaderMap) -> Option<String> {
     let mut hosts = headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -266,14 +270,15 @@ pub(super) fn host_of(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// What the login is asked for.
+/// Query of the login page.
 #[derive(Debug, Deserialize)]
 pub(crate) struct LoginQuery {
     code: Option<String>,
 }
 
-/// `GET /login?code=...`: the printed address, which logs one browser in and leads to the interface. A browser that
-/// comes without a code that holds is led there as well: it has logged in already, or is asked for a token.
+/// `GET /login?code=...`: the printed address. Logs one browser in and redirects it to the web
+/// interface. A browser without a valid code is redirected as well: it has logged in already, or
+/// the interface asks for a token.
 pub(crate) async fn login(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,
@@ -299,7 +304,7 @@ pub(crate) async fn login(
     unauthorized(message).into_response()
 }
 
-/// Writes down that the printed address was opened.
+/// Records in the audit log that the printed address was opened.
 fn write_down_login(shared: &Shared, peer: Peer, status: StatusCode) {
     let is_in = status == StatusCode::SEE_OTHER;
     let entry = AuditEntry::Request {
@@ -319,7 +324,7 @@ fn write_down_login(shared: &Shared, peer: Peer, status: StatusCode) {
     shared.app.accounting.write_down(&entry);
 }
 
-/// `POST /api/login`: a cookie for whoever shows a token.
+/// `POST /api/login`: sets a cookie for a client that sends a token.
 pub(crate) async fn login_by_token(
     State(shared): State<Shared>,
     Extension(principal): Extension<Principal>,
@@ -331,16 +336,17 @@ pub(crate) async fn login_by_token(
     }
 }
 
-/// Which logins end.
+/// Body of a logout request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogoutRequest {
-    /// All of the user's, not only that of the browser that asks.
+    /// True to end all logins of the user, not only that of this browser.
     #[serde(default)]
     all: bool,
 }
 
-/// `POST /api/logout`: ends the login of this browser, or all of the user's, and the user's logins to previews.
+/// `POST /api/logout`: ends the login of this browser, or all of the user's, and the user's logins
+/// to previews.
 pub(crate) async fn log_out(
     State(shared): State<Shared>,
     Extension(principal): Extension<Principal>,
@@ -358,7 +364,7 @@ pub(crate) async fn log_out(
     }
 }
 
-/// Says how to come in where nobody has.
+/// Adds the `WWW-Authenticate` header to responses with status 401.
 pub(crate) fn add_challenge(response: &mut Response) {
     if response.status() == StatusCode::UNAUTHORIZED {
         let challenge = HeaderValue::from_static("Bearer");

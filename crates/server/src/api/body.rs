@@ -1,4 +1,4 @@
-//! Bodies of requests: bounded, read once, and refused with the path of the field that is wrong.
+//! Request bodies: bounded, read once, and refused with the path of the invalid field.
 
 use super::error::ApiError;
 use axum::extract::{FromRequest, Request};
@@ -10,16 +10,16 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// Longest body.
+/// Maximum length of a body, in bytes.
 pub(crate) const MAX_BODY_BYTES: usize = 2 << 20;
-/// How long it may take to arrive.
+/// Maximum time for a body to arrive.
 const BODY_WAIT: Duration = Duration::from_secs(30);
 
-/// A JSON body of type `T`. No body at all is `{}`.
+/// A JSON body of type `T`. An empty body counts as `{}`.
 #[derive(Debug)]
 pub(crate) struct JsonBody<T> {
     pub value: T,
-    /// Of the bytes as they came.
+    /// BLAKE3 digest of the bytes of the body.
     pub digest: blake3::Hash,
 }
 
@@ -63,7 +63,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-// TRUST: a body is of any size and comes as slowly as its sender likes.
+// TRUST: a client may send a body of any size, as slowly as it likes. Both are bounded here.
 pub(super) async fn read(request: Request, most: usize) -> Result<Bytes, ApiError> {
     let reading = Limited::new(request.into_body(), most).collect();
     match tokio::time::timeout(BODY_WAIT, reading).await {

@@ -1,4 +1,4 @@
-//! Whether tools of bundles can be called here, and within which limits.
+//! Health of the tools of bundles, and the limits of their calls.
 
 use super::auth::Shared;
 use super::blocking;

@@ -1,4 +1,4 @@
-//! Runs of agents that bundles declare: begin or go on, and follow in the same answer.
+//! Runs of agents that bundles declare: started or continued, and followed in the same response.
 
 use super::auth::Shared;
 use super::body::JsonBody;
@@ -25,7 +25,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// Events that are read to find the one that says which bundle a session is of: the first.
+/// Maximum number of events read to find the one that names the session's bundle; it is the first.
 const FIRST_EVENTS: u32 = 4;
 
 /// A run of an agent of a bundle.
@@ -94,7 +94,7 @@ pub(super) async fn execute(
     Ok(response)
 }
 
-/// Begins a run or goes on with one: its session, and where its events begin.
+/// Starts or continues a run. Returns its session and the cursor after which its events begin.
 fn begin(
     app: &Arc<App>,
     principal: &Principal,
@@ -132,7 +132,8 @@ fn begin(
     go_on(app, id, &request.input, request.limits)
 }
 
-/// Says something to a session: where the events that follow begin.
+/// Sends a message to a session. Returns the session and the cursor after which the new events
+/// begin.
 pub(super) fn go_on(
     app: &Arc<App>,
     id: &str,
@@ -182,7 +183,10 @@ fn find_bundle(
     }
 }
 
-/// The agent that is asked for, or the only one.
+/// Returns the requested agent, or the only one if none is requested.
+///
+/// # Errors
+/// Lists the agents of the bundle if the choice is missing or unknown.
 pub(super) fn choose_agent<'a>(
     bundle: &'a ReadyBundle,
     asked: Option<&str>,
@@ -201,15 +205,18 @@ pub(super) fn choose_agent<'a>(
     }
 }
 
-/// What a session of a bundle's agent works with.
+/// Bundle, agent and engine of a session.
 pub(super) struct RunOfBundle {
     pub bundle: Arc<ReadyBundle>,
-    /// The key of its agent.
+    /// Key of the agent.
     pub agent: String,
     pub engine: Engine,
 }
 
-/// The same of a session of the user's that asks.
+/// Returns the run of a session that the user may see.
+///
+/// # Errors
+/// `not-found` if it is not a session of a bundle.
 pub(super) fn find_run(app: &App, principal: &Principal, id: &str) -> ApiResult<RunOfBundle> {
     let owned = own_session(app, principal, id)?;
     let events = app.log().events_after(id, 0, FIRST_EVENTS)?;

@@ -1,4 +1,4 @@
-//! Single calls of the tools of bundles. A request names a bundle or a run, never code.
+//! Single calls of the tools of bundles. A request names a bundle or a run and never contains code.
 
 use super::auth::Shared;
 use super::blocking;
@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// How long a call may take, in milliseconds: usually, and at most.
+/// Default and maximum time of a call, in milliseconds.
 pub(super) const USUAL_MS: u32 = 10_000;
 pub(super) const MAX_MS: u32 = 30_000;
 const MAX_ID_CHARS: usize = 128;
@@ -92,7 +92,7 @@ pub(super) async fn call(
     let id = call_id(request.call_id.as_deref())?;
     let timeout = timeout(request.timeout_ms)?;
     let cancel = Arc::new(AtomicBool::new(false));
-    // Dropped when the caller has gone.
+    // Dropped when the client disconnects, which cancels the call.
     let _presence = Presence(Arc::clone(&cancel));
     let app = Arc::clone(&shared.app);
     let open = app.bundles.begin_call(&principal.name)?;
@@ -151,7 +151,7 @@ fn timeout(asked: Option<u32>) -> ApiResult<Duration> {
     ))
 }
 
-/// The bundle that is meant, the agent whose tools are, and what runs them where the request does not say.
+/// Returns the bundle, the agent whose tools are called, and the default engine.
 fn find_tools(
     app: &App,
     principal: &Principal,
@@ -198,7 +198,7 @@ fn find_tools(
     }
 }
 
-/// The engine that a request names.
+/// Parses the engine of a request. None if the request names none.
 pub(super) fn parse_engine(given: Option<&str>) -> ApiResult<Option<Engine>> {
     let parsed = given.map(str::parse).transpose();
     parsed.map_err(|reason: String| {
@@ -209,7 +209,7 @@ pub(super) fn parse_engine(given: Option<&str>) -> ApiResult<Option<Engine>> {
     })
 }
 
-/// The status that fits a failure.
+/// Returns the HTTP status of a failure.
 const fn status_of(failure: &ToolFailure) -> StatusCode {
     match failure {
         ToolFailure::NotFound(_) | ToolFailure::NotExecutable(_) => StatusCode::NOT_FOUND,

@@ -1,4 +1,5 @@
-//! Bundles of users: upload, look, delete. What they declare is read without running anything of them.
+//! Bundles of users: upload, show, list, delete. Declarations are read from the syntax, without
+//! running code of the bundle.
 
 use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// The header with the signature of a bundle.
+/// Header with the signature of a bundle.
 const SIGNATURE: &str = "glovebox-signature";
 
 /// How an upload is read.
@@ -107,7 +108,8 @@ impl BundleView {
         Ok(Self {
             hash: summary.hash.clone(),
             bytes: summary.bytes,
-            // The user's own: the text may have come from another user first.
+            // The time of the user's own upload: another user may have uploaded the same source
+            // before.
             created_unix_ms: row.map_or(summary.created_unix_ms, |row| row.at_unix_ms),
             signed_by: app.signer_of(user, bundle.stored.hash),
             format: declared.format.as_ref().map(super::word),
@@ -214,7 +216,7 @@ fn language(asked: Option<&str>, request: &Request) -> ApiResult<Language> {
     }
 }
 
-/// A refusal with all that is wrong.
+/// Converts a refusal to an error that lists every problem.
 pub(super) fn refusal(refused: BundleRefusal) -> ApiError {
     match refused {
         BundleRefusal::Fault(fault) => fault.into(),

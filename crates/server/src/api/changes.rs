@@ -1,4 +1,4 @@
-//! What a session changed: to look at, and to take over.
+//! Changes of a session: shown and applied.
 
 use super::auth::Shared;
 use super::body::JsonBody;
@@ -90,7 +90,7 @@ pub(super) async fn conflict(
     let read = on_session(&shared, principal, id, Scope::Read, move |app, id| {
         Ok(app.read_conflict(id, &path, query.side)?)
     });
-    // A version never acts as a page of this server's.
+    // TRUST: the sandbox wrote these bytes; they must never render as a page of this server.
     let headers = [
         (CONTENT_TYPE, "application/octet-stream"),
         (CONTENT_DISPOSITION, "attachment"),
@@ -121,7 +121,7 @@ pub(crate) struct AppliedView {
     outcome: Value,
 }
 
-/// Paths in one request.
+/// Maximum number of paths, and of decisions about conflicts, in one request.
 const MAX_PATHS: usize = 10_000;
 
 /// Take changes over into the project, or into the session's own workspace.

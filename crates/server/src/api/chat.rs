@@ -1,8 +1,9 @@
-//! Chats with an agent of a bundle, in the form of the AI SDK's UI message stream (version 1), so that `useChat` works.
+//! Chats with an agent of a bundle, as the AI SDK's UI message stream (version 1), so that
+//! `useChat` works.
 //!
-//! The browser keeps the messages and sends all of them with each request. Here only the last one is read: what was said
-//! before is what the session of the chat has in its log. Where the browser takes back messages (an edit, a
-//! regeneration), the session is forked before the first of them.
+//! The browser keeps the messages and sends all of them with each request. The server reads only
+//! the last one; the earlier ones are in the log of the chat's session. If the browser removed
+//! messages (an edit or a regeneration), the session is forked before the first of them.
 
 use super::auth::Shared;
 use super::blocking;
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use utoipa::ToSchema;
 
 const MAX_ID_CHARS: usize = 128;
-/// Chunks of the end of a stream.
+/// Chunk that ends a stream.
 const DONE: &str = "[DONE]";
 
 /// What `useChat` sends, with the bundle and the agent in `body`.
@@ -152,7 +153,7 @@ fn check_id(id: &str) -> ApiResult<()> {
     ))
 }
 
-/// The words of the last message, which is the user's.
+/// Returns the text of the user's last message.
 fn words(request: &ChatRequest) -> ApiResult<String> {
     let last = request
         .messages
@@ -182,7 +183,8 @@ fn words(request: &ChatRequest) -> ApiResult<String> {
     Ok(words)
 }
 
-/// Tells the agent: its session, and where the events that follow begin.
+/// Sends the message to the agent. Returns the session and the cursor after which the new events
+/// begin.
 fn begin(
     app: &Arc<App>,
     principal: &Principal,
@@ -192,7 +194,7 @@ fn begin(
     let user = principal.name.as_str();
     let bundle = app.bundle(user, request.bundle.parse()?)?;
     let agent = choose_agent(&bundle, request.agent_name.as_deref())?;
-    // Counted from 1: which message of the user's this is.
+    // Number of this message among the user's, from 1.
     let place = request
         .messages
         .iter()
@@ -217,7 +219,7 @@ fn begin(
         return Err(unknown_messages());
     }
     if let Some(before) = turns.begun.get(place - 1).copied() {
-        // Messages were taken back.
+        // The browser removed messages: continue from a fork before the first of them.
         turns.session = app.fork_at(user, &turns.session, before)?;
         turns.begun.truncate(place - 1);
     }
@@ -254,8 +256,8 @@ fn stream_chat(
     response
 }
 
-/// Chats of users in which a message is being taken. Of two messages at once in one chat the second would be placed where
-/// the first one is, so it is refused.
+/// Chats in which a message is being accepted. A second message at the same time would get the
+/// number of the first, so it is refused.
 #[derive(Debug, Default)]
 pub(crate) struct OpenChats(Mutex<HashSet<(String, String)>>);
 
@@ -272,7 +274,7 @@ impl OpenChats {
     }
 }
 
-/// A message on its way into a chat; the next one may come when it is dropped.
+/// A message that is being accepted into a chat. Dropping it admits the next one.
 #[derive(Debug)]
 struct OpenChat {
     chats: Arc<OpenChats>,
@@ -287,7 +289,7 @@ impl Drop for OpenChat {
     }
 }
 
-/// The chunks of events, to the end of what the agent does.
+/// Converts events to chunks until the agent has ended.
 fn to_chunks(
     events: impl Stream<Item = Sent> + Send + 'static,
     chunks: ChatChunks,
@@ -319,7 +321,7 @@ fn to_chunks(
         .map(Ok)
 }
 
-/// A reader of a chat. When it leaves, the agent stops, as the AI SDK's `stop()` means it.
+/// Reader of a chat. Dropping it stops the agent, as the AI SDK's `stop()` expects.
 struct ChatPresence(Option<Arc<LiveSession>>);
 
 impl Drop for ChatPresence {

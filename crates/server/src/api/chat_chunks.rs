@@ -1,18 +1,19 @@
-//! Events of a session as chunks of the AI SDK's UI message stream.
+//! Conversion of a session's events to chunks of the AI SDK's UI message stream.
 //!
-//! Pieces of text come as they are written, and may be missing where a reader is slow; the kept event of the whole answer
-//! fills what is missing, so that what the browser shows is what the model said.
+//! Pieces of text are sent as they arrive, and some may be missing for a slow reader. The kept
+//! event of the whole response supplies the missing text, so the browser shows exactly what the
+//! model said.
 
 use serde_json::{Value, json};
 
-/// Turns events into chunks. What is open is closed in order.
+/// Converter of events to chunks. It closes every block and step that it has opened.
 #[derive(Debug)]
 pub(super) struct ChatChunks {
     session: String,
-    /// The open block of text or reasoning: its kind, its id.
+    /// Open block of text or reasoning, with its id.
     open: Option<(Block, String)>,
     blocks: u32,
-    /// What of this answer was sent: text, reasoning.
+    /// Text and reasoning of the current response that were already sent.
     sent: [String; 2],
     is_in_step: bool,
     is_over: bool,
@@ -45,19 +46,19 @@ impl ChatChunks {
         }
     }
 
-    /// Whether the agent has ended.
+    /// Returns true if the agent has ended.
     pub(super) const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// What comes before everything.
+    /// Returns the chunks at the beginning of the stream.
     pub(super) fn begin(&self) -> Vec<Value> {
         vec![json!({ "type": "start", "messageMetadata": { "sessionId": self.session } })]
     }
 
-    /// The chunks of one event.
+    /// Returns the chunks of one event.
     pub(super) fn take(&mut self, kind: &str, json: &str) -> Vec<Value> {
-        // Events are written by this server.
+        // This server wrote the event, so the JSON is valid.
         let event: Value = serde_json::from_str(json).unwrap_or_default();
         let mut chunks = Vec::new();
         match kind {
@@ -65,7 +66,8 @@ impl ChatChunks {
             "text" => self.piece(Block::Text, text(&event), &mut chunks),
             "reasoning" => self.piece(Block::Reasoning, text(&event), &mut chunks),
             "retrying" => {
-                // What came of the attempt is void, and cannot be taken back.
+                // Pieces of the failed attempt are void. They cannot be recalled, but the next
+                // attempt starts a new block.
                 self.close_block(&mut chunks);
                 self.sent = [String::new(), String::new()];
             }
@@ -92,7 +94,7 @@ impl ChatChunks {
         chunks
     }
 
-    /// The end of a stream without the end of the agent.
+    /// Returns the chunks of a stream that ends before the agent does.
     pub(super) fn end(&mut self) -> Vec<Value> {
         let mut chunks = Vec::new();
         if !self.is_over {
@@ -129,7 +131,7 @@ impl ChatChunks {
         self.sent[block as usize].push_str(piece);
     }
 
-    /// The whole answer: what of it was not sent in pieces.
+    /// Adds the parts of the whole response that were not sent as pieces.
     fn answered(&mut self, event: &Value, chunks: &mut Vec<Value>) {
         for block in [Block::Reasoning, Block::Text] {
             let parts = event["parts"].as_array().into_iter().flatten();
@@ -141,7 +143,7 @@ impl ChatChunks {
             if let Some(rest) = whole.strip_prefix(sent.as_str()) {
                 self.piece(block, rest, chunks);
             } else {
-                // Pieces are missing in its middle.
+                // Pieces are missing in the middle: send the whole text as a new block.
                 self.close_block(chunks);
                 self.piece(block, &whole, chunks);
             }
@@ -296,7 +298,7 @@ mod tests {
             ],
         );
         assert_eq!(said(&made), "one two");
-        // Pieces of an attempt that broke off are closed; the answer stands by itself.
+        // The block of the failed attempt is closed, and the response gets a block of its own.
         let made = play(
             &mut chunks,
             &[

@@ -1,4 +1,4 @@
-//! States of a session's files that stay: made, listed, gone back to, and begun from.
+//! Checkpoints of a session's files: made, listed, restored, and used to begin new sessions.
 
 use super::auth::Shared;
 use super::body::JsonBody;
@@ -146,7 +146,8 @@ pub(super) async fn restore(
             return Err(ApiError::from(fault.remedy("cancel it first")));
         }
         let name = app.session_sandbox(id)?;
-        // What earlier calls have seen is not there any more.
+        // The tool session remembers what callers have read; after the restore those files may
+        // differ.
         app.sandboxes.close(&name);
         let checkpoint = &body.value.checkpoint_id;
         let restored = app.config.registry.restore(&name, checkpoint);

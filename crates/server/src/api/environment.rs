@@ -1,4 +1,4 @@
-//! What the machine and its sandboxes are like, and how the server stands, as it changes.
+//! Facts about the machine and its sandboxes, and the status of the server as a stream of changes.
 
 use super::auth::Shared;
 use super::blocking;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
-/// A sign of life when nothing happens.
+/// Interval of keep-alive comments in the stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Version of these events.
 const VERSION: u32 = 1;
@@ -109,7 +109,8 @@ pub(super) async fn events(
     Ok(response)
 }
 
-/// Who follows the server. A slow one misses what was replaced meanwhile, and never the newest.
+/// Client that follows the status. A slow client misses intermediate states, but always gets the
+/// newest.
 struct Follower {
     changed: watch::Receiver<Board>,
     app: Arc<App>,

@@ -1,4 +1,4 @@
-//! The one form of an error: code, message, what to do, and the HTTP status that fits.
+//! Form of all errors of the API: code, message, remedy, and the matching HTTP status.
 
 use super::request_id::RequestId;
 use axum::Json;
@@ -12,10 +12,10 @@ use serde_json::Value;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Seconds after which what is busy may be tried again, where nothing says more precisely when.
+/// Value of `Retry-After`, in seconds, for retryable errors that give no other time.
 const RETRY_S: u64 = 2;
 
-/// What to do when nothing fits any more.
+/// Remedy when the disk is full.
 const MAKE_ROOM: &str =
     "make room where the server keeps its state: delete sessions and sandboxes, or other files";
 
@@ -76,22 +76,22 @@ impl From<Fault> for ErrorBody {
     }
 }
 
-/// What keeps a request from being answered.
+/// Error of a request.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub status: StatusCode,
     pub fault: Fault,
-    /// More about it, where there is more.
+    /// Details and overrides. None if the fault says all.
     more: Option<Box<More>>,
 }
 
-/// What an error has besides its fault.
+/// Parts of an error besides its fault.
 #[derive(Debug, Default)]
 struct More {
-    /// Its word for programs, where the fault's code is not the one.
+    /// Code in the body, if it is not the fault's.
     code: Option<&'static str>,
     details: Option<Value>,
-    /// Seconds after which it may be tried again.
+    /// Value of `Retry-After`, in seconds.
     retry_after_s: Option<u64>,
 }
 
@@ -107,39 +107,41 @@ impl ApiError {
         }
     }
 
-    /// With more about it for programs.
+    /// Adds details for programs.
     pub(crate) fn with_details(mut self, details: Value) -> Self {
         self.more.get_or_insert_default().details = Some(details);
         self
     }
 
-    /// Names the wait after which the same request may succeed. It is told in whole seconds, rounded up.
+    /// Sets the wait after which the same request may succeed. It is sent in whole seconds, rounded
+    /// up.
     pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         self.more.get_or_insert_default().retry_after_s = Some(seconds.max(1));
         self
     }
 
-    /// Under a word of its own.
+    /// Replaces the code in the body.
     pub(crate) fn with_code(mut self, code: &'static str) -> Self {
         self.more.get_or_insert_default().code = Some(code);
         self
     }
 
-    /// Something that is not there, or not for this user, which is not told apart.
+    /// Returns the error for an object that does not exist. It is the same for one that this user
+    /// may not see, so that the response does not reveal it.
     pub(crate) fn not_found(what: &str, id: &str) -> Self {
         let id: String = id.escape_debug().take(64).collect();
         let fault = Fault::failed(Code::NotFound, format!("there is no {what} `{id}`"));
         Self::new(StatusCode::NOT_FOUND, fault)
     }
 
-    /// A request that cannot be understood.
+    /// Returns the error for an invalid request.
     pub(crate) fn invalid(message: impl Into<String>, remedy: &str) -> Self {
         let fault = Fault::failed(Code::InvalidArgument, message).remedy(remedy);
         Self::new(StatusCode::BAD_REQUEST, fault)
     }
 
-    /// A request that this user may not make.
+    /// Returns the error for a request that this user may not make.
     pub(crate) fn forbidden(message: impl Into<String>, remedy: &str) -> Self {
         let fault = Fault::refused(Code::PermissionDenied, message).remedy(remedy);
         Self::new(StatusCode::FORBIDDEN, fault)
@@ -157,7 +159,7 @@ impl From<Error> for ApiError {
         let is_settings = matches!(error, Error::Settings(_));
         let fault = error.into_fault();
         let status = match status_of(&fault) {
-            // What was asked for is wrong, or this server does not have it.
+            // The request is invalid for this server's settings, which is not an internal error.
             StatusCode::INTERNAL_SERVER_ERROR if is_settings && fault.code != Code::Io => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -184,7 +186,8 @@ const fn status_of(fault: &Fault) -> StatusCode {
             | Code::SpecialFile,
         ) => StatusCode::CONFLICT,
         (_, Code::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
-        // The places of all users are taken; those of one user are another failure, of class `failed`.
+        // The limit of all users is reached. That of one user is a fault of class `failed`, with
+        // status 429.
         (Class::Refused, Code::TooManySandboxes)
         | (_, Code::Unavailable | Code::BackendUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
         (_, Code::Busy | Code::TooManySandboxes) => StatusCode::TOO_MANY_REQUESTS,
@@ -196,7 +199,7 @@ const fn status_of(fault: &Fault) -> StatusCode {
     }
 }
 
-/// What was wrong, for the log.
+/// Fault of a response, attached for the log.
 #[derive(Debug, Clone)]
 pub(super) struct AnsweredFault {
     pub code: Code,
@@ -229,5 +232,5 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// What handlers answer.
+/// Result of a handler.
 pub(crate) type ApiResult<T> = Result<T, ApiError>;

@@ -1,8 +1,9 @@
-//! The events of a session as a stream (server-sent events).
+//! Events of a session as a stream (server-sent events).
 //!
-//! Every event has an `id`. A reader that was cut off sends the last one it has seen as `Last-Event-ID` and goes on from
-//! there: nothing that is kept is missing, and nothing comes twice. The stream ends after the session's last event; a
-//! reader that comes back to an ended session with everything seen is answered 204, which tells browsers to stop.
+//! Every event has an `id`. A client that was disconnected sends the last one it saw as
+//! `Last-Event-ID` and continues from there: no kept event is missing, and none comes twice. The
+//! stream ends after the session's last event. A client that returns to an ended session after its
+//! last event gets status 204, which tells browsers to stop.
 
 use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
@@ -25,11 +26,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// A sign of life when nothing happens.
+/// Interval of keep-alive comments in the stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Events that are taken up at once.
+/// Maximum number of events fetched at once.
 const BATCH: u32 = 32;
-/// A reader that takes nothing for so long, while there is something to take, is let go.
+/// Time after which a client that does not take a waiting event is disconnected.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Where to begin.
@@ -83,7 +84,7 @@ pub(super) async fn stream(
     Ok(to_response(events.map(|sent| Ok(sent.to_event()))))
 }
 
-/// The events of a session after `after`, to its end.
+/// Returns the events of a session after `after`, until its end.
 pub(super) fn follow(
     app: Arc<App>,
     id: String,
@@ -97,7 +98,7 @@ pub(super) fn follow(
     })
 }
 
-/// Events as an answer, with signs of life between them.
+/// Wraps events in a response, with keep-alive comments between them.
 pub(super) fn to_response(
     events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
 ) -> Response {
@@ -108,15 +109,15 @@ pub(super) fn to_response(
     response
 }
 
-/// One reader's place in one session.
+/// Position of one client in the events of one session.
 struct Reader {
     app: Arc<App>,
     id: String,
     live: Option<(Arc<LiveSession>, watch::Receiver<()>)>,
     after: Cursor,
-    /// Taken up and not yet sent.
+    /// Events that were fetched and not yet sent.
     ready: VecDeque<Sent>,
-    /// When the last event was handed out.
+    /// Time at which the last event was handed to the connection. None if none was.
     handed: Option<Instant>,
     is_over: bool,
     _open: OpenReader,
@@ -141,10 +142,11 @@ impl Reader {
         }
     }
 
-    /// The next event, when there is one; `None` after the last.
+    /// Waits for the next event. Returns None after the last.
     async fn next(&mut self) -> Option<Sent> {
         loop {
-            // This is asked for when the connection has taken what came before.
+            // The connection polls again only when it has taken the previous event: the time since
+            // then shows a slow client.
             let waited = self.handed.take().map(|at| at.elapsed());
             if self.is_over {
                 return None;
@@ -168,7 +170,7 @@ impl Reader {
         }
     }
 
-    /// Takes up what comes next. False when there is nothing any more.
+    /// Fetches the next events, waiting for them if necessary. Returns false after the last.
     async fn take_up(&mut self) -> bool {
         let Some((live, changed)) = &mut self.live else {
             return self.take_up_from_log().await;
@@ -183,7 +185,8 @@ impl Reader {
             Next::Over => false,
             Next::Wait => {
                 tokio::select! {
-                    // The hub lives as long as this reader.
+                    // The sender is not dropped meanwhile: this reader holds the session and with
+                    // it the hub.
                     _ = changed.changed() => true,
                     () = self.app.end.cancelled() => false,
                 }
@@ -211,7 +214,7 @@ impl Reader {
 }
 
 impl Sent {
-    /// The event as it goes out.
+    /// Converts the event to a server-sent event.
     pub(super) fn to_event(&self) -> Event {
         Event::default()
             .event(self.kind)
@@ -220,7 +223,7 @@ impl Sent {
     }
 }
 
-/// Counts a reader while it is there.
+/// Guard that counts a connected client in the metrics.
 struct OpenReader(Arc<Metrics>);
 
 impl OpenReader {

@@ -1,4 +1,4 @@
-//! Files of a session's sandbox, as bytes; directories as lists.
+//! Files of a session's sandbox: content as bytes, directories as lists.
 
 use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
@@ -61,7 +61,7 @@ pub(super) async fn read(
         FileAnswer::Directory { entries, is_cut } => {
             Json(DirectoryView { entries, is_cut }).into_response()
         }
-        // Whatever is in there never acts as a page of this server's.
+        // TRUST: the sandbox wrote these bytes; they must never render as a page of this server.
         FileAnswer::File(bytes) => (
             [
                 (CONTENT_TYPE, "application/octet-stream"),

@@ -1,4 +1,4 @@
-//! Whether the server lives, whether it can work, and what it has counted.
+//! Health and metrics of the server.
 
 use super::auth::Shared;
 use super::error::{ApiResult, ErrorBody};

@@ -1,7 +1,8 @@
-//! The web interface: the files that `cargo xtask web` builds from `web/`, carried by the program.
+//! Web interface: the files that `cargo xtask web` builds from `web/`, embedded in the program.
 //!
-//! Their names never change, so a browser asks each time whether they did (`ETag`). An address of no file and no route
-//! is one of the interface's own when a browser asks for a page, and is answered with its only page.
+//! File names never change, so browsers revalidate each file (`ETag`). If a browser asks for a page
+//! at an address that is neither a file nor a route, the address belongs to the interface, and the
+//! response is its only page.
 
 use super::page;
 use crate::base_path::BasePath;
@@ -12,7 +13,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use std::sync::Arc;
 
-/// A file of the interface.
+/// An embedded file of the interface.
 struct Asset {
     path: &'static str,
     content_type: &'static str,
@@ -29,10 +30,10 @@ macro_rules! asset {
     };
 }
 
-/// The element of the page that says the base path to the interface.
+/// Element of the page that tells the interface the base path.
 const BASE_ELEMENT: &str = "<meta name=\"base-path\" content=\"\"";
 
-/// The only page comes first.
+/// The embedded files. The page comes first.
 static ASSETS: [Asset; 8] = [
     asset!("index.html", "text/html; charset=utf-8"),
     asset!("assets/app.js", "text/javascript; charset=utf-8"),
@@ -44,18 +45,19 @@ static ASSETS: [Asset; 8] = [
     asset!("favicon.svg", "image/svg+xml"),
 ];
 
-/// The files as one server sends them, with an `ETag` each.
+/// Files of the interface as one server sends them, each with an `ETag`.
 #[derive(Debug)]
 pub(crate) struct Interface {
-    /// The page, which names the others below the server's base path.
+    /// The page, with its links below the server's base path.
     page: Bytes,
     tags: [HeaderValue; ASSETS.len()],
 }
 
 impl Interface {
-    /// Makes the page of a server below `base`.
+    /// Creates the interface of a server below `base`.
     pub(crate) fn new(base: &BasePath) -> Self {
-        // As built, it names files from where it lies itself, which is not where a deep address shows it.
+        // The built page has relative links, which would be wrong at an address with several
+        // segments.
         let page = String::from_utf8_lossy(ASSETS[0].bytes)
             .replace("=\"./", &format!("=\"{base}/"))
             .replace(
@@ -101,12 +103,12 @@ impl Interface {
 
 fn tag(bytes: &[u8]) -> HeaderValue {
     let digest = blake3::hash(bytes).to_hex();
-    // Hexadecimal digits in quotes are a header value.
+    // A quoted string of hexadecimal digits is a valid header value.
     HeaderValue::from_str(&format!("\"{}\"", &digest[..32]))
         .unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
 
-/// Answers what no route does: a file of the interface, its page, or that there is nothing.
+/// Responds to requests that match no route: with a file of the interface, its page, or an error.
 pub(super) async fn answer(
     State(interface): State<Arc<Interface>>,
     method: Method,
@@ -134,7 +136,7 @@ fn find(path: &str, headers: &HeaderMap) -> Option<usize> {
     (!is_elsewhere && wants_page(headers)).then_some(0)
 }
 
-/// Whether a browser asks for a page to show.
+/// Returns true if a browser asks for a page to show.
 pub(super) fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
@@ -179,7 +181,7 @@ mod tests {
                 assert!(ASSETS.iter().any(|asset| asset.path == below), "{path}");
             }
             assert!(page.contains(&format!("name=\"base-path\" content=\"{base}\"")));
-            // The content security policy lets neither run.
+            // The content security policy blocks inline scripts and styles.
             assert!(
                 !page.contains("<script>") && !page.contains("<style") && !page.contains("style=")
             );

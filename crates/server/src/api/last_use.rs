@@ -1,14 +1,14 @@
-//! When bytes last went over a connection, and that nobody has used it for long.
+//! Time of the last transfer over a connection, to detect idle ones.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// When bytes last went either way.
+/// Time of the last transfer in either direction.
 #[derive(Debug)]
 pub(super) struct LastUse(Mutex<Instant>);
 
 impl LastUse {
-    /// Used just now.
+    /// Creates a value for a connection that was used just now.
     pub(super) fn now() -> Self {
         Self(Mutex::new(Instant::now()))
     }
@@ -17,14 +17,14 @@ impl LastUse {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Returns when nothing has gone either way for so long.
+    /// Waits until no bytes were transferred in either direction for `idle`.
     pub(super) async fn wait_for_idle(&self, idle: Duration) {
         loop {
             let used = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(left) = idle.checked_sub(used.elapsed()) else {
                 return;
             };
-            // A second at least, so that no clock makes this a busy loop.
+            // At least one second, so that a clock anomaly cannot make this a busy loop.
             tokio::time::sleep(left.clamp(Duration::from_secs(1), Duration::from_hours(24))).await;
         }
     }

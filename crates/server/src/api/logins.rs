@@ -1,4 +1,4 @@
-//! Logins of browsers: a cookie each, kept over restarts, a bounded number for a user.
+//! Logins of browsers: one cookie each, kept over restarts, a limited number per user.
 
 use super::principal::Principal;
 use crate::config::Token;
@@ -16,19 +16,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::warn;
 
 const COOKIE_NAME: &str = "glovebox";
-/// Over TLS, browsers take a cookie of this name from this very host only: no page of another host below the same
-/// domain, such as a preview, can put one in its place (RFC 6265bis, 4.1.3.2).
+/// Name of the cookie over TLS. Browsers accept it from this host only, so no page of another host
+/// below the same domain, such as a preview, can replace it (RFC 6265bis, 4.1.3.2).
 const HOST_COOKIE_NAME: &str = "__Host-glovebox";
-/// The name where the server lies below a path, which the one above does not allow: set over TLS only.
+/// Name of the cookie over TLS below a base path, which the `__Host-` prefix does not allow.
 const SECURE_COOKIE_NAME: &str = "__Secure-glovebox";
-/// Browsers of one user that are logged in at the same time; the oldest makes room.
+/// Maximum number of logins of one user; a further one replaces the oldest.
 const MAX_LOGINS_PER_USER: usize = 16;
-/// How long a login lasts.
+/// Lifetime of a login, in milliseconds.
 const LOGIN_MS: u64 = 7 * 24 * 3600 * 1000;
-/// How long the printed address logs a browser in.
+/// Lifetime of the printed login address, in milliseconds.
 const CODE_MS: u64 = 24 * 3600 * 1000;
 
-/// Browsers that have logged in.
+/// Logins of all browsers.
 #[derive(Debug)]
 pub(crate) struct Logins {
     app: Arc<App>,
@@ -37,7 +37,7 @@ pub(crate) struct Logins {
     hosts: Vec<String>,
 }
 
-/// The form of a login's cookie, which depends on how the browser reaches the server.
+/// Form of the login cookie, which depends on how the browser reaches the server.
 struct CookieForm<'a> {
     name: &'static str,
     base_path: &'a str,
@@ -45,7 +45,7 @@ struct CookieForm<'a> {
 }
 
 impl CookieForm<'_> {
-    /// Writes the header that sets the cookie for a time.
+    /// Returns the `Set-Cookie` header that sets the cookie for `seconds`.
     fn to_header(&self, value: &str, seconds: u64) -> Option<HeaderValue> {
         let Self {
             name,
@@ -53,7 +53,7 @@ impl CookieForm<'_> {
             is_secure,
         } = self;
         let secure = if *is_secure { "; Secure" } else { "" };
-        // A name, hexadecimal digits and a checked path are a header value.
+        // The name, hexadecimal digits and the validated path are valid in a header.
         HeaderValue::from_str(&format!(
             "{name}={value}; Path={base_path}/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
         ))
@@ -63,17 +63,17 @@ impl CookieForm<'_> {
 
 #[derive(Debug, Default)]
 struct LoginState {
-    /// The digest of the code in the printed address, until it is used, and when it ends.
+    /// Digest of the code in the printed address and its expiry. None once it was used.
     code: Option<(blake3::Hash, u64)>,
-    /// Digests of cookies, whose they are, and when they end.
+    /// Principal and expiry of each cookie, by its digest.
     cookies: HashMap<blake3::Hash, (Principal, u64)>,
 }
 
 impl Logins {
-    /// Reads the logins of earlier runs.
+    /// Loads the logins of earlier runs.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if the database cannot be read.
     pub(crate) fn open(app: &Arc<App>, addr: SocketAddr) -> Result<Self, Fault> {
         let config = &app.config;
         let mut hosts = usual_hosts(addr);
@@ -87,7 +87,7 @@ impl Logins {
         };
         for row in app.owners.logins(now_unix_ms())? {
             let is_admin = row.user == ADMIN;
-            // A new token logs the administrator out.
+            // A new administrator token ends the logins made with the old one.
             if is_admin && row.token != logins.admin_binding() {
                 app.owners.remove_login(&row.digest)?;
                 continue;
@@ -95,7 +95,7 @@ impl Logins {
             let principal = if is_admin {
                 Principal::admin()
             } else {
-                // Scopes are those of the token, which is looked up with each request.
+                // The scopes are those of the token, which is looked up with each request.
                 Principal {
                     name: row.user,
                     scopes: Scopes::new([]),
@@ -110,12 +110,14 @@ impl Logins {
         Ok(logins)
     }
 
-    /// What an administrator's login is bound to: the configured token, or that none is configured.
+    /// Returns the token digest to which the administrator's logins are bound. None if the token
+    /// was generated rather than configured.
     fn admin_binding(&self) -> Option<blake3::Hash> {
         (!self.app.config.is_admin_token_made).then_some(self.admin)
     }
 
-    /// Ends the login of a request's cookie, or all of its user. The browser forgets the cookie.
+    /// Ends the login of a request's cookie, or all logins of its user, and removes the cookie from
+    /// the browser.
     pub(super) fn end(
         &self,
         headers: &HeaderMap,
@@ -161,7 +163,7 @@ impl Logins {
         for gone in make_room(&mut state.cookies, &principal.name, now) {
             let _ = self.app.owners.remove_login(&gone);
         }
-        // A login that cannot be written (a full disk) lasts until the server ends.
+        // A login that cannot be stored, as on a full disk, lasts until the server ends.
         if let Err(fault) = self.app.owners.add_login(&row) {
             warn!(problem = fault.message, "a login is not kept on disk");
         }
@@ -169,12 +171,13 @@ impl Logins {
         Ok(cookie)
     }
 
-    /// Returns true for the digest of the administrator's token. Hashes are compared in constant time.
+    /// Returns true for the digest of the administrator's token. Hashes are compared in constant
+    /// time.
     pub(super) fn is_admin_token(&self, digest: blake3::Hash) -> bool {
         digest == self.admin
     }
 
-    /// The names by which the server may be called, with their ports.
+    /// Returns the hosts, with ports, under which the server accepts requests.
     pub(super) fn hosts(&self) -> &[String] {
         &self.hosts
     }
@@ -193,7 +196,8 @@ impl Logins {
         }
     }
 
-    /// Answers with a cookie, and leads to the interface. It stays within TLS where the browser uses TLS.
+    /// Redirects to the interface and sets the cookie, which is limited to TLS if the browser uses
+    /// TLS.
     pub(super) fn with_cookie(&self, cookie: &Token, is_secure: bool) -> Response {
         let mut response = self.lead_in();
         let form = self.cookie_form(is_secure);
@@ -203,7 +207,7 @@ impl Logins {
         response
     }
 
-    /// Leads to the interface.
+    /// Redirects to the interface.
     pub(super) fn lead_in(&self) -> Response {
         let base_path = self.app.config.base_path.as_str();
         Redirect::to(&format!("{base_path}/")).into_response()
@@ -213,14 +217,14 @@ impl Logins {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A code that logs one browser in, once.
+    /// Creates the code that logs one browser in, once. It replaces an earlier code.
     pub(crate) fn make_code(&self) -> Result<Token, Fault> {
         let code = Token::random()?;
         self.state().code = Some((code.digest(), now_unix_ms() + CODE_MS));
         Ok(code)
     }
 
-    /// A cookie for whoever shows the code.
+    /// Exchanges the code for a login cookie. None if the code is wrong, used or expired.
     pub(super) fn redeem(&self, code: &str) -> Option<Result<Token, Fault>> {
         let shown = blake3::hash(code.as_bytes());
         let now = now_unix_ms();
@@ -232,14 +236,14 @@ impl Logins {
             return None;
         }
         let cookie = self.add(&mut state, Principal::admin(), now);
-        // A code that let nobody in is good for another try.
+        // The code stays valid if no cookie could be made, so that the user can try again.
         if cookie.is_ok() {
             state.code = None;
         }
         Some(cookie)
     }
 
-    /// A cookie for a user who has shown a token.
+    /// Creates a login cookie for a user who was authenticated by a token.
     pub(super) fn admit(&self, principal: Principal) -> Result<Token, Fault> {
         self.add(&mut self.state(), principal, now_unix_ms())
     }
@@ -255,7 +259,7 @@ impl Logins {
     }
 }
 
-/// The values of all cookies of this name: another page of the same domain may have added one.
+/// Returns the values of all cookies of this name. A page of the same domain may have added one.
 pub(super) fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
     let headers = headers.get_all(COOKIE).iter();
     let pairs = headers
@@ -267,14 +271,15 @@ pub(super) fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<I
     })
 }
 
-/// Whether a cookie of this name is one of the interface's logins, in any way of serving.
+/// Returns true if a cookie of this name is a login to the interface, under any way of serving.
 pub(super) fn is_login_cookie(name: &[u8]) -> bool {
     [COOKIE_NAME, HOST_COOKIE_NAME, SECURE_COOKIE_NAME]
         .iter()
         .any(|own| own.as_bytes() == name)
 }
 
-/// Forgets logins that are over, and the oldest of a user while one more has no place. Returns those of the user.
+/// Removes expired logins, and the oldest of `user` so that one more fits. Returns the user's
+/// removed logins.
 fn make_room(
     cookies: &mut HashMap<blake3::Hash, (Principal, u64)>,
     user: &str,

@@ -1,4 +1,5 @@
-//! MCP over streamable HTTP: a service for each user, so that the session of one is nothing to another.
+//! MCP over streamable HTTP. Each user has a separate service, so that sessions of one are
+//! unreachable for another.
 
 use super::auth::Shared;
 use super::blocking;
@@ -19,12 +20,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clients of one user at the same time, each with a sandbox.
+/// Maximum number of connected clients of one user, each with a sandbox.
 const MAX_CLIENTS_PER_USER: usize = 16;
-/// How long closing the clients' sandboxes may take when the server ends.
+/// Maximum time to close the clients' sandboxes when the server ends.
 const CLOSE_WAIT: Duration = Duration::from_secs(30);
 
-/// The services of all users who have come so far.
+/// MCP services, by user. A service is created with the user's first request.
 #[derive(Debug, Default)]
 pub(crate) struct McpServices {
     services: Mutex<HashMap<String, (Arc<HttpService>, Closing)>>,
@@ -35,7 +36,10 @@ impl McpServices {
         self.services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The service of a user, made when there is none.
+    /// Returns the service of a user, and creates it if necessary.
+    ///
+    /// # Errors
+    /// `unavailable` while the server ends.
     fn of_user(
         &self,
         app: &Arc<App>,
@@ -51,7 +55,8 @@ impl McpServices {
         }
         let options = EndpointOptions {
             allowed_hosts: hosts,
-            // Pages are refused before; a program that shows a token may say where it comes from.
+            // Pages of other origins were refused before; for programs with a token the origin does
+            // not matter.
             allowed_origins: Vec::new(),
             max_sessions: MAX_CLIENTS_PER_USER,
             idle: app.config.idle,
@@ -63,7 +68,7 @@ impl McpServices {
         Ok(service)
     }
 
-    /// Ends all clients, and waits until their sandboxes are removed or stopped.
+    /// Ends all clients. Blocks until their sandboxes are removed or stopped, at most `CLOSE_WAIT`.
     pub(crate) fn close(&self) {
         let services = std::mem::take(&mut *self.services());
         let closings: Vec<Closing> = services.into_values().map(|(_, closing)| closing).collect();
@@ -128,7 +133,8 @@ async fn answer(
     mut request: Request,
 ) -> ApiResult<Response> {
     principal.require(Scope::Run)?;
-    // A browser sends its cookie for whatever page asks; MCP clients are programs, and have a token.
+    // A browser sends its cookie with requests of any page. MCP clients are programs and have a
+    // token.
     if !request.headers().contains_key(AUTHORIZATION) {
         let fault = Fault::refused(Code::PermissionDenied, "an MCP client shows a token")
             .remedy("send `Authorization: Bearer TOKEN`");

@@ -1,4 +1,4 @@
-//! The routes: what can be asked for, by whom, and in which form it is answered.
+//! Routes of the server: paths, required scopes, and forms of responses.
 
 mod audit;
 mod auth;
@@ -90,7 +90,7 @@ use utoipa_axum::routes;
 )]
 struct ApiDescription;
 
-/// Everything that needs a user, with its description.
+/// Returns the routes that need a user, with their description.
 fn api() -> OpenApiRouter<Shared> {
     OpenApiRouter::with_openapi(ApiDescription::openapi())
         .routes(routes!(sessions::submit))
@@ -135,33 +135,34 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(health::metrics))
 }
 
-/// What needs no user, with its description.
+/// Returns the routes that need no user, with their description.
 fn public() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
 }
 
-/// The description of the API, in the form of OpenAPI 3.1.
+/// Returns the description of the API as OpenAPI 3.1.
 pub fn openapi() -> String {
     describe(&BasePath::default())
 }
 
-/// The description of an API below `base`.
+/// Returns the description of an API below `base`.
 fn describe(base: &BasePath) -> String {
     let (_, mut description) = api().merge(public()).split_for_parts();
     if !base.as_str().is_empty() {
         description.servers = Some(vec![Server::new(base.as_str())]);
     }
-    // A description that is made of constants has a JSON form.
+    // The description consists of constants, so it has a JSON form.
     description.to_pretty_json().unwrap_or_default()
 }
 
-/// All routes.
+/// Returns the router of the server, with all middleware.
 pub(crate) fn router(shared: Shared) -> Router {
     let (api, _) = api().split_for_parts();
     let guarded = api
-        // A path of several parts, for which the description has no form of its own.
+        // OpenAPI has no form for a parameter of several path segments: these routes are described
+        // separately.
         .route("/api/sessions/{id}/files/{*path}", get(files::read))
         .route(
             "/api/sessions/{id}/conflicts/{*path}",
@@ -189,8 +190,8 @@ pub(crate) fn router(shared: Shared) -> Router {
         .merge(guarded)
         .fallback_service(files)
         .method_not_allowed_fallback(page::wrong_method);
-    // Outside of the question for a token, which a browser sends only after its own question is answered, and of
-    // the fallback for methods: no route takes OPTIONS.
+    // Outside of authentication, because a browser sends the token only after its preflight request
+    // was answered. Outside of the fallback for methods as well, because no route accepts OPTIONS.
     let router = if shared.app.config.allowed_origins.is_empty() {
         router
     } else {
@@ -210,12 +211,14 @@ pub(crate) fn router(shared: Shared) -> Router {
         .with_state(shared.clone());
     let proxies = Arc::clone(&shared.app.config.trusted_proxies);
     nest::nest(&shared.app.config.base_path, router)
-        // Outside of what is below the base path: what a preview answers is neither the API's nor the interface's.
+        // Outside of the base path: the host of a request decides whether it is for a preview,
+        // before its path is looked at.
         .layer(middleware::from_fn_with_state(shared, preview::answer))
         .layer(middleware::from_fn_with_state(proxies, peer::find_client))
 }
 
-/// Lets pages of listed origins call the API. Cookies are never let in: such a page shows a token.
+/// Lets pages of listed origins call the API. Cookies are never allowed: such a page must send a
+/// token.
 fn allow_origins(shared: &Shared) -> CorsLayer {
     let origins = shared.app.config.allowed_origins.iter();
     CorsLayer::new()
@@ -228,8 +231,8 @@ fn allow_origins(shared: &Shared) -> CorsLayer {
         .max_age(Duration::from_mins(10))
 }
 
-/// Requests that begin something, by method and route. A message begins something only where its
-/// session rests, which `App::say` refuses.
+/// Requests that begin new work, by method and route. A message to a session begins work only if
+/// the session has ended, and then `App::say` refuses it.
 const NEW_WORK: [(Method, &str); 9] = [
     (Method::POST, "/api/tasks"),
     (Method::POST, "/api/sessions/{id}/fork"),
@@ -242,8 +245,8 @@ const NEW_WORK: [(Method, &str); 9] = [
     (Method::POST, "/mcp"),
 ];
 
-/// Refuses what begins something while the server ends. All else goes on: events, answers, reads,
-/// ends, and requests of MCP clients that are there.
+/// Refuses requests that begin new work while the server ends. Others are served: events, answers
+/// to questions, reads, deletions, and requests of connected MCP clients.
 async fn refuse_new_work(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     if let Err(fault) = shared.app.refuse_draining() {
         let path = request.extensions().get::<MatchedPath>();
@@ -257,7 +260,7 @@ async fn refuse_new_work(State(shared): State<Shared>, request: Request, next: N
     next.run(request).await
 }
 
-/// Asks proxies to hand events on at once and to store none of them.
+/// Asks proxies to pass events on at once and to store none of them.
 async fn mark_stream(mut response: Response) -> Response {
     let kind = response.headers().get(CONTENT_TYPE);
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
@@ -269,13 +272,13 @@ async fn mark_stream(mut response: Response) -> Response {
     response
 }
 
-/// Says how to come in where nobody has.
+/// Adds the `WWW-Authenticate` header to responses with status 401.
 async fn challenge(mut response: Response) -> Response {
     auth::add_challenge(&mut response);
     response
 }
 
-/// Writes down what users change, and what they are refused.
+/// Writes an audit entry for each change that a user requests and for each refusal.
 async fn write_down(
     State(shared): State<Shared>,
     params: RawPathParams,
@@ -299,7 +302,7 @@ async fn write_down(
     let object = named.as_deref().or(task.map(|task| task.session.as_str()));
     let status = response.status();
     let is_refused = matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
-    // A terminal is opened by a GET.
+    // A terminal is opened with GET, but must be in the audit log.
     let is_terminal = status == StatusCode::SWITCHING_PROTOCOLS;
     if !matches!(method, Method::GET | Method::HEAD) || is_refused || is_terminal {
         let path = path.as_ref().map_or("?", MatchedPath::as_str);
@@ -323,14 +326,17 @@ async fn write_down(
     response
 }
 
-/// A task, on its way to the audit log: which session has it, and the digest of the request.
+/// Session and request digest of a response, attached for the audit log.
 #[derive(Debug, Clone)]
 struct SubmittedTask {
     session: String,
     digest: blake3::Hash,
 }
 
-/// Does what waits for files, locks or sandboxes on a thread that may wait.
+/// Runs `work`, which may block on files, locks or sandboxes, on a blocking thread.
+///
+/// # Errors
+/// `internal` if `work` panics.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
     let span = Span::current();
     let working = tokio::task::spawn_blocking(move || span.in_scope(work));
@@ -342,24 +348,28 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     })
 }
 
-/// The stable word of one of our own enums.
+/// Returns the serialized name of an enum's value.
 fn word(value: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Owner that is shown for sessions which no user of the server owns. It is no user's name.
+/// Owner shown for sessions that no user of the server owns. No user can have this name.
 const THIS_MACHINE: &str = "(this machine)";
 
-/// A session that `principal` may see. What is another's is not there.
+/// Returns a session that `principal` may see.
+///
+/// # Errors
+/// `not-found` if there is none, or if it belongs to another user.
 fn own_session(app: &App, principal: &Principal, id: &str) -> ApiResult<Owned> {
     let found = app.owners.session(id)?;
     let owned = found.filter(|owned| principal.sees(&owned.user));
     found_session(id, owned)
 }
 
-/// A session that `principal` may read or delete: besides its own, for an administrator those of this machine, which
-/// commands such as `glovebox agent` made and no user of the server owns.
+/// Returns a session that `principal` may read or delete. Besides the sessions of [`own_session`],
+/// an administrator may read those that commands such as `glovebox agent` made on this machine and
+/// that no user of the server owns.
 fn readable_session(app: &App, principal: &Principal, id: &str) -> ApiResult<Owned> {
     let is_of_machine = || -> ApiResult<bool> {
         let is_admin = principal.scopes.has(Scope::Admin);
@@ -382,7 +392,10 @@ fn found_session(id: &str, owned: Option<Owned>) -> ApiResult<Owned> {
     owned.ok_or_else(|| ApiError::not_found("session", id))
 }
 
-/// Does `work` on a session of the user's that asks.
+/// Runs `work` on a session of the requesting user, on a blocking thread.
+///
+/// # Errors
+/// Fails if the principal lacks the scope or may not see the session.
 async fn on_session<T: Send + 'static>(
     shared: &Shared,
     principal: Principal,
@@ -404,7 +417,7 @@ async fn on_session<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    /// Generators of clients name a function after each operation, and put each field where it stands.
+    /// Generated clients name a function after each operation id, and place each field by its `in`.
     #[test]
     fn operations_have_names_of_their_own_and_fields_in_their_places() {
         let description: serde_json::Value = serde_json::from_str(&super::openapi()).unwrap();
@@ -423,7 +436,7 @@ mod tests {
         assert!(names.len() > 40);
     }
 
-    /// The types of the web interface are made from this file.
+    /// The types of the web interface are generated from this file.
     #[test]
     fn the_description_in_the_repository_is_the_one_that_is_served() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/openapi.json");

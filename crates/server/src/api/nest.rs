@@ -1,4 +1,4 @@
-//! The routes below a path, where a proxy serves other things beside the server.
+//! Routing below a base path, for servers that share a host with others behind a proxy.
 
 use super::error::ApiError;
 use crate::base_path::BasePath;
@@ -10,10 +10,11 @@ use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Uri};
 use tower_service::Service as _;
 
-/// Paths of health, which are answered under every name and with every base path.
+/// Health routes, which are served for every host name, with and without the base path.
 pub(super) const HEALTH_PATHS: [&str; 2] = ["/health/live", "/health/ready"];
 
-/// Puts `inner` below `base`. Probes of health reach it without the path as well, since they use the machine's address.
+/// Serves `inner` below `base`. Health routes are served without the base path as well, since
+/// probes use the machine's address.
 pub(super) fn nest(base: &BasePath, inner: Router) -> Router {
     if base.as_str().is_empty() {
         return inner;
@@ -23,7 +24,7 @@ pub(super) fn nest(base: &BasePath, inner: Router) -> Router {
         let (mut inner, routed) = (inner.clone(), route(&base, request));
         async move {
             match routed {
-                // A router is always ready and never fails.
+                // A router is always ready, and its error type has no value.
                 Ok(request) => inner.call(request).await.into_response(),
                 Err(answer) => *answer,
             }
@@ -31,7 +32,7 @@ pub(super) fn nest(base: &BasePath, inner: Router) -> Router {
     })
 }
 
-/// Takes the base path off a request, or answers one that lies elsewhere.
+/// Removes the base path from a request. Returns the response for a request that is not below it.
 fn route(base: &BasePath, mut request: Request) -> Result<Request, Box<Response>> {
     let uri = request.uri();
     let path = uri.path();
@@ -48,7 +49,7 @@ fn route(base: &BasePath, mut request: Request) -> Result<Request, Box<Response>
         None => rest.to_owned(),
     };
     let mut parts = uri.clone().into_parts();
-    // What is left of a path and query that could be read can be read.
+    // The rest of a valid path and query is valid; the error is only a fallback.
     match PathAndQuery::from_maybe_shared(inner) {
         Ok(inner) => parts.path_and_query = Some(inner),
         Err(_) => return Err(Box::new(elsewhere(base))),

@@ -1,4 +1,4 @@
-//! What is not part of the API itself: its description, and answers to what is not there.
+//! Description of the API, and responses to unknown routes.
 
 use super::auth::Shared;
 use super::error::ApiError;
@@ -11,7 +11,8 @@ use utoipa::Modify;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-/// Declares `token`, the scheme that every operation names which needs a user: `Authorization: Bearer TOKEN`.
+/// Declares the security scheme `token` (`Authorization: Bearer TOKEN`), which every operation that
+/// needs a user names.
 pub(super) struct TokenScheme;
 
 impl Modify for TokenScheme {
@@ -22,20 +23,20 @@ impl Modify for TokenScheme {
     }
 }
 
-/// The description of the API, with the path that it lies below.
+/// Serves the description of the API, with the server's base path.
 pub(super) async fn description(State(shared): State<Shared>) -> Response {
     let text = super::describe(&shared.app.config.base_path);
     ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// No such route.
+/// Returns the error for an unknown route.
 pub(super) fn not_found() -> ApiError {
     let fault = Fault::failed(Code::NotFound, "there is nothing at this address")
         .remedy("/api/openapi.json describes what there is, /api-docs shows it in a browser");
     ApiError::new(StatusCode::NOT_FOUND, fault)
 }
 
-/// A route that is asked for in another way.
+/// Returns the error for a method that the route does not accept.
 pub(super) async fn wrong_method() -> ApiError {
     let fault = Fault::failed(
         Code::InvalidArgument,

@@ -1,4 +1,4 @@
-//! Programs that listen in a sandbox: which ports, and addresses under which a browser sees them.
+//! Ports on which programs of a sandbox listen, and the addresses of their previews.
 
 use super::auth::Shared;
 use super::body::JsonBody;
@@ -115,7 +115,11 @@ pub(crate) struct PreviewView {
     expires_unix_ms: u64,
 }
 
-/// An address of the preview of `port`, for whoever may see what is called `id`.
+/// Creates a login address for a port of the session or sandbox `id`, which the caller has
+/// authorized.
+///
+/// # Errors
+/// `invalid-argument` if the path or the port is invalid.
 fn make(
     shared: &Shared,
     principal: Principal,
@@ -123,7 +127,8 @@ fn make(
     request: PreviewRequest,
 ) -> ApiResult<PreviewView> {
     let PreviewRequest { port, path } = request;
-    // Browsers take `//host` and `/\host` for another host's address.
+    // Browsers take `//host` and `/\host` for the address of another host, which would make this an
+    // open redirect.
     let is_path = path.starts_with('/')
         && !path.starts_with("//")
         && path.len() <= MAX_PATH_CHARS

@@ -1,14 +1,14 @@
-//! The user of a request, with what its token is good for.
+//! User of a request, and the scopes of the user's token.
 
 use super::error::{ApiError, ApiResult};
 use crate::store::{ADMIN, Scope, Scopes};
 
-/// Who asks.
+/// An authenticated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Principal {
     pub name: String,
     pub scopes: Scopes,
-    /// The digest of the token it has shown; none for the administrator.
+    /// Digest of the user's token. None for the administrator.
     pub token: Option<blake3::Hash>,
 }
 
@@ -21,7 +21,10 @@ impl Principal {
         }
     }
 
-    /// Refuses what the token is not good for.
+    /// Checks that the token has a scope.
+    ///
+    /// # Errors
+    /// `permission-denied` if it has not.
     pub(crate) fn require(&self, scope: Scope) -> ApiResult<()> {
         if self.scopes.has(scope) {
             return Ok(());
@@ -32,7 +35,7 @@ impl Principal {
         ))
     }
 
-    /// Whether what belongs to `user` may be seen.
+    /// Returns true if the principal may see objects of `user`.
     pub(crate) fn sees(&self, user: &str) -> bool {
         self.name == user || self.scopes.has(Scope::Admin)
     }

@@ -1,4 +1,4 @@
-//! The query of an address, refused in the API's one form of an error.
+//! Query of a URL, with errors in the form of the API.
 
 use super::error::ApiError;
 use axum::extract::rejection::QueryRejection;
@@ -24,7 +24,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for CheckedQuery<T
     }
 }
 
-/// What is wrong with a query. The library begins with words about itself.
+/// Returns the reason for which a query is invalid, without the library's own prefix.
 pub(super) fn in_words(error: &QueryRejection) -> String {
     let text = error.body_text();
     let reason = text

@@ -1,4 +1,4 @@
-//! What the user that asks may have at the same time.
+//! Quotas of the requesting user.
 
 use super::auth::Shared;
 use super::blocking;

@@ -1,4 +1,5 @@
-//! Requests by their ids: each has one, which its answer, its error and every line of the log about it carry.
+//! Request ids: each request has one, which its response, its error and every log line about it
+//! contain.
 
 use super::auth::Shared;
 use super::error::AnsweredFault;
@@ -16,9 +17,9 @@ use tracing::{Instrument as _, Span, debug, error, error_span, field, info};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const RANDOM_BYTES: usize = 16;
-/// Routes whose errors may tell of what a user's tool did, which is not for the log.
+/// Routes whose errors may describe what a user's tool did, which must not be logged.
 const TOOL_ROUTES: [&str; 2] = ["/api/sandboxes/{id}/call", "/api/tool"];
-/// Methods that traces name; any other is `_OTHER` there, as OpenTelemetry has it.
+/// Methods that traces name. Any other is `_OTHER`, as in OpenTelemetry.
 const METHODS: [&str; 9] = [
     "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE",
 ];
@@ -27,15 +28,16 @@ tokio::task_local! {
     static CURRENT: RequestId;
 }
 
-/// The id of one request, of letters, digits, `-`, `_` and `.`.
+/// Id of a request: letters, digits, `-`, `_` and `.`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestId(Arc<str>);
 
 impl RequestId {
-    /// The id that the request comes with, if it is one; else a new one.
+    /// Returns the id in the request's header if it is valid, else a new one.
     fn of(headers: &HeaderMap) -> Self {
         let mut given = headers.get_all(HEADER).iter();
-        // TRUST: a client chooses it; what could end a line, or fill the log, is not taken.
+        // TRUST: the client chooses this value. One that could end a log line or fill the log is
+        // not used.
         match (given.next().and_then(|id| id.to_str().ok()), given.next()) {
             (Some(id), None) if log::is_id(id) => Self(id.into()),
             _ => Self::new(),
@@ -45,7 +47,8 @@ impl RequestId {
     fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let mut bytes = [0_u8; RANDOM_BYTES];
-        // Without random bytes it still tells requests of this server apart, which is all that an id has to do.
+        // Without random bytes a counter keeps the ids of this server distinct, which is all that
+        // an id must be.
         if getrandom(&mut bytes, GetRandomFlags::empty()) != Ok(RANDOM_BYTES) {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
             bytes[..8].copy_from_slice(&count.to_be_bytes());
@@ -57,7 +60,7 @@ impl RequestId {
         Self(text.into())
     }
 
-    /// The id of the request that this task answers.
+    /// Returns the id of the request that the current task handles. None outside of a request.
     pub(super) fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()
     }
@@ -67,7 +70,7 @@ impl RequestId {
     }
 }
 
-/// Gives a request its id, answers it, and logs that.
+/// Assigns an id to a request, handles the request, and logs the response.
 pub(super) async fn identify(
     State(shared): State<Shared>,
     request: Request,
@@ -97,9 +100,10 @@ pub(super) async fn identify(
     response
 }
 
-/// What the lines of a request have, and what traces have besides. Always there, so that a line of any level has its ids.
+/// Creates the span of a request, for log lines and traces. It has the level error so that it
+/// exists, with its ids, at every log level.
 ///
-/// TRUST: a client chooses the method; only words of HTTP are passed on.
+/// TRUST: a client chooses the method; only methods of HTTP are passed on.
 fn request_span(id: &RequestId, method: &Method, route: Option<&str>) -> Span {
     let word = METHODS.into_iter().find(|one| *one == method.as_str());
     let name = match (word, route) {
@@ -122,22 +126,22 @@ fn request_span(id: &RequestId, method: &Method, route: Option<&str>) -> Span {
     )
 }
 
-/// Adds the session of a request to its lines.
+/// Adds the session of the current request to its log lines.
 pub(super) fn note_session(id: &str) {
     Span::current().record("session_id", id);
 }
 
-/// Adds the sandbox of a request to its lines.
+/// Adds the sandbox of the current request to its log lines.
 pub(super) fn note_sandbox(name: &str) {
     Span::current().record("sandbox", name);
 }
 
-/// Adds who asks to the lines of a request.
+/// Adds the user of the current request to its log lines.
 pub(super) fn note_user(name: &str) {
     Span::current().record("user", name);
 }
 
-/// A request on its way to an answer.
+/// A request that has no response yet.
 struct OpenRequest {
     span: Span,
     method: Method,
@@ -151,7 +155,7 @@ impl OpenRequest {
         log::millis(self.begun.elapsed())
     }
 
-    /// The route as it is declared: a path may hold names of files, a query may hold a code.
+    /// Returns the route as declared. The actual path may contain file names, and the query a code.
     fn route(&self) -> &str {
         self.route.as_ref().map_or("other", MatchedPath::as_str)
     }

@@ -1,4 +1,4 @@
-//! Sandboxes without an agent: started, called tool by tool, ended.
+//! Sandboxes without an agent: started, used by single tool calls, removed.
 
 use super::auth::Shared;
 use super::blocking;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use utoipa::ToSchema;
 
-/// What the names of sandboxes without an agent begin with.
+/// Prefix of the names of sandboxes without an agent.
 const PREFIX: &str = "box";
 
 /// A sandbox.
@@ -107,7 +107,10 @@ pub(super) async fn start(
     Ok((StatusCode::CREATED, Json(StartedSandbox { id })))
 }
 
-/// Does `work` on a sandbox of the user's that asks.
+/// Runs `work` on a sandbox of the requesting user, on a blocking thread.
+///
+/// # Errors
+/// Fails if the principal lacks the scope or may not see the sandbox.
 pub(super) async fn on_sandbox<T: Send + 'static>(
     shared: &Shared,
     principal: Principal,
@@ -188,7 +191,7 @@ pub(super) async fn call(
     body: JsonBody<CallRequest>,
 ) -> ApiResult<Json<CallView>> {
     let cancel = Arc::new(AtomicBool::new(false));
-    // Dropped when the caller has gone.
+    // Dropped when the client disconnects, which cancels the call.
     let _presence = Presence(Arc::clone(&cancel));
     let user = principal.name.clone();
     let called = on_sandbox(&shared, principal, id, Scope::Run, move |app, name| {
@@ -206,7 +209,8 @@ pub(super) async fn call(
     Ok(Json(called.await?))
 }
 
-/// Whether the tool ran and did not succeed, which is an answer and no error of the request.
+/// Returns true if the tool ran and failed. That is a result of the call, not an error of the
+/// request.
 const fn is_outcome(fault: &Fault) -> bool {
     matches!(fault.class, Class::Failed)
         && !matches!(
@@ -231,7 +235,7 @@ impl From<Fault> for CallView {
     }
 }
 
-/// A caller; when it has gone, its call is to end.
+/// Guard of a client's request. Dropping it cancels the call.
 pub(super) struct Presence(pub Arc<AtomicBool>);
 
 impl Drop for Presence {

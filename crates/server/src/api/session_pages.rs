@@ -1,11 +1,11 @@
-//! Pages of the list of sessions: which states, how many, and where the last page ended.
+//! Pages of the list of sessions: filter by state, limit, and position of the last session.
 
 use super::error::{ApiError, ApiResult};
 use glovebox_agent::{SessionInfo, SessionState};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Sessions of one page, when nothing else is asked for and at most.
+/// Default and maximum number of sessions on a page.
 const USUAL_LIMIT: usize = 500;
 const MAX_LIMIT: usize = 1000;
 
@@ -23,16 +23,16 @@ pub(super) struct ListQuery {
     after: Option<String>,
 }
 
-/// A query that was checked.
+/// A validated query.
 #[derive(Debug)]
 pub(super) struct PageRequest {
-    /// Any, when empty.
+    /// States to list. Empty lists all.
     states: Vec<SessionState>,
     limit: usize,
     after: Option<Place>,
 }
 
-/// The place of a session in the list: the newest first, then by name.
+/// Position of a session in the list: newest first, then by id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     created_unix_ms: u64,
@@ -100,7 +100,8 @@ impl ListQuery {
 }
 
 impl PageRequest {
-    /// The sessions of this page out of all, which are in their order, and what to ask for the next one with.
+    /// Returns the sessions of this page from `all`, which must be in list order, and the `after`
+    /// value of the next page. None if this is the last page.
     pub(super) fn take<T>(
         &self,
         all: impl Iterator<Item = (SessionInfo, T)>,

@@ -1,4 +1,4 @@
-//! Tasks and sessions: begin, look, say something, answer a question, end.
+//! Tasks and sessions: submit, list, show, send a message, answer a question, cancel, delete.
 
 use super::auth::Shared;
 use super::body::JsonBody;
@@ -146,7 +146,8 @@ pub(super) async fn submit(
             return Ok(app.submit(&principal.name, &request, host_rights, None)?);
         };
         let key = RequestKey { key, digest };
-        // One at a time, so that of two at once the second finds what the first has made.
+        // Held until the first request is stored: the second of two concurrent ones must find its
+        // session.
         let _turn = app.idempotent_turn();
         if let Some(id) = app.owners.request(&principal.name, &key)? {
             return Ok(id);

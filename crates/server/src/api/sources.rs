@@ -1,4 +1,4 @@
-//! The directories of the operator's that tasks may name.
+//! Source directories of the operator that tasks may name.
 
 use super::auth::Shared;
 use super::error::{ApiResult, ErrorBody};

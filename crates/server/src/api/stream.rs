@@ -1,5 +1,5 @@
-//! Bodies that are too large to be held: read by code that waits, written by code that waits, with a bound on how long
-//! either side may keep the other waiting.
+//! Streaming of bodies that are too large for memory, between blocking code and the connection. How
+//! long either side may keep the other waiting is limited.
 
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::io::{StreamReader, SyncIoBridge};
 
-/// How long a client may rest in the middle of a body, and how long a body may take.
+/// Maximum time between two pieces of a body, and for a whole body.
 const CHUNK_WAIT: Duration = Duration::from_secs(30);
 const BODY_WAIT: Duration = Duration::from_mins(30);
-/// What is read of a body whose fate is decided, and for how long.
+/// Maximum bytes and time of reading a body whose response is already decided.
 const MAX_DISCARDED_BYTES: u64 = 64 << 20;
 const DISCARD_WAIT: Duration = Duration::from_secs(5);
-/// Bytes that are sent at a time, and how many such pieces may wait for the client.
+/// Size of a piece in bytes, and the number of pieces that may wait for the client.
 const PIECE_BYTES: usize = 64 << 10;
 const MAX_PIECES: usize = 8;
 
-/// The body of a request as a reader for a thread that may wait.
+/// Request body as a blocking reader.
 #[derive(Debug)]
 pub(super) struct BodyReader<S>(SyncIoBridge<StreamReader<S, Bytes>>);
 
@@ -31,9 +31,9 @@ impl<S: Stream<Item = io::Result<Bytes>> + Unpin> io::Read for BodyReader<S> {
     }
 }
 
-/// Reads a body of at most `max_bytes`. More is [`io::ErrorKind::FileTooLarge`], a client that rests too long
-/// [`io::ErrorKind::TimedOut`].
-// TRUST: a body is of any size and comes as slowly as its sender likes.
+/// Returns a reader of a body of at most `max_bytes`. It fails with [`io::ErrorKind::FileTooLarge`]
+/// if the body is longer, and with [`io::ErrorKind::TimedOut`] if the client pauses for too long.
+// TRUST: a client may send a body of any size, as slowly as it likes.
 pub(super) fn reader(
     body: Body,
     max_bytes: u64,
@@ -60,7 +60,8 @@ async fn next_piece(body: &mut BodyDataStream, end: Instant) -> io::Result<Optio
     }
 }
 
-/// Reads on for a while and forgets what comes.
+/// Reads and drops the rest of a body, up to a limit of bytes and time, so that a client that is
+/// still sending can read the response.
 pub(super) fn discard(body: impl io::Read) {
     let begun = std::time::Instant::now();
     let mut body = body.take(MAX_DISCARDED_BYTES);
@@ -68,17 +69,18 @@ pub(super) fn discard(body: impl io::Read) {
     while begun.elapsed() < DISCARD_WAIT && body.read(&mut block).is_ok_and(|count| count > 0) {}
 }
 
-/// The writing end of an answer's body. A client that takes nothing for too long, or has gone, is an error.
+/// Writing end of a response body. Writes fail if the client has gone or takes no bytes for too
+/// long.
 #[derive(Debug)]
 pub(super) struct BodyWriter {
     runtime: Handle,
-    /// Pieces, and nothing after the last one.
+    /// Channel of pieces. None marks the end of the body.
     pieces: mpsc::Sender<Option<Bytes>>,
     piece: Vec<u8>,
 }
 
-/// A body, and where its bytes are written by a thread that may wait. A body whose writer goes without having finished
-/// it is cut off, so that its reader does not take it for all of it.
+/// Returns a response body and its blocking writer. If the writer is dropped without `finish`, the
+/// body ends with an error, so that the client does not take it for complete.
 pub(super) fn writer() -> (BodyWriter, Body) {
     let (pieces, written) = mpsc::channel::<Option<Bytes>>(MAX_PIECES);
     let body = stream::unfold(Some(written), |written| async {
@@ -107,7 +109,7 @@ impl BodyWriter {
         }
     }
 
-    /// That was all of it.
+    /// Sends the buffered rest and marks the end of the body.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         self.send(None)

@@ -1,13 +1,16 @@
-//! A terminal of a sandbox over a WebSocket.
+//! Terminal of a sandbox over a WebSocket.
 //!
 //! ```text
-//! client -> binary  what is typed                     server -> binary  what programs write
-//!           text    {"resize":{"cols":C,"rows":R}}              text    {"exit":{"code":0,"signal":null}}
-//!                                                               text    {"error":{...}} as in every other answer
+//! client -> binary  input
+//!           text    {"resize":{"cols":C,"rows":R}}
+//! server -> binary  output
+//!           text    {"exit":{"code":0,"signal":null}}
+//!           text    {"error":{...}} as in every other response
 //! ```
 //!
-//! After `exit` or `error` the server closes. Whoever closes first ends the shell with all that it has started. Nothing
-//! is kept for a reader that is slow: programs wait until it has read.
+//! After `exit` or `error` the server closes the connection. When either end closes, the shell and
+//! everything that it started is terminated. The server buffers little for a slow client: programs
+//! block until the client has read.
 
 use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
@@ -34,17 +37,17 @@ use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use utoipa::{IntoParams, ToSchema};
 
-/// Longest message of a client.
+/// Maximum length of a client's message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
-/// What may wait to be sent.
+/// Maximum bytes that wait to be sent.
 const MAX_BUFFER_BYTES: usize = 1 << 20;
-/// Pieces on their way from or to the sandbox, besides the one at hand.
+/// Maximum number of pieces in each channel between the connection and the sandbox.
 const PIECES: usize = 4;
-/// Lines and columns of the largest window.
+/// Maximum number of lines and of columns of the window.
 const MAX_CELLS: u16 = 1000;
-/// How long a client may take nothing while there is something.
+/// Maximum time for a client to take a message.
 const SLOW: Duration = Duration::from_mins(1);
-/// How often a client is asked whether it is there.
+/// Interval of pings when there is no output.
 const PING: Duration = Duration::from_secs(20);
 const STACK_BYTES: usize = 256 << 10;
 
@@ -86,14 +89,14 @@ impl TerminalSize {
     }
 }
 
-/// What a client says in text.
+/// Text message of a client.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClientMessage {
     resize: TerminalSize,
 }
 
-/// How a shell ended.
+/// Text message with the end of the shell.
 #[derive(Debug, Serialize)]
 struct ExitMessage {
     exit: ShellExit,
@@ -180,7 +183,8 @@ fn answer(shared: &Shared, upgrade: WebSocketUpgrade, terminal: OpenTerminal) ->
     upgrade.on_upgrade(move |socket| carry(app, terminal, socket))
 }
 
-/// Carries a terminal until its shell or its client ends, nobody uses it, or the server ends.
+/// Connects a terminal with a WebSocket until the shell or the client ends, it is idle, or the
+/// server ends.
 async fn carry(app: Arc<App>, terminal: OpenTerminal, socket: WebSocket) {
     let (mut sink, mut source) = socket.split();
     let keyboard = terminal.terminal.input();
@@ -203,11 +207,11 @@ async fn carry(app: Arc<App>, terminal: OpenTerminal, socket: WebSocket) {
         () = app.end.cancelled() => Some(TerminalEnd::Server),
     };
     keyboard.hang_up();
-    // Frees the threads that wait for this end.
+    // Closing the channels ends the two threads, which block on them.
     drop((shown, words));
     let Some(ended) = ended else { return };
     let closing = close(&mut sink, ended);
-    // A client that does not take it has gone.
+    // A client that does not take the last messages has gone.
     let _ = tokio::time::timeout(PING, closing).await;
 }
 
@@ -216,7 +220,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()
     thread.stack_size(STACK_BYTES).spawn(work).map(drop)
 }
 
-/// Hands on what programs write, as far as it is taken. Returning ends the shell.
+/// Passes output of the terminal to `events`, as fast as it is taken. Returning ends the shell.
 fn read_out(mut open: OpenTerminal, events: &Sender<TerminalEvent>) {
     loop {
         let event = open.terminal.next_event();
@@ -227,41 +231,43 @@ fn read_out(mut open: OpenTerminal, events: &Sender<TerminalEvent>) {
     }
 }
 
-/// What a client does.
+/// Input of a client.
 #[derive(Debug)]
 enum ClientAction {
     Type(Bytes),
     Resize(WindowSize),
 }
 
-/// Types what comes. Blocks while the shell takes nothing, and then the client waits too.
+/// Sends the client's input to the shell. Blocks while the shell takes none, which in turn stops
+/// reading from the client.
 fn type_in(keyboard: &TerminalInput, mut actions: Receiver<ClientAction>) {
     while let Some(action) = actions.blocking_recv() {
         let done = match action {
             ClientAction::Type(bytes) => keyboard.send(&bytes),
             ClientAction::Resize(size) => keyboard.resize(size),
         };
-        // The other side tells how it ended.
+        // The output thread reports the end of the shell.
         if done.is_err() {
             return;
         }
     }
 }
 
-/// Why a terminal ends.
+/// Reason for which a terminal ends.
 #[derive(Debug)]
 enum TerminalEnd {
-    /// Its shell has ended, or was lost.
+    /// The shell ended or was lost.
     Shell(Result<ExitReport, Fault>),
-    /// The client left, or said what cannot be understood.
+    /// The client left, or sent the invalid message of which the reason is given.
     Refused(Option<String>),
-    /// Nobody has used it.
+    /// The terminal was idle for too long.
     Idle,
     /// The server ends.
     Server,
 }
 
-/// Sends what programs write; `None` when the client takes nothing any more.
+/// Sends output to the client until the shell ends. None if the client has gone or takes no
+/// messages.
 async fn show(
     sink: &mut SplitSink<WebSocket, Message>,
     shown: &mut Receiver<TerminalEvent>,
@@ -283,7 +289,8 @@ async fn show(
     }
 }
 
-/// Takes what the client sends, as far as the shell takes it, until it leaves: what was wrong with it, if anything.
+/// Reads the client's input, as fast as the shell takes it, until the client leaves. Returns the
+/// reason if the client sent an invalid message.
 async fn listen(
     source: &mut SplitStream<WebSocket>,
     words: &Sender<ClientAction>,
@@ -291,7 +298,7 @@ async fn listen(
 ) -> Option<String> {
     loop {
         let Ok(place) = words.reserve().await else {
-            // The shell has ended, which is told elsewhere.
+            // The shell has ended; `show` returns its end.
             std::future::pending::<()>().await;
             return None;
         };

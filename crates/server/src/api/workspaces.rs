@@ -1,4 +1,4 @@
-//! Workspaces that users bring as an archive, and workspaces of sessions that they take along as one.
+//! Workspaces as archives: uploads of users, and downloads of sessions' workspaces.
 
 use super::auth::Shared;
 use super::error::{ApiError, ApiResult, ErrorBody};
@@ -99,7 +99,8 @@ pub(super) async fn put(
     let app = Arc::clone(&shared.app);
     let received = blocking(move || -> ApiResult<UploadView> {
         let body = request.into_body();
-        // A client that is still sending does not read the answer before it has sent.
+        // A client that is still sending does not read an error response: the body is drained
+        // first.
         let incoming = match app.begin_upload(&principal.name) {
             Ok(incoming) => incoming,
             Err(fault) => {
@@ -163,7 +164,8 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How many paths are not in an archive, because no archive may have them: special files, links that lead out.
+/// Response header with the number of paths that the archive leaves out: special files and links
+/// that lead out of the workspace.
 const LEFT_OUT: &str = "glovebox-left-out";
 
 /// All files of a session's workspace as they are now, as a gzipped tar archive.
@@ -190,7 +192,8 @@ pub(super) async fn download(
     let (mut writer, body) = stream::writer();
     tokio::task::spawn_blocking(move || {
         let _place = place;
-        // What fails in the middle cuts the body off.
+        // After an error, `finish` is not called, so the client sees that the archive is
+        // incomplete.
         if pack_gzip(&collected, now_unix_ms() / 1000, &mut writer).is_ok() {
             let _ = writer.finish();
         }

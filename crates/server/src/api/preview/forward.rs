@@ -1,8 +1,8 @@
-//! One request of a preview on its way to the program inside, and the answer on its way back.
+//! Forwarding of one preview request to the program in the sandbox, and of its response.
 //!
-//! Each request has a connection of its own, so that no answer can be taken for that of another request, whatever the
-//! program sends. Bodies and WebSockets are carried as they come, as fast as their reader takes them; a connection over
-//! which nothing goes for long is closed.
+//! Each request uses its own connection, so that the response cannot be mistaken for that of
+//! another request, even if the program sends several. Bodies and WebSockets are streamed at the
+//! speed of their reader. An idle connection is closed.
 
 use super::super::error::ApiError;
 use super::super::last_use::LastUse;
@@ -27,15 +27,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of an answer's head.
+/// Maximum length of the head of a response, in bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Why there is no answer.
+/// Reason for which a request got no response.
 #[derive(Debug)]
 pub(super) enum ForwardError {
-    /// Nothing listens on the port.
+    /// No program listens on the port.
     NothingListens,
-    /// Anything else.
+    /// Any other error.
     Other(ApiError),
 }
 
@@ -45,7 +45,7 @@ impl From<Fault> for ForwardError {
     }
 }
 
-/// One connection to a program inside, seen from outside: how long it may last.
+/// Limits of a connection to a program: idle time, and the end of the server.
 #[derive(Debug)]
 struct Watch {
     idle: Duration,
@@ -55,7 +55,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Returns when nobody has used the connection for long, or the server ends.
+    /// Waits until the connection has been idle for too long or the server ends.
     async fn wait_for_end(&self) {
         tokio::select! {
             () = self.last_use.wait_for_idle(self.idle) => self.was_idle.store(true, Ordering::Relaxed),
@@ -64,7 +64,8 @@ impl Watch {
     }
 }
 
-/// Sends a request to the program at the other end of `connection`; the head of its answer, whose body is still to come.
+/// Sends a request to the program at the other end of `connection`. Returns when the head of the
+/// response has arrived; the body is still streamed.
 pub(super) async fn forward(
     app: &App,
     heads: &Heads,
@@ -103,7 +104,7 @@ pub(super) async fn forward(
     let carrier = Arc::clone(&watch);
     tokio::spawn(async move {
         tokio::select! {
-            // How it ends is told to whoever waits for the answer or reads its body.
+            // The error is reported by `send_request` or by the reader of the body.
             _ = connection.with_upgrades() => {}
             () = carrier.wait_for_end() => {}
         }
@@ -124,7 +125,7 @@ pub(super) async fn forward(
     Ok(answer)
 }
 
-/// The request as the program gets it.
+/// Returns the request as the program receives it.
 fn as_sent(
     heads: &Heads,
     request: Request,
@@ -147,7 +148,7 @@ fn as_sent(
     Ok(Request::from_parts(parts, body))
 }
 
-/// The answer as the browser gets it.
+/// Returns the response as the browser receives it.
 fn as_answered(heads: &Heads, answer: Response) -> Response {
     let (mut parts, body) = answer.into_parts();
     parts.version = Version::HTTP_11;
@@ -156,7 +157,8 @@ fn as_answered(heads: &Heads, answer: Response) -> Response {
     Response::from_parts(parts, body)
 }
 
-/// Carries a WebSocket's bytes both ways until either end closes it.
+/// Copies the bytes of a WebSocket in both directions until either end closes it, it is idle, or
+/// the server ends.
 async fn carry(client: OnUpgrade, inside: OnUpgrade, watch: Arc<Watch>) {
     let carried = async {
         let (client, inside) = tokio::try_join!(client, inside).ok()?;
@@ -169,7 +171,7 @@ async fn carry(client: OnUpgrade, inside: OnUpgrade, watch: Arc<Watch>) {
     }
 }
 
-/// Why there was no answer.
+/// Returns the reason for which there is no response.
 fn explain(error: &hyper::Error, failure: &PortFailure, watch: &Watch) -> ForwardError {
     match failure.get() {
         Some(fault) if fault.code == Code::NotFound => return ForwardError::NothingListens,
@@ -203,7 +205,7 @@ impl From<ApiError> for ForwardError {
     }
 }
 
-/// A stream that notes when bytes go over it.
+/// Stream that records the time of each transfer.
 #[derive(Debug)]
 struct WatchedStream {
     stream: UnixStream,

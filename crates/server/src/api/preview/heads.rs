@@ -1,9 +1,9 @@
-//! What changes in the head of a request on its way to the program inside, and in that of its answer.
+//! Rewriting of the heads of preview requests and responses.
 //!
-//! The program meets a browser that has it open at `http://localhost:PORT`: `Host`, `Origin` and `Referer` say so, and
-//! nothing says otherwise, so that checks of an application that compares them hold. Its redirects to that address are
-//! led back to the preview. Whatever lets somebody into this server stays outside, and no answer reaches beyond the
-//! preview's own origin.
+//! The program sees a browser that opened it at `http://localhost:PORT`: `Host`, `Origin` and
+//! `Referer` all name that origin, so checks that compare them succeed. Redirects to that origin
+//! are rewritten to the preview's. Credentials for this server are removed from requests, and
+//! headers with effects beyond the preview's own origin from responses.
 
 use super::logins::is_own_cookie;
 use http::header::{
@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Headers of one connection and not of what is passed on (RFC 9110, 7.6.1).
+/// Headers that apply to one connection and are not forwarded (RFC 9110, 7.6.1).
 const OF_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
     TE,
@@ -24,7 +24,8 @@ const OF_CONNECTION: [HeaderName; 9] = [
     HeaderName::from_static("proxy-authenticate"),
     HeaderName::from_static("proxy-authorization"),
 ];
-/// Where a user is and how the request came, which is not the sandbox's business.
+/// Headers that reveal the user's address and the route of the request; the sandbox must not see
+/// them.
 const OF_THE_WAY: [&str; 8] = [
     "forwarded",
     "via",
@@ -35,8 +36,8 @@ const OF_THE_WAY: [&str; 8] = [
     "x-forwarded-proto",
     "x-forwarded-server",
 ];
-/// What an answer could say about more than its own origin: how other hosts or later visits are reached, and what the
-/// browser keeps for the whole domain.
+/// Response headers with effects beyond the preview's origin: on how other hosts or later visits
+/// are reached, or on what the browser stores for the whole domain.
 const BEYOND_ORIGIN: [&str; 5] = [
     "alt-svc",
     "clear-site-data",
@@ -44,15 +45,15 @@ const BEYOND_ORIGIN: [&str; 5] = [
     "report-to",
     "strict-transport-security",
 ];
-/// Tells the program the address under which browsers have it.
+/// Header that tells the program the origin under which browsers see it.
 const PREVIEW_ORIGIN: HeaderName = HeaderName::from_static("glovebox-preview-origin");
 
-/// What a preview is called outside and inside.
+/// Names of a preview, as seen by the browser and by the program.
 #[derive(Debug)]
 pub(super) struct Heads {
-    /// Its origin, such as `http://3000-s-5gv555ah3z.localhost:8484`.
+    /// Origin of the preview, such as `http://3000-s-5gv555ah3z.localhost:8484`.
     outside: String,
-    /// `Host` of the program, such as `localhost:3000`.
+    /// `Host` that the program sees, such as `localhost:3000`.
     inside: String,
     port: u16,
 }
@@ -71,19 +72,20 @@ impl Heads {
         }
     }
 
-    /// The preview's own origin, as browsers have it.
+    /// Returns the preview's origin, as the browser sees it.
     pub(super) fn origin(&self) -> &str {
         &self.outside
     }
 
-    /// Makes the head of a request what the program gets. `Authorization` goes in only if it is the program's own.
+    /// Rewrites the head of a request for the program. `Authorization` is forwarded only if it is
+    /// meant for the program.
     pub(super) fn make_request(&self, headers: &mut HeaderMap, has_own_authorization: bool) {
         let is_websocket = is_websocket(headers);
         remove_of_connection(headers);
         for name in OF_THE_WAY {
             headers.remove(name);
         }
-        // It has been answered here.
+        // This server has already answered the expectation.
         headers.remove(EXPECT);
         if !has_own_authorization {
             headers.remove(AUTHORIZATION);
@@ -97,12 +99,12 @@ impl Heads {
         if is_websocket {
             set_websocket(headers);
         } else {
-            // Each request has a connection of its own.
+            // Each request has its own connection.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
 
-    /// Makes the head of an answer what the browser gets.
+    /// Rewrites the head of a response for the browser.
     pub(super) fn make_answer(&self, headers: &mut HeaderMap) {
         remove_of_connection(headers);
         for name in BEYOND_ORIGIN {
@@ -114,7 +116,7 @@ impl Heads {
         }
     }
 
-    /// An address of the preview becomes one of the program.
+    /// Replaces the preview's origin in an address by the program's.
     fn led_inside(&self, value: &HeaderValue) -> HeaderValue {
         let rest = rest_of_origin(value.as_bytes(), self.outside.as_bytes());
         match rest {
@@ -123,7 +125,7 @@ impl Heads {
         }
     }
 
-    /// An address of the program becomes one of the preview.
+    /// Replaces the program's origin in an address by the preview's.
     fn led_outside(&self, value: &HeaderValue) -> HeaderValue {
         for host in ["localhost", "127.0.0.1", "[::1]"] {
             let mut origins = vec![format!("http://{host}:{}", self.port)];
@@ -140,7 +142,7 @@ impl Heads {
     }
 }
 
-/// Whether a head asks for a WebSocket, or says that it is one now (RFC 6455, 4).
+/// Returns true if a head requests a WebSocket or confirms one (RFC 6455, 4).
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     let has = |name: HeaderName, word: &str| {
         let values = headers.get_all(name).iter();
@@ -154,14 +156,15 @@ pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     has(CONNECTION, "upgrade") && has(UPGRADE, "websocket")
 }
 
-/// Says that a connection becomes a WebSocket, which is between two neighbours.
+/// Sets the headers that turn a connection into a WebSocket. They apply to one hop, so they are set
+/// again for each.
 pub(super) fn set_websocket(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // A host name is a header value.
+    // A host name is a valid header value.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
@@ -179,7 +182,7 @@ fn remove_of_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// Replaces each value of a header by what `replace` makes of it, or by nothing.
+/// Replaces each value of a header with the result of `replace`; None removes the value.
 fn replace_all(
     headers: &mut HeaderMap,
     name: &HeaderName,
@@ -192,7 +195,7 @@ fn replace_all(
     }
 }
 
-/// A `Cookie` header without the logins of this server.
+/// Returns a `Cookie` header without the logins of this server. None if no cookie is left.
 fn without_own_cookies(value: &HeaderValue) -> Option<HeaderValue> {
     let pairs = value.as_bytes().split(|byte| *byte == b';');
     let kept: Vec<&[u8]> = pairs
@@ -205,7 +208,8 @@ fn without_own_cookies(value: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&kept.join(&b"; "[..])).ok()
 }
 
-/// A `Set-Cookie` header for the preview's own host alone; `None` for one that would stand in a login's place.
+/// Returns a `Set-Cookie` header limited to the preview's own host. None if it would replace a
+/// login cookie.
 fn host_only(value: &HeaderValue) -> Option<HeaderValue> {
     let mut parts = value.as_bytes().split(|byte| *byte == b';');
     let pair = parts.next()?;
@@ -218,7 +222,8 @@ fn host_only(value: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&kept.join(&b';')).ok()
 }
 
-/// What stands before the first `=`. A pair without one is a cookie without a name to browsers.
+/// Returns the part before the first `=`. Without `=` the whole pair counts as the name, since
+/// browsers treat it as a cookie without a name.
 fn cookie_name(pair: &[u8]) -> &[u8] {
     let end = pair.iter().position(|byte| *byte == b'=');
     pair.get(..end.unwrap_or(pair.len()))
@@ -226,7 +231,8 @@ fn cookie_name(pair: &[u8]) -> &[u8] {
         .trim_ascii()
 }
 
-/// What follows an origin in an address: nothing, a path, a query or a fragment.
+/// Returns the rest of an address after `origin`: empty, or a path, query or fragment. None if the
+/// address has another origin.
 fn rest_of_origin<'a>(address: &'a [u8], origin: &[u8]) -> Option<&'a [u8]> {
     let (start, rest) = address.split_at_checked(origin.len())?;
     let is_origin = start.eq_ignore_ascii_case(origin)
@@ -235,7 +241,7 @@ fn rest_of_origin<'a>(address: &'a [u8], origin: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn joined(origin: &str, rest: &[u8]) -> HeaderValue {
-    // Parts of header values are one.
+    // Parts of valid header values form a valid value.
     HeaderValue::from_bytes(&[origin.as_bytes(), rest].concat())
         .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
@@ -258,7 +264,7 @@ mod tests {
         headers
     }
 
-    /// All values of a header.
+    /// Returns all values of a header.
     fn all<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
         let values = headers.get_all(name).iter();
         values.map(|value| value.to_str().unwrap()).collect()

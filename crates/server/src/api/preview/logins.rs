@@ -1,7 +1,9 @@
-//! Who may look at which preview: one-time codes, which the API gives out, and the cookies that browsers get for them.
+//! Access to previews: one-time codes, which the API issues, and the cookies for which browsers
+//! exchange them.
 //!
-//! Both hold for one preview, and for the user who asked. A cookie is good for nothing else than to look at that
-//! preview, so what a browser shows there has nothing to steal that it does not have.
+//! A code or a cookie is valid for one preview and one user. The cookie serves no other purpose
+//! than to view that preview, so the page shown there can steal nothing that it does not have
+//! already.
 
 use super::super::logins::{cookies, is_login_cookie};
 use super::super::principal::Principal;
@@ -13,41 +15,41 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const COOKIE_NAME: &str = "glovebox-preview";
-/// Over TLS, no page of another host can put a cookie of this name in its place.
+/// Name of the cookie over TLS, which no page of another host can replace.
 const SECURE_COOKIE_NAME: &str = "__Host-glovebox-preview";
-/// How long a code waits for its browser.
+/// Lifetime of a code, in milliseconds.
 const CODE_MS: u64 = 60 * 1000;
-/// How long a browser may look at a preview.
+/// Lifetime of a login to a preview, in milliseconds.
 const LOGIN_MS: u64 = 8 * 3600 * 1000;
-/// Codes and cookies of one user at the same time; the oldest makes room.
+/// Maximum number of codes and of cookies of one user; a further one replaces the oldest.
 const MAX_CODES_PER_USER: usize = 64;
 const MAX_LOGINS_PER_USER: usize = 256;
 
-/// Codes that wait, and browsers that are in.
+/// Codes and cookies of previews.
 #[derive(Debug)]
 pub(super) struct PreviewLogins {
     is_secure: bool,
     state: Mutex<State>,
 }
 
-/// All by the digest of what is shown.
+/// Tickets by the digest of the code or cookie.
 #[derive(Debug, Default)]
 struct State {
     codes: HashMap<blake3::Hash, Ticket>,
     cookies: HashMap<blake3::Hash, Ticket>,
 }
 
-/// What a code or a cookie stands for.
+/// Access that a code or a cookie grants.
 #[derive(Debug, Clone)]
 struct Ticket {
     principal: Principal,
     address: PreviewAddress,
-    /// Where a code leads: path and query.
+    /// Path and query to which a code redirects.
     path: String,
     until_unix_ms: u64,
 }
 
-/// What a code came to.
+/// Result of redeeming a code.
 #[derive(Debug)]
 pub(super) struct CodeOutcome {
     pub user: String,
@@ -67,7 +69,7 @@ impl PreviewLogins {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A code for one browser, and until when it holds.
+    /// Creates a code for one browser. Returns it with its expiry.
     pub(super) fn make_code(
         &self,
         principal: Principal,
@@ -89,7 +91,8 @@ impl PreviewLogins {
         Ok((code, until_unix_ms))
     }
 
-    /// A cookie for whoever shows a code of this preview. The code is worthless after that, wherever it was shown.
+    /// Exchanges a code of this preview for a cookie. None if the code is unknown, expired or of
+    /// another preview. The code is invalid afterwards in any case.
     pub(super) fn redeem(
         &self,
         code: &str,
@@ -124,7 +127,7 @@ impl PreviewLogins {
         Some(Ok(redeemed))
     }
 
-    /// Ends all logins of a user.
+    /// Ends all logins of a user and revokes the user's codes.
     pub(super) fn forget_user(&self, user: &str) {
         let mut state = self.state();
         let State { codes, cookies } = &mut *state;
@@ -133,7 +136,7 @@ impl PreviewLogins {
         }
     }
 
-    /// Who looks at this preview, by a cookie.
+    /// Returns the principal of a request's cookie for this preview. None if it has no valid one.
     pub(super) fn find(
         &self,
         headers: &HeaderMap,
@@ -148,10 +151,11 @@ impl PreviewLogins {
         })
     }
 
-    /// The header that gives a browser its cookie.
+    /// Returns the `Set-Cookie` header of a login.
     pub(super) fn set_cookie(&self, cookie: &Token) -> String {
         let secure = if self.is_secure { "; Secure" } else { "" };
-        // Lax: the browser comes from the interface, which is another site.
+        // `Lax`: the browser is redirected from the interface, which is another site; it would not
+        // send a `Strict` cookie then.
         format!(
             "{}={}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}",
             self.cookie_name(),
@@ -169,13 +173,14 @@ impl PreviewLogins {
     }
 }
 
-/// Whether a cookie of this name is a login, to a preview or to the interface, in any way of serving.
+/// Returns true if a cookie of this name is a login to a preview or to the interface, under any way
+/// of serving.
 pub(super) fn is_own_cookie(name: &[u8]) -> bool {
     let own = [COOKIE_NAME, SECURE_COOKIE_NAME];
     own.iter().any(|own| own.as_bytes() == name) || is_login_cookie(name)
 }
 
-/// Forgets what is over, and the oldest of the same user while there are too many.
+/// Removes expired tickets, and the oldest of the same user if there are too many.
 fn make_room(
     tickets: &mut HashMap<blake3::Hash, Ticket>,
     next: &Ticket,
@@ -243,7 +248,7 @@ mod tests {
         assert_eq!(found(80, CODE_MS), Some("ann".to_owned()));
         assert_eq!(found(81, CODE_MS), None);
         assert_eq!(found(80, CODE_MS + LOGIN_MS), None);
-        // What another page has put beside it does not stand in its place.
+        // A planted cookie of the same name does not hide the valid one.
         let both = format!(
             "glovebox-preview=planted; {}",
             set.split(';').next().unwrap()

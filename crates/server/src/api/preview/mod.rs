@@ -1,15 +1,17 @@
-//! Previews: programs that listen on a port in a sandbox, shown to the browser of the sandbox's user.
+//! Previews: programs that listen on a port in a sandbox, shown to the browser of the sandbox's
+//! user.
 //!
 //! ```text
-//! browser -> Host: PORT-NAME.localhost:8484    `answer`: which preview, who looks at it, from which page
-//!             |                                  `logins`: a code once, then a cookie of this preview alone
-//!             |  forward + heads                 logins stay outside, addresses are the program's
+//! browser -> Host: PORT-NAME.localhost:8484    `answer`: the preview, its user, the page's origin
+//!             |                                  `logins`: a code once, then a cookie per preview
+//!             |  forward + heads                 logins are removed, addresses rewritten
 //!             -> Sandbox::connect_port           the sandbox's own loopback
 //! ```
 //!
-//! What a sandbox shows is a stranger's page. It has an origin of its own, told by the host's name, so it shares neither
-//! cookies nor storage with the interface, and a browser lets it read nothing of the API. What it asks of other previews
-//! in its user's name is refused here by where the request comes from.
+//! TRUST: the page that a sandbox shows is untrusted. It has its own origin, by its host name, so
+//! it shares neither cookies nor storage with the interface, and browsers let it read no response
+//! of the API. Requests that it sends to other previews with its user's cookie are refused by their
+//! origin.
 
 mod forward;
 mod heads;
@@ -45,23 +47,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Paths of a preview's origin that are this server's and reach no program.
+/// Prefix of the paths of a preview's origin that this server handles; they reach no program.
 const OWN_PATHS: &str = "/.glovebox/";
 const LOGIN_PATH: &str = "/.glovebox/login";
-/// How long a request waits for one of its user's connections to end, and how often it is looked whether one has.
+/// Maximum time for a request to wait for a connection slot, and the interval of its attempts.
 const PLACE_WAIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(25);
-/// Ports that an error names.
+/// Maximum number of ports that an error names.
 const MAX_PORTS_TOLD: usize = 16;
 
-/// The previews of a server: their names, and who is in.
+/// Previews of a server: their host names and logins.
 #[derive(Debug)]
 pub(crate) struct Previews {
     hosts: PreviewHosts,
     logins: PreviewLogins,
 }
 
-/// An address that lets one browser in.
+/// Address that logs one browser in to a preview.
 #[derive(Debug)]
 pub(super) struct PreviewLogin {
     pub url: String,
@@ -82,7 +84,7 @@ impl Previews {
         Self { hosts, logins }
     }
 
-    /// An address that shows `principal`, once, what is at `path` of a preview.
+    /// Creates an address that logs `principal` in once and redirects to `path` of a preview.
     pub(super) fn make_login(
         &self,
         principal: Principal,
@@ -102,7 +104,7 @@ impl Previews {
     }
 }
 
-/// Answers requests under the name of a preview; all others are the API's.
+/// Handles requests for the host of a preview; passes all others to the API.
 pub(super) async fn answer(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let host = host_of(request.headers());
     let is_interface = |host: &String| shared.logins.hosts().contains(host);
@@ -110,7 +112,7 @@ pub(super) async fn answer(State(shared): State<Shared>, request: Request, next:
     let Some(address) = host.and_then(|host| shared.previews.hosts.find(&host)) else {
         return next.run(request).await;
     };
-    // The body is not looked at, and cannot be shared.
+    // Only the headers are copied: the body is consumed below.
     let headers = request.headers().clone();
     let answered = if request.uri().path().starts_with(OWN_PATHS) {
         log_in(&shared, &address, request).await
@@ -127,7 +129,7 @@ struct LoginQuery {
     code: String,
 }
 
-/// Gives a browser that shows a code its cookie, and leads it to the program.
+/// Exchanges a code for a cookie and redirects the browser to the program.
 async fn log_in(
     shared: &Shared,
     address: &PreviewAddress,
@@ -146,7 +148,7 @@ async fn log_in(
     let peer = parts.extensions.get::<Peer>().copied();
     write_down(shared, user, peer, address, is_in);
     let Some(redeemed) = redeemed else {
-        // A browser that goes back in its history is in already.
+        // A browser that goes back in its history sends a used code but already has the cookie.
         if logins
             .find(&parts.headers, address, now_unix_ms())
             .is_some()
@@ -156,7 +158,7 @@ async fn log_in(
         return Err(unauthorized("this address has been used, or is too old"));
     };
     let mut response = led_to(&redeemed.path);
-    // A cookie of hexadecimal digits is a header value.
+    // A cookie of hexadecimal digits is a valid header value.
     if let Ok(value) = HeaderValue::from_str(&logins.set_cookie(&redeemed.cookie)) {
         response.headers_mut().insert(SET_COOKIE, value);
     }
@@ -169,7 +171,7 @@ fn led_to(path: &str) -> Response {
     response
 }
 
-/// Writes down a login, for metrics and the audit log.
+/// Records a login in the metrics and the audit log.
 fn write_down(
     shared: &Shared,
     user: &str,
@@ -196,7 +198,7 @@ fn write_down(
     shared.app.accounting.write_down(&entry);
 }
 
-/// Shows what the program answers.
+/// Forwards a request to the program, after all checks of access.
 async fn show(shared: &Shared, address: &PreviewAddress, request: Request) -> ApiResult<Response> {
     let headers = request.headers();
     let heads = Heads::new(shared.previews.hosts.origin(address), address.port);
@@ -241,17 +243,21 @@ async fn show(shared: &Shared, address: &PreviewAddress, request: Request) -> Ap
     }
 }
 
-/// Who looks at a preview.
+/// User of a preview request.
 #[derive(Debug)]
 struct Visitor {
     principal: Principal,
-    /// Whether a cookie says so, which a browser sends for whatever page asks.
+    /// True if a cookie identified the user. Browsers send cookies with requests of any page.
     is_browser: bool,
-    /// Whether the `Authorization` header, if there is one, is meant for the program.
+    /// True if an `Authorization` header is meant for the program.
     has_own_authorization: bool,
 }
 
-/// A token of this server lets in and goes no further; with a cookie, any other `Authorization` is the program's.
+/// Identifies the user of a preview request. A token of this server is not forwarded to the
+/// program; with a cookie, any `Authorization` header is the program's.
+///
+/// # Errors
+/// Status 401 without a valid token or cookie.
 async fn find_visitor(
     shared: &Shared,
     address: &PreviewAddress,
@@ -295,15 +301,17 @@ fn unauthorized(message: &str) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, fault)
 }
 
-/// Whether the preview's own page asks, or the user goes there. Pages of other previews are the same site where all are
-/// below one domain of DNS, and browsers send the cookie for them.
+/// Returns true if the request comes from the preview's own page or from a navigation by the user.
+/// Other previews below the same DNS domain are the same site, so browsers send the cookie for
+/// requests of their pages.
 fn is_own_page(heads: &Heads, method: &Method, headers: &HeaderMap) -> bool {
     let origin = headers.get(ORIGIN);
     let is_own_origin = origin.is_some_and(|origin| origin == heads.origin());
     let is_read = matches!(*method, Method::GET | Method::HEAD) && !is_websocket(headers);
     let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     match said("sec-fetch-site") {
-        // No page may open another origin's WebSocket, whatever else is said.
+        // Pages may open WebSockets of any origin, so a WebSocket must name the preview's own
+        // `Origin`, regardless of the other headers.
         Some("same-origin") => is_own_origin || origin.is_none() && !is_websocket(headers),
         Some("none") => is_read,
         Some(_) => {
@@ -311,14 +319,15 @@ fn is_own_page(heads: &Heads, method: &Method, headers: &HeaderMap) -> bool {
                 && said("sec-fetch-mode") == Some("navigate")
                 && said("sec-fetch-dest") == Some("document")
         }
-        // Over plain HTTP browsers say neither but for their own machine. A page can keep its address to itself.
+        // Over plain HTTP, browsers send these headers only to localhost. A page can suppress its
+        // `Referer`.
         None => {
             is_own_origin || origin.is_none() && is_read && !is_led_from_elsewhere(heads, headers)
         }
     }
 }
 
-/// Returns true if a request names a page of another origin that leads here.
+/// Returns true if the `Referer` names a page of another origin.
 fn is_led_from_elsewhere(heads: &Heads, headers: &HeaderMap) -> bool {
     headers.get(REFERER).is_some_and(|referer| {
         let rest = referer.as_bytes().strip_prefix(heads.origin().as_bytes());
@@ -326,7 +335,10 @@ fn is_led_from_elsewhere(heads: &Heads, headers: &HeaderMap) -> bool {
     })
 }
 
-/// The sandbox that a preview is about, for whoever may see it. What is another's is not there.
+/// Returns the sandbox of a preview if the principal may see it.
+///
+/// # Errors
+/// `not-found` if there is none, or if it belongs to another user.
 fn find_sandbox(app: &App, principal: &Principal, address: &PreviewAddress) -> ApiResult<Name> {
     let id = &address.name;
     match own_session(app, principal, id) {
@@ -341,7 +353,10 @@ fn find_sandbox(app: &App, principal: &Principal, address: &PreviewAddress) -> A
     }
 }
 
-/// A place for one connection, when the user's others leave one in time.
+/// Waits for a slot for one connection.
+///
+/// # Errors
+/// `busy` if none becomes free within `PLACE_WAIT`.
 async fn wait_for_place(app: &App, user: &str, preview: &str) -> ApiResult<PreviewPlace> {
     let begun = Instant::now();
     loop {
@@ -356,9 +371,9 @@ async fn wait_for_place(app: &App, user: &str, preview: &str) -> ApiResult<Previ
     }
 }
 
-/// That nothing listens on a port, with those that something listens on.
+/// Returns the error that no program listens on a port, with the ports on which programs listen.
 fn nothing_listens(app: &App, name: &Name, port: u16) -> ApiError {
-    // Why there is no answer is known; the list is only for help.
+    // The ports only help the user: a failure to list them must not replace the error.
     let ports = app.listening_ports(name).ok().flatten().unwrap_or_default();
     let mut ports: Vec<u16> = ports.into_iter().map(|port| port.port).collect();
     ports.sort_unstable();
@@ -390,7 +405,8 @@ mod tests {
         is_own_page(&Heads::new(OWN.to_owned(), 80), method, &pairs.collect())
     }
 
-    /// Who looks at a preview with a cookie is its own page, or goes there by the user's hand.
+    /// A request with the cookie is accepted only from the preview's own origin or from a top-level
+    /// navigation.
     #[test]
     fn no_page_of_another_origin_asks_in_the_users_name() {
         let site = |site| ("sec-fetch-site", site);

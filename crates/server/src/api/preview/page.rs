@@ -1,5 +1,4 @@
-//! What a preview answers by itself: why there is nothing to see, as a small page for browsers and as the API's one form
-//! of an error for programs.
+//! Errors of previews: a small page for browsers, the error form of the API for programs.
 
 use super::super::error::ApiError;
 use super::super::interface::wants_page;
@@ -10,11 +9,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:15vh auto 0;padding:0 1rem;\
     color:#1a2223;background:#f7f8f8}h1{font-size:1.375rem}a{color:#0f6e67}\
     @media(prefers-color-scheme:dark){body{color:#e4e9e9;background:#121617}a{color:#5ec4b8}}";
-/// The page has a style and nothing else, and is shown in no other page.
+/// Content security policy of the page: inline style only, and no framing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
-/// An error, for whoever sent a request with these headers.
+/// Returns an error as a page or as JSON, depending on the headers of the request.
 pub(in crate::api) fn answer_error(error: ApiError, headers: &HeaderMap) -> Response {
     let mut response = if wants_page(headers) {
         let status = error.status;
@@ -35,7 +34,7 @@ pub(in crate::api) fn answer_error(error: ApiError, headers: &HeaderMap) -> Resp
     response
 }
 
-/// Keeps an answer of this server's own from being stored, framed or guessed at.
+/// Adds headers that forbid to store, frame or sniff a response of this server.
 pub(super) fn close_up(response: &mut Response) {
     let headers = response.headers_mut();
     for (name, value) in [
