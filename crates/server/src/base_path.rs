@@ -1,23 +1,24 @@
-//! The path below which a server lies behind a proxy that serves other things beside it.
+//! Base path of a server behind a proxy that shares its host with others.
 
 use std::fmt;
 use std::str::FromStr;
 
 const MAX_CHARS: usize = 128;
-/// First parts of paths that mean something with and without the base path.
+/// First path segments that are reserved: they are served with and without the base path.
 const TAKEN: [&str; 1] = ["health"];
 
-/// A path such as `/glovebox`, without a slash at its end; empty for a server at the root of its host.
+/// A path such as `/glovebox`, without a trailing slash. Empty for a server at the root of its
+/// host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BasePath(String);
 
 impl BasePath {
-    /// The path. It begins with a slash unless it is empty, and never ends with one.
+    /// Returns the path. It begins with a slash unless it is empty, and never ends with one.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Takes the base path off a request's path. `None` where the path lies elsewhere.
+    /// Removes the base path from a request's path. None if the path is not below it.
     pub(crate) fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
         let rest = path.strip_prefix(self.as_str())?;
         rest.starts_with('/').then_some(rest)

@@ -1,4 +1,4 @@
-//! What a server is told when it starts.
+//! Configuration of a server.
 
 use crate::base_path::BasePath;
 use crate::metrics::DroppedSpans;
@@ -18,10 +18,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Shortest token that may be chosen.
+/// Minimum length of a token that a user chooses.
 const MIN_TOKEN_CHARS: usize = 16;
 
-/// A secret that clients show. It is never printed but by [`Self::reveal`].
+/// A secret that authenticates a client. Only [`Self::reveal`] returns its text; `Debug` does not.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -32,10 +32,10 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Checks that it can be a token: printable, without spaces, not too short to guess.
+    /// Checks that a text is printable, has no spaces and is not too short to resist guessing.
     ///
     /// # Errors
-    /// One sentence.
+    /// One sentence that states the rule.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.len() < MIN_TOKEN_CHARS || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -46,10 +46,10 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// One that nobody can guess.
+    /// Creates a random token.
     ///
     /// # Errors
-    /// When the kernel has no random bytes.
+    /// `unavailable` if the kernel has no random bytes.
     pub fn random() -> Result<Self, Fault> {
         let mut bytes = [0_u8; 32];
         let filled = getrandom(&mut bytes, GetRandomFlags::empty());
@@ -59,139 +59,142 @@ impl Token {
                 "the kernel has no random bytes for a token",
             ));
         }
-        // As hard to guess as the bytes, and text.
+        // The hash is text with the entropy of the bytes.
         Ok(Self(blake3::hash(&bytes).to_hex().to_string()))
     }
 
-    /// Its text, for the one who is to have it.
+    /// Returns the text, for the user who owns the token.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// What is kept and compared in its place: a token has more than enough entropy for a plain hash, and equality of
-    /// hashes is compared in constant time.
+    /// Returns the digest that is stored and compared instead of the token. A token has enough
+    /// entropy for a plain hash, and hashes are compared in constant time.
     pub fn digest(&self) -> blake3::Hash {
         blake3::hash(self.0.as_bytes())
     }
 }
 
-/// What holds for bundles of users.
+/// Configuration of users' bundles.
 #[derive(Debug)]
 pub struct BundleConfig {
-    /// Reads their text, each in a process that can do nothing else.
+    /// Reader of bundles, which runs each time in a confined process.
     pub extractor: ConfinedExtractor,
-    /// Which models stand for those that bundles name, besides those that tasks may name.
+    /// Models allowed for the names in bundles, besides those that tasks may name.
     pub models: Vec<AllowedModel>,
-    /// Whose signatures are accepted; when there are any, each bundle needs one.
+    /// Keys whose signatures are accepted. If there are any, every bundle must be signed.
     pub keys: BundleKeys,
-    /// Hosts that bundles may be fetched from, in the words of `--allow`; none when empty.
+    /// Hosts from which bundles may be fetched, in the syntax of `--allow`. Empty for none.
     pub hosts: Vec<String>,
-    /// Engines that requests may name for tools, besides the usual one.
+    /// Engines that requests may name, besides the default one.
     pub engines: Vec<Engine>,
-    /// Where the engine `node` finds Node.
+    /// Location of Node for the engine `node`.
     pub node: NodeView,
-    /// Hosts that tools may reach; none when its policy is empty.
+    /// Hosts that tools may reach. None are reachable if its policy is empty.
     pub tool_hosts: HostGrant,
-    /// Certificates, in PEM, that are believed at `hosts` besides the usual ones.
+    /// PEM certificates that are trusted for `hosts`, besides the usual ones.
     pub ca: Option<Vec<u8>>,
 }
 
-/// Bounds of workspaces that users upload.
+/// Limits of uploaded workspaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UploadLimits {
-    /// Bytes of one, unpacked.
+    /// Maximum bytes of one upload, unpacked.
     pub max_bytes: u64,
-    /// Bytes of all that one user has, with 4 KiB more for each entry.
+    /// Maximum bytes of all uploads of one user, with 4 KiB added for each entry.
     pub max_bytes_per_user: u64,
-    /// How long one is kept that nobody uses.
+    /// Time after which an unused upload is removed.
     pub ttl: std::time::Duration,
 }
 
-/// What several sandboxes may use together; no limit where it is `None`.
+/// Resources that several sandboxes may use together. None for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResourceLimits {
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Thousandths of one processor.
+    /// Processors in thousandths of one.
     pub cpu_millis: Option<u64>,
-    /// Bytes of disk.
+    /// Disk in bytes.
     pub disk_bytes: Option<u64>,
 }
 
-/// What sandboxes that run may use together, by the limits that each has.
+/// Quotas of the sandboxes' resources. A running sandbox counts with its own limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResourceQuotas {
-    /// Those of all users.
+    /// Quota of all users together.
     pub in_all: ResourceLimits,
-    /// Those of one user.
+    /// Quota of each user.
     pub per_user: ResourceLimits,
 }
 
-/// What a server is told when it starts.
+/// Configuration of a server.
 #[derive(Debug)]
 pub struct ServerConfig {
-    /// What this machine and this user are like.
+    /// Variables, working directory and home of the user.
     pub host: Surroundings,
-    /// What holds for every session: limits, network, tools. Consent to a project's file has been given.
+    /// Settings of every session: limits, network, tools. Consent to a project's file was given
+    /// before.
     pub settings: Settings,
-    /// The project of sessions that bring none; without it they begin with an empty workspace.
+    /// Project of sessions that choose no workspace. None gives them an empty one.
     pub project: Option<PathBuf>,
-    /// Directories that tasks may name, and a session then works on.
+    /// Source directories that tasks may name as their workspace.
     pub sources: Vec<SourceDir>,
-    /// Workspaces that users upload.
+    /// Limits of uploaded workspaces.
     pub uploads: UploadLimits,
-    /// Models that a task may name; the first is the usual one. When empty, the one of the settings.
+    /// Models that a task may name; the first is the default. If empty, the model of the settings
+    /// is the only one.
     pub models: Vec<String>,
-    /// Where sandboxes are.
+    /// Registry of the sandboxes.
     pub registry: Arc<Registry>,
-    /// How a sandbox gets its supervisor.
+    /// Supervisor that sandboxes are started with.
     pub supervisor: Supervisor,
-    /// Where sessions and the server's own files are.
+    /// Directory of sessions and of the server's own files.
     pub state_dir: PathBuf,
-    /// Where the tools work.
+    /// Placement of the tools: in sandboxes or on this machine.
     pub placement: Placement,
-    /// Bundles of users.
+    /// Configuration of users' bundles.
     pub bundles: BundleConfig,
-    /// The administrator's.
+    /// The administrator's token.
     pub admin_token: Token,
-    /// Names by which the server may be called besides those of its address, with their ports.
+    /// Host names, with ports, under which the server accepts requests, besides its own address.
     pub allowed_hosts: Vec<String>,
     /// Origins whose pages may call the API with a token.
     pub allowed_origins: Vec<AllowedOrigin>,
-    /// Proxies whose word about a request's client is believed.
+    /// Proxies whose headers about the client are trusted.
     pub trusted_proxies: Arc<TrustedProxies>,
-    /// The path below which the server lies.
+    /// Path below which the server is reached.
     pub base_path: BasePath,
-    /// True if the administrator's token was made for this run.
+    /// True if the administrator's token was generated for this run.
     pub is_admin_token_made: bool,
-    /// True if users open hosts of the public internet for their own sessions; else only administrators open hosts.
+    /// True if users may open hosts of the public internet for their own sessions. Otherwise only
+    /// administrators may open hosts.
     pub users_open_public_hosts: bool,
-    /// Below which name previews are; without it, below `localhost` at the server's port.
+    /// Domain below which previews are served. None for `localhost` with the server's port.
     pub preview_domain: Option<PreviewDomain>,
-    /// How clients are met that speak TLS; without it the server speaks plain HTTP.
+    /// TLS certificate. None for plain HTTP.
     pub tls: Option<Tls>,
-    /// Sessions that work at the same time.
+    /// Maximum number of running sessions.
     pub max_running: usize,
-    /// The same of one user.
+    /// Maximum number of running sessions of one user.
     pub max_running_per_user: usize,
-    /// Sessions that wait for their turn.
+    /// Maximum number of waiting sessions.
     pub max_queued: usize,
-    /// The same of one user.
+    /// Maximum number of waiting sessions of one user.
     pub max_queued_per_user: usize,
-    /// Sandboxes of one user that run when one is started without a session.
+    /// Maximum number of running sandboxes of one user when one is started without a session.
     pub max_sandboxes_per_user: usize,
-    /// What sandboxes may use together.
+    /// Quotas of the sandboxes' resources.
     pub quotas: ResourceQuotas,
-    /// Sandboxes that are started ahead, for sessions that begin with an empty workspace.
+    /// Number of sandboxes that are started ahead for sessions with an empty workspace.
     pub pool: usize,
-    /// Requests of one user in a second; none for no limit.
+    /// Maximum requests per second of one user. None for no limit.
     pub max_requests_per_second: Option<u32>,
-    /// How long a sandbox that nobody uses goes on before it stops, with its files kept.
+    /// Time after which an idle sandbox stops; its files are kept.
     pub idle: std::time::Duration,
-    /// How long a sandbox runs at a stretch; then what works in it ends, and it stops, with its files kept.
+    /// Maximum running time of a sandbox. Then its session ends, and it stops; its files are kept.
     pub session_ttl: std::time::Duration,
-    /// How long running sessions may go on when the server is asked to end.
+    /// Time for which sessions may continue after the server was asked to end.
     pub drain: std::time::Duration,
-    /// Spans that the collector of traces does not get, counted in `/metrics`; none without a collector.
+    /// Counter of trace spans that did not reach the collector. None without a collector.
     pub dropped_spans: Option<DroppedSpans>,
 }

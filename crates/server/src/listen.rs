@@ -1,4 +1,5 @@
-//! Connections: many for clients that have shown who they are, few and short ones for all others; and the server's beginning and end.
+//! Connections: many for authenticated clients, few and short ones for all others. Also the start
+//! and the end of the server.
 
 use crate::api::{self, Logins, McpServices, Previews, Shared};
 use crate::config::{ServerConfig, Token};
@@ -19,34 +20,36 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-/// Bytes of a request's head, and how long it may take to arrive; so long may a connection rest, too.
+/// Maximum length of a request's head in bytes, and the time for it to arrive. A connection may be
+/// idle between requests for the same time.
 const MAX_HEADER_BYTES: usize = 32 << 10;
 const HEADER_WAIT: Duration = Duration::from_secs(30);
-/// How long a refused connection rests before the next one is accepted.
+/// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long nothing more is said of refused connections.
+/// Minimum interval between log lines about connections that could not be accepted.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
-/// How often it is looked whether the files of the certificate have changed.
+/// Interval of checks whether the certificate's files have changed.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
-/// How long cancelled sessions may take to end.
+/// Maximum time for cancelled sessions to end.
 const CANCEL_WAIT: Duration = Duration::from_secs(20);
-/// How often it is looked whether they have.
+/// Interval at which their end is checked.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is told when the server answers.
+/// Facts about a server that accepts requests.
 #[derive(Debug)]
 pub struct Serving {
-    /// Where.
+    /// Address that the server listens on.
     pub addr: SocketAddr,
-    /// What logs one browser in, once.
+    /// Code that logs one browser in, once.
     pub login_code: Token,
 }
 
-/// Serves on `listener` until a signal asks for the end; returns when no session works any more. A sandbox is tried
-/// first, and what keeps it from working keeps the server from starting.
+/// Serves on `listener` until a signal asks the server to end, and returns when no session runs any
+/// more. Tries a sandbox first, and calls `ready` once connections are accepted.
 ///
 /// # Errors
-/// Files that cannot be opened; a sandbox that does not work; when there can be no runtime.
+/// Fails if the state cannot be opened, if the sandbox does not work, or if no runtime can be
+/// created.
 pub fn serve(
     config: ServerConfig,
     listener: TcpListener,
@@ -109,13 +112,13 @@ pub fn serve(
         asked.wait().await;
         let (running, queued) = app.counts();
         info!(running, queued, "the server was asked to end");
-        // First: what is taken from here on would be cut a moment later.
+        // Draining begins first: work accepted from here on would be cancelled a moment later.
         app.begin_drain();
         app.end_waiting();
         app.close_pool();
         tokio::select! {
             () = idle(&app, drain) => {}
-            // Who asks twice does not want to wait.
+            // A second signal ends the wait for running sessions.
             () = asked.wait() => {}
         }
         app.cut_all();
@@ -133,7 +136,7 @@ pub fn serve(
     served
 }
 
-/// Until the server ends, looks whether the files of the certificate have changed.
+/// Reloads the certificate when its files change, until the server ends.
 async fn renew_certificate(tls: Tls, end: CancellationToken) {
     loop {
         tokio::select! {
@@ -152,7 +155,7 @@ async fn renew_certificate(tls: Tls, end: CancellationToken) {
     }
 }
 
-/// The wish of whoever runs the server that it ends.
+/// Signals that ask the server to end: SIGINT and SIGTERM.
 struct EndWish {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
@@ -175,7 +178,7 @@ impl EndWish {
     }
 }
 
-/// Waits, for `most` at most, until no session works.
+/// Waits until no session waits or runs, at most for `most`.
 async fn idle(app: &App, most: Duration) {
     let begun = Instant::now();
     while app.counts() != (0, 0) && begun.elapsed() < most {
@@ -200,7 +203,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
         let (stream, peer) = match accepted {
             Ok((stream, peer)) => (stream, Peer::new(peer.ip(), tls.is_some())),
             Err(error) => {
-                // No descriptors, for instance: others end, and then there are some again.
+                // Out of descriptors, for instance: some become free when other connections end.
                 if last_refusal.is_none_or(|last: Instant| last.elapsed() > REFUSAL_PAUSE) {
                     last_refusal = Some(Instant::now());
                     error!(problem = %error, "a connection cannot be accepted");
@@ -209,9 +212,10 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
                 continue;
             }
         };
-        // Without it small answers wait for the client's acknowledgement.
+        // Without TCP_NODELAY small responses wait for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
-        // Of this machine, and of a proxy, come the connections of many.
+        // Many clients share the loopback address or that of a proxy: the limit per address does
+        // not apply.
         let is_shared = peer.address.is_loopback() || proxies.contain(peer.address);
         let Some(place) = connections.admit((!is_shared).then_some(peer.address)) else {
             continue;
@@ -238,7 +242,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
             };
             tokio::select! {
                 () = served => {}
-                // Whoever has no token holds no place that a client could have.
+                // A client without a token must not hold a slot that an authenticated client could
+                // use.
                 () = place.unauthenticated_end() => {}
                 () = closing.cancelled() => {}
             }
@@ -246,7 +251,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
     }
 }
 
-/// Answers requests until the connection ends; how it ends is its client's business.
+/// Serves requests until the connection ends. Errors of the connection are not reported.
 pub(crate) async fn serve_connection<S>(stream: S, router: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -1,37 +1,37 @@
-//! What the log of the server tells of sessions and calls, with `tracing`; whoever runs the server decides where it is
-//! written.
+//! Log of sessions and calls with `tracing`. The caller of the server decides where it is written.
 //!
-//! Spans carry ids and are of the highest level, so that a line of any level has its `request_id`, `session_id` and
-//! `call_id`. No line has content: neither words of tasks and models nor arguments, output, names of files or tokens.
-//! What a client or a model chooses is logged where it is an id or one of our own words, else it is left out.
+//! Spans carry ids and have the highest level, so that a line of any level has its `request_id`,
+//! `session_id` and `call_id`. No line has content: no text of tasks or models, no arguments,
+//! output, file names or tokens. A value that a client or a model chooses is logged only if it is
+//! an id or a word of ours.
 //!
-//! The same spans are what a collector of traces gets (`traces`). A field whose name has a dot is for traces only, in the
-//! words of OpenTelemetry's semantic conventions, and is in no line of the log; `otel.name`, `otel.kind` and
-//! `otel.status_code` are the name, kind and status of the span there.
+//! A collector of traces receives the same spans (`traces`). Fields with a dot in their name are
+//! for traces only, follow OpenTelemetry's semantic conventions, and appear in no log line;
+//! `otel.name`, `otel.kind` and `otel.status_code` are the name, kind and status of the span there.
 
 use glovebox_proto::Code;
 use serde_json::{Map, Value};
 use std::time::Duration;
 use tracing::{Span, error_span, field, info};
 
-/// Longest id that is taken from elsewhere.
+/// Maximum length of an id from elsewhere.
 const MAX_ID_CHARS: usize = 64;
 
-/// Whether a text is an id: short, and of letters, digits, `-`, `_` and `.`.
+/// Returns true if a text is an id: short, of letters, digits, `-`, `_` and `.`.
 pub(crate) fn is_id(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=MAX_ID_CHARS).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-/// A time as it is logged.
+/// Converts a time to milliseconds.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What the lines of a session have: its id besides those of the request that it works for.
+/// Creates the span of a session: its id, besides those of the request that it works for.
 ///
-/// A session goes on when its request has been answered. So it is no child of the request but follows from it: a trace of
-/// its own, with a link to the request.
+/// A session continues after its request was answered. So the span is not a child of the request
+/// but follows from it: a trace of its own, with a link to the request.
 pub(crate) fn session_span(id: &str, user: &str) -> Span {
     let span = error_span!(
         parent: None,
@@ -50,7 +50,7 @@ pub(crate) fn session_span(id: &str, user: &str) -> Span {
     span
 }
 
-/// The start of a sandbox, until it takes calls.
+/// Creates the span of the start of a sandbox, until it takes calls.
 pub(crate) fn start_span(backend: &'static str) -> Span {
     error_span!(
         "sandbox_start",
@@ -64,26 +64,26 @@ pub(crate) fn start_span(backend: &'static str) -> Span {
     )
 }
 
-/// Records a number in a span. Traces have signed numbers only: others would become text there.
+/// Records a number in a span. Traces have signed numbers only; others would become text.
 pub(crate) fn record_number(span: &Span, name: &str, number: u64) {
     span.record(name, i64::try_from(number).unwrap_or(i64::MAX));
 }
 
-/// Says in traces that what a span stands for did not succeed, and why in one of our own words.
+/// Marks a span as failed in traces, with a word of ours as the reason.
 pub(crate) fn mark_failed(span: &Span, why: &str) {
     span.record("otel.status_code", "ERROR");
     span.record("error.type", why);
 }
 
-/// The code of a fault that a call has in its facts.
-// TRUST: a server of tools chooses its facts; only words of ours are passed on.
+/// Returns the code of the fault in a call's facts.
+// TRUST: a tool server chooses its facts; only known codes are passed on.
 pub(crate) fn fault_code(facts: &Map<String, Value>) -> Option<Code> {
     let fault = facts.get("fault").and_then(Value::as_str);
     let mut codes = Code::ALL.iter();
     codes.find(|code| fault == Some(code.as_str())).copied()
 }
 
-/// A tool call has ended.
+/// Logs the end of a tool call.
 pub(crate) fn call_ended(
     call_id: Option<&str>,
     tool: &str,
@@ -97,7 +97,7 @@ pub(crate) fn call_ended(
     info!(call_id, tool, is_error, took_ms, code, "call ended");
 }
 
-/// A model chooses names of tools; only ours are told.
+/// Returns the name of a tool, or `other` if the model chose a name that is none of ours.
 pub(crate) fn tool_word(tool: &str) -> &'static str {
     glovebox_tools::find(tool).map_or("other", |tool| tool.name)
 }

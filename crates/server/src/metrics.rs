@@ -1,4 +1,4 @@
-//! What is counted, in the OpenMetrics text format at `/metrics`. Labels come from small closed sets.
+//! Metrics in the OpenMetrics text format at `/metrics`. Labels have small, closed sets of values.
 
 use glovebox_egress::{TrafficNews, WITHHELD_SECRET};
 use glovebox_proto::EgressReason;
@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
 
-/// Upper bounds of operations, in seconds: tools run for minutes.
+/// Upper bounds of the histogram of operations, in seconds: tools may run for minutes.
 const BUCKETS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 120.0, 300.0, 600.0,
 ];
@@ -77,23 +77,23 @@ struct StartLabels {
     start: &'static str,
 }
 
-/// Spans of traces that did not reach the collector, since the server began.
+/// Number of trace spans that did not reach the collector since the server started.
 #[derive(Debug, Clone, Default)]
 pub struct DroppedSpans(Counter);
 
 impl DroppedSpans {
-    /// So many more were lost.
+    /// Adds a number of lost spans.
     pub fn add(&self, spans: u64) {
         self.0.inc_by(spans);
     }
 
-    /// How many there are.
+    /// Returns the number of lost spans.
     pub fn count(&self) -> u64 {
         self.0.get()
     }
 }
 
-/// Everything that is counted.
+/// All metrics of the server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -229,7 +229,7 @@ impl Metrics {
         }
     }
 
-    /// The same, with spans that are lost, where there is a collector for them.
+    /// Adds the metric of lost spans if there is a collector.
     pub(crate) fn with_dropped_spans(mut self, dropped: Option<&DroppedSpans>) -> Self {
         if let Some(dropped) = dropped {
             self.registry.register(
@@ -288,7 +288,7 @@ impl Metrics {
             .set(i64::from(is_ready));
     }
 
-    /// Notes how an address of the service is.
+    /// Sets whether an address of the service is up.
     pub(crate) fn backend_checked(&self, backend: &'static str, place: &str, is_up: bool) {
         let place = place.to_owned();
         self.backend_up
@@ -296,7 +296,7 @@ impl Metrics {
             .set(i64::from(is_up));
     }
 
-    /// Adds what a sandbox has asked for and carried.
+    /// Adds the traffic and decisions of a sandbox or tool.
     pub(crate) fn egress(&self, news: &TrafficNews) {
         for (direction, bytes) in [("sent", news.sent_bytes), ("received", news.received_bytes)] {
             self.egress
@@ -311,7 +311,7 @@ impl Metrics {
         count("allowed", "", news.allowed);
         count("failed", "", news.failed);
         for (word, refused) in &news.refused {
-            // A supervisor of another version may have words that are not ours.
+            // A supervisor of another version may send reasons that this one does not know.
             let known = EgressReason::ALL.into_iter().map(EgressReason::word);
             let reason = known
                 .chain([WITHHELD_SECRET])
@@ -321,13 +321,13 @@ impl Metrics {
         }
     }
 
-    /// How many connections are open now.
+    /// Sets the number of open connections.
     pub(crate) fn egress_connections_open(&self, open: u64) {
         self.egress_open
             .set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
-    /// A new session has a sandbox.
+    /// Counts a new session that has a sandbox.
     pub(crate) fn session_begun(&self, is_warm: bool) {
         let start = if is_warm { "warm" } else { "cold" };
         self.session_starts
@@ -335,7 +335,7 @@ impl Metrics {
             .inc();
     }
 
-    /// A browser opened the address of a preview's login.
+    /// Counts a login to a preview.
     pub(crate) fn preview_login(&self, is_in: bool) {
         let outcome = outcome(is_in);
         self.preview_logins
@@ -343,7 +343,7 @@ impl Metrics {
             .inc();
     }
 
-    /// A request of a preview was answered: by its program, or in its place.
+    /// Counts a preview request, answered by its program or by the server.
     pub(crate) fn preview_answered(&self, is_by_program: bool) {
         let outcome = outcome(is_by_program);
         self.preview_requests
@@ -351,7 +351,7 @@ impl Metrics {
             .inc();
     }
 
-    /// The text, with the numbers of now.
+    /// Returns all metrics as text, after setting those with a current value.
     pub(crate) fn encode(
         &self,
         running: usize,
@@ -367,13 +367,14 @@ impl Metrics {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         let mut text = String::new();
-        // Writing into a string does not fail.
+        // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }
 }
 
-/// What will be counted is there from the beginning: a counter that appears with its first number has not grown.
+/// Creates the counters with zero: a counter that only appears with its first value shows no
+/// increase.
 fn begin_at_zero(
     bytes: &Family<DirectionLabels, Counter>,
     connections: &Family<VerdictLabels, Counter>,
@@ -397,7 +398,8 @@ const fn outcome(is_success: bool) -> &'static str {
     if is_success { "ok" } else { "error" }
 }
 
-/// A model chooses names of tools; only ours are labels.
+/// Returns the name of a tool as a label, or `other` if the model chose a name that is none of
+/// ours.
 fn tool_label(tool: &str) -> String {
     glovebox_tools::find(tool).map_or_else(|_| "other".to_owned(), |tool| tool.name.to_owned())
 }

@@ -3,12 +3,12 @@
 use http::{HeaderValue, Uri};
 use std::str::FromStr;
 
-/// The origin of a page, such as `https://app.example.com`.
+/// Origin of a page, such as `https://app.example.com`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedOrigin(HeaderValue);
 
 impl AllowedOrigin {
-    /// The origin as browsers send it.
+    /// Returns the origin as browsers send it.
     pub(crate) const fn as_header(&self) -> &HeaderValue {
         &self.0
     }
@@ -33,7 +33,7 @@ impl FromStr for AllowedOrigin {
         ) else {
             return Err(wrong());
         };
-        // Browsers send names in lower case, and no port that the scheme implies.
+        // Browsers send host names in lower case and omit the default port.
         let authority = authority.as_str().to_ascii_lowercase();
         let implied = if scheme == "https" { ":443" } else { ":80" };
         let authority = authority.strip_suffix(implied).unwrap_or(&authority);

@@ -1,4 +1,5 @@
-//! The client of a request: the other end of the connection, or whom a trusted proxy names in its headers.
+//! The client of a request: the other end of the connection, or the client that a trusted proxy
+//! names in its headers.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// A proxy, or a network of some, such as `10.0.0.0/8`.
+/// A proxy or a network of proxies, such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrustedProxy(IpNet);
 
@@ -28,34 +29,35 @@ impl FromStr for TrustedProxy {
     }
 }
 
-/// Networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, and no other header of theirs.
+/// Networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` headers are trusted. No
+/// other headers are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<TrustedProxy>);
 
-/// The client of one request.
+/// Client of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// Its address. An IPv4 address is never written as IPv6.
+    /// Address of the client. An IPv4-mapped IPv6 address is stored as IPv4.
     pub address: IpAddr,
-    /// True if it speaks TLS, to this server or to the proxy.
+    /// True if the client uses TLS, to this server or to the proxy.
     pub is_secure: bool,
 }
 
 impl TrustedProxies {
-    /// Believes these.
+    /// Creates a set of trusted proxies.
     pub const fn new(proxies: Vec<TrustedProxy>) -> Self {
         Self(proxies)
     }
 
-    /// Returns true if `address` is a proxy's.
+    /// Returns true if `address` is that of a proxy.
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         self.0.iter().any(|proxy| proxy.0.contains(&address))
     }
 
-    /// The client of a request that comes over a connection with `peer`.
+    /// Returns the client of a request on a connection with `peer`.
     ///
-    /// TRUST: anybody writes these headers; only those of a trusted proxy count, and of the addresses only what comes
-    /// behind the last untrusted one, which its proxy saw itself.
+    /// TRUST: any client can send these headers. They count only from a trusted proxy, and then the
+    /// last address that is not a proxy's is the client: that one was seen by a proxy itself.
     fn client(&self, peer: Peer, headers: &HeaderMap) -> Peer {
         if !self.contain(peer.address) {
             return peer;
@@ -81,7 +83,7 @@ impl TrustedProxies {
 }
 
 impl Peer {
-    /// Takes a connection's other end.
+    /// Creates the client for the other end of a connection.
     pub(crate) fn new(address: IpAddr, is_secure: bool) -> Self {
         Self {
             address: address.to_canonical(),
@@ -90,7 +92,7 @@ impl Peer {
     }
 }
 
-/// The addresses of `X-Forwarded-For`, the farthest first; `None` for one that cannot be read.
+/// Returns the addresses of `X-Forwarded-For`, the farthest first. None stands for an invalid one.
 fn named_addresses(
     headers: &HeaderMap,
 ) -> impl DoubleEndedIterator<Item = Option<IpAddr>> + use<'_> {
@@ -99,7 +101,7 @@ fn named_addresses(
     words.map(|word| parse_address(word.trim()))
 }
 
-/// An address, perhaps with a port.
+/// Parses an address with or without a port.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     let parsed = bare.parse::<IpAddr>().ok();
@@ -107,7 +109,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
     parsed.map(|address| address.to_canonical())
 }
 
-/// Puts the client in the place of the connection's other end.
+/// Replaces the connection's other end by the client in the request's extensions.
 pub(crate) async fn find_client(
     State(proxies): State<Arc<TrustedProxies>>,
     mut request: Request,
@@ -143,7 +145,7 @@ mod tests {
             ("x-forwarded-proto", "https"),
         ];
         assert_eq!(client("10.1.1.1", &told), ("203.0.113.9".to_owned(), true));
-        // The same proxy over IPv6, as a socket for both reports it.
+        // The same proxy as a dual-stack socket reports it.
         assert_eq!(
             client("::ffff:10.1.1.1", &told),
             ("203.0.113.9".to_owned(), true)
@@ -176,7 +178,7 @@ mod tests {
         assert_eq!(of("10.2.2.2, 10.3.3.3"), "10.2.2.2");
         assert_eq!(of("[2001:db8::1]:4711, fd00::2"), "2001:db8::1");
         assert_eq!(of("203.0.113.9:55"), "203.0.113.9");
-        // What cannot be read ends the chain.
+        // An invalid address ends the chain.
         assert_eq!(of("203.0.113.9, unknown, 10.3.3.3"), "10.3.3.3");
         assert_eq!(of("<script>"), "10.1.1.1");
         let twice = [

@@ -1,24 +1,28 @@
-//! Names of previews. Each port of each session and sandbox has a host name of its own, `PORT-NAME.DOMAIN`: to a browser it
-//! is another origin than the interface and than every other preview, so that none of their pages can act for another.
+//! Host names of previews. Each port of each session and sandbox has its own host name,
+//! `PORT-NAME.DOMAIN`. Browsers treat it as an origin apart from the interface and from every other
+//! preview, so no page can act for another.
 
 use std::str::FromStr;
 
-/// Longest domain: with a label before it, it is a name that DNS can hold (RFC 1035, 2.3.4).
+/// Maximum length of a domain: with a label before it, it must still be a valid DNS name (RFC 1035,
+/// 2.3.4).
 const MAX_DOMAIN_CHARS: usize = 253 - MAX_LABEL_CHARS - 1;
-/// Longest label of a name in DNS.
+/// Maximum length of a label in DNS.
 const MAX_LABEL_CHARS: usize = 63;
 
-/// Below which name previews are, as browsers write it: `DOMAIN`, `DOMAIN:PORT` or `https://DOMAIN:PORT`.
+/// Domain below which previews are served: `DOMAIN`, `DOMAIN:PORT` or `https://DOMAIN:PORT`, as
+/// browsers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PreviewDomain {
-    /// Whether browsers come over TLS; `None` for the server's own way.
+    /// True if browsers use TLS. None if they do exactly when the server does.
     is_https: Option<bool>,
     domain: String,
     port: Option<u16>,
 }
 
 impl PreviewDomain {
-    /// Below `localhost`, which browsers look for on their own machine, at this port.
+    /// Returns the domain `localhost` with this port. Browsers resolve its subdomains to their own
+    /// machine.
     pub(crate) fn localhost(port: u16) -> Self {
         Self {
             is_https: None,
@@ -67,17 +71,17 @@ impl FromStr for PreviewDomain {
     }
 }
 
-/// Which program a preview shows.
+/// Program that a preview shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PreviewAddress {
-    /// The port it listens on.
+    /// Port that the program listens on.
     pub port: u16,
-    /// The session or the sandbox it is in.
+    /// Session or sandbox in which the program runs.
     pub name: String,
 }
 
 impl PreviewAddress {
-    /// `None` for a name that cannot be part of a host's.
+    /// Creates the address. None if the port is 0 or the name cannot be part of a host name.
     pub(crate) fn new(port: u16, name: &str) -> Option<Self> {
         let address = Self {
             port,
@@ -87,7 +91,7 @@ impl PreviewAddress {
         is_fine.then_some(address)
     }
 
-    /// The first part of the host name. It tells previews apart.
+    /// Returns the first label of the host name, which identifies the preview.
     pub(crate) fn label(&self) -> String {
         format!("{}-{}", self.port, self.name)
     }
@@ -98,11 +102,11 @@ impl PreviewAddress {
     }
 }
 
-/// The host names of previews of one server.
+/// Host names of a server's previews.
 #[derive(Debug)]
 pub(crate) struct PreviewHosts {
     is_https: bool,
-    /// Domain, and port where it is not the usual one: what follows the first dot of a `Host`.
+    /// Domain, with the port unless it is the default: the part after the first dot of a `Host`.
     authority: String,
 }
 
@@ -120,12 +124,13 @@ impl PreviewHosts {
         }
     }
 
-    /// Whether browsers come over TLS.
+    /// Returns true if browsers use TLS.
     pub(crate) const fn is_https(&self) -> bool {
         self.is_https
     }
 
-    /// Which preview a request with this `Host`, in lower case, is for.
+    /// Returns the preview for the `Host` of a request, in lower case. None if it is not a
+    /// preview's.
     pub(crate) fn find(&self, host: &str) -> Option<PreviewAddress> {
         let (label, authority) = host.split_once('.')?;
         (authority == self.authority)
@@ -133,7 +138,7 @@ impl PreviewHosts {
             .flatten()
     }
 
-    /// The origin of a preview.
+    /// Returns the origin of a preview.
     pub(crate) fn origin(&self, address: &PreviewAddress) -> String {
         let scheme = if self.is_https { "https" } else { "http" };
         format!("{scheme}://{}.{}", address.label(), self.authority)
@@ -149,7 +154,7 @@ fn is_label(text: &str) -> bool {
         && bytes.last() != Some(&b'-')
 }
 
-/// A port in the one way in which it is written.
+/// Parses a port in its canonical form, so that no port has two host names.
 fn parse_port(text: &str) -> Option<u16> {
     let port: u16 = text.parse().ok()?;
     (port > 0 && port.to_string() == text).then_some(port)

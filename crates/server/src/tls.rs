@@ -1,4 +1,4 @@
-//! TLS by files of a certificate and its key, read again when they change. Without them the server speaks plain HTTP.
+//! TLS from the files of a certificate and its key, which are read again when they change.
 
 use glovebox_proto::{Code, Fault};
 use rustls::pki_types::pem::PemObject as _;
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_rustls::TlsAcceptor;
 
-/// Certificates of one chain.
+/// Maximum number of certificates in a chain.
 const MAX_CHAIN: usize = 16;
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
-/// How clients are met that speak TLS.
+/// TLS configuration of the server.
 #[derive(Clone)]
 pub struct Tls {
     chain: PathBuf,
@@ -25,11 +25,11 @@ pub struct Tls {
 
 struct TlsState {
     acceptor: TlsAcceptor,
-    /// Of the files when they were last read, whether or not they could be used.
+    /// Versions of the files when they were last read, valid or not.
     version: [Option<FileVersion>; 2],
 }
 
-/// What differs when a file has been written or replaced.
+/// Metadata that changes when a file is written or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileVersion {
     inode: u64,
@@ -54,11 +54,10 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// From the file of a certificate, followed by those that lead to one that clients know, and the file of its
-    /// private key, both in PEM.
+    /// Reads a certificate, followed by its chain, and the private key, each from a PEM file.
     ///
     /// # Errors
-    /// What cannot be read as that, and a key that is not the certificate's.
+    /// Fails if a file is invalid or the key does not belong to the certificate.
     pub fn open(chain: PathBuf, key: PathBuf) -> Result<Self, Fault> {
         let version = versions(&chain, &key);
         let acceptor = read_acceptor(&chain, &key)?;
@@ -70,13 +69,13 @@ impl Tls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the next connection is accepted with.
+    /// Returns the acceptor for the next connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.state().acceptor.clone()
     }
 
-    /// Reads the files again if they have changed since: whether they had. What cannot be used leaves all as it was,
-    /// and is told once.
+    /// Reads the files again if they have changed, and returns true if they had. Invalid files
+    /// leave the acceptor unchanged and are reported once for each change.
     ///
     /// # Errors
     /// As [`Self::open`].

@@ -1,10 +1,11 @@
-//! A page for the author of one bundle, on this machine only: what is wrong with the bundle as it was last saved, and its
-//! tools to try. The pages of a server are the interface of its users; this one belongs to a command that ends with its
-//! terminal, so it has no tokens, no sessions and no store.
+//! Web page for the author of one bundle, on this machine only: shows the problems of the bundle as
+//! last saved, and tries its tools. It belongs to a command that ends with its terminal, so it has
+//! no tokens, sessions or store; the pages of a server are separate from it.
 //!
-//! Who may use it: the address that the command prints has a code behind `#`, which browsers send nowhere; the page's own
-//! script sends it with each request. A page of another origin has neither the code nor, under another host name, an
-//! answer. Nothing is loaded from elsewhere (Content-Security-Policy).
+//! Access: the address that the command prints has a code after `#`, which browsers do not send.
+//! The script of the page sends it with each request. A page of another origin does not know the
+//! code, and requests under another host name are refused. The page loads nothing from elsewhere
+//! (Content-Security-Policy).
 
 use crate::config::Token;
 use crate::listen::serve_connection;
@@ -23,40 +24,41 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// What the page's script sends its code in.
+/// Request header with the code.
 const CODE: &str = "x-glovebox-code";
-/// Connections of browsers at the same time.
+/// Maximum number of connections at the same time.
 const MAX_CONNECTIONS: usize = 16;
-/// Arguments of one call.
+/// Maximum length of a call's body, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
-/// How long a request waits for the bundle to be saved, and how often it is looked.
+/// Maximum time that a request waits for the bundle to change, and the interval at which it checks.
 const WAIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// What the page shows and does.
+/// Content and actions of the page.
 pub trait BundlePage: fmt::Debug + Send + Sync + 'static {
-    /// What was read last: an object whose `number` is another one each time the bundle was read again. None where that
-    /// is the one that the page shows.
+    /// Returns the state that was read last: an object whose `number` changes each time the bundle
+    /// is read. None if its number is `shown`.
     fn state(&self, shown: Option<u64>) -> Option<Value>;
 
-    /// Calls a tool: `agent` (or null), `tool`, `arguments`. What comes of it, success or not.
+    /// Calls a tool. `call` has the fields `agent` (or null), `tool` and `arguments`. Returns the
+    /// result, whether success or failure.
     fn call(&self, call: &Value) -> Value;
 }
 
-/// A page that is served until its process ends.
+/// A page that is served until the process ends.
 #[derive(Debug)]
 pub struct ServedPage {
-    /// Where, with its code.
+    /// Address of the page, with the code.
     pub url: String,
 }
 
-/// Serves a page on this machine's loopback address, at a port or, with 0, at one that is free. Whoever has the page keeps
-/// it: when it is gone, requests are answered with 410.
+/// Serves a page on the loopback address, at `port` or, if it is 0, at a free port. The caller
+/// keeps `page` alive; once it is dropped, requests get status 410.
 ///
 /// # Errors
-/// When the port cannot be had, or there can be no runtime.
+/// Fails if the port is in use or no runtime can be created.
 pub fn serve_bundle_page(page: Weak<dyn BundlePage>, port: u16) -> Result<ServedPage, Fault> {
     let broken = |error: std::io::Error| {
         Fault::failed(Code::Io, format!("the page cannot be served: {error}"))
@@ -99,7 +101,7 @@ async fn accept(listener: TcpListener, router: Router) {
     }
 }
 
-/// Who may ask, and what is shown.
+/// State of the routes: the page, and what a request must present.
 #[derive(Clone)]
 struct PageContext {
     page: Weak<dyn BundlePage>,
@@ -139,7 +141,8 @@ fn router(page: Weak<dyn BundlePage>, address: SocketAddr, code: blake3::Hash) -
         .with_state(shared)
 }
 
-/// A name that somebody has made lead here is not this machine's.
+/// Refuses other host names: a page elsewhere whose name resolves to this machine must not be
+/// served.
 async fn check_host(State(shared): State<PageContext>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -176,15 +179,17 @@ async fn check_code(State(shared): State<PageContext>, request: Request, next: N
 
 #[derive(Deserialize)]
 struct StateQuery {
-    /// The number of what the page shows.
+    /// Number of the state that the page shows.
     after: Option<u64>,
 }
 
-/// What was read last, as soon as it is another one than the page shows.
+/// Responds with the state as soon as its number differs from the one the page shows, or with
+/// status 204 after `WAIT`.
 async fn state(State(shared): State<PageContext>, Query(query): Query<StateQuery>) -> Response {
     let begun = Instant::now();
     loop {
-        // The page is let go of before it is waited, or it would outlive its command.
+        // The strong reference is dropped before the wait: it would keep the page alive after its
+        // command has ended.
         let Some(page) = shared.page.upgrade() else {
             return gone();
         };

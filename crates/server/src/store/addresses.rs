@@ -1,14 +1,14 @@
-//! Users of the addresses of a service, where an address is for one user.
+//! Users of service addresses that serve one user each.
 
 use super::{ADMIN, Owners, broken};
 use glovebox_proto::Fault;
 use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
 
 impl Owners {
-    /// Returns the address of a user; a user without one gets the first of `free` that nobody has. `None` if each has
-    /// another user.
+    /// Returns the address of a user. A user without one gets the first of `free` that no user has.
+    /// None if every address has another user.
     ///
-    /// An address is free again when its user can come no more and has no sandbox.
+    /// An address becomes free when its user has no token and no sandbox any more.
     pub(crate) fn bind_address(&self, user: &str, free: &[&str]) -> Result<Option<String>, Fault> {
         let mut db = self.db();
         let mut bind = || {
@@ -37,7 +37,7 @@ impl Owners {
         bind().map_err(|error: rusqlite::Error| broken(&error))
     }
 
-    /// Forgets the users of all other addresses.
+    /// Removes the users of all addresses that are not in `urls`.
     pub(crate) fn keep_addresses(&self, urls: &[&str]) -> Result<(), Fault> {
         self.change(|change| {
             let mut known = change.prepare("SELECT url FROM address")?;
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(bind("ann").as_deref(), Some("http://a"));
         assert_eq!(bind("bob").as_deref(), Some("http://b"));
         assert_eq!(bind("ann").as_deref(), Some("http://a"));
-        // That one too, when it does not work at the moment.
+        // The binding holds even if the address is down, and so not among the free ones.
         assert_eq!(
             owners.bind_address("bob", &[]).unwrap().as_deref(),
             Some("http://b")

@@ -1,71 +1,73 @@
-//! Who did what, when, and what was decided: one JSON line each, appended and never changed.
+//! Entries of the audit log: the user, action, time and decision of each event, as one JSON line.
+//! Lines are appended and never changed.
 //!
-//! Three kinds: requests, calls of tools, and decisions about hosts that a sandbox or a tool of a bundle asked for. No content: neither words
-//! of a task nor of a file, nor the arguments of a call. What was said is told by its digest.
+//! There are three kinds: requests, calls of tools, and decisions about hosts that a sandbox or a
+//! tool of a bundle requested. An entry holds no content: no text of a task, file or argument.
+//! Content is represented by its digest.
 
 use glovebox_egress::DecisionSum;
 use serde::Serialize;
 use std::net::IpAddr;
 
-/// Most characters of a tool's name: a model chooses it.
+/// Maximum length of a tool's name in an entry: the model chooses it.
 const MAX_TOOL_CHARS: usize = 128;
 
-/// What was decided about a request or a call.
+/// Decision about a request or a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Decision {
-    /// It was done, or failed honestly.
+    /// The request was carried out, even if it then failed.
     Allowed,
-    /// It was refused.
+    /// The request was refused.
     Refused,
 }
 
-/// The proof by which a request's user was known.
+/// Means by which a request's user was authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Via {
     Token,
-    /// The login of a browser.
+    /// Login of a browser.
     Cookie,
-    /// The login to a preview.
+    /// Login to a preview.
     Preview,
 }
 
-/// One entry, without its time.
+/// An entry without its time.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(crate) enum AuditEntry<'a> {
-    /// A request over HTTP.
+    /// An HTTP request.
     Request {
         user: &'a str,
-        /// The client's, by a trusted proxy's word where there is one.
+        /// Address of the client, as reported by a trusted proxy if there is one.
         #[serde(skip_serializing_if = "Option::is_none")]
         address: Option<IpAddr>,
         #[serde(skip_serializing_if = "Option::is_none")]
         via: Option<Via>,
         /// Method and route.
         action: &'a str,
-        /// The session or sandbox.
+        /// Session or sandbox of the request.
         object: Option<&'a str>,
         decision: Decision,
         status: u16,
-        /// Of the body.
+        /// Digest of the body.
         #[serde(skip_serializing_if = "Option::is_none")]
         digest: Option<String>,
     },
-    /// A call of a tool that has ended.
+    /// A tool call that has ended.
     Tool(ToolEntry<'a>),
-    /// What was decided about a host.
+    /// Equal decisions about a host.
     Egress(EgressEntry<'a>),
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ToolEntry<'a> {
     pub user: &'a str,
     pub session: Option<&'a str>,
     pub sandbox: Option<&'a str>,
-    /// The call, as its session calls it.
+    /// Id of the call in its session.
     pub call: &'a str,
     #[serde(serialize_with = "short")]
     pub tool: &'a str,
@@ -74,30 +76,30 @@ pub(crate) struct ToolEntry<'a> {
     /// `ok`, `error`, or the code of the fault.
     pub outcome: &'a str,
     pub took_ms: u64,
-    /// The command that it ran, if it ran one.
+    /// Id of the command that the call ran. None if it ran none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
-    /// What `glovebox why` knows the decision by.
+    /// Id of the decision for `glovebox why`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'a str>,
-    /// Of the arguments.
+    /// Digest of the arguments.
     pub digest: String,
-    /// Of what the caller was told.
+    /// Digest of the text that the caller received.
     pub output_digest: String,
 }
 
-/// Equal decisions about a host.
+/// Equal decisions about a host, combined.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct EgressEntry<'a> {
     pub user: &'a str,
     pub session: Option<&'a str>,
     pub sandbox: Option<&'a str>,
-    /// The tool of a bundle that asked.
+    /// Tool of a bundle that requested the host. None for commands of a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<&'a str>,
-    /// Calls that ran at that time.
+    /// Ids of the calls that ran at that time.
     pub calls: Vec<String>,
-    /// `None` stands for all those that there were too many of.
+    /// Requested host. None for the sum of further hosts, when there were too many to name.
     pub host: Option<&'a str>,
     pub port: Option<u16>,
     pub rule: Option<&'a str>,
@@ -109,7 +111,8 @@ pub(crate) struct EgressEntry<'a> {
 }
 
 impl<'a> EgressEntry<'a> {
-    /// Of what a user's programs asked for, without where they did.
+    /// Creates an entry from the decisions for a user's programs, without session, sandbox, tool
+    /// and calls.
     pub(crate) fn new(user: &'a str, decision: &'a DecisionSum) -> Self {
         Self {
             user,

@@ -1,4 +1,5 @@
-//! Files of the audit log: lines are appended to the newest one; a full one makes room for the next, and the oldest goes.
+//! Files of the audit log. Lines are appended to the newest file; a full file is renamed, and the
+//! oldest is removed.
 
 use super::audit::AuditEntry;
 use glovebox_proto::{Code, Fault};
@@ -10,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 const NAME: &str = "audit.jsonl";
-/// Bytes of one file, and how many full ones are kept besides the newest.
+/// Maximum size of a file in bytes, and the number of full files kept besides the newest.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_FULL_FILES: usize = 16;
-/// Bytes of a line that is read; longer ones are none of ours.
+/// Maximum length of a line when reading; the server writes no longer ones.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 #[derive(Serialize)]
@@ -23,7 +24,7 @@ struct Line<'a> {
     entry: &'a AuditEntry<'a>,
 }
 
-/// The audit log of a server, for its writer.
+/// Writer of a server's audit log.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     dir: PathBuf,
@@ -31,7 +32,7 @@ pub(crate) struct AuditLog {
     newest: Mutex<OpenFile>,
 }
 
-/// The file that lines are appended to.
+/// File to which lines are appended, with its inode.
 #[derive(Debug)]
 struct OpenFile {
     file: File,
@@ -42,7 +43,7 @@ impl AuditLog {
     /// Opens the log in a server's directory.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails if the file cannot be opened.
     pub(crate) fn open(dir: &Path) -> Result<Self, Fault> {
         Self::open_with(dir, MAX_FILE_BYTES)
     }
@@ -62,7 +63,7 @@ impl AuditLog {
     /// Appends one line.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the line cannot be written.
     pub(crate) fn write(&self, entry: &AuditEntry<'_>, now_unix_ms: u64) -> Result<(), Fault> {
         let line = Line {
             at_unix_ms: now_unix_ms,
@@ -84,7 +85,7 @@ impl AuditLog {
 
     fn append(&self, line: &[u8]) -> io::Result<()> {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have moved the file away, as programs that rotate logs do.
+        // Log rotation by another program may have renamed the file: then append to a new one.
         let named = fs::symlink_metadata(self.dir.join(NAME)).map(|found| found.ino());
         if named.ok() != Some(newest.inode) {
             *newest = open_newest(&self.dir)?;
@@ -106,12 +107,13 @@ fn open_newest(dir: &Path) -> io::Result<OpenFile> {
     Ok(OpenFile { file, inode })
 }
 
-/// The name of the full file with this number; the newest of them has 1.
+/// Returns the path of a full file. Number 1 is the newest of them.
 fn full_file(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("{NAME}.{number}"))
 }
 
-/// Makes room for another newest file. The oldest goes first, so that a crash in between loses no other.
+/// Renames all files by one number. The oldest is removed first, so that a crash in between loses
+/// no other file.
 fn rotate(dir: &Path) -> io::Result<()> {
     let is_there = |result: io::Result<()>| match result {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -127,18 +129,18 @@ fn rotate(dir: &Path) -> io::Result<()> {
     is_there(fs::rename(dir.join(NAME), full_file(dir, 1)))
 }
 
-/// Which entries of an audit log are wanted.
+/// Filter of audit log entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Entries from this time on, in milliseconds since 1970.
+    /// Earliest time, inclusive, in milliseconds since 1970. None for no limit.
     pub since_unix_ms: Option<u64>,
-    /// Entries before this time, in milliseconds since 1970.
+    /// Latest time, exclusive, in milliseconds since 1970. None for no limit.
     pub until_unix_ms: Option<u64>,
-    /// Those of one user.
+    /// User of the entries. None for all users.
     pub user: Option<String>,
 }
 
-/// Fields of an entry that a filter compares.
+/// Fields of an entry that the filter compares.
 #[derive(Debug, Deserialize)]
 struct EntryHead {
     at_unix_ms: u64,
@@ -148,7 +150,7 @@ struct EntryHead {
 
 impl AuditFilter {
     fn takes(&self, line: &[u8]) -> bool {
-        // A line that was cut off by a full disk is none.
+        // A line that was truncated on a full disk is not an entry.
         let Ok(head) = serde_json::from_slice::<EntryHead>(line) else {
             return false;
         };
@@ -161,11 +163,11 @@ impl AuditFilter {
     }
 }
 
-/// Writes the entries of the audit log in a state directory, one JSON object a line, the oldest first. A server may
-/// write to the log meanwhile.
+/// Writes the entries of the audit log in a state directory to `out`, one JSON object per line,
+/// oldest first. A server may append to the log meanwhile.
 ///
 /// # Errors
-/// When the log cannot be read, or `out` not be written.
+/// Fails if the log cannot be read or `out` cannot be written.
 pub fn export_audit_log(
     state_dir: &Path,
     filter: &AuditFilter,
@@ -189,8 +191,8 @@ pub fn export_audit_log(
     out.flush()
 }
 
-/// Opens all files, the oldest first. They are opened from the newest on: one that a rotation moves meanwhile is met
-/// twice, never missed.
+/// Opens all files and returns them oldest first. They are opened from the newest on, so that a
+/// file that a concurrent rotation renames is found twice rather than missed.
 fn open_all(dir: &Path) -> io::Result<Vec<File>> {
     let names = std::iter::once(dir.join(NAME));
     let names = names.chain((1..=MAX_FULL_FILES).map(|number| full_file(dir, number)));
@@ -242,7 +244,7 @@ mod tests {
         let dir = state.path().join("server");
         fs::create_dir(&dir).unwrap();
         assert_eq!(times(state.path(), &AuditFilter::default()), [0; 0]);
-        // Two lines to a file.
+        // Each file holds two lines.
         let log = AuditLog::open_with(&dir, 250).unwrap();
         for at in 0..10 {
             log.write(&entry(if at % 2 == 0 { "ann" } else { "bob" }), at)
@@ -279,7 +281,7 @@ mod tests {
         fs::rename(dir.join(NAME), dir.join("elsewhere")).unwrap();
         log.write(&entry("ann"), 2).unwrap();
         assert_eq!(times(state.path(), &AuditFilter::default()), [2]);
-        // What a full disk cut off is passed over, and what follows is not.
+        // A truncated line is skipped, and the lines after it are read.
         let mut file = OpenOptions::new()
             .append(true)
             .open(dir.join(NAME))

@@ -1,34 +1,33 @@
-//! Whose a bundle is, and which session a chat of a user's goes on in.
+//! Owners of bundles, and the sessions of chats.
 //!
-//! A text that two users upload in one language is stored once and belongs to both; it goes with
-//! its last row. The language and the signature of an upload are in the row of its user.
+//! A source that two users upload in one language is stored once and belongs to both; it is removed
+//! with its last row. Language and signature of an upload are in its user's row.
 
 use super::{Owners, broken};
 use glovebox_bundle::Language;
 use glovebox_proto::Fault;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-/// What one user uploaded with the text of a bundle.
+/// Row of a user's upload of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BundleRow {
     pub language: Language,
-    /// Bytes of the signature, where the server asked for one then.
+    /// Bytes of the signature. None if the server asked for none at that time.
     pub signature: Option<Vec<u8>>,
-    /// When the user uploaded it first.
+    /// Time of the user's first upload of the bundle, in milliseconds since 1970.
     pub at_unix_ms: u64,
 }
 
-/// A chat: the session it goes on in, and where in its log each message of the user's begins.
+/// Session of a chat, and the position of each of the user's messages in its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChatTurns {
     pub session: String,
-    /// For each message: how many events there were before it.
+    /// Number of events in the log before each message.
     pub begun: Vec<u64>,
 }
 
 impl Owners {
-    /// Writes down that `user` has the bundle `hash`; a second upload replaces language and
-    /// signature.
+    /// Adds the bundle `hash` to those of `user`. A second upload replaces language and signature.
     pub(crate) fn add_bundle(&self, user: &str, hash: &str, row: &BundleRow) -> Result<(), Fault> {
         let sql = "INSERT INTO bundle VALUES (?1, ?2, ?3, ?4, ?5)
                    ON CONFLICT DO UPDATE SET is_typescript = ?4, signature = ?5";
@@ -38,7 +37,7 @@ impl Owners {
         added.map(drop).map_err(|error| broken(&error))
     }
 
-    /// Returns what `user` uploaded with it; `None` if the user does not have it.
+    /// Returns the row of a user's upload. None if the user does not have the bundle.
     pub(crate) fn bundle(&self, user: &str, hash: &str) -> Result<Option<BundleRow>, Fault> {
         let sql = "SELECT is_typescript, signature, at FROM bundle WHERE user = ?1 AND hash = ?2";
         let found = self.db().query_row(sql, [user, hash], |row| {
@@ -56,12 +55,12 @@ impl Owners {
         found.optional().map_err(|error| broken(&error))
     }
 
-    /// Returns true if anybody has the bundle in this language.
+    /// Returns true if any user has the bundle in this language.
     pub(crate) fn is_bundle_used(&self, hash: &str, language: Language) -> Result<bool, Fault> {
         is_used(&self.db(), hash, language).map_err(|error| broken(&error))
     }
 
-    /// The bundles of `user`, the newest first: digest, and when it came.
+    /// Returns the bundles of `user`, newest first, as digest and time of upload.
     pub(crate) fn bundles(&self, user: &str) -> Result<Vec<(String, u64)>, Fault> {
         let db = self.db();
         let read = || {
@@ -75,14 +74,14 @@ impl Owners {
         read().map_err(|error: rusqlite::Error| broken(&error))
     }
 
-    /// Writes down that `user` has it no more.
+    /// Removes a bundle from those of `user`.
     pub(crate) fn remove_bundle(&self, user: &str, hash: &str) -> Result<(), Fault> {
         let sql = "DELETE FROM bundle WHERE user = ?1 AND hash = ?2";
         let removed = self.db().execute(sql, [user, hash]);
         removed.map(drop).map_err(|error| broken(&error))
     }
 
-    /// Where a chat of `user` goes on.
+    /// Returns the session of a chat of `user`. None if the chat is unknown.
     pub(crate) fn chat(&self, user: &str, chat: &str) -> Result<Option<ChatTurns>, Fault> {
         let sql = "SELECT session, begun FROM chat WHERE user = ?1 AND chat = ?2";
         let found = self.db().query_row(sql, [user, chat], |row| {
@@ -95,10 +94,10 @@ impl Owners {
         }))
     }
 
-    /// From now on the chat goes on there.
+    /// Sets the session of a chat and the positions of its messages.
     pub(crate) fn set_chat(&self, user: &str, chat: &str, turns: &ChatTurns) -> Result<(), Fault> {
         let sql = "INSERT OR REPLACE INTO chat VALUES (?1, ?2, ?3, ?4)";
-        // Numbers have a JSON form.
+        // A list of numbers has a JSON form.
         let begun = serde_json::to_string(&turns.begun).unwrap_or_default();
         let set = self.db().execute(sql, [user, chat, &turns.session, &begun]);
         set.map(drop).map_err(|error| broken(&error))

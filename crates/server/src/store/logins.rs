@@ -1,22 +1,23 @@
-//! Logins of browsers, so that a restart of the server logs nobody out.
+//! Logins of browsers, kept so that they survive a restart of the server.
 
 use super::{Owners, broken};
 use glovebox_proto::Fault;
 use rusqlite::params;
 
-/// A browser that has logged in.
+/// A login of a browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoginRow {
     /// Digest of the cookie.
     pub digest: blake3::Hash,
     pub user: String,
-    /// Digest of the token that the login holds as long as; none for an administrator whose token is of one run.
+    /// Digest of the token on which the login depends. None for the administrator if the token was
+    /// generated for one run.
     pub token: Option<blake3::Hash>,
     pub until_unix_ms: u64,
 }
 
 impl Owners {
-    /// Returns the logins that have not ended.
+    /// Returns the logins that have not expired, and deletes expired ones.
     pub(crate) fn logins(&self, now_unix_ms: u64) -> Result<Vec<LoginRow>, Fault> {
         let db = self.db();
         let read = || {

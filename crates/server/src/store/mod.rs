@@ -1,6 +1,8 @@
-//! What the server keeps besides the sessions themselves: whose they are, who may come in, and what was asked for.
+//! Database and audit log of the server. The database holds owners, tokens, logins, requests and
+//! uploads.
 //!
-//! Sessions are in the log of `glovebox_agent`, sandboxes in the registry. Here is only what those do not know.
+//! Sessions are in the log of `glovebox_agent`, sandboxes in the registry. The database holds only
+//! what those do not know.
 
 mod addresses;
 mod audit;
@@ -32,13 +34,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long another process may keep the file busy.
+/// Maximum time to wait for another process that holds a lock on the database.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// Number of the tables' layout. A file with another one is refused, not converted.
+/// Version of the tables. A database of another version is refused, not converted.
 const LAYOUT: i64 = 3;
 
-/// Opens `server.db` in `dir`, making what is missing.
+/// Opens `server.db` in `dir`, and creates the directory and the tables if they are missing.
 fn open(dir: &Path) -> Result<Connection, Fault> {
     let cannot = |error: &std::io::Error| {
         Fault::failed(
@@ -61,7 +63,8 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
         db.busy_timeout(BUSY)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
-        // Another process, such as `glovebox token`, may prepare the file at the same moment.
+        // Immediate, because another process, such as `glovebox token`, may create the tables at
+        // the same moment.
         let change = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let layout: i64 = change.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let has_tables = "SELECT EXISTS (SELECT 1 FROM sqlite_master)";
@@ -69,7 +72,7 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
         if !is_new && layout != LAYOUT {
             return Ok(false);
         }
-        // Beside the layout's number: programs that do not know these tables have no use for them.
+        // Added without a new version: programs that do not know these tables do not need them.
         change.execute_batch(
             "CREATE TABLE IF NOT EXISTS login (
                  digest BLOB PRIMARY KEY, user TEXT NOT NULL, token BLOB, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -149,7 +152,7 @@ mod tests {
         let refused = open(dir.path()).unwrap_err();
         assert_eq!(refused.code, Code::Unsupported);
         assert!(refused.message.contains("another version"), "{refused:?}");
-        // One that had no number yet.
+        // A database with tables but without a version.
         let file = dir.path().join("server.db");
         let db = Connection::open(&file).unwrap();
         db.pragma_update(None, "user_version", 0).unwrap();

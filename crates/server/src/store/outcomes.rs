@@ -1,4 +1,4 @@
-//! The outcome of each session's last Apply, which its changes show until the next one.
+//! Outcome of each session's last Apply.
 
 use super::{Owners, broken};
 use glovebox_proto::Fault;
@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension as _, params};
 use serde_json::Value;
 
 impl Owners {
-    /// Writes down the outcome of a session's Apply in place of the one before.
+    /// Replaces the outcome of a session's last Apply.
     pub(crate) fn set_outcome(&self, session: &str, outcome: &Value) -> Result<(), Fault> {
         let sql = "INSERT INTO outcome VALUES (?1, ?2) ON CONFLICT DO UPDATE SET outcome = ?2";
         let set = self
@@ -15,7 +15,7 @@ impl Owners {
         set.map(drop).map_err(|error| broken(&error))
     }
 
-    /// Returns the outcome of the session's last Apply; null without one.
+    /// Returns the outcome of a session's last Apply. Null if there is none.
     pub(crate) fn outcome(&self, session: &str) -> Result<Value, Fault> {
         let sql = "SELECT outcome FROM outcome WHERE session = ?1";
         let found = self

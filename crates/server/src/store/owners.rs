@@ -1,4 +1,4 @@
-//! Whose a session or a sandbox is, and which request made it.
+//! Owners of sessions and sandboxes, and the requests that created sessions.
 
 use super::{SessionWorkspace, broken, open};
 use glovebox_proto::{Code, Fault};
@@ -6,36 +6,37 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the server knows of a session or sandbox of its own.
+/// Owner and settings of a session or sandbox of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owned {
-    /// The user.
+    /// Name of the user.
     pub user: String,
-    /// Whether changes are taken over when its work is done.
+    /// True if changes are applied when the work is done.
     pub is_applied: bool,
 }
 
-/// Key of a request that may be repeated, and the digest of its body.
+/// Idempotency key of a request, and the digest of its body.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestKey {
     pub key: String,
     pub digest: blake3::Hash,
 }
 
-/// Everything that is written about a session before the session itself is.
+/// Rows that are written before a session is created.
 #[derive(Debug)]
 pub(crate) struct SessionRows<'a> {
     pub id: &'a str,
     pub owned: &'a Owned,
-    /// `None` for a copy of a session without a row. Its changes cannot be taken over.
+    /// Origin of the workspace. None for a copy of a session that has no such row; its changes
+    /// cannot be applied.
     pub workspace: Option<&'a SessionWorkspace>,
     pub request: Option<&'a RequestKey>,
-    /// Name of a sandbox that is made with the session.
+    /// Name of the sandbox that is created with the session.
     pub sandbox: Option<&'a str>,
     pub now_unix_ms: u64,
 }
 
-/// Owners on disk.
+/// Database of owners.
 #[derive(Debug)]
 pub(crate) struct Owners {
     db: Mutex<Connection>,
@@ -66,7 +67,7 @@ impl Owners {
         found.optional().map_err(|error| broken(&error))
     }
 
-    /// Does everything that `write` does, or nothing.
+    /// Runs `write` in one transaction, which is rolled back if it fails.
     pub(super) fn change(
         &self,
         write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
@@ -99,8 +100,8 @@ impl Owners {
         self.find(SESSION, id)
     }
 
-    /// Writes down whose a session is, what its workspace begins with and which request made it, before the session
-    /// itself is written: a session without these rows could be reached by nobody, and applied to anything.
+    /// Writes the rows of a session before the session itself. A session without these rows would
+    /// be visible to no user, and nothing would limit where its changes are applied.
     pub(crate) fn add_session(&self, rows: &SessionRows<'_>) -> Result<(), Fault> {
         let SessionRows { id, owned, .. } = *rows;
         let owner = |change: &Transaction<'_>, kind: &str, id: &str, is_applied: bool| {
@@ -163,10 +164,10 @@ impl Owners {
         self.list(SANDBOX)
     }
 
-    /// The session that an earlier request of `user` with this key has made.
+    /// Returns the session that an earlier request of `user` with this key created.
     ///
     /// # Errors
-    /// `conflict` when that request was a different one.
+    /// `conflict` if that request had another body.
     pub(crate) fn request(
         &self,
         user: &str,
@@ -188,7 +189,7 @@ impl Owners {
         }
     }
 
-    /// Remembers which session a request has made.
+    /// Stores the session that a request created.
     pub(crate) fn add_request(
         &self,
         user: &str,
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(owners.request("bob", &one).unwrap(), None);
         let refused = owners.request("ann", &other).unwrap_err();
         assert_eq!(refused.code, Code::Conflict);
-        // All or nothing: the key is taken.
+        // The key is taken, so the transaction fails and writes no row at all.
         let twice = SessionRows { id: "s-2", ..rows };
         owners.add_session(&twice).unwrap_err();
         assert_eq!(owners.session("s-2").unwrap(), None);

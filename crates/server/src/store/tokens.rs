@@ -1,4 +1,4 @@
-//! Named tokens: who may come in, and what for. Only their digests are kept.
+//! Named tokens with their scopes. Only digests of the tokens are stored.
 
 use super::{broken, open};
 use crate::config::Token;
@@ -10,30 +10,30 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Longest name of a user.
+/// Maximum length of a user's name.
 const MAX_NAME_CHARS: usize = 64;
-/// Tokens that are kept.
+/// Maximum number of tokens.
 const MAX_TOKENS: i64 = 10_000;
-/// The name of whoever has the administrator's token.
+/// User name of the administrator.
 pub(crate) const ADMIN: &str = "admin";
 
-/// What a token is good for.
+/// Permission of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Look at one's own sessions and sandboxes.
+    /// Read one's own sessions and sandboxes.
     Read,
-    /// Begin them, go on with them, end them.
+    /// Create, continue and end one's own sessions and sandboxes.
     Run,
-    /// Take changes over into the directory they are changes of.
+    /// Apply changes to the directory from which a session began.
     Apply,
-    /// See and do everything, of everybody.
+    /// Every permission, on the objects of all users.
     Admin,
 }
 
 impl Scope {
     const ALL: [Self; 4] = [Self::Read, Self::Run, Self::Apply, Self::Admin];
 
-    /// The word on the command line and in JSON.
+    /// Returns the name on the command line and in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -53,12 +53,12 @@ impl FromStr for Scope {
     }
 }
 
-/// What a token is good for, all in all.
+/// Set of permissions of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scopes(Vec<Scope>);
 
 impl Scopes {
-    /// These. To begin something includes to look at it.
+    /// Creates a set. [`Scope::Run`] and [`Scope::Apply`] include [`Scope::Read`].
     pub fn new(scopes: impl IntoIterator<Item = Scope>) -> Self {
         let mut scopes: Vec<Scope> = scopes.into_iter().collect();
         if scopes.contains(&Scope::Run) || scopes.contains(&Scope::Apply) {
@@ -69,12 +69,12 @@ impl Scopes {
         Self(scopes)
     }
 
-    /// Whether `scope` is among them.
+    /// Returns true if the set grants `scope`. [`Scope::Admin`] grants every scope.
     pub fn has(&self, scope: Scope) -> bool {
         self.0.contains(&scope) || self.0.contains(&Scope::Admin)
     }
 
-    /// Their words.
+    /// Returns the names of the scopes.
     pub fn words(&self) -> Vec<&'static str> {
         self.0.iter().map(|scope| scope.as_str()).collect()
     }
@@ -86,20 +86,20 @@ impl fmt::Display for Scopes {
     }
 }
 
-/// A token, without the token.
+/// Description of a token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenInfo {
-    /// The user it names.
+    /// Name of the user.
     pub name: String,
-    /// What it is good for.
+    /// Names of the scopes.
     pub scopes: Vec<&'static str>,
-    /// When it was made.
+    /// Time of creation, in milliseconds since 1970.
     pub created_unix_ms: u64,
-    /// When it ends; never without.
+    /// Time of expiry, in milliseconds since 1970. None if it never expires.
     pub expires_unix_ms: Option<u64>,
 }
 
-/// Tokens on disk.
+/// Database of tokens.
 #[derive(Debug)]
 pub struct TokenStore {
     db: Mutex<Connection>,
@@ -109,7 +109,7 @@ impl TokenStore {
     /// Opens the tokens of the server whose state directory is `state_dir`.
     ///
     /// # Errors
-    /// When they cannot be read or written.
+    /// Fails if the database cannot be opened.
     pub fn open(state_dir: &Path) -> Result<Self, Fault> {
         Ok(Self {
             db: Mutex::new(open(&state_dir.join("server"))?),
@@ -120,10 +120,10 @@ impl TokenStore {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a token for the user `name`. Its text is told once.
+    /// Creates a token for the user `name`. Its text is returned here and not stored.
     ///
     /// # Errors
-    /// A name that cannot be one or is taken; when there are too many.
+    /// Fails if the name is invalid or has a token, or if there are too many tokens.
     pub fn create(
         &self,
         name: &str,
@@ -163,10 +163,10 @@ impl TokenStore {
         }
     }
 
-    /// All of them, by name.
+    /// Returns all tokens, sorted by name.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if the database cannot be read.
     pub fn list(&self) -> Result<Vec<TokenInfo>, Fault> {
         let db = self.db();
         let read = || {
@@ -185,10 +185,10 @@ impl TokenStore {
         read().map_err(|error: rusqlite::Error| broken(&error))
     }
 
-    /// Nobody comes in with it any more.
+    /// Deletes the token of a user, which is refused from then on.
     ///
     /// # Errors
-    /// `not-found`.
+    /// `not-found` if there is none.
     pub fn revoke(&self, name: &str) -> Result<(), Fault> {
         let gone = self
             .db()
@@ -203,16 +203,18 @@ impl TokenStore {
         Ok(())
     }
 
-    /// Whose token this is, and what for.
+    /// Returns the user and scopes of the token with this digest. None if it is unknown or has
+    /// expired.
     ///
     /// # Errors
-    /// When the tokens cannot be read.
+    /// Fails if the database cannot be read.
     pub(crate) fn find(
         &self,
         digest: blake3::Hash,
         now_unix_ms: u64,
     ) -> Result<Option<(String, Scopes)>, Fault> {
-        // The database compares digests, from which nothing about a token follows.
+        // The comparison need not take constant time: it compares digests, which reveal nothing
+        // about a token.
         let sql = "SELECT name, scopes FROM token WHERE digest = ?1 AND (expires IS NULL OR expires > ?2)";
         let found =
             self.db()

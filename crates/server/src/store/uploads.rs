@@ -1,10 +1,10 @@
-//! Workspaces that users have uploaded: whose they are, how much they hold, when they were last used.
+//! Uploaded workspaces: owner, size, and time of the last use.
 
 use super::{Owners, broken};
 use glovebox_proto::Fault;
 use rusqlite::{OptionalExtension as _, Row, params};
 
-/// A workspace that a user has uploaded.
+/// An uploaded workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Upload {
     pub id: String,
@@ -12,18 +12,19 @@ pub(crate) struct Upload {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
-    /// Of all files.
+    /// Sum of the lengths of all files.
     pub bytes: u64,
     pub created_unix_ms: u64,
-    /// When a session last began with it, or was seen to work over it.
+    /// Time at which a session last began with the upload or was found to use it.
     pub used_unix_ms: u64,
 }
 
-/// What an entry takes on the disk besides its bytes.
+/// Bytes counted for each entry besides its content.
 const ENTRY_BYTES: u64 = 4096;
 
 impl Upload {
-    /// What it counts for, in bytes: so that many small files are not free.
+    /// Returns the bytes that the upload counts for. Each entry adds a fixed amount, so that many
+    /// small files are not free.
     pub(crate) fn charged_bytes(&self) -> u64 {
         let entries = self.files + self.directories + self.links;
         self.bytes
@@ -70,7 +71,7 @@ impl Owners {
         found.optional().map_err(|error| broken(&error))
     }
 
-    /// All of them, the newest first.
+    /// Returns all uploads, newest first.
     pub(crate) fn uploads(&self) -> Result<Vec<Upload>, Fault> {
         let db = self.db();
         let list = || {
@@ -82,7 +83,7 @@ impl Owners {
         list().map_err(|error: rusqlite::Error| broken(&error))
     }
 
-    /// It is used now.
+    /// Sets the time of the last use.
     pub(crate) fn touch_upload(&self, id: &str, now_unix_ms: u64) -> Result<(), Fault> {
         let sql = "UPDATE upload SET used = ?2 WHERE id = ?1";
         let set = self.db().execute(sql, params![id, now_unix_ms as i64]);

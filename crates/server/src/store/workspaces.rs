@@ -1,4 +1,4 @@
-//! The beginning of each session's workspace, which decides where its changes may go.
+//! Origin of each session's workspace, which decides where its changes may be applied.
 
 use super::{Owners, broken};
 use glovebox_proto::Fault;
@@ -17,14 +17,15 @@ pub(crate) enum WorkspaceChoice {
     Upload(String),
 }
 
-/// The beginning of a session's workspace.
+/// Origin of a session's workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SessionWorkspace {
     /// A source or an upload.
     Chosen(WorkspaceChoice),
     /// The server's project.
     Project,
-    /// A directory of the session's own, empty at first; or no files, for an agent of a bundle.
+    /// A directory of the session's own, which is empty at first. Also for agents of bundles, which
+    /// have no files.
     Own,
 }
 
@@ -34,7 +35,7 @@ const PROJECT: &str = "project";
 const OWN: &str = "own";
 
 impl SessionWorkspace {
-    /// Returns kind and name, as they are kept.
+    /// Returns kind and name as stored.
     pub(super) fn words(&self) -> (&'static str, &str) {
         match self {
             Self::Chosen(WorkspaceChoice::Source(name)) => (SOURCE, name),
@@ -44,7 +45,7 @@ impl SessionWorkspace {
         }
     }
 
-    /// Reads both from a row. Returns `None` for an unknown kind, which allows nothing.
+    /// Reads kind and name from a row. None for an unknown kind, which permits nothing.
     fn read(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Self>> {
         let (kind, name) = (row.get::<_, String>(at)?, row.get(at + 1)?);
         Ok(match kind.as_str() {
@@ -56,7 +57,7 @@ impl SessionWorkspace {
         })
     }
 
-    /// Returns the source or the upload, if it is one.
+    /// Returns the source or the upload. None for the other origins.
     pub(crate) fn into_choice(self) -> Option<WorkspaceChoice> {
         match self {
             Self::Chosen(choice) => Some(choice),
@@ -66,7 +67,7 @@ impl SessionWorkspace {
 }
 
 impl Owners {
-    /// Returns what a session's workspace began with; `None` if no row says so.
+    /// Returns the origin of a session's workspace. None if there is no row.
     pub(crate) fn workspace(&self, session: &str) -> Result<Option<SessionWorkspace>, Fault> {
         let sql = "SELECT kind, name FROM workspace WHERE session = ?1";
         let found = self
@@ -76,7 +77,7 @@ impl Owners {
         Ok(found.flatten())
     }
 
-    /// Returns the same of all sessions.
+    /// Returns the origins of the workspaces of all sessions.
     pub(crate) fn workspaces(&self) -> Result<HashMap<String, SessionWorkspace>, Fault> {
         let db = self.db();
         let read = || {

@@ -1,8 +1,9 @@
-//! Where traces go: the standard variables of OpenTelemetry, checked before the server starts.
+//! Configuration of traces: the standard variables of OpenTelemetry, validated before the server
+//! starts.
 //!
-//! A variable of traces (`OTEL_EXPORTER_OTLP_TRACES_*`) wins over the one of all signals (`OTEL_EXPORTER_OTLP_*`), and an
-//! empty one is as one that is not set. An error names the variable and what it may be, never its value: a value may hold
-//! a key.
+//! A variable for traces (`OTEL_EXPORTER_OTLP_TRACES_*`) takes precedence over the one for all
+//! signals (`OTEL_EXPORTER_OTLP_*`). An empty variable counts as unset. An error names the variable
+//! and its allowed values, but never its value, which may hold a key.
 
 use glovebox_proto::{Code, Fault};
 use glovebox_settings::Surroundings;
@@ -42,40 +43,40 @@ const QUEUE_SPANS: &str = "OTEL_BSP_MAX_QUEUE_SIZE";
 const BATCH_SPANS: &str = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE";
 const DELAY_MS: &str = "OTEL_BSP_SCHEDULE_DELAY";
 
-/// What follows the path of an endpoint that is for all signals.
+/// Path that is appended to an endpoint for all signals.
 const TRACES_PATH: &str = "/v1/traces";
-/// Longest value of a variable.
+/// Maximum length of a variable's value.
 const MAX_VALUE_BYTES: usize = 16 << 10;
-/// Headers, and attributes of the resource.
+/// Maximum number of headers, and of attributes of the resource.
 const MAX_PAIRS: usize = 64;
 const MAX_SPANS: u64 = 1_000_000;
 const MAX_MS: u64 = 300_000;
 
-/// What holds for traces.
+/// Configuration of traces.
 #[derive(Debug)]
 pub(super) struct TraceConfig {
     pub(super) endpoint: Url,
-    /// Marked as secret, so that `Debug` does not show their values.
+    /// Request headers, marked as sensitive so that `Debug` does not print their values.
     pub(super) headers: HeaderMap,
-    /// For one batch.
+    /// Timeout of one batch.
     pub(super) timeout: Duration,
     pub(super) is_compressed: bool,
     pub(super) sampler: Sampler,
-    /// Attributes of all spans, the name of the service among them.
+    /// Attributes of all spans, including the name of the service.
     pub(super) resource: Vec<(String, String)>,
-    /// Spans that wait at the same time.
+    /// Maximum number of waiting spans.
     pub(super) queue_spans: usize,
-    /// Spans that are sent together.
+    /// Maximum number of spans in a batch.
     pub(super) batch_spans: usize,
-    /// Between two batches.
+    /// Pause between two batches.
     pub(super) delay: Duration,
 }
 
 impl TraceConfig {
-    /// What the variables say; none when they name no collector, or turn traces off.
+    /// Reads the configuration. None if no collector is named or traces are turned off.
     ///
     /// # Errors
-    /// `invalid-argument` for the first that cannot be understood.
+    /// `invalid-argument` for the first invalid variable.
     pub(super) fn read(host: &Surroundings) -> Result<Option<Self>, Fault> {
         let vars = Variables(host);
         let disabled = vars.value(SDK_DISABLED)?;
@@ -133,7 +134,7 @@ impl TraceConfig {
         }))
     }
 
-    /// Whether the collector is on this machine, where no proxy stands between.
+    /// Returns true if the collector is on this machine, where no proxy is used.
     pub(super) fn is_here(&self) -> bool {
         match self.endpoint.host_str() {
             Some("localhost" | "[::1]") => true,
@@ -143,11 +144,11 @@ impl TraceConfig {
     }
 }
 
-/// The variables of this process.
+/// Environment variables of this process.
 struct Variables<'a>(&'a Surroundings);
 
 impl Variables<'_> {
-    /// A variable that is set and not empty.
+    /// Returns the trimmed value of a variable. None if it is unset or empty.
     fn value(&self, name: &str) -> Result<Option<String>, Fault> {
         let Some(value) = self.0.var(name) else {
             return Ok(None);
@@ -165,7 +166,7 @@ impl Variables<'_> {
         }
     }
 
-    /// The first of these that is set, with its name.
+    /// Returns the first of these variables that is set, with its name.
     fn first(&self, names: [&'static str; 2]) -> Result<Option<(&'static str, String)>, Fault> {
         for name in names {
             if let Some(value) = self.value(name)? {
@@ -183,7 +184,7 @@ impl Variables<'_> {
     }
 }
 
-/// A variable that cannot be understood, and what it may be.
+/// Returns the error for an invalid variable, with its allowed values.
 fn wrong(name: &str, problem: &str, remedy: &str) -> Fault {
     let message = format!("the variable {name} {problem}");
     Fault::failed(Code::InvalidArgument, message).remedy(format!("set it to {remedy}, or unset it"))
@@ -197,7 +198,7 @@ fn number(name: &str, value: &str, range: RangeInclusive<u64>) -> Result<u64, Fa
     })
 }
 
-/// The address that batches are posted to.
+/// Returns the URL to which batches are posted.
 fn endpoint(vars: &Variables<'_>) -> Result<Option<Url>, Fault> {
     let Some((name, value)) = vars.first(ENDPOINTS)? else {
         return Ok(None);
@@ -218,7 +219,8 @@ fn endpoint(vars: &Variables<'_>) -> Result<Option<Url>, Fault> {
         let path = format!("{}{TRACES_PATH}", url.path().trim_end_matches('/'));
         url.set_path(&path);
     }
-    // How the exporter reads it.
+    // The exporter parses the URL with this type; check it here, so that an error names the
+    // variable.
     let is_usable = url.as_str().parse::<http::Uri>().is_ok();
     if is_usable {
         Ok(Some(url))
@@ -227,7 +229,7 @@ fn endpoint(vars: &Variables<'_>) -> Result<Option<Url>, Fault> {
     }
 }
 
-/// `NAME=VALUE,NAME=VALUE`, values with escapes of URLs.
+/// Parses `NAME=VALUE,NAME=VALUE` with percent-encoded values.
 fn pairs(name: &str, value: &str) -> Result<Vec<(String, String)>, Fault> {
     let malformed = |at: usize| {
         let problem = format!("has an entry that is not NAME=VALUE, its number {}", at + 1);
@@ -252,7 +254,7 @@ fn pairs(name: &str, value: &str) -> Result<Vec<(String, String)>, Fault> {
     Ok(pairs)
 }
 
-/// A text without the escapes of URLs (`%20`); none when one is broken.
+/// Decodes percent-encoding. None if it is invalid.
 fn unescaped(text: &str) -> Option<String> {
     let mut pieces = text.split('%');
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
@@ -311,7 +313,7 @@ fn sampler(vars: &Variables<'_>) -> Result<Sampler, Fault> {
     })
 }
 
-/// Attributes of all spans. A later one of a name wins.
+/// Returns the attributes of all spans. A later attribute of the same name takes precedence.
 fn resource(vars: &Variables<'_>) -> Result<Vec<(String, String)>, Fault> {
     let mut attributes = vec![("service.name".to_owned(), "glovebox".to_owned())];
     if let Some(value) = vars.value(RESOURCE_ATTRIBUTES)? {

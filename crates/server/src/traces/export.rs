@@ -1,4 +1,5 @@
-//! The way of a span from where it ended to the collector: counted at both ends, so that what is lost is known exactly.
+//! Delivery of ended spans to the collector. Spans are counted when they are queued and when they
+//! are sent, so that the number of lost ones is exact.
 
 use super::cannot_begin;
 use super::config::TraceConfig;
@@ -19,13 +20,13 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tracing::{info, warn};
 
-/// Spans that have ended and were not sent yet.
+/// Counter of spans that have ended and were not sent yet.
 #[derive(Debug)]
 pub(super) struct SpanQueue {
     waiting: AtomicUsize,
-    /// Those that may wait at the same time, spans that are being sent included.
+    /// Maximum number of waiting spans, including those that are being sent.
     most: usize,
-    /// Those that found no room, and those of batches that were not taken.
+    /// Spans for which there was no room, and those of batches that were not delivered.
     pub(super) dropped: DroppedSpans,
 }
 
@@ -38,7 +39,7 @@ impl SpanQueue {
         }
     }
 
-    /// Room for one more span; one that finds none is dropped.
+    /// Counts one more waiting span. Returns false, and counts it as dropped, if there is no room.
     fn take_place(&self) -> bool {
         let took = self
             .waiting
@@ -51,7 +52,7 @@ impl SpanQueue {
         took.is_ok()
     }
 
-    /// So many are on their way no more.
+    /// Removes sent spans from those that wait. They count as dropped if they were not delivered.
     fn leave(&self, spans: usize, are_delivered: bool) {
         self.waiting.fetch_sub(spans, Ordering::Relaxed);
         if !are_delivered {
@@ -59,13 +60,13 @@ impl SpanQueue {
         }
     }
 
-    /// Those that are lost when nothing more is sent.
+    /// Returns the number of lost spans if nothing more is sent.
     pub(super) fn lost(&self) -> u64 {
         self.dropped.count() + self.waiting.load(Ordering::Relaxed) as u64
     }
 }
 
-/// Takes no more spans than there is room for.
+/// Span processor that passes on only as many spans as there is room for.
 #[derive(Debug)]
 pub(super) struct BoundedProcessor {
     batches: BatchSpanProcessor,
@@ -73,7 +74,7 @@ pub(super) struct BoundedProcessor {
 }
 
 impl BoundedProcessor {
-    /// Before `batches`, whose own queue has as much room.
+    /// Wraps `batches`, whose own queue must have as much room.
     pub(super) const fn new(batches: BatchSpanProcessor, queue: Arc<SpanQueue>) -> Self {
         Self { batches, queue }
     }
@@ -103,21 +104,23 @@ impl SpanProcessor for BoundedProcessor {
     }
 }
 
-/// Sends batches, one after the other.
+/// Exporter that sends one batch after the other.
 #[derive(Debug)]
 pub(super) struct CollectorExporter {
     otlp: OtlpExporter,
-    /// Of the one thread that sends.
+    /// Runtime of the sending thread.
     runtime: Runtime,
     queue: Arc<SpanQueue>,
-    /// Spans that were dropped by the end of the batch before.
+    /// Number of dropped spans at the end of the previous batch.
     told: AtomicU64,
     is_troubled: AtomicBool,
 }
 
 impl CollectorExporter {
+    /// Creates the exporter.
+    ///
     /// # Errors
-    /// When no client can be made.
+    /// Fails if no HTTP client can be created.
     pub(super) fn open(config: &TraceConfig, queue: Arc<SpanQueue>) -> Result<Self, Fault> {
         let mut builder = OtlpExporter::builder()
             .with_http()
@@ -140,7 +143,7 @@ impl CollectorExporter {
         })
     }
 
-    /// Says it once when spans begin to get lost, and once when they arrive again.
+    /// Logs once when spans begin to be lost, and once when they arrive again.
     fn tell(&self, result: &OTelSdkResult) {
         let dropped = self.queue.dropped.count();
         let is_dropping = self.told.swap(dropped, Ordering::Relaxed) < dropped;
@@ -164,7 +167,7 @@ impl CollectorExporter {
 impl SpanExporter for CollectorExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        // The thread that sends has nothing else to do, and no runtime of its own.
+        // Blocking is safe: the sending thread has no other work and no runtime of its own.
         let result = self.runtime.block_on(self.otlp.export(batch));
         self.queue.leave(spans, result.is_ok());
         self.tell(&result);
@@ -180,16 +183,17 @@ impl SpanExporter for CollectorExporter {
     }
 }
 
-/// Connections to the collector, and to nowhere else.
+/// Creates the HTTP client of the collector.
 fn client(config: &TraceConfig) -> Result<Client, Fault> {
-    // Whoever was first has made the same choice.
+    // An error means that a provider is already installed, which is the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = Client::builder()
         .default_headers(config.headers.clone())
         .timeout(config.timeout)
-        // A collector that leads elsewhere would have the headers sent there.
+        // A redirect would send the headers, which may hold a key, to another server.
         .redirect(Policy::none())
-        // Between two batches nobody would notice that a connection was closed.
+        // Idle connections are not kept: one closed by the collector between two batches would fail
+        // the next.
         .pool_max_idle_per_host(0);
     let builder = if config.is_here() {
         builder.no_proxy()

@@ -1,12 +1,14 @@
-//! Traces to a collector of OpenTelemetry, over OTLP with protobuf on HTTP; built with the feature `otlp` only.
+//! Traces to an OpenTelemetry collector, over OTLP with protobuf on HTTP. Built with the feature
+//! `otlp` only.
 //!
 //! ```text
-//! spans of `tracing` (crate::log)  ->  TraceExport::layer  ->  BoundedProcessor  ->  one thread: CollectorExporter
-//! environment  ->  TraceConfig, checked                        takes no more than its queue       -> the collector
+//! spans of `tracing` (crate::log) -> TraceExport::layer -> BoundedProcessor, a bounded queue
+//!                                                          -> one thread: CollectorExporter
+//! environment -> TraceConfig, validated                       -> the collector
 //! ```
 //!
-//! Only spans are sent, never lines of the log. Whoever ends a span does not wait: it goes into a queue of bounded length,
-//! or is counted as dropped. What the collector does, or does not, is met by the one thread that sends.
+//! Only spans are sent, never log lines. The thread that ends a span does not wait: the span is
+//! added to a bounded queue or counted as dropped. Only the sending thread waits for the collector.
 
 mod config;
 mod export;
@@ -28,12 +30,12 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::Registry;
 
-/// What spans come from.
+/// Name of the instrumentation scope.
 const SCOPE: &str = "glovebox";
-/// How long spans that wait may be sent when the server ends.
+/// Maximum time to send waiting spans when the server ends.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// Sends spans to a collector, on a thread of its own.
+/// Export of spans to a collector, on its own thread.
 #[derive(Debug)]
 pub struct TraceExport {
     provider: SdkTracerProvider,
@@ -42,11 +44,12 @@ pub struct TraceExport {
 }
 
 impl TraceExport {
-    /// Begins, where the standard variables of OpenTelemetry (`OTEL_EXPORTER_OTLP_ENDPOINT`) name a collector.
+    /// Starts the export if the standard variables of OpenTelemetry (`OTEL_EXPORTER_OTLP_ENDPOINT`)
+    /// name a collector. Otherwise returns None.
     ///
     /// # Errors
-    /// `invalid-argument` for a variable that cannot be understood, by its name and without its value; when no client can
-    /// be made.
+    /// `invalid-argument` for an invalid variable, with its name and without its value; fails also
+    /// if no client can be created.
     pub fn open(host: &Surroundings) -> Result<Option<Self>, Fault> {
         let Some(config) = TraceConfig::read(host)? else {
             return Ok(None);
@@ -74,35 +77,35 @@ impl TraceExport {
         }))
     }
 
-    /// Where the collector is: scheme, host and port.
+    /// Returns the address of the collector: scheme, host and port.
     pub fn collector(&self) -> &str {
         &self.collector
     }
 
-    /// How many spans do not reach it.
+    /// Returns the counter of spans that did not reach the collector.
     pub fn dropped_spans(&self) -> DroppedSpans {
         self.queue.dropped.clone()
     }
 
-    /// What hears of spans.
+    /// Returns the `tracing` layer that records spans.
     pub fn layer(&self) -> impl Layer<Registry> + Send + Sync + use<> {
         let scope = InstrumentationScope::builder(SCOPE)
             .with_version(env!("CARGO_PKG_VERSION"))
             .build();
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer_with_scope(scope))
-            // Nothing of the source or its threads, which tell an operator nothing.
+            // Source locations and threads are of no use to an operator.
             .with_location(false)
             .with_threads(false)
             .with_target(false)
             .with_tracked_inactivity(false)
-            // Lines of the log may say more than spans do.
+            // Events are filtered out: log lines may say more than spans do.
             .with_filter(filter_fn(is_span))
     }
 
-    /// Sends what waits, for two seconds at most. Spans that end later are lost.
+    /// Sends the waiting spans, blocking for at most two seconds. Spans that end later are lost.
     pub fn end(&self) {
-        // Whether it succeeded is in what is left.
+        // Success is visible in the number of lost spans.
         let _ = self.provider.shutdown_with_timeout(END_WAIT);
         let lost = self.queue.lost();
         if lost > 0 {
@@ -118,7 +121,7 @@ fn is_span(metadata: &Metadata<'_>) -> bool {
     metadata.is_span()
 }
 
-/// What the spans of this program have in common.
+/// Returns the attributes that all spans of this program share.
 fn resource(attributes: Vec<(String, String)>) -> Resource {
     let attributes = attributes
         .into_iter()
@@ -130,7 +133,7 @@ fn resource(attributes: Vec<(String, String)>) -> Resource {
         .build()
 }
 
-/// A client that cannot be made.
+/// Returns the fault for an export that cannot be started.
 fn cannot_begin(error: impl std::fmt::Display) -> Fault {
     Fault::failed(Code::Io, format!("traces cannot be sent: {error}"))
 }

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(ids(hub.next(from("1"), 9)), ["1.1", "1.2"]);
         assert_eq!(ids(hub.next(from("1.1"), 9)), ["1.2"]);
         hub.publish_kept(2, "answered", &json!({}));
-        // What the pieces added up to is in the event after them.
+        // The kept event replaces the pieces before it.
         assert_eq!(ids(hub.next(from("1.1"), 9)), ["2"]);
         assert_eq!(hub.next(from("2"), 9), Next::Wait);
         hub.close();

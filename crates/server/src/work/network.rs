@@ -278,7 +278,7 @@ impl Accounting {
     }
 
     /// Counts the traffic of a sandbox, and of those made from it, since the last collection.
-    /// `is_last` is true if the sandbox ends now.
+    /// With `is_last` nothing is held back for a later collection.
     pub(crate) fn count_network(&self, name: &Name, is_last: bool) {
         for child in self.network.children_of(name.as_str()) {
             self.count_sandbox(&child, is_last);
@@ -345,13 +345,14 @@ impl Accounting {
 
 impl App {
     /// Counts the traffic of a sandbox, and of those made from it, since the last collection.
-    /// `is_last` is true if the sandbox ends now.
+    /// With `is_last` nothing is held back for a later collection.
     pub(crate) fn count_network(&self, name: &Name, is_last: bool) {
         self.accounting.count_network(name, is_last);
     }
 
     /// Counts the traffic of all watched sandboxes and of bundle tools. `is_last` is true if the
-    /// server ends: calls of bundle tools end with it, sandboxes do not.
+    /// server ends: nothing of the bundle tools is held back then. Sandboxes continue without the
+    /// server.
     pub(crate) fn count_networks(&self, is_last: bool) {
         let network = &self.accounting.network;
         let names = network.names();
@@ -461,7 +462,7 @@ mod tests {
         for tool in ["told", "open", "lost", "over"] {
             watch.bundle_call_began(caller(tool), "call-1");
         }
-        // A caller may name its calls alike.
+        // Two calls may have the same id.
         watch.bundle_call_began(caller("over"), "call-1");
         for tool in ["told", "over", "over"] {
             watch.bundle_call_ended(&caller(tool), "call-1");

@@ -232,7 +232,7 @@ fn next<J>(state: &State<J>, per_user: usize, passed: &[String]) -> Option<usize
 mod tests {
     use super::*;
 
-    /// Takes what may begin where nothing but numbers holds it back.
+    /// Takes the next work if only the numbers of sessions limit it.
     fn take(queue: &Queue<&'static str>) -> Option<&'static str> {
         let taken = queue.take(|_, _| Admission::Now(()));
         taken.map(|(job, ())| job)
@@ -262,7 +262,7 @@ mod tests {
         let places = queue.places();
         assert_eq!(places[0].waits_for.as_deref(), Some("its own"));
         assert_eq!(places[1].waits_for, None, "it waits for its turn");
-        // What everybody shares is not taken by one who came later.
+        // Later work must not take a shared resource for which earlier work waits.
         let shared = |_: &str, user: &str| match user {
             "a" => Admission::AllWait("memory".to_owned()),
             _ => Admission::Now(()),

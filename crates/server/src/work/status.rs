@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(follower.borrow_and_update().status.state, ServerState::Down);
         assert!(board.problem_of("sandbox").is_some());
         assert_eq!(board.problem_of("sessions"), None);
-        // One who comes later sees the same at once.
+        // A later subscriber gets the current status at once.
         assert_eq!(board.subscribe().borrow().status.state, ServerState::Down);
     }
 }
