@@ -1,9 +1,10 @@
-//! The base index as bytes: sorted entries, each without what it shares with the one before.
+//! Encoding of the base index: sorted entries, each without the prefix that it shares with the
+//! previous one.
 //!
 //! ```text
 //! "GLVBASE" version(1) pushed_unix_ns(16, little-endian)
-//! entry*    shared rest-length rest kind size mode mtime ctime ino      numbers as LEB128
-//! end       0 0 count
+//! entry*   shared rest-length rest kind size mode mtime ctime ino   numbers as LEB128
+//! end      0 0 count
 //! ```
 
 use super::{Kind, Signature};
@@ -13,7 +14,7 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 
 const MAGIC: &[u8; 8] = b"GLVBASE\x01";
 
-/// Writes entries in order.
+/// Writer of sorted entries.
 #[derive(Debug)]
 pub(super) struct Encoder<W: Write> {
     out: W,
@@ -69,7 +70,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Marks the end; an index without it is not complete.
+    /// Writes the end mark, without which an index is incomplete. Returns the number of entries.
     pub(super) fn finish(mut self) -> Result<u64> {
         let count = self.count;
         self.number(0)?;
@@ -94,12 +95,12 @@ impl<W: Write> Encoder<W> {
     }
 }
 
-/// Reads entries in order until the end, or until `each` has seen enough (false). Returns how many
-/// there were.
+/// Reads entries in order until the end, or until `each` returns false. Returns the number of
+/// entries read.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidData`] for what is no index, is not sorted, or is cut off; memory stays that of
-/// one block whatever the bytes say.
+/// [`ErrorKind::InvalidData`] if the data is not an index, is not sorted, or is truncated. Memory
+/// use is bounded by one block, whatever the data.
 pub fn decode(source: impl Read, mut each: impl FnMut(&RelPath, Signature) -> bool) -> Result<u64> {
     let mut wrong = None;
     let count = scan(source, |path, signature| match RelPath::new(path) {
@@ -115,7 +116,7 @@ pub fn decode(source: impl Read, mut each: impl FnMut(&RelPath, Signature) -> bo
     }
 }
 
-/// As [`decode`], for those who check the paths they are interested in.
+/// Reads entries like [`decode`], but does not validate their paths.
 pub(super) fn scan(
     source: impl Read,
     mut each: impl FnMut(&[u8], Signature) -> bool,
@@ -142,7 +143,7 @@ pub(super) fn scan(
             return Err(invalid("a wrong length"));
         }
         let rest = input.take(length as usize)?;
-        // What is shared is all that is shared, so one byte tells the order.
+        // The entry states the whole shared prefix, so the next byte decides the order.
         let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
         if path
             .get(shared)
@@ -181,13 +182,13 @@ pub(super) fn scan(
     }
 }
 
-/// Bytes of the magic and the time of the push.
+/// Length of the magic and the time of the push, in bytes.
 const HEAD_BYTES: usize = 24;
-/// More than any entry has: a path, eight numbers, a kind.
+/// Upper limit of the size of an entry in bytes: a path, eight numbers, a kind.
 const MAX_ENTRY_BYTES: usize = MAX_PATH_BYTES + 128;
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A source read in blocks, of which at least one entry is always in memory.
+/// A source that is read in blocks. At least one entry is always in memory.
 struct Input<R> {
     source: R,
     block: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The content a file had when the sandbox started from it, wherever that can still be found.
+//! Finds the content that a file had when the sandbox started from it.
 
 use super::kept::{KeptFile, KeptRecord};
 use crate::base::{Base, BaseFile};
@@ -10,19 +10,19 @@ use sha1::Sha1;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What is known about the contents of some paths.
+/// Recorded contents of some paths.
 pub(crate) struct BaseContents<'a> {
     base: &'a BaseFile,
     project: &'a Path,
     wanted: BTreeSet<RelPath>,
     first: KeptRecord,
     pulled: KeptRecord,
-    /// The files as they were at the start; read when it is needed.
+    /// Attributes of the files at the start; loaded on first use.
     started: Option<Base>,
     repository: Repository<'a>,
 }
 
-/// The object database, as far as it was needed.
+/// The object database, opened on first use.
 enum Repository<'a> {
     Unopened,
     Open(Box<Blobs<'a>>),
@@ -30,7 +30,7 @@ enum Repository<'a> {
 }
 
 impl<'a> BaseContents<'a> {
-    /// Reads what is known about `wanted`.
+    /// Loads the records for the paths in `wanted`.
     pub(crate) fn load(base: &'a BaseFile, project: &'a Path, wanted: &BTreeSet<RelPath>) -> Self {
         Self {
             base,
@@ -43,8 +43,8 @@ impl<'a> BaseContents<'a> {
         }
     }
 
-    /// The content of the base of a path: what a pull last brought, or what the sandbox began with.
-    /// `None` when nobody kept it.
+    /// Returns the base content of a path: the version of the last pull, or the one from which the
+    /// sandbox started. `None` if it was not kept, or is too large.
     pub(crate) fn text(&mut self, path: &RelPath) -> Option<Vec<u8>> {
         if let Some(content) = self.pulled.content(path, MAX_TEXT_BYTES) {
             return Some(content);
@@ -68,7 +68,7 @@ impl<'a> BaseContents<'a> {
         as_in_working_tree(stored?, self.size_at_start(path)?)
     }
 
-    /// Length of a file when the sandbox began.
+    /// Returns the length of a file when the sandbox started; `None` if it is not known.
     fn size_at_start(&mut self, path: &RelPath) -> Option<u64> {
         let started = match &mut self.started {
             Some(started) => started,
@@ -80,8 +80,8 @@ impl<'a> BaseContents<'a> {
         started.size_at_start(path)
     }
 
-    /// The same, where one of `candidates` may be it: by the name that git had for it, which can still be
-    /// compared when the object database has it no more.
+    /// Returns the base content like [`Self::text`]. If the object database no longer has it,
+    /// returns the one of `candidates` with the object name that git had recorded.
     pub(crate) fn text_among(&mut self, path: &RelPath, candidates: &[&[u8]]) -> Option<Vec<u8>> {
         let found = self.text(path);
         if found.is_some() {
@@ -99,21 +99,22 @@ impl<'a> BaseContents<'a> {
             .map(|content| content.to_vec())
     }
 
-    /// True if `digest` is of what the last pull brought for a path.
+    /// Returns true if `digest` is that of the version that the last pull brought for a path.
     pub(crate) fn is_pulled(&self, path: &RelPath, digest: &Digest) -> bool {
         self.pulled
             .get(path)
             .is_some_and(|known| known.id == digest)
     }
 
-    /// What git knew of a path when the sandbox began; `None` when it did not track it.
+    /// Returns git's record of a path when the sandbox started; `None` if git did not track it.
     pub(crate) fn tracked(&self, path: &RelPath) -> Option<&KeptFile> {
         self.first.get(path).filter(|known| !known.id.is_empty())
     }
 }
 
-/// The content that a working tree had for what git stores, if its length says which that was: the same, or one with
-/// CRLF for each LF. What a filter or an encoding makes of it is not known here.
+/// Converts stored content to the form of the working tree, if its length there shows which form
+/// that was: the same, or with CRLF for each LF. `None` for any other length, as after a filter or
+/// another encoding.
 fn as_in_working_tree(stored: Vec<u8>, size: u64) -> Option<Vec<u8>> {
     if stored.len() as u64 == size {
         return Some(stored);
@@ -132,7 +133,7 @@ fn as_in_working_tree(stored: Vec<u8>, size: u64) -> Option<Vec<u8>> {
     Some(converted)
 }
 
-/// A name of a content as git writes it.
+/// Returns bytes as hexadecimal digits in lower case.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {

@@ -1,7 +1,8 @@
-//! Which files of a project are as git last saw them, read from the index of its repository.
+//! Finds files of a project that are unchanged since git last saw them, from the index of its
+//! repository.
 //!
-//! Git's index holds the name of the content and the attributes of every tracked file. Where the
-//! attributes are those of the file, the object database holds its content, and no copy is needed.
+//! Git's index has the object name and the attributes of every tracked file. If the attributes
+//! match those of the file, the object database has its content, and no copy is needed.
 
 use super::{Kind, Signature};
 use crate::beneath::Anchor;
@@ -15,11 +16,11 @@ use std::path::Path;
 const REGULAR: u32 = 0o100_000;
 const TYPE: u32 = 0o170_000;
 
-/// Tracked files by their path from the top of the working tree.
+/// Tracked files by path from the top of the working tree.
 #[derive(Debug, Default)]
 pub(super) struct GitIndex {
     entries: HashMap<Box<[u8]>, Entry>,
-    /// When the index was written.
+    /// Time at which the index was written, in seconds and nanoseconds.
     written: (u32, u32),
 }
 
@@ -35,17 +36,17 @@ struct Entry {
     id: Box<[u8]>,
 }
 
-/// What the index says about one file.
+/// Record of one file in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexEntry<'a> {
-    /// Name of the content it has for git.
+    /// Object name of the content that git has recorded.
     pub(super) id: &'a [u8],
-    /// Whether the file has that content.
+    /// True if the file has that content.
     pub(super) is_clean: bool,
 }
 
 impl GitIndex {
-    /// Reads the index in a git directory; one that cannot be read tracks nothing.
+    /// Reads the index in a git directory. An index that cannot be read tracks no files.
     pub(super) fn read(git_dir: &Path) -> Self {
         Self::try_read(git_dir).unwrap_or_default()
     }
@@ -73,7 +74,7 @@ impl GitIndex {
         }
     }
 
-    /// What it says about the file at `path` that has this signature.
+    /// Returns the record for the file at `path` with this signature; `None` if it is not tracked.
     pub(super) fn tracked(&self, path: &[u8], signature: &Signature) -> Option<IndexEntry<'_>> {
         let entry = self.entries.get(path)?;
         Some(IndexEntry {
@@ -83,7 +84,7 @@ impl GitIndex {
     }
 
     fn is_clean(&self, entry: &Entry, signature: &Signature) -> bool {
-        // What was written in the same moment as the index may have changed after git looked at it.
+        // A file written at the same time as the index may have changed after git read it.
         let is_older = if entry.mtime.1 == 0 || self.written.1 == 0 {
             entry.mtime.0 < self.written.0
         } else {
@@ -94,7 +95,7 @@ impl GitIndex {
 }
 
 impl Entry {
-    /// Returns true if the file with this signature has the attributes that git noted.
+    /// Returns true if the signature matches the attributes that git recorded.
     fn has(&self, signature: &Signature) -> bool {
         let Signature::Present {
             kind: Kind::File,
@@ -112,7 +113,7 @@ impl Entry {
                 ns.div_euclid(1_000_000_000) as u32,
                 ns.rem_euclid(1_000_000_000) as u32,
             );
-            // Some write no fractions.
+            // Some implementations of git record no fractions of a second.
             seconds == parts.0 && (rest == 0 || rest == parts.1)
         };
         self.size == *size as u32
@@ -122,7 +123,7 @@ impl Entry {
     }
 }
 
-/// A working tree beside its index, to tell edited files from those that are as committed or staged.
+/// A working tree with its index, to tell edited files from committed or staged ones.
 #[derive(Debug)]
 pub(crate) struct CleanFiles {
     index: GitIndex,
@@ -141,8 +142,9 @@ impl CleanFiles {
         })
     }
 
-    /// Returns true if the file at `path` is as the index has it, or is in neither. One that was written in the same
-    /// moment as the index counts as clean: a checkout writes both within one tick of the clock.
+    /// Returns true if the file at `path` is as in the index, or does not exist and is not in the
+    /// index. A file written at the same time as the index counts as clean, because a checkout
+    /// writes both within one clock tick.
     pub(crate) fn is_clean(&self, path: &[u8]) -> bool {
         let entry = self.index.entries.get(path);
         match self.project.stat(path) {
@@ -154,8 +156,9 @@ impl CleanFiles {
         }
     }
 
-    /// Returns true if git has the content of the regular file at `path` with this signature. What may have changed
-    /// in the moment in which the index was written does not count.
+    /// Returns true if git certainly has the content of the regular file at `path` with this
+    /// signature. A file written at the same time as the index does not count, because it may have
+    /// changed since.
     pub(crate) fn is_surely_clean(&self, path: &[u8], signature: &Signature) -> bool {
         let tracked = self.index.tracked(path, signature);
         tracked.is_some_and(|tracked| tracked.is_clean)

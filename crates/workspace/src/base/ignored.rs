@@ -1,4 +1,4 @@
-//! Which files of a project its own `.gitignore` files cover.
+//! Matches files of a project against its own `.gitignore` files.
 
 use crate::RelPath;
 use crate::beneath::Anchor;
@@ -8,10 +8,10 @@ use ignore::gitignore::Gitignore;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Directories with rules of their own: more are passed over.
+/// Maximum number of directories with rules; further ones are skipped.
 const MAX_FILES: usize = 1000;
 
-/// The rules of a project, read as its directories are asked about.
+/// Rules of a project. They are read when a path below their directory is first queried.
 pub(super) struct ProjectIgnoreRules<'a> {
     anchor: &'a Anchor,
     dirs: HashMap<Vec<u8>, IgnoreDir>,
@@ -32,7 +32,7 @@ impl<'a> ProjectIgnoreRules<'a> {
         }
     }
 
-    /// Whether the file at `path` is ignored.
+    /// Returns true if the file at `path` is ignored.
     pub(super) fn is_ignored(&mut self, path: &RelPath) -> bool {
         let bytes = path.as_bytes();
         let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/');
@@ -52,7 +52,7 @@ impl<'a> ProjectIgnoreRules<'a> {
         self.matches(bytes, false)
     }
 
-    /// What the rules of the directories above say, the nearest first.
+    /// Matches a path against the rules of the directories above it. The nearest match decides.
     fn matches(&self, path: &[u8], is_dir: bool) -> bool {
         let mut end = path.len();
         while let Some(at) = path[..end].iter().rposition(|byte| *byte == b'/') {
@@ -72,7 +72,7 @@ impl<'a> ProjectIgnoreRules<'a> {
         })
     }
 
-    // TRUST: bounded in number here, and in length where they are read.
+    // TRUST: the number of files is bounded here, their length where they are read.
     fn rules(&mut self, dir: &[u8]) -> Option<Gitignore> {
         if self.files >= MAX_FILES {
             return None;

@@ -1,14 +1,16 @@
-//! What the files of a project held when a sandbox started from it, as far as the host may change it.
+//! Contents of a project's files at the time when a sandbox started from it, for files that the
+//! host may change.
 //!
-//! The base index tells that a file changed, not what it was. [`keep`] adds that, after the index is
-//! written: for files that git tracks unchanged, the name of their content in the object database; for
-//! others that are small and not ignored, a copy. Both are bounded. What pulls bring becomes the base of
-//! what comes later, so they note it beside ([`advance`]).
+//! The base index shows that a file changed, but not its former content. [`keep`] records that
+//! after the index is written: for files that git tracks and that are unchanged, the name of their
+//! content in the object database; for other files that are small and not ignored, a copy. Both are
+//! bounded. The content that a pull brings becomes the base of later changes, so pulls record it
+//! beside the index ([`advance`]).
 //!
 //! ```text
 //! "GLVKEPT" version(1)
-//! entry*    path-length(4) path flags(1) id-length(1) id size(8) content     little-endian
-//! end       0(4)
+//! entry*   path-length(4) path flags(1) id-length(1) id size(8) content   little-endian
+//! end      0(4)
 //! ```
 
 use super::git_index::GitIndex;
@@ -25,32 +27,33 @@ use std::io::{BufReader, Error, ErrorKind, Read, Result, Seek as _, SeekFrom, Wr
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"GLVKEPT\x01";
-/// Longer files are not copied.
+/// Maximum size of a file that is copied, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Copies have no more bytes together.
+/// Maximum total size of all copies, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// Longest name of a content, in bytes.
+/// Maximum length of an object name, in bytes.
 const MAX_ID_BYTES: usize = 32;
 const IS_CLEAN: u8 = 1;
 const HAS_CONTENT: u8 = 2;
 
-/// What is known about the content of one file.
+/// Recorded content of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KeptFile {
-    /// Name of its content in git's index, if git tracked it; of what a pull brought, the digest.
+    /// Object name in git's index if git tracked the file; for a file from a pull, the digest.
+    /// Empty if there is neither.
     pub(crate) id: Vec<u8>,
-    /// Whether it had that content.
+    /// True if the file had the content of the object.
     pub(crate) is_clean: bool,
-    /// Where its content is in the file, and how long it is.
+    /// Offset and length of the copy in the record; `None` if there is none.
     content: Option<(u64, u64)>,
 }
 
-/// Writes down what the files of the index at `index` hold, beside it. Of what is `hidden` from the sandbox
-/// there is no copy: it may be secret. `is_stopped` is asked for each.
+/// Records the contents of the files in the index at `index`, beside it. Paths in `hidden` are not
+/// copied, because they may be secret. `is_stopped` is called for each file.
 ///
 /// # Errors
-/// [`Code::Cancelled`] when stopped; whatever reading the index or writing fails with. Nothing of an
-/// unfinished record remains.
+/// [`Code::Cancelled`] if stopped; any failure to read the index or to write. No part of an
+/// incomplete record remains.
 pub fn keep(
     project: &Path,
     index: &Path,
@@ -89,7 +92,7 @@ pub fn keep(
             else {
                 return true;
             };
-            // What was written since has another content by now than the sandbox found.
+            // A file changed after the push may no longer have the content that the sandbox found.
             if ctime_ns > pushed_unix_ns {
                 return true;
             }
@@ -127,7 +130,8 @@ pub fn keep(
     })
 }
 
-/// The content of a file that is still what it was.
+/// Returns the content of a file, unless the file changed since its signature was recorded or is
+/// too large.
 fn read(anchor: &Anchor, path: &RelPath, signature: &Signature) -> Option<Vec<u8>> {
     let (file, _) = anchor.file(path.as_bytes()).ok()?;
     let mut content = Vec::new();
@@ -135,26 +139,26 @@ fn read(anchor: &Anchor, path: &RelPath, signature: &Signature) -> Option<Vec<u8
         .take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut content)
         .ok()?;
-    // Looked at afterwards, so that nobody wrote it while it was read.
+    // The attributes are compared after reading, which also detects a write during it.
     let stat = rustix::fs::fstat(&file).ok()?;
     let is_same = Signature::from(&stat) == *signature;
     (is_same && content.len() as i64 == stat.st_size).then_some(content)
 }
 
-/// What a pull brought for one path.
+/// Version of one path that a pull brought.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PulledContent {
-    /// Digest of the sandbox's version; `None` for what is no file.
+    /// Digest of the sandbox's version; `None` if that is not a file.
     pub(crate) digest: Option<Digest>,
-    /// The content, if it is short enough to be the base of merges.
+    /// Content; `None` if it is too large to be the base of merges.
     pub(crate) content: Option<Vec<u8>>,
 }
 
-/// Notes what a pull made the base of some paths; nothing is known any more about those without content and
-/// digest.
+/// Records the new bases of paths after a pull. The base of a path with neither content nor digest
+/// becomes unknown.
 ///
 /// # Errors
-/// When the note cannot be written.
+/// When the record cannot be written.
 pub(crate) fn advance(
     index: &Path,
     updates: &BTreeMap<RelPath, PulledContent>,
@@ -163,7 +167,7 @@ pub(crate) fn advance(
         return Ok(());
     }
     let file = pulled_file(index);
-    // An unreadable note is as good as none.
+    // An unreadable record counts as missing.
     let mut earlier = KeptRecord::load(file.clone(), |path| !updates.contains_key(path));
     write_atomically(&file, |out| {
         let mut writer = Writer::new(out)?;
@@ -194,7 +198,7 @@ pub(crate) fn advance(
     .map_err(|error| io("write", &file, error))
 }
 
-/// A record that is read.
+/// An opened record of contents.
 #[derive(Debug, Default)]
 pub(crate) struct KeptRecord {
     files: HashMap<RelPath, KeptFile>,
@@ -202,17 +206,17 @@ pub(crate) struct KeptRecord {
 }
 
 impl KeptRecord {
-    /// What was kept when the sandbox started.
+    /// Loads the record from the start of the sandbox.
     pub(crate) fn first(index: &Path, wanted: &BTreeSet<RelPath>) -> Self {
         Self::load(kept_file(index), |path| wanted.contains(path))
     }
 
-    /// What pulls noted.
+    /// Loads the record of pulls.
     pub(crate) fn pulled(index: &Path, wanted: &BTreeSet<RelPath>) -> Self {
         Self::load(pulled_file(index), |path| wanted.contains(path))
     }
 
-    /// A record that cannot be read to its end knows nothing.
+    /// Loads a record. One that cannot be read to its end counts as empty.
     fn load(path: PathBuf, is_wanted: impl Fn(&RelPath) -> bool) -> Self {
         let load = || -> Result<Self> {
             let file = File::open(path)?;
@@ -225,12 +229,12 @@ impl KeptRecord {
         load().unwrap_or_default()
     }
 
-    /// What is known about a path.
+    /// Returns the record of a path; `None` if there is none.
     pub(crate) fn get(&self, path: &RelPath) -> Option<&KeptFile> {
         self.files.get(path)
     }
 
-    /// The copy of a content, if there is one no longer than `max_bytes`.
+    /// Returns the copy of a content; `None` if there is none or it is longer than `max_bytes`.
     pub(crate) fn content(&mut self, path: &RelPath, max_bytes: u64) -> Option<Vec<u8>> {
         let (at, size) = self.files.get(path)?.content?;
         if size > max_bytes {
@@ -246,7 +250,7 @@ impl KeptRecord {
 
 struct Writer<W: Write> {
     out: W,
-    /// Bytes of content that may still come.
+    /// Remaining number of bytes of content.
     left: u64,
 }
 

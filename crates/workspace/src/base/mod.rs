@@ -1,16 +1,16 @@
-//! What the project looked like when a sandbox started from it: the base of every three-way comparison.
+//! State of the project when a sandbox started from it: the base of every three-way comparison.
 //!
 //! Right after a start, [`record`] walks the project once (names and attributes, no contents) and
-//! writes an index. A path of the host counts as changed when its attributes differ from those in the
-//! index, when it was touched at or after the moment of the push, or when it is new. Without an
-//! index (the walk was interrupted) the moment of the push alone decides. What a pull wrote is not a
-//! change of the host: [`advance`] notes it beside the index.
+//! writes an index. A path of the host counts as changed if its attributes differ from those in the
+//! index, if it was changed at or after the moment of the push, or if it is new. Without an index
+//! (the walk was interrupted), the moment of the push alone decides. A change that a pull wrote
+//! does not count as the host's: [`advance`] records it beside the index.
 //!
-//! What the files held is written down after that ([`keep`]), so that both sides' changes of one file can
-//! be merged.
+//! The contents of the files are recorded after that ([`keep`]), so that both sides' changes of one
+//! file can be merged.
 //!
-//! Both files hold sorted entries and are written and read as a stream, so memory does not grow with
-//! the project.
+//! Both files have sorted entries and are written and read as streams, so memory use does not grow
+//! with the project.
 
 mod codec;
 mod content;
@@ -39,49 +39,50 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-/// Where the base index of a sandbox is, for a destination that is the project it started from.
+/// Location of the base index of a sandbox, for a destination that is the project from which it
+/// started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseFile {
-    /// The index.
+    /// Path of the index.
     pub index: PathBuf,
-    /// When the sandbox started from the project, in nanoseconds of Unix time.
+    /// Time at which the sandbox started from the project, in nanoseconds of Unix time.
     pub pushed_unix_ns: u128,
-    /// The host's git, which reads contents of files that were tracked.
+    /// Path of the host's git, which reads the contents of files that were tracked.
     pub git: PathBuf,
 }
 
-/// Attributes of a path by which a change is noticed.
+/// Attributes of a path by which a change is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Signature {
-    /// There is nothing.
+    /// The path does not exist.
     Absent,
-    /// There is something.
+    /// The path exists.
     Present {
-        /// What it is.
+        /// Type of the object.
         kind: Kind,
         /// Length in bytes.
         size: u64,
         /// Permission bits.
         mode: u32,
-        /// When its content changed, in nanoseconds of Unix time.
+        /// Time of the last change of content, in nanoseconds of Unix time.
         mtime_ns: i64,
-        /// When anything about it changed, in nanoseconds of Unix time.
+        /// Time of the last change of content or attributes, in nanoseconds of Unix time.
         ctime_ns: i64,
         /// Inode number.
         ino: u64,
     },
 }
 
-/// Kinds of files a signature tells apart.
+/// Types of objects that a signature distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A regular file.
     File,
     /// A symbolic link.
     Link,
-    /// A directory; its times say nothing, since they change with its entries.
+    /// A directory. Its times are not compared, because they change with its entries.
     Dir,
-    /// Anything else.
+    /// Any other type.
     Other,
 }
 
@@ -109,7 +110,8 @@ impl From<&Stat> for Signature {
 }
 
 impl Signature {
-    /// Whether two observations are of a file that nobody has written in between, whoever owns it now.
+    /// Returns true if two signatures are of the same file with no write in between. Owner and
+    /// permissions may differ.
     pub(crate) fn has_same_content(&self, other: &Self) -> bool {
         let written = |signature: &Self| match *signature {
             Self::Present {
@@ -124,7 +126,7 @@ impl Signature {
         written(self).is_some_and(|written_at| written(other) == Some(written_at))
     }
 
-    /// Whether two observations are of the same, untouched thing.
+    /// Returns true if two signatures are of the same, unchanged object.
     pub fn is_same(&self, other: &Self) -> bool {
         let is_dir = |signature: &Self| {
             matches!(
@@ -139,16 +141,18 @@ impl Signature {
     }
 }
 
-/// How deep directories are walked: deeper than anything that comes back (see [`crate::Quota`]).
+/// Maximum depth of directories that are walked: more than the maximum depth of changes (see
+/// [`crate::Quota`]).
 const MAX_DEPTH: usize = 200;
-/// Directories that are not walked: nothing in them ever comes back.
+/// Name of directories that are not walked, because no change in them is ever applied.
 const SKIPPED: &[u8] = b".git";
 
-/// Walks a project and writes its index. `is_stopped` is asked every few hundred entries.
+/// Walks a project and writes its index. Returns the number of entries. `is_stopped` is called
+/// every few hundred entries.
 ///
 /// # Errors
-/// [`Code::Cancelled`] when stopped; whatever reading the project or writing the index fails with.
-/// Nothing of an unfinished index remains.
+/// [`Code::Cancelled`] if stopped; any failure to read the project or to write the index. No part
+/// of an incomplete index remains.
 pub fn record(
     project: &Path,
     index: &Path,
@@ -184,16 +188,17 @@ struct Recorder<'a> {
     failure: Option<Fault>,
 }
 
-/// A directory of which some names are yet to be written down.
+/// A directory with names that have not been written yet.
 struct Level {
     dir: OwnedFd,
     names: std::vec::IntoIter<Box<[u8]>>,
-    /// Length of the path of the directory above.
+    /// Length of the path of the parent directory.
     parent_length: usize,
 }
 
 impl Recorder<'_> {
-    /// Writes everything down, with a stack of its own: how deep a project is, others may have decided.
+    /// Writes all entries. Uses an explicit stack, because the project may come from a stranger who
+    /// chose its depth.
     fn tree(&mut self) -> std::io::Result<()> {
         let mut path: Vec<u8> = Vec::new();
         let mut levels: Vec<Level> = self.open(&path, 0)?.into_iter().collect();
@@ -241,7 +246,8 @@ impl Recorder<'_> {
     fn open(&mut self, path: &[u8], parent_length: usize) -> std::io::Result<Option<Level>> {
         let dir = match self.anchor.dir(path) {
             Ok(dir) => dir,
-            // It went away, or nobody may look: then there is nothing a sandbox could have seen.
+            // The directory was removed, or this user cannot read it; then the sandbox could not
+            // read it either.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(None),
             Err(errno) => return Err(self.fail(path, errno)),
         };
@@ -266,7 +272,7 @@ impl Recorder<'_> {
     }
 }
 
-/// An index that is written by whoever walks the project for another purpose as well.
+/// Writer of an index, for a walk over the project that has another purpose as well.
 #[derive(Debug)]
 pub(crate) struct Writer {
     encoder: Encoder<BufWriter<File>>,
@@ -274,7 +280,7 @@ pub(crate) struct Writer {
     index: PathBuf,
 }
 
-/// A file that is removed unless it takes its place.
+/// A temporary file. Dropping it removes the file, unless it was renamed.
 #[derive(Debug)]
 struct TemporaryFile(PathBuf);
 
@@ -285,7 +291,7 @@ impl Drop for TemporaryFile {
 }
 
 impl Writer {
-    /// Begins an index; it takes its place when it is finished.
+    /// Begins an index under a temporary name. [`Self::finish`] renames it.
     pub(crate) fn create(index: &Path, pushed_unix_ns: u128) -> Result<Self, Fault> {
         let mut name = index.file_name().unwrap_or_default().to_owned();
         name.push(".new");
@@ -301,7 +307,7 @@ impl Writer {
         })
     }
 
-    /// Adds a path; they come sorted. Those that an index leaves out are left out.
+    /// Adds a path. Paths must be added in order. Paths that an index never has are skipped.
     pub(crate) fn put(&mut self, path: &RelPath, signature: &Signature) -> Result<(), Fault> {
         let is_skipped = path.components().any(|name| name == SKIPPED)
             || path.as_bytes().starts_with(RESERVED_PREFIX);
@@ -313,7 +319,8 @@ impl Writer {
             .map_err(|error| io("write", &self.new.0, error))
     }
 
-    /// Puts the index in its place. What was noted beside the old one is in it, or true no more.
+    /// Renames the index into place, and removes the records beside the old one, which the new one
+    /// replaces.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         let Self {
             encoder,
@@ -336,7 +343,7 @@ impl Writer {
     }
 }
 
-/// What is known about some paths from the time before.
+/// Recorded state of some paths at the start and after pulls.
 #[derive(Debug, Default)]
 pub struct Base {
     pushed_unix_ns: i64,
@@ -346,9 +353,9 @@ pub struct Base {
 }
 
 impl Base {
-    /// Reads what the index has about some paths.
+    /// Loads the records of some paths.
     pub fn load(index: &Path, pushed_unix_ns: u128, wanted: &BTreeSet<RelPath>) -> Self {
-        // An index that cannot be read to its end is as good as none.
+        // An index that cannot be read to its end counts as missing.
         let entries = lookup(index, wanted);
         Self {
             pushed_unix_ns: i64::try_from(pushed_unix_ns).unwrap_or(i64::MAX),
@@ -358,7 +365,7 @@ impl Base {
         }
     }
 
-    /// Length that a file had at the start, if that is known.
+    /// Returns the length of a file at the start; `None` if it is not known.
     pub(crate) fn size_at_start(&self, path: &RelPath) -> Option<u64> {
         match self.index.get(path)? {
             Signature::Present {
@@ -370,7 +377,8 @@ impl Base {
         }
     }
 
-    /// The permissions a file had, if that is known.
+    /// Returns the permissions of a file at the last pull or at the start; `None` if they are not
+    /// known.
     pub(crate) fn mode(&self, path: &RelPath) -> Option<u32> {
         match self.pulled.get(path).or_else(|| self.index.get(path))? {
             Signature::Present {
@@ -382,7 +390,7 @@ impl Base {
         }
     }
 
-    /// What the host did to a path since the push, or since the pull that last wrote it.
+    /// Returns the host's change of a path since the push, or since the pull that last wrote it.
     pub fn since(&self, path: &RelPath, now: &Signature) -> HostChange {
         if let Some(known) = self.pulled.get(path) {
             return match known {
@@ -395,11 +403,12 @@ impl Base {
         let Signature::Present { kind, ctime_ns, .. } = now else {
             return known.map_or(HostChange::Same, |_| HostChange::Changed);
         };
-        // Times of a directory change with its entries: that it was touched means nothing.
+        // Times of a directory change with its entries, so they are not compared.
         let is_dir = *kind == Kind::Dir;
         match known {
-            // The index may have been written after the change. What bears the very time of the push
-            // was written just before it: no sandbox starts, and nobody reacts to it, within one tick.
+            // The index may have been written after a change. A file with exactly the time of the
+            // push was written just before it: no sandbox starts, and no user reacts to it, within
+            // one clock tick.
             Some(known) if known.is_same(now) && (is_dir || *ctime_ns <= self.pushed_unix_ns) => {
                 HostChange::Same
             }
@@ -411,10 +420,11 @@ impl Base {
     }
 }
 
-/// Notes what a pull made of some paths, so that it does not count as a change of the host.
+/// Records the signatures of paths that a pull wrote, so that they do not count as changes of the
+/// host.
 ///
 /// # Errors
-/// When the note cannot be written.
+/// When the record cannot be written.
 pub fn advance(index: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), Fault> {
     merge_into(&pulled_file(index), entries)
 }
@@ -425,7 +435,7 @@ fn merge_into(file: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), Fau
     }
     let mut all: BTreeMap<RelPath, Signature> = BTreeMap::new();
     if let Ok(earlier) = File::open(file) {
-        // An unreadable note is as good as none: what was pulled then counts as changed.
+        // An unreadable record counts as missing: pulled paths then count as changed.
         let _ = decode(earlier, |path, signature| {
             all.insert(path.clone(), signature);
             true
@@ -447,15 +457,16 @@ fn pulled_file(index: &Path) -> PathBuf {
     beside(index, ".pulled")
 }
 
-/// Notes where a pull has put the sandbox's versions beside those of the host, with their attributes.
+/// Records where a pull put the sandbox's versions beside those of the host, with their signatures.
 ///
 /// # Errors
-/// When the note cannot be written.
+/// When the record cannot be written.
 pub(crate) fn note_theirs(index: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), Fault> {
     merge_into(&beside(index, ".theirs"), entries)
 }
 
-/// What pulls have put beside the host's versions.
+/// Returns the recorded versions that pulls put beside the host's. Empty if the record cannot be
+/// read.
 pub(crate) fn noted_theirs(index: &Path) -> Vec<(RelPath, Signature)> {
     let mut found = Vec::new();
     if let Ok(file) = File::open(beside(index, ".theirs")) {
@@ -470,7 +481,7 @@ pub(crate) fn noted_theirs(index: &Path) -> Vec<(RelPath, Signature)> {
     found
 }
 
-/// A file beside the index.
+/// Returns the path of the index with a suffix.
 fn beside(index: &Path, suffix: &str) -> PathBuf {
     let mut name = index.file_name().unwrap_or_default().to_owned();
     name.push(suffix);

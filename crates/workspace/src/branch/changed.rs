@@ -1,6 +1,7 @@
-//! Which repositories of a sandbox have references that its seed does not have.
+//! Detects references in a sandbox's layers that its seed does not have.
 //!
-//! The layers were written from inside: of them only names are looked at. The seed was written by Glovebox.
+//! The layers were written from inside and are untrusted: only names are read from them. The seed
+//! was written by Glovebox.
 
 use super::is_object_name;
 use crate::beneath::{Anchor, read_names};
@@ -14,16 +15,17 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Most references that are looked at in layers.
+/// Maximum number of references that are read in layers.
 const MAX_TIPS: usize = 10_000;
-/// Most bytes of one file of references.
+/// Maximum size of one file of references, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Parts of a git directory that change with each commit, branch, tag or stash.
+/// Parts of a git directory that change with every commit, branch, tag or stash.
 const REFERENCE_PARTS: [&str; 5] = ["HEAD", "packed-refs", "refs", "reftable", "logs/refs"];
 
-/// Returns the working trees whose references the layers hold, relative to the workspace: empty for the project's own.
-/// The seed lies in the directory `seed`. A working tree whose references were written back to what they were counts.
+/// Returns the working trees whose references the layers contain, relative to the workspace: empty
+/// for the project's own. `seed` is the directory of the seed. A working tree whose references were
+/// changed back to the same values is included.
 pub fn changed_repositories(seed: &Path, layers: &[PathBuf]) -> Vec<PathBuf> {
     let Some(record) = read_seed_record(seed) else {
         return Vec::new();
@@ -48,8 +50,9 @@ pub fn changed_repositories(seed: &Path, layers: &[PathBuf]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the names of objects that references, `HEAD` and the log of stashes in the layers lead to, for the project's own
-/// repository. `None` where they cannot be told: references of another format, links, or too many of them.
+/// Returns the names of the objects to which references, `HEAD` and the log of stashes in the
+/// layers point, for the project's own repository. `None` if they cannot be determined: references
+/// of another format, links, or too many of them.
 pub fn find_layer_tips(layers: &[PathBuf]) -> Option<BTreeSet<String>> {
     let mut tips = BTreeSet::new();
     for layer in layers {
@@ -64,7 +67,7 @@ pub fn find_layer_tips(layers: &[PathBuf]) -> Option<BTreeSet<String>> {
         while let Some(path) = open.pop() {
             let dir = match layer.dir(&path) {
                 Ok(dir) => dir,
-                // What a whiteout removed is in no layer below either.
+                // A directory that a whiteout removed must not be searched in lower layers.
                 Err(Errno::NOENT | Errno::NOTDIR) => continue,
                 Err(_) => return None,
             };
@@ -91,8 +94,9 @@ pub fn find_layer_tips(layers: &[PathBuf]) -> Option<BTreeSet<String>> {
     Some(tips)
 }
 
-/// Adds every object name of a file of references or of a log of them; nothing where there is no file.
-// TRUST: written from inside; only names of objects are taken from it.
+/// Adds every object name in a file of references or a log of them. Adds none if the file does not
+/// exist.
+// TRUST: written from inside; only names of objects are read.
 fn read_tips(layer: &Anchor, path: &[u8], tips: &mut BTreeSet<String>) -> Option<()> {
     let file = match layer.file(path) {
         Ok((file, _)) => file,
@@ -111,7 +115,8 @@ fn read_tips(layer: &Anchor, path: &[u8], tips: &mut BTreeSet<String>) -> Option
     }
     let is_log = path.starts_with(b".git/logs/");
     for line in String::from_utf8_lossy(&text).lines() {
-        // A log has the object before and the one after; a peeled tag is the one of the line before.
+        // A log has the object before the change and the one after. A peeled tag belongs to the
+        // line before.
         let word = line.split(' ').nth(usize::from(is_log)).unwrap_or_default();
         if is_object_name(word) {
             tips.insert(word.to_owned());
@@ -120,7 +125,7 @@ fn read_tips(layer: &Anchor, path: &[u8], tips: &mut BTreeSet<String>) -> Option
     Some(())
 }
 
-/// Returns the working tree of a git directory, by the places that git gives to those of submodules.
+/// Returns the working tree of a git directory, assuming git's layout for submodules.
 fn working_tree(inside: &Path) -> PathBuf {
     let parts = inside.iter();
     parts

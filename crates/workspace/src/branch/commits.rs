@@ -1,10 +1,11 @@
-//! Commits that were made in a sandbox, as a branch of the host's own repository.
+//! Takes commits that were made in a sandbox, as a branch of the host's repository.
 //!
-//! In: a pack of objects that the sandbox offers and the commit they lead to; both are untrusted. Out: a
-//! branch of the host. The objects are checked apart from the repository's (`git index-pack --strict`, and a
-//! walk over all that the commit needs) and moved to it only when all of them are sound; hooks, configuration
-//! and other references of the sandbox are never asked for. A branch that is there is only moved forward, and
-//! never one that is checked out.
+//! Input: a pack of objects that the sandbox offers, and the commit to which they lead; both are
+//! untrusted. Output: a branch of the host. The objects are checked in a directory apart from the
+//! repository's (`git index-pack --strict`, and a walk over all objects that the commit needs), and
+//! moved to the repository only if all of them are valid. Hooks, configuration and other references
+//! of the sandbox are never read. An existing branch is only moved forward, and never if it is
+//! checked out.
 
 use super::git::{Git, OwnGitDir};
 use super::held::{CommitOrigin, find_unwritten};
@@ -18,17 +19,17 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Most references whose commits are told to be known.
+/// Maximum number of references whose commits are reported as known.
 const MAX_TIPS: usize = 1000;
-/// The log entry of a branch that is made or moved.
+/// Log message for a branch that is created or moved.
 const LOG_MESSAGE: &str = "glovebox: commits from a sandbox";
 
-/// What a sandbox offers.
+/// Commit and objects that a sandbox offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedCommit {
-    /// The commit that is checked out in it.
+    /// Commit that is checked out in the sandbox.
     pub commit: String,
-    /// The objects it needs and the host does not have, as a pack.
+    /// Pack of the objects that it needs and the host does not have.
     pub pack: Vec<u8>,
 }
 
@@ -37,19 +38,20 @@ pub struct OfferedCommit {
 pub struct TakenCommits {
     /// Name of the branch, without `refs/heads/`.
     pub branch: String,
-    /// What the branch is now.
+    /// Commit to which the branch points now.
     pub commit: String,
-    /// How many commits no branch had before; with none, there is no new branch.
+    /// Number of commits that no branch had before. With zero, no branch is created.
     pub commits: u64,
-    /// Whether the branch is new.
+    /// True if the branch was created.
     pub is_new: bool,
-    /// True if the commit that is checked out on the host leads to it.
+    /// True if the branch is a descendant of the commit that is checked out on the host.
     pub is_ahead: bool,
-    /// Paths in the commits that the sandbox never wrote: they are as the user committed or edited them since.
+    /// Paths in the commits that the sandbox never wrote: they are as the user has committed or
+    /// edited them since.
     pub unwritten: Vec<Vec<u8>>,
 }
 
-/// The repository of a project on the host, examined once for all that one command does with it.
+/// The repository of a project on the host. It is examined once for all operations of one command.
 #[derive(Debug)]
 pub struct HostRepository<'a> {
     pub(super) project: &'a Path,
@@ -57,7 +59,7 @@ pub struct HostRepository<'a> {
     pub(super) repository: Repository,
 }
 
-/// Whether a text is the full name of an object.
+/// Returns true if a text is the full name of an object.
 pub fn is_object_name(text: &str) -> bool {
     matches!(text.len(), 40 | 64)
         && text
@@ -66,11 +68,12 @@ pub fn is_object_name(text: &str) -> bool {
 }
 
 impl<'a> HostRepository<'a> {
-    /// Finds the repository that the project lies in, and checks that nothing in it leads git astray.
+    /// Finds the repository that contains the project, and checks that no part of it leads git
+    /// elsewhere.
     ///
     /// # Errors
-    /// [`Code::NotFound`] without a repository, [`Code::PermissionDenied`] for one of somebody else or with links in
-    /// the place of its parts.
+    /// [`Code::NotFound`] without a repository, [`Code::PermissionDenied`] for one of another user
+    /// or with links in place of its parts.
     pub fn open(project: &'a Path, git: &'a Path) -> Result<Self, Fault> {
         let git = Git { program: git };
         let repository = Repository::find(project, &git)?;
@@ -81,20 +84,20 @@ impl<'a> HostRepository<'a> {
         })
     }
 
-    /// Refuses a name that is none for a branch, and a branch that is there.
+    /// Refuses an invalid name for a branch, and an existing branch.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`], [`Code::AlreadyExists`], and whatever keeps git from working.
+    /// [`Code::InvalidArgument`], [`Code::AlreadyExists`], and any failure of git.
     pub fn require_new(&self, branch: &str) -> Result<(), Fault> {
         require_new(&self.make_git_dir()?, branch)
     }
 
-    /// Directory of `HEAD` and the index.
+    /// Returns the directory with `HEAD` and the index.
     pub fn git_dir(&self) -> &Path {
         &self.repository.git_dir
     }
 
-    /// Directory of references and objects.
+    /// Returns the directory with references and objects.
     pub fn common_dir(&self) -> &Path {
         &self.repository.common_dir
     }
@@ -104,10 +107,10 @@ impl<'a> HostRepository<'a> {
         OwnGitDir::make(repository, self.project, self.git, &repository.git_dir)
     }
 
-    /// Returns the commits that the host's references lead to, which need not be offered.
+    /// Returns the commits to which the host's references point; these need not be offered.
     ///
     /// # Errors
-    /// Whatever keeps git from working.
+    /// Any failure of git.
     pub fn known_tips(&self) -> Result<Vec<String>, Fault> {
         let own = self.make_git_dir()?;
         let mut text = own
@@ -128,10 +131,10 @@ impl<'a> HostRepository<'a> {
         Ok(tips)
     }
 
-    /// Returns those of the objects that the host does not have.
+    /// Returns the objects that the host does not have.
     ///
     /// # Errors
-    /// Whatever keeps git from working.
+    /// Any failure of git.
     pub fn find_missing(&self, objects: &[String]) -> Result<Vec<String>, Fault> {
         let own = self.make_git_dir()?;
         let input = objects.join("\n");
@@ -143,7 +146,8 @@ impl<'a> HostRepository<'a> {
         Ok(missing.map(str::to_owned).collect())
     }
 
-    /// Commits of the repository's stashes, as the log of their reference has them; none where it cannot be read.
+    /// Returns the commits of the repository's stashes, as the log of their reference lists them.
+    /// Empty if the log cannot be read.
     pub fn stashes(&self) -> Vec<String> {
         let log = self.repository.common_dir.join("logs/refs/stash");
         let text = fs::read_to_string(log).unwrap_or_default();
@@ -152,21 +156,23 @@ impl<'a> HostRepository<'a> {
         names.take(MAX_TIPS).map(str::to_owned).collect()
     }
 
-    /// Makes a branch of what is offered, or moves it forward: the first of `branches` that has no other commits. With `origin`, commits that would take back
-    /// what the sandbox never wrote are refused.
+    /// Creates or moves forward a branch with the offered commits: the first of `branches` that has
+    /// no other commits. With `origin`, commits that would revert paths which the sandbox never
+    /// wrote are refused.
     ///
     /// # Errors
-    /// [`Code::Protocol`] when the objects are not sound or not all there, [`Code::Conflict`] when the branch has
-    /// commits that the sandbox's has not, is checked out, or the commits would take back
-    /// other work, [`Code::InvalidArgument`] for a name that git does
-    /// not take, and whatever keeps git from working.
+    /// [`Code::Protocol`] if the objects are invalid or incomplete; [`Code::Conflict`] if the
+    /// branch has commits that the sandbox's does not have, if it is checked out, or if the commits
+    /// would revert other work; [`Code::InvalidArgument`] for a name that git does not accept; and
+    /// any failure of git.
     pub fn take_commits(
         &self,
         offer: &OfferedCommit,
         branches: &[String],
         origin: Option<&CommitOrigin>,
     ) -> Result<TakenCommits, Fault> {
-        // TRUST: the sandbox chose it; nothing but the name of an object gets to a command line.
+        // TRUST: the sandbox chose the commit. Only the name of an object is passed to a command
+        // line.
         if !is_object_name(&offer.commit) {
             return Err(unsound("the commit has no valid name"));
         }
@@ -247,8 +253,8 @@ impl<'a> HostRepository<'a> {
     }
 }
 
-/// Returns the first of the branches that is not there or can be moved forward to `commit`: its name, its full name and
-/// the commit that it leads to.
+/// Returns the first of the branches that does not exist or can be moved forward to `commit`: its
+/// name, its full name, and the commit to which it points, if it exists.
 fn choose_branch<'b>(
     own: &OwnGitDir<'_>,
     incoming: &ObjectQuarantine<'_>,
@@ -287,7 +293,7 @@ fn choose_branch<'b>(
     Err(refusal)
 }
 
-/// Who the log of a branch names: the user, where git knows them.
+/// Sets the identity for the log of a branch: the user, if git knows them.
 fn sign_log(update: &mut Command, own: &OwnGitDir<'_>) {
     let identity = own.identity("GIT_COMMITTER_IDENT").unwrap_or_default();
     let (name, address) =
@@ -297,7 +303,7 @@ fn sign_log(update: &mut Command, own: &OwnGitDir<'_>) {
         .env("GIT_COMMITTER_EMAIL", OsStr::from_bytes(address));
 }
 
-/// A directory of objects apart from the repository's, within our own git directory.
+/// A directory of objects apart from the repository's, in our own git directory.
 pub(super) struct ObjectQuarantine<'a> {
     own: &'a OwnGitDir<'a>,
     objects: PathBuf,
@@ -321,7 +327,7 @@ impl<'a> ObjectQuarantine<'a> {
         self.own.run_command(&mut command, input)
     }
 
-    /// Runs git over the objects of one more directory. Nothing that it finds there is taken to be the host's.
+    /// Runs git with the objects of one more directory. These do not count as the host's.
     pub(super) fn run_with(
         &self,
         args: &[&str],
@@ -342,9 +348,9 @@ impl<'a> ObjectQuarantine<'a> {
         command
     }
 
-    /// Takes the objects in, checked, and looks whether the commit and all it needs are there.
+    /// Stores the objects, checks them, and checks that the commit and everything it needs exist.
     fn check(&self, offer: &OfferedCommit, repository: &Repository) -> Result<(), Fault> {
-        // Trees of a partial clone lead to files that are not there: whether all is there is for the walk below.
+        // In a partial clone, trees may refer to missing files. The walk below checks completeness.
         let check = if repository.format.is_partial {
             "--fsck-objects"
         } else {
@@ -377,14 +383,14 @@ impl<'a> ObjectQuarantine<'a> {
         }
     }
 
-    /// The object behind a name.
+    /// Returns the object to which a name resolves; `None` if there is none.
     pub(super) fn object(&self, name: &str) -> Result<Option<String>, Fault> {
         let output = self.run(&["rev-parse", "--verify", "--quiet", name], b"")?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         Ok((output.status.success() && is_object_name(&text)).then_some(text))
     }
 
-    /// How many commits no reference of the host has.
+    /// Returns the number of commits that no reference of the host has.
     fn count(&self, commit: &str) -> Result<u64, Fault> {
         let output = self.run(&["rev-list", "--count", commit, "--not", "--all"], b"")?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -402,7 +408,8 @@ impl<'a> ObjectQuarantine<'a> {
         }
     }
 
-    /// Moves the objects to the repository's: the index of a pack last, since git looks for that.
+    /// Moves the objects to the repository. The index of a pack comes last, because git opens the
+    /// pack that an index names.
     fn keep(&self, repository: &Repository) -> Result<(), Fault> {
         let (from, to) = (
             self.objects.join("pack"),
@@ -423,7 +430,7 @@ impl<'a> ObjectQuarantine<'a> {
     }
 }
 
-/// A path as the variable of alternates has it: a list separated by colons, unless it is quoted.
+/// Quotes a path for the variable of alternates, which is a list separated by colons.
 fn quoted(path: &Path) -> std::ffi::OsString {
     let mut text = b"\"".to_vec();
     for byte in path.as_os_str().as_bytes() {
@@ -437,7 +444,8 @@ fn quoted(path: &Path) -> std::ffi::OsString {
     OsStr::from_bytes(&text).to_owned()
 }
 
-/// Where a branch is checked out: in the working tree at hand or another one of the repository.
+/// Returns the git directory of a working tree in which a branch is checked out; `None` if there is
+/// none.
 fn checked_out_at(repository: &Repository, reference: &str) -> Option<PathBuf> {
     let wanted = format!("ref: {reference}");
     let is_there =

@@ -1,11 +1,10 @@
-//! Running the host's git without the configuration of any repository.
+//! Runs the host's git without the configuration of any repository.
 //!
-//! A commit is made from a git directory of our own, `glovebox-commit-XXXX` in the real one (or, to read only, beside the sandbox's
-//! files): its
-//! configuration is written here, and its `objects`, `refs`, `packed-refs` and `logs` are links to the
-//! real ones. So there is no list of settings to keep up with: nothing that a repository configures is
-//! read by a git that does something. The user's own configuration counts where it says who the user is
-//! and which files to ignore.
+//! A commit is made from a git directory of our own: `glovebox-commit-XXXX` in the real one or, if
+//! nothing is written, beside the sandbox's files. Its configuration is written here; its
+//! `objects`, `refs`, `packed-refs` and `logs` are links to the real ones. Nothing that a
+//! repository configures is read by a git that acts, so no list of dangerous settings has to be
+//! maintained. The user's own configuration applies only to identity and ignored files.
 
 use super::layout;
 use super::repository::{Repository, cannot_make};
@@ -22,12 +21,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-/// Settings of a file, in its order, with names in lower case.
+/// Settings of a file, in order, with names in lower case.
 pub(super) type Config = Vec<(String, String)>;
 
-/// Beginning of the name of our own git directory.
+/// Prefix of the name of our own git directory.
 const OWN_PREFIX: &str = "glovebox-commit-";
-/// Variables that would lead git to another repository, or make it believe another configuration.
+/// Variables that would lead git to another repository or another configuration.
 const MISLEADING: [&str; 16] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -46,7 +45,7 @@ const MISLEADING: [&str; 16] = [
     "GIT_SHALLOW_FILE",
     "GIT_TEMPLATE_DIR",
 ];
-/// Nothing is fetched, by any way, and nobody is asked for anything.
+/// Variables that keep git from fetching anything and from prompting.
 const OFFLINE: [(&str, &str); 7] = [
     ("GIT_NO_LAZY_FETCH", "1"),
     ("GIT_ALLOW_PROTOCOL", ""),
@@ -56,7 +55,7 @@ const OFFLINE: [(&str, &str); 7] = [
     ("GIT_ATTR_NOSYSTEM", "1"),
     ("LC_ALL", "C"),
 ];
-/// What programs could be called through, whoever configured it.
+/// Settings that disable every program that a configuration could name.
 const QUIET: [&str; 8] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -68,10 +67,10 @@ const QUIET: [&str; 8] = [
     "credential.helper=",
 ];
 
-/// Time for one call of git. The longest is the check of a pack with a large history.
+/// Maximum time for one call of git. The longest is the check of a pack with a large history.
 const DEADLINE: Duration = Duration::from_mins(5);
 
-/// The host's git.
+/// The host's git program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Git<'a> {
     pub(super) program: &'a Path,
@@ -110,14 +109,14 @@ impl Git<'_> {
     }
 
     pub(super) fn run(&self, command: &mut Command, input: &[u8]) -> Result<Output, Fault> {
-        // A group of its own, so that what git starts ends with it.
+        // In a process group of its own, git's child processes can be killed together with it.
         let mut child = self.spawn(command.stdin(Stdio::piped()).process_group(0))?;
         let group = rustix::process::Pid::from_child(&child);
         let stdin = child.stdin.take();
         let (has_ended, ended) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            // One that answers without reading everything is free to. One whose input ends at once,
-            // because there can be no thread for it, changes nothing.
+            // Git may exit without reading all of its input. If no thread can be started, the input
+            // ends at once and git changes nothing.
             let fed = threads::start(scope, move || stdin.map(|mut stdin| stdin.write_all(input)));
             let watch = threads::start(scope, move || {
                 let is_late = ended.recv_timeout(DEADLINE) == Err(RecvTimeoutError::Timeout);
@@ -139,7 +138,7 @@ impl Git<'_> {
         })
     }
 
-    /// The settings of one file, which are read and not obeyed; none when it is not there.
+    /// Reads the settings of one file without applying them; none if the file does not exist.
     pub(super) fn list_file(&self, path: &Path) -> Result<Config, Fault> {
         if !fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
             return Ok(Config::new());
@@ -153,14 +152,14 @@ impl Git<'_> {
         Ok(settings(&output.stdout))
     }
 
-    /// Directories that the user's own configuration calls safe.
+    /// Returns the directories that the user's own configuration names as safe.
     pub(super) fn safe_directories(&self) -> Result<Vec<String>, Fault> {
         let args = ["config", "--type=path", "--null", "--get-all"];
         let mut command = self.command(&args);
-        // No repository: the one at `/`, if there is any, has no say.
+        // No repository: a repository at `/` must not apply.
         command.arg("safe.directory").env("GIT_DIR", "/dev/null");
         let output = self.run(&mut command, b"")?;
-        // An empty entry means something: that none before it counts.
+        // An empty entry discards all entries before it.
         let Some(list) = output.stdout.strip_suffix(b"\0") else {
             return Ok(Vec::new());
         };
@@ -172,10 +171,10 @@ impl Git<'_> {
     }
 }
 
-/// The fault of a git that was ended at its deadline, which names the step.
+/// Returns the fault for a git that was killed at its deadline. The message names the command.
 fn late(command: &Command) -> Fault {
     let mut words = command.get_args().map(|word| word.to_string_lossy());
-    // Settings stand before the name of the command.
+    // Settings precede the name of the command.
     let step = words
         .find(|word| word != "-c" && !word.contains('='))
         .unwrap_or_default()
@@ -187,7 +186,7 @@ fn late(command: &Command) -> Fault {
     )
 }
 
-/// Without the user's configuration and the machine's.
+/// Makes a command ignore the configurations of the user and of the machine.
 pub(super) fn without_configuration(command: &mut Command) -> &mut Command {
     command
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -206,7 +205,8 @@ fn settings(list: &[u8]) -> Config {
         .collect()
 }
 
-/// A git directory of our own over the repository's objects and branches. Removed when dropped.
+/// A git directory of our own with the repository's objects and branches. Dropping it removes the
+/// directory.
 #[derive(Debug)]
 pub(super) struct OwnGitDir<'a> {
     git: Git<'a>,
@@ -217,10 +217,10 @@ pub(super) struct OwnGitDir<'a> {
 }
 
 impl<'a> OwnGitDir<'a> {
-    /// Makes one in `parent`.
+    /// Creates the directory in `parent`.
     ///
     /// # Errors
-    /// [`Code::Io`] when `parent` cannot be written to.
+    /// [`Code::Io`] if `parent` cannot be written to.
     pub(super) fn make(
         repository: &Repository,
         project: &'a Path,
@@ -267,7 +267,7 @@ impl<'a> OwnGitDir<'a> {
             "shallow",
         ] {
             let real = repository.common_dir.join(name);
-            // A link among the logs would lead a line of the reflog to a file outside.
+            // A link among the logs would make git append a line to a file outside the repository.
             if name == "logs" && !layout::has_plain_logs(&repository.common_dir) {
                 continue;
             }
@@ -283,14 +283,14 @@ impl<'a> OwnGitDir<'a> {
         Ok(())
     }
 
-    /// A command in the project that knows no configuration but ours.
+    /// Returns a command in the project that reads no configuration but ours.
     pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.user_command(args);
         without_configuration(&mut command);
         command
     }
 
-    /// One that knows the user's own configuration too.
+    /// Returns a command in the project that reads the user's own configuration as well.
     fn user_command(&self, args: &[&str]) -> Command {
         let mut command = self.git.command(args);
         command
@@ -312,12 +312,13 @@ impl<'a> OwnGitDir<'a> {
         self.git.run(command, input)
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The first line of what git says, or `or` of what it complains.
+    /// Runs git and returns its output without the last line end. If git fails, returns `or` of its
+    /// error output.
     pub(super) fn line(
         &self,
         args: &[&str],
@@ -326,16 +327,16 @@ impl<'a> OwnGitDir<'a> {
         first_line(self.run(args, b"")?, or)
     }
 
-    /// Returns true if a reference is a symbolic one: what is written to it would move another.
+    /// Returns true if a reference is symbolic: writing to it would change another one.
     pub(super) fn is_symbolic(&self, reference: &str) -> Result<bool, Fault> {
         let output = self.run(&["symbolic-ref", "--quiet", reference], b"")?;
         Ok(output.status.success())
     }
 
-    /// Name, address and time, as a commit holds them: by the variables of git, the repository's
-    /// `user.name` and `user.email`, or the user's own.
+    /// Returns name, address and time in the form of a commit. The sources are git's variables, the
+    /// repository's `user.name` and `user.email`, and the user's own, in this order.
     pub(super) fn identity(&self, which: &str) -> Result<Vec<u8>, Fault> {
-        // What is given with `-c` comes before the command.
+        // Settings given with `-c` must precede the command.
         let mut args: Vec<&str> = Vec::new();
         for setting in &self.identity {
             args.extend(["-c", setting]);
@@ -352,15 +353,15 @@ impl<'a> OwnGitDir<'a> {
         })
     }
 
-    /// Which of the paths of a list, each ended by a NUL byte, the project's patterns, the repository's
-    /// `info/exclude` and the user's own patterns ignore.
+    /// Returns the paths of a list that the project's patterns, the repository's `info/exclude` or
+    /// the user's own patterns ignore. Each path ends with a NUL byte.
     pub(super) fn ignored(&self, list: &[u8]) -> Result<Vec<u8>, Fault> {
         let mut args = vec!["check-ignore", "-z", "--stdin", "--no-index"];
         let found = self.git.run(&mut self.user_command(&args), list)?.stdout;
         if found.is_empty() || !self.run(&["read-tree", "HEAD"], b"")?.status.success() {
             return Ok(found);
         }
-        // What is committed is not ignored, whatever the patterns say.
+        // Committed paths are not ignored, whatever the patterns say.
         args.pop();
         Ok(self.git.run(&mut self.user_command(&args), &found)?.stdout)
     }

@@ -1,10 +1,11 @@
-//! Paths that commits of a sandbox would take back although the sandbox never wrote them.
+//! Detects paths that commits of a sandbox would revert although the sandbox never wrote them.
 //!
-//! The files of a sandbox are live: what the user switches, commits or edits shows inside, below what the sandbox
-//! wrote. `git commit -a` inside stores that too. After a switch of the branch on the host such a commit takes back the
-//! sandbox's own branch to the other one. Here the offered commit is compared with the one that the sandbox began
-//! with, with the commits that the host stood at since, and with what the layers hold. Nothing in the layers is
-//! believed but which names they have.
+//! The files of a sandbox are live: when the user switches branches, commits or edits, the changes
+//! are visible inside, below the files that the sandbox wrote. `git commit -a` inside stores them
+//! as well. After a switch of the branch on the host, such a commit changes the sandbox's own
+//! branch to the content of the other one. This module compares the offered commit with the one
+//! from which the sandbox started, with the commits at which the host's `HEAD` has been since, and
+//! with the names in the layers. Nothing else in the layers is trusted.
 
 use super::commits::{ObjectQuarantine, is_object_name};
 use super::failed;
@@ -19,29 +20,29 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Most commits of the host's log that are compared.
+/// Maximum number of commits of the host's log that are compared.
 const MAX_VISITED: usize = 20;
-/// Most bytes of the host's log that are read, from its end.
+/// Maximum size of the end of the host's log that is read, in bytes.
 const MAX_LOG_BYTES: u64 = 1 << 20;
-/// Paths that a message names.
+/// Maximum number of paths that a message names.
 const SHOWN: usize = 10;
 
-/// The beginnings of a sandbox's repository and the layers that it wrote since.
+/// Initial state of a sandbox's repository, and the layers that it has written since.
 #[derive(Debug, Clone)]
 pub struct CommitOrigin {
-    /// The repository as it was when the sandbox got its own.
+    /// Repository as it was when the sandbox got its copy.
     pub record: RepositoryRecord,
-    /// Directory with the objects that the sandbox began with.
+    /// Directory with the objects with which the sandbox started.
     pub objects: PathBuf,
-    /// The layers of the workspace without the seed, newest first.
+    /// Layers of the workspace without the seed, newest first.
     pub layers: Vec<PathBuf>,
-    /// Paths of the project that the sandbox does not see.
+    /// Paths of the project that are hidden from the sandbox.
     pub hidden: Vec<PathBuf>,
 }
 
 impl CommitOrigin {
-    /// Returns the origin of commits in the project's own repository, for a sandbox that has one of the seed in the
-    /// directory `seed`.
+    /// Returns the origin of commits in the project's own repository. `seed` is the directory of
+    /// the seed. `None` if the seed has no copy of that repository.
     pub fn of_seed(seed: &Path, layers: Vec<PathBuf>, hidden: Vec<PathBuf>) -> Option<Self> {
         let record = read_seed_record(seed)?;
         let record = record.own().filter(|own| own.problem.is_none())?.clone();
@@ -55,19 +56,19 @@ impl CommitOrigin {
     }
 }
 
-/// The paths of offered commits that the sandbox never wrote.
+/// Paths of offered commits that the sandbox never wrote.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UnwrittenPaths {
-    /// Paths that the commits would take back, or that are hidden from the sandbox.
+    /// Paths that the commits would revert, or that are hidden from the sandbox.
     pub(super) held: BTreeSet<Vec<u8>>,
-    /// Paths that are in the commits as the user committed or edited them since.
+    /// Paths that are in the commits as the user has committed or edited them since.
     pub(super) told: BTreeSet<Vec<u8>>,
-    /// The branch that is checked out on the host; `None` for a detached `HEAD`.
+    /// Branch that is checked out on the host; `None` for a detached `HEAD`.
     host_branch: Option<String>,
 }
 
 impl UnwrittenPaths {
-    /// Returns the fault that names the paths held.
+    /// Returns the fault that names the paths in `held`.
     pub(super) fn fault(&self, origin: &CommitOrigin) -> Fault {
         let count = self.held.len();
         let shown: Vec<_> = self
@@ -94,7 +95,8 @@ impl UnwrittenPaths {
             Some(own) if !why.is_empty() => format!("go back to `{own}`, "),
             _ => String::new(),
         };
-        // A file that was replaced on the host is seen as it was while the sandbox has it in its caches.
+        // While the sandbox has a file in its caches, it sees the version before a replacement on
+        // the host.
         Fault::refused(Code::Conflict, message).remedy([
             format!(
                 "{back}stop and start the sandbox, and amend the commit inside, or take them as a branch of their \
@@ -106,10 +108,11 @@ impl UnwrittenPaths {
     }
 }
 
-/// Finds the paths of the commit `offered` that the sandbox never wrote. `incoming` holds its objects.
+/// Finds the paths of the commit `offered` that the sandbox never wrote. `incoming` has the
+/// commit's objects.
 ///
 /// # Errors
-/// Whatever keeps git or the layers from being read.
+/// Any failure to run git or to read the layers.
 pub(super) fn find_unwritten(
     incoming: &ObjectQuarantine<'_>,
     repository: &Repository,
@@ -125,7 +128,7 @@ pub(super) fn find_unwritten(
     let compare = Comparison { incoming, origin };
     let start = match (&origin.record.head, &host_head) {
         (Some(start), _) => start.clone(),
-        // Of some formats of references the seed does not know the commit.
+        // For some formats of references the seed does not know the commit.
         (None, Some(head)) => match compare.merge_base(head, offered)? {
             Some(base) => base,
             None => return Ok(found),
@@ -136,7 +139,8 @@ pub(super) fn find_unwritten(
     if changed.is_empty() {
         return Ok(found);
     }
-    // A path that another branch has differently may have been copied up from there: whoever wrote it, it is held.
+    // A path that differs on another branch may have been copied up from there, so it is held
+    // whoever wrote it.
     for visited in visited_commits(repository, origin, host_head.as_deref()) {
         if visited != start && compare.has(&visited)? && !compare.is_ancestor(&start, &visited)? {
             let theirs = compare.paths(&start, &visited)?;
@@ -184,7 +188,8 @@ pub(super) fn find_unwritten(
     Ok(found)
 }
 
-/// Git commands over the objects of the host, those offered, and those that the sandbox began with.
+/// Git commands with the objects of the host, the offered ones, and those with which the sandbox
+/// started.
 struct Comparison<'a> {
     incoming: &'a ObjectQuarantine<'a>,
     origin: &'a CommitOrigin,
@@ -230,7 +235,7 @@ impl Comparison<'_> {
         Ok((output.status.success() && is_object_name(&text)).then_some(text))
     }
 
-    /// Returns true if a commit is there; one that the log names may be gone.
+    /// Returns true if a commit exists; one in the log may have been removed.
     fn has(&self, commit: &str) -> Result<bool, Fault> {
         let args = ["cat-file", "-e", &format!("{commit}^{{commit}}")];
         let output = self.incoming.run_with(&args, b"", &self.origin.objects)?;
@@ -238,8 +243,9 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the commits that the host's `HEAD` stood at since the seed was made, as its log has them, and `head`.
-// TRUST: the log is data; of each line only the name of an object is taken.
+/// Returns the commits at which the host's `HEAD` has been since the seed was made, according to
+/// its log, and `head`.
+// TRUST: the log is untrusted; only the name of an object is read from each line.
 fn visited_commits(
     repository: &Repository,
     origin: &CommitOrigin,
@@ -270,7 +276,7 @@ fn visited_commits(
     commits
 }
 
-/// Returns the branch that the content of a `HEAD` names.
+/// Returns the branch that the content of a `HEAD` names; `None` if it is detached.
 fn branch_name(head: &[u8]) -> Option<String> {
     let name = head.strip_prefix(b"ref: refs/heads/")?;
     Some(String::from_utf8_lossy(name).into_owned())

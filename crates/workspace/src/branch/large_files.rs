@@ -1,7 +1,7 @@
-//! Large files of git-lfs: what the pointers in a commit stand for, beside the host's repository.
+//! Large files of git-lfs: stores the contents for pointers in a commit in the host's repository.
 //!
-//! A file has the name of its SHA-256 digest, which the caller compares. It is written under another
-//! name first, through no link, and never over one that is there.
+//! A file is named by its SHA-256 digest, which the caller must check. It is first written under
+//! another name, without following links, and never replaces an existing file.
 
 use super::commits::HostRepository;
 use crate::beneath::{Anchor, io};
@@ -12,13 +12,13 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Where git-lfs keeps its files, below the common directory.
+/// Directory of git-lfs objects, below the common directory.
 const OBJECTS: [&str; 2] = ["lfs", "objects"];
 
 /// A large file that is being written. Dropping it before [`Self::keep`] removes it.
 #[derive(Debug)]
 pub struct NewLargeFile {
-    /// The file, empty and open for both reading and writing.
+    /// The file, initially empty, open for reading and writing.
     pub file: File,
     dir: OwnedFd,
     temporary: String,
@@ -36,7 +36,7 @@ impl Drop for NewLargeFile {
 }
 
 impl NewLargeFile {
-    /// Gives the file its name, once it is on the disk.
+    /// Waits until the content is on the disk, and gives the file its name.
     ///
     /// # Errors
     /// Any failure to write.
@@ -49,7 +49,7 @@ impl NewLargeFile {
                 self.is_kept = true;
                 Ok(())
             }
-            // The same content, by its name.
+            // A file of that name has the same content.
             Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(failed(errno.into())),
         }
@@ -57,12 +57,13 @@ impl NewLargeFile {
 }
 
 impl HostRepository<'_> {
-    /// Begins the large file of the name `id`; `None` if it is there.
+    /// Begins the large file with the name `id`; `None` if it exists.
     ///
     /// # Errors
-    /// [`Code::Protocol`] for a name that is none; a link or file in the place of a directory, and any failure to
-    /// write.
-    // TRUST: the sandbox chose the name. It is digits, and the directories are opened through no link.
+    /// [`Code::Protocol`] for an invalid name; a link or file in place of a directory; and any
+    /// failure to write.
+    // TRUST: the sandbox chose the name. It must be hexadecimal digits, and directories are opened
+    // without following links.
     pub fn begin_large_file(&self, id: &str) -> Result<Option<NewLargeFile>, Fault> {
         if id.len() != 64 || !super::is_object_name(id) {
             let message = "a large file in the sandbox has no valid name";

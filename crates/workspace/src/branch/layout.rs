@@ -1,9 +1,11 @@
-//! The shape of a git directory: plain directories and regular files, before any git works in it.
+//! Checks that a git directory consists of plain directories and regular files, before git works in
+//! it.
 //!
-//! A repository may come from a stranger. A link among its references, logs or objects leads a
-//! writing git out of the project (a line of the reflog in a file of the user's), and a FIFO stops a
-//! reading one for ever. Both are found here by a walk that follows nothing. Sandboxes cannot write
-//! the project's git directory, so what is found holds for the time of the call.
+//! A repository may come from a stranger. A link among its references, logs or objects would lead a
+//! git that writes out of the project (a line of the reflog in a file of the user's), and a FIFO
+//! would block a git that reads forever. Both are found here by a walk that follows no links.
+//! Sandboxes cannot write to the project's git directory, so the result holds for the duration of
+//! the call.
 
 use crate::beneath::{Anchor, read_names, stat_at};
 use glovebox_proto::{Code, Fault, Setting};
@@ -15,7 +17,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Directories that git walks, each with the levels that may lie below it. Names of branches are
+/// Directories that git walks, each with the maximum depth below it. Names of branches are
 /// directories, at most as deep as a path is long.
 const TREES: [(&str, usize); 4] = [
     ("objects", 3),
@@ -32,19 +34,20 @@ const FILES: [&str; 6] = [
     "shallow",
     "commondir",
 ];
-/// Entries of all trees together.
+/// Maximum number of entries of all directories together.
 const MAX_ENTRIES: u64 = 4_000_000;
-/// Depth to which git follows alternates of alternates (`ALTERNATES` in git's `object-file.c`).
+/// Maximum depth of alternates of alternates that git follows (`ALTERNATES` in git's
+/// `object-file.c`).
 const MAX_ALTERNATE_DEPTH: usize = 5;
-/// Longest list of alternates that is read, in bytes.
+/// Maximum size of a list of alternates, in bytes.
 const MAX_ALTERNATES_BYTES: u64 = 64 << 10;
 
 /// Examines the git directory of a working tree and the one with its objects and references, which
-/// are the same but for linked working trees.
+/// are the same except for a linked working tree.
 ///
 /// # Errors
 /// [`Code::PermissionDenied`] (refused) names the first entry that is neither a directory nor a
-/// regular file, an object store of somebody else, or the bound that was passed.
+/// regular file, an object store of another user, or the limit that was exceeded.
 pub(super) fn examine(git_dir: &Path, common_dir: &Path) -> Result<(), Fault> {
     let mut walk = Walk::default();
     walk.git_dir(common_dir)?;
@@ -54,8 +57,8 @@ pub(super) fn examine(git_dir: &Path, common_dir: &Path) -> Result<(), Fault> {
     walk.alternates(&common_dir.join("objects"), 0)
 }
 
-/// Returns true if the logs of references are plain directories and files: only then may git write
-/// to them. Without them a branch is made without a log.
+/// Returns true if the logs of references are plain directories and files. Git may write to them
+/// only then; otherwise a branch is made without a log.
 pub(super) fn has_plain_logs(common_dir: &Path) -> bool {
     let mut walk = Walk::default();
     walk.entry(common_dir, "logs", 128).is_ok() && common_dir.join("logs").is_dir()
@@ -77,7 +80,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Examines an entry of a git directory, which may be absent, with all below it.
+    /// Examines an entry of a git directory, which may be absent, and everything below it.
     fn entry(&mut self, dir: &Path, name: &str, depth: usize) -> Result<(), Fault> {
         let path = dir.join(name);
         let anchor = Anchor::open(dir)?;
@@ -134,7 +137,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Examines the object stores that `objects/info/alternates` names, as git follows them.
+    /// Examines the object stores that `objects/info/alternates` names, recursively as git does.
     fn alternates(&mut self, objects: &Path, depth: usize) -> Result<(), Fault> {
         let mut text = Vec::new();
         match Anchor::open(objects)?.file(b"info/alternates") {
@@ -151,7 +154,7 @@ impl Walk {
         let lines = text.split(|byte| *byte == b'\n');
         for line in lines.filter(|line| !line.is_empty() && line[0] != b'#') {
             let store: PathBuf = objects.join(OsStr::from_bytes(line));
-            // git passes over a store that is not there, with a complaint.
+            // Git skips a missing store with a warning.
             let Ok(real) = store.canonicalize() else {
                 continue;
             };

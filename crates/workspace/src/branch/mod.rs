@@ -1,12 +1,12 @@
-//! A change set as one commit on a new branch of the host's own repository.
+//! Makes one commit of a change set, on a new branch of the host's repository.
 //!
-//! In: what was collected, the host's repository and a git that may run its filters
-//! ([`CommitBuilder`]). Out: the commit, on top of `HEAD`, with the sandbox's changes and nothing
-//! else: they are planned onto the tree of `HEAD` as a pull plans them onto the project, so what the
-//! user has committed or edited since stays. Files are compared in the form that the working tree
-//! has, and stored as `git add` does. The working tree, the index and every other branch stay as
-//! they are. Nothing that the repository configures is believed on the host (see [`git`]). Files
-//! that the repository ignores are left out, as `git add` would.
+//! Input: collected changes, the host's repository and a git that may run its filters
+//! ([`CommitBuilder`]). Output: a commit on top of `HEAD` with the sandbox's changes only. They are
+//! planned onto the tree of `HEAD` as a pull plans them onto the project, so the user's commits and
+//! edits since stay. Files are compared in the form of the working tree, and stored as `git add`
+//! does. The working tree, the index and all other branches stay unchanged. On the host, the
+//! repository's configuration is not applied (see [`git`]). Files that the repository ignores are
+//! left out, as with `git add`.
 
 mod builder;
 mod changed;
@@ -43,29 +43,29 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use tree::CommitTree;
 
-/// The new commit.
+/// Result of making the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitOutcome {
-    /// Its name; `None` when there is nothing to commit, and no branch was made.
+    /// Name of the commit; `None` if there was nothing to commit, and no branch was created.
     pub commit: Option<String>,
-    /// Files and links it adds, changes or removes.
+    /// Number of files and links that it adds, changes or removes.
     pub paths: u64,
-    /// Paths where the sandbox's changes do not fit what is committed: the commit leaves those as they are,
-    /// and has the sandbox's version beside.
+    /// Paths where the sandbox's changes conflict with the committed version: the commit leaves
+    /// those unchanged, and has the sandbox's version beside them.
     pub conflicts: Vec<Conflict>,
     /// Paths with changes of both sides.
     pub merged: Vec<AppliedChange>,
-    /// New paths left out because the repository ignores them.
+    /// New paths that were left out because the repository ignores them.
     pub ignored: Vec<RelPath>,
 }
 
-/// Commits the change set to the new branch `branch`, on top of what `HEAD` is. `base` is given when the
-/// project is the one that the sandbox started from; `builder` stores the files.
+/// Commits the change set to the new branch `branch`, on top of `HEAD`. `base` is given if the
+/// project is the one from which the sandbox started; `builder` stores the files.
 ///
 /// # Errors
-/// [`Code::AlreadyExists`] when there is such a branch, [`Code::InvalidArgument`] for a name git
-/// does not take, [`Code::NotFound`] without a repository, a commit or an identity, and whatever
-/// keeps contents from being read or git from working.
+/// [`Code::AlreadyExists`] if the branch exists; [`Code::InvalidArgument`] for a name that git does
+/// not accept; [`Code::NotFound`] without a repository, a commit or an identity; and any failure to
+/// read contents or to run git.
 pub fn commit(
     collected: &CollectedChanges,
     base: Option<&BaseFile>,
@@ -96,7 +96,7 @@ pub fn commit(
         collected,
         &set,
     )?;
-    // What the sandbox has is in the form of a working tree, so it is compared with that.
+    // The sandbox's files have the form of a working tree, so they are compared with that form.
     let wanted = tree.files_of(&set, &repository.prefix);
     tree.show_as(builder.check_out(&head, &wanted)?, &repository.prefix);
     let plan = plan(&set, &mut tree, Options::default())?;
@@ -133,14 +133,14 @@ pub fn commit(
     let Some(offer) = builder.commit(&draft)? else {
         return Ok(committed);
     };
-    // As a commit of a sandbox, which it is: the objects are checked before they are taken.
+    // Filters ran in a sandbox, so the objects are checked before they are taken.
     let taken = host.take_commits(&offer, std::slice::from_ref(&branch.to_owned()), None)?;
     committed.commit = Some(taken.commit);
     committed.paths = count(&plan);
     Ok(committed)
 }
 
-/// A change set without new paths that are ignored.
+/// Returns the change set without new paths that are ignored.
 fn without(set: &ChangeSet, ignored: &HashSet<RelPath>) -> ChangeSet {
     let mut changes: Vec<Change> = Vec::with_capacity(set.changes.len());
     for change in &set.changes {
@@ -166,12 +166,14 @@ fn merged(plan: &Plan) -> Vec<AppliedChange> {
     merged.cloned().collect()
 }
 
-/// Whether a step changes something that a commit holds: it knows no directories.
+/// Returns true if a step changes a path that a commit stores, which is not the case for
+/// directories.
 const fn is_committed(step: &Step) -> bool {
     !matches!(step, Step::MakeDir { .. } | Step::RemoveDir { .. })
 }
 
-/// Files and links that a plan adds, changes or removes.
+/// Returns the number of files and links that a plan adds, changes or removes. A rename counts
+/// once.
 fn count(plan: &Plan) -> u64 {
     let paths: HashSet<&RelPath> = plan
         .steps
@@ -190,7 +192,7 @@ fn count(plan: &Plan) -> u64 {
     (paths.len() - renamed.count()) as u64
 }
 
-/// Refuses what git takes for no name of a branch.
+/// Refuses a name that git does not accept for a branch.
 fn check_branch_name(own: &OwnGitDir<'_>, branch: &str) -> Result<(), Fault> {
     own.line(&["check-ref-format", "--branch", branch], |_| {
         Fault::failed(
@@ -202,12 +204,13 @@ fn check_branch_name(own: &OwnGitDir<'_>, branch: &str) -> Result<(), Fault> {
     .map(drop)
 }
 
-/// Refuses a branch that is there, or a name that is none.
+/// Refuses an existing branch, or an invalid name.
 fn require_new(own: &OwnGitDir<'_>, branch: &str) -> Result<(), Fault> {
     check_branch_name(own, branch)?;
     let reference = format!("refs/heads/{branch}");
     let there = own.run(&["show-ref", "--verify", "--quiet", &reference], b"")?;
-    // A symbolic reference that leads nowhere is not shown, and would be written through.
+    // `show-ref` does not report a dangling symbolic reference, and writing to it would create its
+    // target.
     if there.status.success() || own.is_symbolic(&reference)? {
         return Err(Fault::failed(
             Code::AlreadyExists,
@@ -220,7 +223,7 @@ fn require_new(own: &OwnGitDir<'_>, branch: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The commit that is checked out.
+/// Returns the commit that is checked out.
 fn head(own: &OwnGitDir<'_>, format: &Format) -> Result<String, Fault> {
     let head = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
     let id = own.line(&head, |_| {
@@ -235,7 +238,7 @@ fn head(own: &OwnGitDir<'_>, format: &Format) -> Result<String, Fault> {
     Ok(String::from_utf8_lossy(&id).into_owned())
 }
 
-/// New paths that the repository ignores.
+/// Returns the new paths that the repository ignores.
 fn ignored(own: &OwnGitDir<'_>, collected: &CollectedChanges) -> Result<HashSet<RelPath>, Fault> {
     let mut list = Vec::new();
     for change in &collected.set.changes {
@@ -250,13 +253,13 @@ fn ignored(own: &OwnGitDir<'_>, collected: &CollectedChanges) -> Result<HashSet<
     if list.is_empty() {
         return Ok(HashSet::new());
     }
-    // It refuses paths below what is a link on the host; then nothing is left out.
+    // Git refuses paths below a link of the host; then nothing is left out.
     let found = own.ignored(&list)?;
     let names = found.split(|byte| *byte == 0);
     Ok(names.filter_map(|name| RelPath::new(name).ok()).collect())
 }
 
-/// What git complained of when it was to make the commit.
+/// Returns the fault for an error of git while making the commit.
 fn refused(format: &Format, complaint_text: &[u8]) -> Fault {
     if format.is_partial {
         missing(complaint_text)
@@ -265,7 +268,7 @@ fn refused(format: &Format, complaint_text: &[u8]) -> Fault {
     }
 }
 
-/// `Name <address> time zone` without the time.
+/// Splits `Name <address> time zone` into name and address.
 fn name_and_address(identity: &[u8]) -> Option<(&[u8], &[u8])> {
     let start = identity.iter().position(|byte| *byte == b'<')?;
     let end = identity.iter().position(|byte| *byte == b'>')?;
@@ -275,7 +278,7 @@ fn name_and_address(identity: &[u8]) -> Option<(&[u8], &[u8])> {
     ))
 }
 
-/// A partial clone lacks what a commit is made from, and nothing is fetched here.
+/// Returns the fault for objects that a partial clone lacks; nothing is fetched here.
 fn missing(complaint_text: &[u8]) -> Fault {
     failed(
         "the repository is a partial clone, and nothing is fetched from its remote here",
@@ -287,7 +290,8 @@ fn missing(complaint_text: &[u8]) -> Fault {
     ])
 }
 
-/// Writes what a plan makes of files into the new working tree, and collects the rest of the commit.
+/// Writes the files of a plan into the new working tree, and collects the other parts of the
+/// commit.
 struct PlanWriter<'a> {
     collected: &'a CollectedChanges,
     prefix: &'a [u8],
@@ -347,7 +351,8 @@ impl PlanWriter<'_> {
                     Some(content) => Box::new(content.as_slice()),
                     None => self.collected.open(source)?,
                 };
-                // TRUST: exactly as many bytes as announced are committed, and they are the collected ones.
+                // TRUST: exactly the announced number of bytes is committed, and the digest must
+                // match the collected one.
                 let mut content = ExactContent::new(content, *size);
                 let written = builder.write(&whole, *is_executable, &mut content);
                 if let Some(error) = &content.error {
@@ -363,17 +368,17 @@ impl PlanWriter<'_> {
         }
     }
 
-    /// A path from the top of the working tree.
+    /// Returns a path relative to the top of the working tree.
     fn whole(&self, path: &RelPath) -> Vec<u8> {
         [self.prefix, path.as_bytes()].concat()
     }
 }
 
-/// A content of known length that is summed up while it is read.
+/// Reader of a content of known length that computes its digest.
 struct ExactContent<'a> {
     content: std::io::Take<Box<dyn Read + 'a>>,
     hasher: blake3::Hasher,
-    /// Why it could not be read.
+    /// First error of reading; `None` if there was none.
     error: Option<io::Error>,
 }
 
@@ -386,7 +391,7 @@ impl<'a> ExactContent<'a> {
         }
     }
 
-    /// Returns true if all of it was read, and is what was collected.
+    /// Returns true if the whole content was read and matches what was collected.
     fn is_whole(&self, digest: Option<Digest>) -> bool {
         let is_same = digest.is_none_or(|digest| digest == *self.hasher.finalize().as_bytes());
         self.content.limit() == 0 && is_same
@@ -413,7 +418,7 @@ fn failed(what: &str, complaint_text: &[u8]) -> Fault {
     Fault::failed(Code::Io, format!("{what}: {}", complaint(complaint_text)))
 }
 
-/// The last line that git wrote, which is the one that says why.
+/// Returns the last line of git's error output, which has the reason.
 fn complaint(text: &[u8]) -> String {
     let line = text
         .split(|byte| *byte == b'\n')

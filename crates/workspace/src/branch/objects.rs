@@ -1,4 +1,4 @@
-//! Contents in the object database of the host's repository, read one after the other by one git.
+//! Reads contents from the object database of the host's repository, through one running git.
 
 use super::git::{Git, OwnGitDir};
 use super::repository::Repository;
@@ -7,7 +7,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// Longest line before a content: a name, a type and a length.
+/// Maximum length of the line before a content: a name, a type and a length.
 const MAX_HEAD_BYTES: u64 = 200;
 
 /// A running `git cat-file --batch`.
@@ -15,12 +15,13 @@ pub(crate) struct Blobs<'a> {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// The git directory it works in, if that is of its own.
+    /// Git directory of the process, if this owns it. Dropped, and removed, after the process has
+    /// ended.
     _own: Option<OwnGitDir<'a>>,
 }
 
 impl<'a> Blobs<'a> {
-    /// Opens the repository that a project lies in, with files of our own in `scratch`.
+    /// Opens the repository that contains a project. Our own files are written to `scratch`.
     pub(crate) fn open(project: &'a Path, git: &'a Path, scratch: &Path) -> Result<Self, Fault> {
         let git = Git { program: git };
         let repository = Repository::find(project, &git)?;
@@ -29,7 +30,7 @@ impl<'a> Blobs<'a> {
         Self::of(child, Some(own))
     }
 
-    /// Starts it in a git directory that stays until this ends.
+    /// Starts the process in a git directory that must exist until this is dropped.
     pub(super) fn start(own: &OwnGitDir<'_>, repository: &Repository) -> Result<Self, Fault> {
         Self::of(launch(own, repository)?, None)
     }
@@ -47,7 +48,8 @@ impl<'a> Blobs<'a> {
         })
     }
 
-    /// The content of that name, if there is one no longer than `max_bytes`.
+    /// Returns the content with that name; `None` if there is none or it is longer than
+    /// `max_bytes`.
     pub(crate) fn read(&mut self, id: &str, max_bytes: u64) -> Option<Vec<u8>> {
         self.with(id, |size, content| {
             let mut bytes = Vec::new();
@@ -55,7 +57,8 @@ impl<'a> Blobs<'a> {
         })?
     }
 
-    /// Calls `each` with the length and the bytes of the content of that name; `None` without one.
+    /// Calls `each` with length and content of the object with that name; `None` if there is none
+    /// or it cannot be read.
     pub(super) fn with<T>(
         &mut self,
         id: &str,
@@ -63,7 +66,7 @@ impl<'a> Blobs<'a> {
     ) -> Option<T> {
         let found = self.try_with(id, each);
         if found.is_err() {
-            // What follows in the stream is not known any more.
+            // The position in the stream is unknown after an error, so no further objects are read.
             self.input = None;
         }
         found.ok().flatten()
@@ -84,7 +87,7 @@ impl<'a> Blobs<'a> {
         let head = std::str::from_utf8(&head).map_err(|_| io::ErrorKind::InvalidData)?;
         let words: Vec<&str> = head.split_ascii_whitespace().collect();
         let &[_, kind, size] = words.as_slice() else {
-            // `NAME missing`; anything else ends it.
+            // `NAME missing`; any other reply is an error.
             let is_missing = head.ends_with(" missing\n");
             return if is_missing {
                 Ok(None)
@@ -105,7 +108,7 @@ impl<'a> Blobs<'a> {
 fn launch(own: &OwnGitDir<'_>, repository: &Repository) -> Result<Child, Fault> {
     let mut command = own.command(&["cat-file", "--batch"]);
     command
-        // Alternates may be relative to the real place.
+        // Alternates may be relative to the real directory.
         .env(
             "GIT_OBJECT_DIRECTORY",
             repository.common_dir.join("objects"),
@@ -118,7 +121,7 @@ fn launch(own: &OwnGitDir<'_>, repository: &Repository) -> Result<Child, Fault> 
 
 impl Drop for Blobs<'_> {
     fn drop(&mut self) {
-        // Without input it ends.
+        // Git exits when its input ends.
         self.input = None;
         let _ = self.child.kill();
         let _ = self.child.wait();

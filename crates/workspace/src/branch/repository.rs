@@ -1,8 +1,9 @@
-//! The host's repository, found and read as data.
+//! Finds the host's repository and reads it as data.
 //!
-//! In: the project directory. Out: where its repository lies, and the few values of its configuration
-//! that a commit needs. No git command runs in it: its configuration can name programs (a file-system
-//! monitor, hooks, a promisor's `uploadpack`), so it is only ever listed as a file.
+//! Input: the project directory. Output: the location of its repository, and the few values of its
+//! configuration that a commit needs. No git command runs in it, because its configuration can name
+//! programs (a file-system monitor, hooks, a promisor's `uploadpack`): the configuration is only
+//! listed as a file.
 
 use super::failed;
 use super::git::{Config, Git};
@@ -13,9 +14,9 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Longest value that is taken from a configuration, in bytes.
+/// Maximum length of a value that is read from a configuration, in bytes.
 const MAX_VALUE_BYTES: usize = 1000;
-/// Settings under which a commit knows its author. They are used as values of the same settings.
+/// Settings that identify the author of a commit. They are passed on under the same names.
 const IDENTITY: [&str; 6] = [
     "user.name",
     "user.email",
@@ -24,7 +25,7 @@ const IDENTITY: [&str; 6] = [
     "committer.name",
     "committer.email",
 ];
-/// Extensions of the repository format that change nothing about how a commit is written.
+/// Extensions of the repository format that do not change how a commit is written.
 const HARMLESS_EXTENSIONS: [&str; 6] = [
     "noop",
     "noop-v1",
@@ -34,43 +35,43 @@ const HARMLESS_EXTENSIONS: [&str; 6] = [
     "worktreeconfig",
 ];
 
-/// A repository and what is believed of it.
+/// Location of a repository, and the trusted values of its configuration.
 #[derive(Debug)]
 pub(super) struct Repository {
-    /// The top directory of its working tree.
+    /// Top directory of its working tree.
     pub(super) top: PathBuf,
-    /// Where `HEAD` lies.
+    /// Directory with `HEAD`.
     pub(super) git_dir: PathBuf,
-    /// Where objects and branches lie: the same, but for linked working trees.
+    /// Directory with objects and branches: the same as `git_dir`, except for a linked working
+    /// tree.
     pub(super) common_dir: PathBuf,
-    /// Where the project lies in the working tree: empty, or ends in a slash.
+    /// Path of the project in the working tree: empty, or ends in a slash.
     pub(super) prefix: Vec<u8>,
-    /// The content of `HEAD`.
+    /// Content of `HEAD`.
     pub(super) head: Vec<u8>,
     pub(super) format: Format,
     /// Settings about the author, with their values.
     pub(super) identity: Vec<(&'static str, String)>,
 }
 
-/// How a repository stores things.
+/// Storage format of a repository.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Format {
-    /// `sha1` or `sha256`.
+    /// `sha1` or `sha256`; `None` for the default.
     pub(super) objects: Option<String>,
-    /// `files` or `reftable`.
+    /// `files` or `reftable`; `None` for the default.
     pub(super) references: Option<String>,
-    /// Permissions of new files, as `core.sharedRepository` has them.
+    /// Permissions of new files, as in `core.sharedRepository`; `None` if it is not set.
     pub(super) sharing: Option<String>,
-    /// Whether some of its objects may be elsewhere.
+    /// True if objects may be missing (a partial clone).
     pub(super) is_partial: bool,
 }
 
 impl Repository {
-    /// Finds the repository that the project lies in.
+    /// Finds the repository that contains the project.
     ///
     /// # Errors
-    /// [`Code::NotFound`] without one that can be used, [`Code::Unsupported`] for a format that is
-    /// not known here.
+    /// [`Code::NotFound`] if there is no usable one, [`Code::Unsupported`] for an unknown format.
     pub(super) fn find(project: &Path, git: &Git<'_>) -> Result<Self, Fault> {
         let project = project
             .canonicalize()
@@ -78,7 +79,8 @@ impl Repository {
         let WorkingTree { top, git_dir } = find_working_tree(&project)
             .ok_or_else(|| unusable(&project, "there is none above it"))?;
         let common_dir = common_dir(&git_dir).map_err(|why| unusable(&project, &why))?;
-        // Before anything of it is opened: a FIFO in the place of a file would stop this call.
+        // This must precede opening any of its files: a FIFO in place of a file would block this
+        // call.
         layout::examine(&git_dir, &common_dir)?;
         for part in ["objects", "refs"] {
             if !common_dir.join(part).is_dir() {
@@ -111,7 +113,7 @@ impl Repository {
 }
 
 impl Format {
-    /// Returns the whole configuration of a git directory of ours that stores things so.
+    /// Returns the complete configuration of a git directory of ours with this storage format.
     pub(super) fn configuration(&self) -> String {
         let version = u8::from(self.objects.is_some() || self.references.is_some());
         let setting = |name: &str, value: &Option<String>| {
@@ -128,7 +130,7 @@ impl Format {
         .concat()
     }
 
-    // TRUST: a value is used only when it is one of a closed list, or letters and digits.
+    // TRUST: a value is used only if it is in a closed list, or consists of letters and digits.
     pub(super) fn read(config: &Config) -> Result<Self, Fault> {
         let mut format = Self::default();
         for (key, value) in config {
@@ -167,7 +169,7 @@ impl Format {
 }
 
 fn identity(config: &Config) -> Vec<(&'static str, String)> {
-    // The last one counts, as in git.
+    // The last setting of a name applies, as in git.
     let last = |wanted: &str| config.iter().rev().find(|(key, _)| key == wanted);
     IDENTITY
         .into_iter()
@@ -176,7 +178,7 @@ fn identity(config: &Config) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Refuses an object store that is not the user's.
+/// Refuses an object store that the user does not own.
 pub(super) fn require_own(store: &Path) -> Result<(), Fault> {
     let own = rustix::process::geteuid().as_raw();
     if fs::metadata(store).is_ok_and(|meta| meta.uid() == own) {
@@ -194,7 +196,7 @@ pub(super) fn require_own(store: &Path) -> Result<(), Fault> {
     ]))
 }
 
-/// Refuses a repository of somebody else, unless the user's own configuration names it as safe.
+/// Refuses a repository of another user, unless the user's own configuration names it as safe.
 fn check_owner(top: &Path, dirs: &[&Path], git: &Git<'_>) -> Result<(), Fault> {
     let own = rustix::process::geteuid().as_raw();
     let is_own = |path: &Path| fs::metadata(path).is_ok_and(|meta: Metadata| meta.uid() == own);
@@ -255,7 +257,7 @@ fn unsupported(what: &str) -> Fault {
     ])
 }
 
-/// The fault for something that could not be made in the repository.
+/// Returns the fault for a path that could not be created in the repository.
 pub(super) fn cannot_make(path: &Path, error: &std::io::Error) -> Fault {
     failed(
         &format!("cannot make {}", path.display()),

@@ -1,10 +1,9 @@
-//! The repositories of a project for a copy of it on another machine.
+//! Prepares the repositories of a project for a copy of it on another machine.
 //!
-//! In: the project, and how much of the history is sent. Out: a directory with a git directory for
-//! each repository, whole by itself: closed lists of files as in the seed of a native sandbox, and
-//! the objects as one pack. The host's git writes the pack, in the new directory and with a
-//! configuration of ours, so that nothing that the repository configures is believed on this
-//! machine.
+//! Input: the project, and how much of the history is sent. Output: a directory with a complete git
+//! directory for each repository: closed lists of files as in the seed of a native sandbox, and the
+//! objects as one pack. The host's git writes the pack in the new directory and with a
+//! configuration of ours, so that the repository's configuration is not applied on this machine.
 
 use super::git::{Git, without_configuration};
 use super::layout;
@@ -18,18 +17,19 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The repositories of a project that are sent with it.
+/// Repositories of a project that are sent with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SentRepositories {
-    /// Paths of their `.git` relative to the project; each is a directory below the one they were
-    /// made in.
+    /// Their `.git` paths relative to the project. Each is a directory below the one in which they
+    /// were built.
     pub git_dirs: Vec<PathBuf>,
-    /// Paths of the `.git` of those that are not sent, and why.
+    /// `.git` paths of the repositories that are not sent, with reasons.
     pub left_out: Vec<(PathBuf, String)>,
 }
 
 impl SentRepositories {
-    /// True if the path is one of these `.git`, or below one: then nothing of it is sent as it is.
+    /// Returns true if the path is one of these `.git`, or below one, so that the project's own
+    /// version of it is not sent.
     pub fn covers(&self, path: &Path) -> bool {
         let left_out = self.left_out.iter().map(|(git_dir, _)| git_dir);
         let mut all = self.git_dirs.iter().chain(left_out);
@@ -37,8 +37,8 @@ impl SentRepositories {
     }
 }
 
-/// Makes the git directories of the repositories at `dirs`, paths relative to the project, in the
-/// empty directory `to`. `hidden` are paths of the project that are not sent.
+/// Builds the git directories of the repositories at `dirs`, which are paths relative to the
+/// project, in the empty directory `to`. `hidden` are paths of the project that are not sent.
 ///
 /// # Errors
 /// Any failure to write, and a project that cannot be opened. A repository that cannot be sent is
@@ -91,8 +91,8 @@ fn remove(place: &Path) -> Result<(), Fault> {
     }
 }
 
-/// Writes the objects that the references and the index of a new git directory lead to into a pack
-/// there.
+/// Packs the objects that the references and the index of a new git directory need, into that
+/// directory.
 fn pack(git: &Git<'_>, source: &SentSource, place: &Path) -> Result<(), Fault> {
     layout::examine(&source.git_dir, &source.common_dir)?;
     let objects = source.common_dir.join("objects");
@@ -106,7 +106,7 @@ fn pack(git: &Git<'_>, source: &SentSource, place: &Path) -> Result<(), Fault> {
     let config = place.join("config");
     let wrote = |error| repository::cannot_make(place, &error);
     let settings = fs::read(&config).map_err(wrote)?;
-    // The pack is made before the project's configuration stands there.
+    // Git must not read the project's configuration, so that is written only after the pack.
     fs::write(&config, format.configuration()).map_err(wrote)?;
     let alternates = place.join("objects/info/alternates");
     fs::write(&alternates, objects.as_os_str().as_bytes()).map_err(wrote)?;

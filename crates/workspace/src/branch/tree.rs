@@ -1,7 +1,8 @@
-//! The commit that a branch begins with, as the destination of a plan.
+//! The commit from which a branch starts, as the destination of a plan.
 //!
-//! A path of the commit counts as changed by the host when it is not what the sandbox started from: the
-//! user had edited it without committing, or has committed since. Then both are merged, or in conflict.
+//! A path of the commit counts as changed by the host if it differs from the version from which the
+//! sandbox started: the user had uncommitted edits, or has committed since. Both versions are then
+//! merged, or conflict.
 
 use super::objects::Blobs;
 use crate::apply::{BaseFile, paths};
@@ -19,14 +20,14 @@ use std::io::Read;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-/// Longest target of a link.
+/// Maximum length of the target of a link, in bytes.
 const MAX_LINK_BYTES: u64 = 4096;
 
-/// What a commit has at a path.
+/// Entry of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     kind: Kind,
-    /// Name of its content.
+    /// Object name of its content.
     pub(super) id: String,
 }
 
@@ -36,31 +37,32 @@ enum Kind {
         is_executable: bool,
     },
     Link,
-    /// The commit of another repository.
+    /// The commit of a submodule.
     Other,
 }
 
-/// What is known about the project as it was when the sandbox started from it.
+/// Recorded state of the project at the time when the sandbox started from it.
 struct KnownBase<'a> {
     signatures: Base,
     contents: BaseContents<'a>,
 }
 
-/// The files of a commit below the project's directory.
+/// Files of a commit below the project's directory.
 pub(super) struct CommitTree<'a> {
     entries: BTreeMap<RelPath, Entry>,
     blobs: Blobs<'a>,
     project: Anchor,
     base: Option<KnownBase<'a>>,
     collected: &'a CollectedChanges,
-    /// Lengths and digests of contents that were read.
+    /// Lengths and digests of contents that were read, by object name.
     digests: HashMap<String, (u64, Digest)>,
-    /// Files with the contents of paths that a working tree has in another form.
+    /// Local files with the contents of paths whose form in the working tree differs from the
+    /// stored one.
     converted: HashMap<RelPath, PathBuf>,
 }
 
 impl<'a> CommitTree<'a> {
-    /// Reads `listing`, which `git ls-tree -r -z` gave for the whole commit.
+    /// Parses `listing`, the output of `git ls-tree -r -z` for the whole commit.
     pub(super) fn new(
         listing: &[u8],
         prefix: &[u8],
@@ -91,8 +93,9 @@ impl<'a> CommitTree<'a> {
         })
     }
 
-    /// Returns the paths of a change set at which the commit has a file, from the top of the working tree, and the
-    /// objects there. What a partial clone lacks is left out, for nothing is fetched.
+    /// Returns the paths of a change set at which the commit has a file, relative to the top of the
+    /// working tree, with their objects. Objects that a partial clone lacks are left out, because
+    /// nothing is fetched.
     pub(super) fn files_of(&mut self, set: &ChangeSet, prefix: &[u8]) -> Vec<(Vec<u8>, String)> {
         let mut files = Vec::new();
         for path in paths(set) {
@@ -107,7 +110,7 @@ impl<'a> CommitTree<'a> {
         files
     }
 
-    /// Shows files as a working tree has them instead of as they are stored.
+    /// Replaces the stored contents of files by those in the form of the working tree.
     pub(super) fn show_as(&mut self, files: HashMap<Vec<u8>, PathBuf>, prefix: &[u8]) {
         let below = |(path, file): (Vec<u8>, PathBuf)| {
             let path = RelPath::new(path.strip_prefix(prefix)?).ok()?;
@@ -116,19 +119,20 @@ impl<'a> CommitTree<'a> {
         self.converted = files.into_iter().filter_map(below).collect();
     }
 
-    /// What the commit has at a path.
+    /// Returns the commit's entry for a path; `None` if there is none.
     pub(super) fn entry(&self, path: &RelPath) -> Option<&Entry> {
         self.entries.get(path)
     }
 
-    /// Whether the commit has something below a path.
+    /// Returns true if the commit has an entry below a path.
     fn is_dir(&self, path: &RelPath) -> bool {
         let after = (Bound::Excluded(path), Bound::Unbounded);
         let next = self.entries.range::<RelPath, _>(after).next();
         next.is_some_and(|(other, _)| other.starts_with(path))
     }
 
-    /// A partial clone may lack the content: then it is like nothing that the sandbox has.
+    /// Returns the node of an entry. If a partial clone lacks the content, the node equals none
+    /// that the sandbox has.
     fn node(&mut self, path: &RelPath, entry: &Entry) -> HostNode {
         match entry.kind {
             Kind::Other => HostNode::Special,
@@ -163,7 +167,8 @@ impl<'a> CommitTree<'a> {
         Some((size, sum))
     }
 
-    /// The content that a working tree has at a path of the commit, if it is short enough for a text.
+    /// Returns the content of a path in the form of the working tree; `None` if it is too large to
+    /// be merged.
     fn text(&mut self, path: &RelPath, id: &str) -> Option<Vec<u8>> {
         match self.converted.get(path) {
             Some(file) => read_text(File::open(file).ok()?).ok().flatten(),
@@ -171,7 +176,7 @@ impl<'a> CommitTree<'a> {
         }
     }
 
-    /// What the user has done to the file in the project since the sandbox started.
+    /// Returns the user's change of a file in the project since the sandbox started.
     fn since_in_project(&self, path: &RelPath) -> HostChange {
         let now = match self.project.stat_within(path.as_bytes()) {
             Ok(stat) => Signature::from(&stat),
@@ -181,7 +186,7 @@ impl<'a> CommitTree<'a> {
         base.map_or(HostChange::Same, |base| base.signatures.since(path, &now))
     }
 
-    /// The version that the sandbox started from.
+    /// Opens the version from which the sandbox started; `None` if it cannot be read.
     fn base_reader(&self, path: &RelPath) -> Option<Box<dyn Read + '_>> {
         if self.base.is_none()
             && let Ok(reader) = self.collected.open_base(path)
@@ -192,7 +197,7 @@ impl<'a> CommitTree<'a> {
         Some(Box::new(file))
     }
 
-    /// Whether what the commit has at a path is what the sandbox started from.
+    /// Compares the commit's version of a path with the one from which the sandbox started.
     fn since(
         &mut self,
         path: &RelPath,
@@ -265,7 +270,7 @@ impl Host for CommitTree<'_> {
             return state(HostNode::Present(Node::Dir), HostChange::Same);
         }
         let Some(entry) = self.entries.get(path).cloned() else {
-            // The user has removed what git tracked when the sandbox started.
+            // The user has removed a file that git tracked when the sandbox started.
             let base = self.base.as_ref();
             let was_tracked = base.is_some_and(|base| base.contents.tracked(path).is_some());
             let is_removed = was_tracked && self.project.stat(path.as_bytes()).is_err();
@@ -336,7 +341,8 @@ impl Host for CommitTree<'_> {
     }
 }
 
-/// `MODE TYPE ID<tab>PATH`, with the path from the top of the working tree.
+/// Parses `MODE TYPE ID<tab>PATH`, with the path from the top of the working tree. `None` if the
+/// path is not below `prefix`.
 fn entry(line: &[u8], prefix: &[u8]) -> Option<(RelPath, Entry)> {
     let tab = line.iter().position(|byte| *byte == b'\t')?;
     let path = RelPath::new(line[tab + 1..].strip_prefix(prefix)?).ok()?;
