@@ -1,12 +1,14 @@
-//! What the state directories of tests share of `base`: the generated copy of the machine's `/etc`, and the guest.
+//! Shared parts of `base` in the state directories of tests: the generated copy of the machine's
+//! `/etc`, and the guest.
 //!
-//! The first sandbox of a state directory makes some 900 files and links that are the same for every test. Made and
-//! removed each time they are most of what a suite does: ext4 leaves removed inodes alone for a minute, and passes over
-//! every one of them whenever it looks for a free one. So a test that has passed hands them on to the next one of the
-//! same user, who meets what a user meets from the second command on.
+//! The first sandbox of a state directory creates some 900 files and links that are the same for
+//! every test. Creating and removing them each time takes most of a suite's time: ext4 does not
+//! reuse a removed inode for a minute, and skips each of them whenever it looks for a free one. So
+//! a test that has passed hands them on to the next one of the same user, which then runs as a
+//! user's second command does.
 //!
-//! Only where [`PLACE`] names a directory to keep them in, which `cargo xtask test` makes and removes. Otherwise every
-//! test begins with nothing.
+//! They are kept only if [`PLACE`] names a directory, which `cargo xtask test` creates and removes.
+//! Otherwise every test starts with an empty state directory.
 
 use crate::skip::current_user;
 use std::fs;
@@ -15,30 +17,30 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Variable with the directory in which they wait, a directory for each user.
+/// Variable with the directory in which they are kept, with a subdirectory for each user.
 const PLACE: &str = "GLOVEBOX_TEST_BASES";
-/// Its name in a state directory.
+/// Name of the directory in a state directory.
 const BASE: &str = "base";
-/// How the names of what is handed on begin.
+/// Prefixes of the names that are handed on.
 const SHARED: [&str; 2] = ["etc-", "guest-"];
 
-/// Puts a `base` into a state directory of this user, if one waits.
+/// Moves a `base` into a state directory of this user, if one is kept.
 pub fn lend(state: &Path) {
     lend_to(state, current_user());
 }
 
-/// The same for the user `uid`.
+/// Moves a `base` into a state directory of the user `uid`, if one is kept.
 pub(crate) fn lend_to(state: &Path, uid: u32) {
     let waiting = waiting(uid).and_then(|dir| fs::read_dir(dir).ok());
     for entry in waiting.into_iter().flatten().flatten() {
-        // Whoever renames one has it.
+        // The rename is atomic, so one of several tests gets it.
         if fs::rename(entry.path(), state.join(BASE)).is_ok() {
             return;
         }
     }
 }
 
-/// Removes what was lent.
+/// Removes what was lent. Succeeds if there is nothing.
 pub(crate) fn remove(state: &Path) -> io::Result<()> {
     match fs::remove_dir_all(state.join(BASE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -46,8 +48,9 @@ pub(crate) fn remove(state: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes what can be shared out of a state directory, for the next test. What cannot be handed on stays, and goes with
-/// the directory. To be called when a test has passed, and everything in its sandboxes has ended.
+/// Moves the sharable part out of a state directory, for the next test. A part that cannot be moved
+/// is removed with the directory. Must be called after a test has passed, and after every process
+/// in its sandboxes has ended.
 pub fn hand_on(state: &Path) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let base = state.join(BASE);
@@ -73,7 +76,7 @@ fn remove_others(base: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where those of this user wait.
+/// Returns the directory in which those of a user are kept, and creates it. None if there is none.
 fn waiting(uid: u32) -> Option<PathBuf> {
     let dir = PathBuf::from(std::env::var_os(PLACE)?).join(uid.to_string());
     let mut builder = fs::DirBuilder::new();

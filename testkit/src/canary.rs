@@ -1,4 +1,4 @@
-//! A tree of files that must stay exactly as it is.
+//! Tree of files that must not change.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// A planted tree and its fingerprint.
+/// Planted tree and its fingerprint.
 #[derive(Debug)]
 pub struct Canary {
     dir: PathBuf,
@@ -14,10 +14,11 @@ pub struct Canary {
 }
 
 impl Canary {
-    /// Plants files, an executable, an empty directory, a link, a hidden file and odd names in `dir`.
+    /// Plants files, an executable, an empty directory, symbolic links, a hidden file and unusual
+    /// names in `dir`.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// The tree cannot be written.
     #[expect(clippy::expect_used, reason = "a test cannot go on without its canary")]
     pub fn plant(dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
@@ -37,22 +38,23 @@ impl Canary {
         Self::watch(dir)
     }
 
-    /// Watches a tree that is there already.
+    /// Watches an existing tree.
     pub fn watch(dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
         let before = fingerprint(&dir);
         Self { dir, before }
     }
 
-    /// Where it is.
+    /// Returns the directory of the tree.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Checks that nothing in it changed: names, kinds, modes, owners, contents, link targets.
+    /// Checks that nothing in the tree has changed: names, kinds, modes, owners, contents, link
+    /// targets.
     ///
     /// # Panics
-    /// When something did, with the first difference.
+    /// With the first difference, if something has changed.
     pub fn assert_untouched(&self) {
         let after = fingerprint(&self.dir);
         let difference = self
@@ -70,7 +72,7 @@ impl Canary {
     }
 }
 
-/// One line per object, in the order of paths.
+/// Describes each object in one line, in the order of paths.
 #[expect(
     clippy::expect_used,
     reason = "a canary that cannot be read is a failed test"

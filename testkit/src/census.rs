@@ -1,33 +1,34 @@
-//! Which processes there are, as `/proc` tells it.
+//! Processes of the machine, read from `/proc`.
 //!
-//! Tests that ask whether anything survived give their commands a [`marker`] and look for it on the
-//! whole machine, or look at everything that descends from them.
+//! A test that checks if processes survive gives its commands a [`marker`] and looks for it on the
+//! whole machine, or looks at all descendants of its commands.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One process.
+/// Process of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// Process id.
     pub id: u32,
-    /// Its parent's.
+    /// Id of its parent.
     pub parent: u32,
-    /// Start time in clock ticks since boot: with the id, its identity.
+    /// Start time in clock ticks since boot; together with the id it identifies the process.
     pub started: u64,
-    /// State as in proc_pid_stat(5); `Z` is one that is dead already.
+    /// State as in proc_pid_stat(5); `Z` is a zombie.
     pub state: char,
-    /// Its command line, words joined by spaces.
+    /// Command line, with words joined by spaces.
     pub line: String,
 }
 
 impl Process {
-    /// Looks one up; `None` when it is gone.
+    /// Looks up a process. None if it does not exist.
     pub fn find(id: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // The name in parentheses may contain anything, so fields are counted from the last one.
+        // The name in parentheses may contain any character, so count fields from the last
+        // parenthesis.
         let rest = &stat[stat.rfind(')')? + 2..];
         let mut fields = rest.split(' ');
         let state = fields.next()?.chars().next()?;
@@ -46,7 +47,7 @@ impl Process {
         })
     }
 
-    /// All of the machine, those that are dead already left out.
+    /// Returns all processes of the machine except zombies.
     pub fn all() -> Vec<Self> {
         let Ok(entries) = fs::read_dir("/proc") else {
             return Vec::new();
@@ -58,7 +59,7 @@ impl Process {
             .collect()
     }
 
-    /// Those whose command line contains `text`.
+    /// Returns the processes whose command line contains `text`.
     pub fn mentioning(text: &str) -> Vec<Self> {
         Self::all()
             .into_iter()
@@ -66,7 +67,7 @@ impl Process {
             .collect()
     }
 
-    /// Everything that descends from `ancestor`, at any depth.
+    /// Returns all descendants of `ancestor`, at any depth.
     pub fn descendants(ancestor: u32) -> Vec<Self> {
         let mut rest = Self::all();
         let mut family = vec![ancestor];
@@ -84,7 +85,7 @@ impl Process {
         }
     }
 
-    /// Whether it is the program that runs inside sandboxes.
+    /// Returns true if the process is the guest, the program that runs inside sandboxes.
     pub fn is_guest(&self) -> bool {
         let mut words = self.line.split(' ');
         words
@@ -98,11 +99,11 @@ impl Process {
     }
 }
 
-/// Waits until `count` processes sleep for `marker` seconds: then what a test started is running.
-/// Who only carries the marker among its arguments does not count.
+/// Waits until `count` processes sleep for `marker` seconds, so that the commands of a test are
+/// running. A process that has the marker among other arguments does not count.
 ///
 /// # Panics
-/// When that does not happen.
+/// After 20 seconds.
 pub fn await_sleepers(marker: &str, count: usize) {
     let line = format!("sleep {marker}");
     let is_there = wait_until(Duration::from_secs(20), || {
@@ -119,7 +120,7 @@ pub fn await_sleepers(marker: &str, count: usize) {
     );
 }
 
-/// A number of seconds for sleep(1) that no other process on this machine sleeps.
+/// Returns a number of seconds for sleep(1) that no other process on this machine uses.
 pub fn marker() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!(
@@ -129,7 +130,7 @@ pub fn marker() -> String {
     )
 }
 
-/// Looks again and again until `condition` holds; false when it did not within `limit`.
+/// Polls until `condition` holds. Returns false if it does not within `limit`.
 pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     loop {

@@ -1,5 +1,5 @@
 //! Servers with the contracts of services that sandboxes may run on (`glovebox-contract`), each as
-//! a process of its own.
+//! a separate process.
 
 use serde_json::Value;
 use std::fs;
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A running server. Dropping it ends it and every process that its commands have left.
+/// A running server. Dropping it ends the server and every process that its commands have left.
 #[derive(Debug)]
 pub struct ContractServer {
     child: Child,
-    /// `http://ADDRESS`, without a prefix.
+    /// Address as `http://ADDRESS`, without a prefix.
     url: String,
 }
 
@@ -21,7 +21,7 @@ impl ContractServer {
     /// Starts the server of `service` with further arguments.
     ///
     /// # Panics
-    /// When it is not built, or does not say its address.
+    /// The server is not built, or does not print its address.
     #[expect(clippy::expect_used, reason = "a test cannot go on without")]
     pub fn start(service: &str, arguments: &[&str]) -> Self {
         let mut child = Command::new(program())
@@ -44,27 +44,27 @@ impl ContractServer {
         Self { child, url }
     }
 
-    /// Its address as `http://HOST:PORT`.
+    /// Returns the address as `http://HOST:PORT`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its process.
+    /// Returns the id of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends the server at once, as a machine that loses power: its commands get no signal.
+    /// Kills the server, as a power failure of the machine would: its commands get no signal.
     pub fn kill(&mut self) {
-        // It may have ended by itself.
+        // Fails only if it has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Sends a request; returns status and body of the answer.
+    /// Sends a request; returns status and body of the response.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// The server does not respond.
     #[expect(clippy::expect_used, reason = "a test cannot go on without")]
     pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let address = self.url.trim_start_matches("http://");
@@ -88,21 +88,21 @@ impl ContractServer {
         (status.expect("the answer has a status"), body.to_owned())
     }
 
-    /// Sends a request for the control of the server, such as `POST /__contract/restart`; returns
-    /// the body of the answer.
+    /// Sends a control request to the server, such as `POST /__contract/restart`; returns the body
+    /// of the response.
     ///
     /// # Panics
-    /// When the answer is no success.
+    /// The response is not a success.
     pub fn control(&self, method: &str, path: &str, body: &str) -> String {
         let (status, answer) = self.request(method, path, body);
         assert_eq!(status, 200, "{method} {path}: {answer}");
         answer
     }
 
-    /// What the server noted: `requests` by path, and `refusals`.
+    /// Returns the server's journal: `requests` by path, and `refusals`.
     ///
     /// # Panics
-    /// When that is no JSON.
+    /// The journal is not JSON.
     #[expect(clippy::expect_used, reason = "a test cannot go on without")]
     pub fn journal(&self) -> Value {
         serde_json::from_str(&self.control("GET", "/__contract/journal", ""))
@@ -112,7 +112,7 @@ impl ContractServer {
 
 impl Drop for ContractServer {
     fn drop(&mut self) {
-        // The end of its input is what it waits for.
+        // The server exits at the end of its input.
         drop(self.child.stdin.take());
         let ended = crate::census::wait_until(Duration::from_secs(10), || {
             self.child.try_wait().is_ok_and(|status| status.is_some())
@@ -123,26 +123,28 @@ impl Drop for ContractServer {
     }
 }
 
-/// Makes a stand-in for the program `sprite` in a directory and returns its path. With `is_old` it is one that takes
-/// the name of a machine as a word. It talks to the server at `SPRITES_API_URL`.
+/// Installs a stand-in for the program `sprite` in a directory and returns its path. `is_old`
+/// selects one that takes the name of a machine as a word. It talks to the server at
+/// `SPRITES_API_URL`.
 ///
 /// # Panics
-/// When it is not built, or the directory cannot be written.
+/// The server is not built, or the directory cannot be written.
 #[expect(clippy::expect_used, reason = "a test cannot go on without")]
 pub fn install_sprite_cli(dir: &Path, is_old: bool) -> PathBuf {
     let name = if is_old { "sprite-old" } else { "sprite" };
     let path = dir.join(name);
-    // Another user may not reach the place where it was built.
+    // A hard link fails across file systems; a copy must work, because another user may not reach
+    // the place where it was built.
     if fs::hard_link(program(), &path).is_err() {
         fs::copy(program(), &path).expect("a directory that can be written");
     }
     path
 }
 
-/// The program: `GLOVEBOX_TEST_CONTRACT`, else the one beside the binary under test.
+/// Returns the program: `GLOVEBOX_TEST_CONTRACT`, else the one next to the binary under test.
 ///
 /// # Panics
-/// When it is not built.
+/// The program is not built.
 fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("GLOVEBOX_TEST_CONTRACT") {
         return path.into();

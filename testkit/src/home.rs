@@ -1,4 +1,4 @@
-//! A home, a project and a state directory of a test's own, and `glovebox` run in them.
+//! Home, project and state directory of one test, and `glovebox` run in them.
 
 use crate::bases;
 use crate::ran::Ran;
@@ -19,10 +19,11 @@ pub struct Home {
 }
 
 impl Home {
-    /// Makes the directories `home`, `project` and `state`, empty but for what tests share in the last one.
+    /// Creates the directories `home`, `project` and `state`, empty except for the shared part of
+    /// the last.
     ///
     /// # Panics
-    /// When the temporary directory cannot be written.
+    /// The temporary directory cannot be written.
     #[expect(
         clippy::new_without_default,
         reason = "makes directories; a test cannot go on without"
@@ -31,7 +32,7 @@ impl Home {
         Self::of(current_user(), |_| {})
     }
 
-    /// The same for the user `uid`, to whom `give` gives the directories.
+    /// Creates the directories for the user `uid`; `give` changes their owner.
     #[expect(
         clippy::expect_used,
         reason = "makes directories; a test cannot go on without"
@@ -42,7 +43,7 @@ impl Home {
             .tempdir()
             .expect("a temporary directory");
         for name in ["home", "project", "state"] {
-            // The state directory must be its owner's alone.
+            // Glovebox refuses a state directory that other users can access.
             let mode = if name == "state" { 0o700 } else { 0o755 };
             fs::DirBuilder::new()
                 .mode(mode)
@@ -54,39 +55,39 @@ impl Home {
         Self { root }
     }
 
-    /// The directory that holds all others.
+    /// Returns the directory that holds all others.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// `$HOME`.
+    /// Returns `$HOME`.
     pub fn home(&self) -> PathBuf {
         self.root().join("home")
     }
 
-    /// The project: current directory of [`Self::glovebox`].
+    /// Returns the project: the current directory of [`Self::glovebox`].
     pub fn project(&self) -> PathBuf {
         self.root().join("project")
     }
 
-    /// `$GLOVEBOX_STATE`.
+    /// Returns `$GLOVEBOX_STATE`.
     pub fn state(&self) -> PathBuf {
         self.root().join("state")
     }
 
-    /// Makes the state directory empty, as the first command of a user finds it.
+    /// Empties the state directory, as the first command of a user finds it.
     ///
     /// # Panics
-    /// When something is in it that cannot be removed.
+    /// It has content that cannot be removed.
     #[expect(clippy::expect_used, reason = "a test cannot go on with another state")]
     pub fn empty_state(&self) {
         bases::remove(&self.state()).expect("a state directory that can be emptied");
     }
 
-    /// Writes a file below the root, with its directories, and gives its path.
+    /// Writes a file below the root, creates its directories, and returns its path.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// The file cannot be written.
     #[expect(clippy::expect_used, reason = "a test cannot go on without its files")]
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
         assert!(
@@ -103,7 +104,8 @@ impl Home {
         path
     }
 
-    /// `glovebox ARGS` in the project, with nothing of the surroundings but `PATH`.
+    /// Returns the call `glovebox ARGS` in the project, with no variable of the environment but
+    /// `PATH`.
     pub fn glovebox<I, S>(&self, args: I) -> Glovebox
     where
         I: IntoIterator<Item = S>,
@@ -112,7 +114,8 @@ impl Home {
         self.program(binary(), args)
     }
 
-    /// `PROGRAM ARGS`, a program that is used as `glovebox` is, in the same surroundings.
+    /// Returns the call `PROGRAM ARGS` in the same environment, for a program that is used like
+    /// `glovebox`.
     pub fn program<I, S>(&self, program: impl AsRef<OsStr>, args: I) -> Glovebox
     where
         I: IntoIterator<Item = S>,
@@ -137,21 +140,22 @@ impl Home {
         }
     }
 
-    /// `glovebox ARGS` written as one line; words are split at spaces.
+    /// Returns the call `glovebox ARGS` from one line; words are split at spaces.
     pub fn line(&self, line: &str) -> Glovebox {
         self.glovebox(line.split_whitespace())
     }
 }
 
-/// Tests that run in the background of a shell are born ignoring SIGINT and SIGQUIT, and so would be
-/// every program they start. A handler is forgotten when a program is executed; "ignore" is not.
+/// Installs handlers for SIGHUP, SIGINT and SIGQUIT. Tests that run in the background of a shell
+/// inherit "ignore" for some of them, and so would every program they start: execve(2) resets a
+/// handler to the default, but keeps "ignore".
 fn heed_signals() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT};
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for signal in [SIGHUP, SIGINT, SIGQUIT] {
             let always = Arc::new(AtomicBool::new(true));
-            // What cannot be arranged here shows in the tests that send signals.
+            // A failure here shows in the tests that send signals.
             let _ = signal_hook::flag::register_conditional_default(signal, always);
         }
     });
@@ -159,7 +163,7 @@ fn heed_signals() {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // A failing test must not leave sandboxes behind.
+        // Sandboxes of a failing test must not outlive it.
         let state = self.state();
         if state
             .join("sandboxes")
@@ -179,10 +183,10 @@ impl Drop for Home {
     }
 }
 
-/// One call of the binary, to be adjusted and run.
+/// Call of the binary, to be adjusted and run.
 #[derive(Debug)]
 pub struct Glovebox {
-    /// The call, for what the methods do not cover.
+    /// Underlying command, for adjustments without a method here.
     pub command: Command,
     input: Option<Vec<u8>>,
 }
@@ -206,24 +210,24 @@ impl Glovebox {
         self
     }
 
-    /// Starts in another directory.
+    /// Sets the current directory.
     #[must_use]
     pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
         self.command.current_dir(dir);
         self
     }
 
-    /// Gives bytes on standard input; without, it is `/dev/null`.
+    /// Sets the bytes on standard input; the default is `/dev/null`.
     #[must_use]
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = Some(bytes.into());
         self
     }
 
-    /// Runs it to its end and captures what it writes.
+    /// Runs the call to its end and captures its output.
     ///
     /// # Panics
-    /// When the binary cannot be started.
+    /// The binary cannot be started.
     #[expect(clippy::expect_used, reason = "a test cannot go on without the binary")]
     pub fn run(mut self) -> Ran {
         let input = self.input.take();
@@ -236,7 +240,8 @@ impl Glovebox {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("glovebox starts");
-        // A thread, because the child may write more than a pipe holds before it reads all of its input.
+        // In a thread: the child may block on a full output pipe before it has read all of its
+        // input.
         let writer = child.stdin.take().zip(input).map(|(mut stdin, bytes)| {
             std::thread::spawn(move || {
                 let _ = stdin.write_all(&bytes);
@@ -250,10 +255,10 @@ impl Glovebox {
     }
 }
 
-/// The binary under test: `GLOVEBOX_TEST_BIN`, else the one beside the test's own.
+/// Returns the binary under test: `GLOVEBOX_TEST_BIN`, else the one next to the test's own.
 ///
 /// # Panics
-/// When it has not been built.
+/// It has not been built.
 pub fn binary() -> PathBuf {
     if let Some(path) =
         std::env::var_os("GLOVEBOX_TEST_BIN").filter(|path: &OsString| !path.is_empty())

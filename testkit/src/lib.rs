@@ -1,8 +1,8 @@
-//! What tests share: a hermetic home, the real binary, loud skips, canaries.
+//! Shared parts of tests: a hermetic home, the real binary, loud skips, canaries.
 //!
-//! Tests run the real `glovebox` against the real kernel. This crate keeps them away from the
-//! developer's own configuration and state, makes their output comparable, and makes what they
-//! could not check visible. A broken precondition panics: this is code for tests only.
+//! Tests run the real `glovebox` against the real kernel. This crate isolates them from the
+//! developer's own configuration and state, makes their output comparable, and makes unchecked
+//! parts visible. A broken precondition panics: this code is for tests only.
 
 pub mod bases;
 mod canary;

@@ -1,7 +1,7 @@
-//! Somebody who uses glovebox, with a home, a project and a state directory of their own.
+//! User of glovebox, with a separate home, project and state directory.
 //!
-//! Root and ordinary users meet different walls, so what the product promises is tried as both:
-//! tests run by root run once more as an ordinary user.
+//! Root and ordinary users meet different walls, so tests that run as root run a second time as an
+//! ordinary user.
 
 use crate::home::{Glovebox, Home, binary};
 use crate::skip::is_root;
@@ -12,10 +12,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The user and group `nobody` of every Linux.
+/// User and group `nobody` of Linux distributions.
 pub const UNPRIVILEGED_ID: u32 = 65534;
 
-/// A user of glovebox in a place of their own; everything is removed when dropped.
+/// User of glovebox with their own directories; everything is removed when dropped.
 #[derive(Debug)]
 pub struct Person {
     place: Home,
@@ -54,7 +54,7 @@ fn give(tree: &Path) {
 }
 
 impl Person {
-    /// Whoever runs the test.
+    /// Creates a user with the identity of the test process.
     pub fn myself() -> Self {
         Self {
             place: Home::new(),
@@ -63,10 +63,11 @@ impl Person {
         }
     }
 
-    /// An ordinary user; `None` when the test is not run by root, who alone can become one.
+    /// Creates an ordinary user. None if the test does not run as root: only root can change its
+    /// user.
     ///
     /// # Panics
-    /// When the user's place cannot be prepared.
+    /// The user's directories cannot be prepared.
     #[expect(clippy::expect_used, reason = "a test cannot go on without its user")]
     pub fn ordinary() -> Option<Self> {
         if !is_root() {
@@ -90,8 +91,8 @@ impl Person {
         })
     }
 
-    /// Runs a test as whoever runs it and, when that is root, as an ordinary user too. An inline snapshot
-    /// has one text for both, and is not taken in a thread that the test starts.
+    /// Runs a test as the present user and, if that is root, as an ordinary user too. An inline
+    /// snapshot has one text for both, and must not be taken in a thread that the test starts.
     #[expect(
         clippy::print_stdout,
         reason = "test output, shown when the test fails"
@@ -102,16 +103,16 @@ impl Person {
                 .into_iter()
                 .flatten()
             {
-                // Shown when the test fails.
+                // Displayed if the test fails.
                 println!("as {}", person.name());
                 test(&person);
             }
         };
-        // Without, an inline snapshot that is looked at twice is an error.
+        // Without this, insta refuses an inline snapshot that is evaluated twice.
         insta::allow_duplicates!(as_everybody());
     }
 
-    /// A word for messages.
+    /// Returns a name for messages.
     pub fn name(&self) -> &'static str {
         if self.is_root() {
             "root"
@@ -120,30 +121,30 @@ impl Person {
         }
     }
 
-    /// Whether this is root.
+    /// Returns true if the user is root.
     pub fn is_root(&self) -> bool {
         !self.is_other && is_root()
     }
 
-    /// Where everything of theirs is.
+    /// Returns the user's directories.
     pub fn place(&self) -> &Home {
         &self.place
     }
 
-    /// The project directory.
+    /// Returns the project directory.
     pub fn project(&self) -> PathBuf {
         self.place.project()
     }
 
-    /// The program they use.
+    /// Returns the program that the user runs.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// Writes a file of theirs below their root, with its directories.
+    /// Writes a file of the user's below their root, with its directories.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// The file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
         let written = self.place.write(path.as_ref(), content);
         if let Some(top) = path.as_ref().components().next() {
@@ -152,18 +153,18 @@ impl Person {
         written
     }
 
-    /// Gives a tree to this person.
+    /// Gives a tree to this user.
     ///
     /// # Panics
-    /// When that is not possible, and for a directory at the top of the machine, which no test made:
-    /// root would give all of it away.
+    /// The owner cannot be changed, or the tree is at the top of the file system: no test created
+    /// that, and root could give all of it away.
     pub fn own(&self, tree: &Path) {
         if self.is_other {
             give(tree);
         }
     }
 
-    /// `glovebox ARGS` by this person, in the project.
+    /// Returns the call `glovebox ARGS` by this user, in the project.
     pub fn glovebox<I, S>(&self, args: I) -> Glovebox
     where
         I: IntoIterator<Item = S>,
@@ -183,17 +184,17 @@ impl Person {
         call
     }
 
-    /// `glovebox ARGS` written as one line; words are split at spaces.
+    /// Returns the call `glovebox ARGS` from one line; words are split at spaces.
     pub fn line(&self, line: &str) -> Glovebox {
         self.glovebox(line.split_whitespace())
     }
 
-    /// `glovebox ARGS -- sh -c SCRIPT`.
+    /// Returns the call `glovebox ARGS -- sh -c SCRIPT`.
     pub fn script(&self, args: &str, script: &str) -> Glovebox {
         self.glovebox(args.split_whitespace().chain(["--", "sh", "-c", script]))
     }
 
-    /// Another program by this person in the project, with the same environment as glovebox.
+    /// Returns another program by this user in the project, with the same environment as glovebox.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.become_user(program);
         command
@@ -212,13 +213,13 @@ impl Person {
         let mut command = Command::new(program);
         command.env_clear();
         if self.is_other {
-            // Supplementary groups go as well: the standard library drops them when root changes its user.
+            // The standard library also drops the supplementary groups when root changes its user.
             command.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID);
         }
         command
     }
 
-    /// The sandboxes there are, dead or alive.
+    /// Returns the directories of all sandboxes, dead or alive.
     pub fn sandboxes(&self) -> Vec<PathBuf> {
         self.rooms(&["sandboxes"])
     }
@@ -231,21 +232,21 @@ impl Person {
             .collect()
     }
 
-    /// Checks that neither the state directory nor `doctor` know of anything left over.
+    /// Checks that neither the state directory nor `doctor` has any leftover.
     ///
     /// # Panics
-    /// When there is something.
+    /// There is a leftover.
     pub fn assert_nothing_left(&self) {
         let left = self.rooms(&["sandboxes", "staging", "trash"]);
         assert!(left.is_empty(), "as {}: left behind: {left:?}", self.name());
         self.assert_nothing_lives();
     }
 
-    /// Checks that there is no sandbox, dead or alive. What a call was putting together or removing
-    /// when it died may stay for a minute: nobody can know yet that it is dead.
+    /// Checks that there is no sandbox, dead or alive. Objects that a killed call was creating or
+    /// removing may stay for a minute: until then it cannot be known that the call is dead.
     ///
     /// # Panics
-    /// When there is one.
+    /// There is a sandbox.
     pub fn assert_nothing_lives(&self) {
         let left = self.sandboxes();
         assert!(left.is_empty(), "as {}: left behind: {left:?}", self.name());
@@ -260,7 +261,7 @@ impl Person {
 
 impl Drop for Person {
     fn drop(&mut self) {
-        // The place itself only ends what belongs to whoever runs the test.
+        // `Home` ends only the sandboxes of the test's own user.
         if self.is_other && !self.sandboxes().is_empty() {
             let mut kill = self.line("kill --all --quiet").command;
             let _ = kill
@@ -272,7 +273,7 @@ impl Drop for Person {
     }
 }
 
-/// Whether everybody can reach and run a program.
+/// Returns true if every user can reach and run a program.
 fn is_open_to_all(program: &Path) -> bool {
     program
         .ancestors()

@@ -1,4 +1,4 @@
-//! Programs that tests use: what others made, and what cargo built for other tests.
+//! Programs that tests use: third-party ones, and those that cargo built for other tests.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::SystemTime;
 
-/// A program in the directory where `cargo xtask test` installs clients and servers of others.
+/// Returns a program in the directory where `cargo xtask test` installs third-party clients and
+/// servers. None if it is not installed.
 pub fn installed(path: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let near = own.ancestors().nth(3)?.join("clients");
@@ -14,11 +15,11 @@ pub fn installed(path: &str) -> Option<PathBuf> {
     Some(dir.join(path)).filter(|program| program.is_file())
 }
 
-/// The test program that cargo built for the target `name` of `package` (its directory's name): the one that
-/// `cargo xtask test` has just built, else the newest beside the test's own.
+/// Returns the test program that cargo built for the target `name` of `package` (its directory's
+/// name): the one that `cargo xtask test` has just built, else the newest next to the test's own.
 ///
 /// # Panics
-/// When it has not been built.
+/// It has not been built.
 pub fn suite(package: &str, name: &str) -> PathBuf {
     if let Some(dir) = std::env::var_os("GLOVEBOX_TEST_SUITES") {
         return PathBuf::from(dir).join(package).join(name);
@@ -26,7 +27,7 @@ pub fn suite(package: &str, name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     let is_built = |path: &PathBuf| {
         let file = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        // Name, dash, hash; what else is called like that has an extension.
+        // Name, dash, hash; any other file with that prefix has an extension.
         let hash = file
             .strip_prefix(name)
             .and_then(|rest| rest.strip_prefix('-'));
@@ -52,10 +53,11 @@ pub fn suite(package: &str, name: &str) -> PathBuf {
     found.unwrap_or_default()
 }
 
-/// Shared libraries of `programs`, as the dynamic linker of this machine finds them; none for a static one.
+/// Returns the shared libraries of `programs`, as the dynamic linker of this machine finds them;
+/// none for a static program.
 ///
 /// # Panics
-/// When there is no ldd(1).
+/// ldd(1) is not installed.
 #[expect(clippy::expect_used, reason = "a test cannot go on without")]
 pub fn libraries<I, S>(programs: I) -> BTreeSet<PathBuf>
 where

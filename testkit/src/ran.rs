@@ -1,11 +1,11 @@
-//! What a call of the binary did, and how to compare it.
+//! Result of a call of the binary, and its comparison.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Output;
 
-/// A finished call.
+/// Finished call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
     /// Exit code; 128 plus the number for a signal.
@@ -17,7 +17,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// What a program that has ended has said.
+    /// Creates the result of a program that has exited.
     pub fn new(output: Output) -> Self {
         let status = output.status;
         let code = status
@@ -30,26 +30,28 @@ impl Ran {
         }
     }
 
-    /// Standard output as text.
+    /// Returns standard output as text.
     pub fn out(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard error as text.
+    /// Returns standard error as text.
     pub fn err(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Standard error as a snapshot shows it, see [`filters`]: `root` is the test's directory.
+    /// Returns standard error as a snapshot displays it, see [`filters`]. `root` is the test's
+    /// directory.
     pub fn shown_err(&self, root: &Path) -> String {
         filters(&self.err(), root)
     }
 
-    /// Standard error from the first line on that begins with `error:`, as a snapshot shows it, see
-    /// [`filters`]. Warnings and notes that only some machines print stand before that line.
+    /// Returns standard error from the first line on that begins with `error:`, as a snapshot
+    /// displays it, see [`filters`]. Warnings and notes that only some machines print precede that
+    /// line.
     ///
     /// # Panics
-    /// With everything that was written, when no line begins so.
+    /// With all output, if no line begins so.
     pub fn failure(&self, root: &Path) -> String {
         let err = self.err();
         let lines: Vec<&str> = err
@@ -60,11 +62,11 @@ impl Ran {
         filters(&lines.join("\n"), root)
     }
 
-    /// The lines of standard error that have `word` in them, without what they are indented by, as a snapshot
-    /// shows them, see [`filters`]: for what is said among lines that only some machines print.
+    /// Returns the lines of standard error that contain `word`, without indentation, as a snapshot
+    /// displays them, see [`filters`]: for messages among lines that only some machines print.
     ///
     /// # Panics
-    /// With everything that was written, when there is no such line.
+    /// With all output, if there is no such line.
     pub fn said(&self, word: &str, root: &Path) -> String {
         let err = self.err();
         let lines: Vec<&str> = err
@@ -76,10 +78,10 @@ impl Ran {
         filters(&lines.join("\n"), root)
     }
 
-    /// Gives itself back when the exit code is `code`.
+    /// Checks that the exit code is `code`, and returns the result.
     ///
     /// # Panics
-    /// With everything that was written, when it is another.
+    /// With all output, if it is another.
     #[expect(
         clippy::return_self_not_must_use,
         reason = "the check is often all that is wanted"
@@ -102,11 +104,11 @@ impl fmt::Display for Ran {
     }
 }
 
-/// What generated names begin with, of sandboxes, sessions, calls and files on their way.
+/// Prefixes of generated names, of sandboxes, sessions, calls and temporary files.
 const NAME_PREFIXES: [&str; 8] = ["agent", "box", "call", "cp", "mcp", "run", "s", "spawn"];
 
-/// `text` with everything that differs from run to run replaced: paths below `root`, process ids,
-/// times, sizes of time, random names.
+/// Replaces everything in `text` that differs from run to run: paths below `root`, process ids,
+/// times, durations, random names.
 pub fn filters(text: &str, root: &Path) -> String {
     let text = text.replace(&root.display().to_string(), "[ROOT]");
     let mut filtered = String::with_capacity(text.len());
@@ -154,7 +156,7 @@ pub fn filters(text: &str, root: &Path) -> String {
     filtered
 }
 
-/// Ten characters of the alphabet of generated names, digits among them.
+/// Returns true for ten characters of the alphabet of generated names with at least one digit.
 fn is_random_part(word: &str) -> bool {
     word.len() == 10
         && word
@@ -163,7 +165,8 @@ fn is_random_part(word: &str) -> bool {
         && word.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// Ten characters of that alphabet, which has no `i`, `l`, `o`, `u`: they may all be letters.
+/// Returns true for ten characters of that alphabet, which has no `i`, `l`, `o`, `u`; all may be
+/// letters.
 fn is_random_word(word: &str) -> bool {
     word.len() == 10
         && word.bytes().all(|byte| {

@@ -1,4 +1,4 @@
-//! A service that sandboxes run on, with everything that is done in it below one directory.
+//! Service that sandboxes run on, with all its files below one directory.
 
 use crate::contract::ContractServer;
 use crate::home::Glovebox;
@@ -6,13 +6,13 @@ use crate::person::Person;
 use std::fs;
 use std::path::Path;
 
-/// A token as a user has it.
+/// Token of the form that users have.
 pub const SERVICE_TOKEN: &str = "planted/0815/token";
 
-/// A running service of a backend. Dropping it ends the service and removes its files.
+/// Running service of a backend. Dropping it ends the service and removes its files.
 #[derive(Debug)]
 pub struct RemoteService {
-    /// Word for `--backend`.
+    /// Name for `--backend`.
     pub backend: &'static str,
     /// Variable with the token.
     pub variable: &'static str,
@@ -22,19 +22,19 @@ pub struct RemoteService {
 }
 
 impl RemoteService {
-    /// Runs a test with each service, as whoever runs the tests and as an ordinary user.
+    /// Runs a test with each service, as the present user and as an ordinary user.
     pub fn each(mut test: impl FnMut(&mut Self, &Person)) {
         for start in [Self::sprites, Self::aio] {
             Person::each(|person| test(&mut start(), person));
         }
     }
 
-    /// Sprites.
+    /// Starts the service of Sprites.
     pub fn sprites() -> Self {
         Self::start("sprites", "SPRITES_TOKEN", "--token")
     }
 
-    /// AIO Sandbox.
+    /// Starts the service of AIO Sandbox.
     pub fn aio() -> Self {
         Self::start("aio", "AIO_API_KEY", "--key")
     }
@@ -53,22 +53,22 @@ impl RemoteService {
         }
     }
 
-    /// Flags that lead to this service.
+    /// Returns the flags that name this service.
     pub fn flags(&self) -> String {
         let (backend, url) = (self.backend, self.server.url());
         format!("--backend {backend} --base-url {url}")
     }
 
-    /// A command line for this service.
+    /// Returns a call with the flags of this service.
     pub fn line(&self, person: &Person, command: &str, rest: &str) -> Glovebox {
         let line = format!("{command} {} {rest}", self.flags());
         person.line(&line).env(self.variable, SERVICE_TOKEN)
     }
 
-    /// Removes every directory of the service that has this name, as somebody else who uses it may.
+    /// Removes every directory of the service with this name, as another client of it might.
     ///
     /// # Panics
-    /// When one cannot be removed.
+    /// A directory cannot be removed.
     #[expect(clippy::expect_used, reason = "a test cannot go on without")]
     pub fn lose_files(&self, name: &str) {
         let mut pending = vec![self.dir.path().to_owned()];
@@ -83,7 +83,7 @@ impl RemoteService {
         }
     }
 
-    /// Whether some file of the service has this in its name.
+    /// Returns true if the name of any file of the service contains `name`.
     pub fn holds(&self, name: &str) -> bool {
         holds(self.dir.path(), name)
     }

@@ -1,4 +1,5 @@
-//! Skipping a test loudly: said on standard error, written to a log, and an error where it counts.
+//! Skipping a test loudly: reported on standard error and in a log, and an error if the run demands
+//! it.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -30,23 +31,23 @@ macro_rules! skip_because {
     }};
 }
 
-/// Why a test is skipped.
+/// Reason for which a test is skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkipReason {
     /// The machine lacks something.
     Missing(String),
-    /// Only root can set up what is tested. The run as root tests it.
+    /// Only root can set up the test. The run as root covers it.
     NeedsRoot(String),
 }
 
 impl SkipReason {
-    /// `what_for` says what only root can do: "to mount a file system".
+    /// Creates the reason. `what_for` names what only root can do: "to mount a file system".
     pub fn needs_root(what_for: &str) -> Self {
         Self::NeedsRoot(what_for.to_owned())
     }
 
-    /// Whether `GLOVEBOX_TEST_NO_SKIP` makes this an error: `1` makes every skip one, `but-for-root` those that the
-    /// run as root does not make up for.
+    /// Returns true if `GLOVEBOX_TEST_NO_SKIP` makes this skip an error: `1` does for every skip,
+    /// `but-for-root` for those that the run as root does not cover.
     fn is_error(&self, no_skip: Option<&str>) -> bool {
         match no_skip {
             Some("1") => true,
@@ -77,10 +78,11 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// The body of [`skip!`] and [`skip_because!`]: records the reason under `GLOVEBOX_TEST_SKIP_LOG`, if set.
+/// Body of [`skip!`] and [`skip_because!`]: appends the reason to the file
+/// `GLOVEBOX_TEST_SKIP_LOG`, if that is set.
 ///
 /// # Panics
-/// Where `GLOVEBOX_TEST_NO_SKIP` says that such a skip is an error, and where root is told to become root.
+/// `GLOVEBOX_TEST_NO_SKIP` makes the skip an error, or root is asked to become root.
 #[expect(
     clippy::print_stderr,
     reason = "a skip nobody sees is a test that never runs"
@@ -105,7 +107,7 @@ pub fn skip_loudly(module: &str, reason: impl Into<SkipReason>) {
     );
 }
 
-/// Whether a program is on the `PATH`.
+/// Returns true if a program is in `PATH`, `/usr/sbin` or `/sbin`.
 pub fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -117,7 +119,7 @@ pub fn has_program(name: &str) -> bool {
         })
 }
 
-/// Whether sandboxes can have their layers in memory here; says so where they cannot.
+/// Returns true if sandboxes can have their layers in memory here; reports a skip if they cannot.
 ///
 /// # Panics
 /// As [`skip_loudly`].
@@ -136,12 +138,12 @@ pub fn has_layers_in_memory() -> bool {
     has_them
 }
 
-/// Whether this process is root.
+/// Returns true if this process is root.
 pub fn is_root() -> bool {
     current_user() == 0
 }
 
-/// This process's user.
+/// Returns the user id of this process.
 pub(crate) fn current_user() -> u32 {
     // The owner of our own /proc entry is our effective user id (proc(5)).
     std::fs::metadata("/proc/self").map_or(u32::MAX, |own| own.uid())

@@ -1,16 +1,16 @@
-//! Tar archives as a test wants them, right and wrong.
+//! Builder of tar archives for tests, valid and invalid ones.
 
-/// Bytes of a header, and what contents are padded to.
+/// Length of a header, and the multiple that contents are padded to, in bytes.
 const BLOCK_BYTES: usize = 512;
 
-/// Builds an archive entry by entry. Nothing is checked: what no writer would write can be written.
+/// Builder of an archive. It checks nothing, so it can write invalid archives.
 #[derive(Debug, Clone, Default)]
 pub struct TarBuilder {
     bytes: Vec<u8>,
 }
 
 impl TarBuilder {
-    /// An archive without entries.
+    /// Creates an archive without entries.
     pub fn new() -> Self {
         Self::default()
     }
@@ -26,7 +26,7 @@ impl TarBuilder {
         this
     }
 
-    /// Adds a header alone. It is cut where a text is longer than its field.
+    /// Adds a header without content. A text that is longer than its field is truncated.
     #[must_use]
     pub fn header(mut self, kind: u8, mode: u32, path: &str, link: &str, size: u64) -> Self {
         let mut block = [0; BLOCK_BYTES];
@@ -77,26 +77,26 @@ impl TarBuilder {
         self.entry(b'g', "pax", "", &record(key, value))
     }
 
-    /// Adds bytes as they are.
+    /// Adds bytes unchanged.
     #[must_use]
     pub fn raw(mut self, bytes: &[u8]) -> Self {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
-    /// The archive with its end.
+    /// Returns the archive with its end.
     pub fn finish(mut self) -> Vec<u8> {
         self.bytes.extend_from_slice(&[0; 2 * BLOCK_BYTES]);
         self.bytes
     }
 
-    /// The archive without its end.
+    /// Returns the archive without its end.
     pub fn unfinished(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// `LEN KEY=VALUE\n`; the length counts its own digits.
+/// Returns `LEN KEY=VALUE\n`; the length counts its own digits.
 fn record(key: &str, value: &str) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut len = rest;

@@ -19,14 +19,13 @@ pub struct MadeSprite {
 /// Decision if a Sprite may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// It belongs to a sandbox that the registry knows: it is never removed.
+    /// Sprite of a sandbox that the registry knows. Never removed.
     Kept,
-    /// Its labels name the owner, and the registry does not know it.
+    /// Sprite whose labels name the owner, and which the registry does not know.
     Unknown,
-    /// Its labels name the owner, the registry does not know it, and the time in its label has
-    /// passed.
+    /// As [`Self::Unknown`], and the time in its label has passed.
     Expired,
-    /// Its labels do not prove that it is the owner's: it is never removed.
+    /// Sprite whose labels do not name the owner. Never removed.
     NotOurs,
 }
 

@@ -1,8 +1,8 @@
-//! A model server on loopback that says what a test tells it to, in the wire formats of the providers.
+//! Model server on loopback with scripted responses, in the wire formats of the providers.
 //!
-//! In: a script of [`Step`]s, one for each request. Out: an address for `*_BASE_URL`, and every request
-//! that came, byte for byte. It speaks plain HTTP/1.1 on one connection per request, and breaks off,
-//! refuses and drips as told.
+//! In: a script of [`Step`]s, one for each request. Out: an address for `*_BASE_URL`, and every
+//! request that arrived, byte for byte. It speaks plain HTTP/1.1 on one connection per request, and
+//! breaks off, refuses and delays as the script says.
 
 mod wire;
 
@@ -13,46 +13,46 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What the server does with one request.
+/// Response of the server to one request.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Says this.
+    /// Sends this text.
     Text(String),
-    /// Wants these tools called, after saying something.
+    /// Sends a text and then these tool calls.
     Calls(String, Vec<Wanted>),
-    /// Refuses with this status; with a `Retry-After` of so many seconds.
+    /// Refuses with this status, and with `Retry-After` in seconds if given.
     Status(u16, Option<u64>),
-    /// Refuses with this status and these words.
+    /// Refuses with this status and this message.
     Refuse(u16, String),
     /// Refuses with this status and this body.
     RefuseBody(u16, String),
-    /// Says this, and not what it counted.
+    /// Sends the response of this step, without the token counts.
     Uncounted(Box<Self>),
-    /// Begins to say this and closes the connection in the middle.
+    /// Starts to send this text and closes the connection in the middle.
     Cut(String),
-    /// Begins a call of a tool and closes the connection in the middle of its arguments.
+    /// Starts to send a tool call and closes the connection in the middle of its arguments.
     CutCall(Wanted),
-    /// Says this in pieces, with a pause before each.
+    /// Sends this text in pieces, with a pause before each.
     Drip(Vec<String>, Duration),
     /// Sends these bytes as the body of an event stream, and closes the connection.
     Raw(String),
-    /// Sends these bytes, and keeps the connection open until the other side leaves.
+    /// Sends these bytes, and keeps the connection open until the client closes it.
     Hold(String),
-    /// Accepts the request and says nothing until the other side leaves.
+    /// Accepts the request and sends no event until the client closes the connection.
     Silence,
 }
 
-/// A call the model wants.
+/// Tool call in a response of the model.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// The tool; `NAMESPACE/TOOL` for one of a group, in the format that has groups.
+    /// Name of the tool; `NAMESPACE/TOOL` for one of a group, in the format that has groups.
     pub tool: String,
-    /// Its arguments, as text: it need not be JSON.
+    /// Arguments as text, which need not be JSON.
     pub arguments: String,
 }
 
 impl Wanted {
-    /// A call of `tool`.
+    /// Creates a call of `tool`.
     pub fn new(tool: &str, arguments: &str) -> Self {
         Self {
             tool: tool.to_owned(),
@@ -62,29 +62,29 @@ impl Wanted {
 }
 
 impl Step {
-    /// One call and nothing said.
+    /// Creates a step with one call and no text.
     pub fn call(tool: &str, arguments: &str) -> Self {
         Self::Calls(String::new(), vec![Wanted::new(tool, arguments)])
     }
 
-    /// Words and nothing else.
+    /// Creates a step with a text only.
     pub fn text(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-/// One request as it came.
+/// Request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// Method and path.
     pub line: String,
     /// Header lines.
     pub headers: Vec<String>,
-    /// The body.
+    /// Body of the request.
     pub body: String,
 }
 
-/// Which provider's format a path means.
+/// Wire format of a provider, chosen by the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Chat,
@@ -93,7 +93,7 @@ enum Format {
     Gemini,
 }
 
-/// The server; it ends when dropped.
+/// The model server; it ends when dropped.
 #[derive(Debug)]
 pub struct ModelServer {
     port: u16,
@@ -101,33 +101,34 @@ pub struct ModelServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is said to a request that has come.
+/// Function that chooses the response to a request.
 type Reply = Box<dyn Fn(&Asked) -> Step + Send + Sync>;
 
 struct Shared {
     steps: Mutex<std::collections::VecDeque<Step>>,
-    /// Asked where there are no steps.
+    /// Chooses the response instead of the steps. None for a server with steps.
     reply: Option<Reply>,
     asked: Mutex<Vec<Asked>>,
-    /// What it tells about itself, by path; nothing of that is a step, or kept.
+    /// Responses about the server itself, by path; these requests use no step and are not recorded.
     told: Mutex<std::collections::BTreeMap<String, Told>>,
     left: AtomicBool,
     is_over: AtomicBool,
 }
 
 impl ModelServer {
-    /// Plays `steps` in order; a request beyond the last gets status 400.
+    /// Starts a server that plays `steps` in order; a request beyond the last gets status 400.
     ///
     /// # Panics
-    /// When there is no port on loopback.
+    /// There is no free port on loopback.
     pub fn start(steps: impl IntoIterator<Item = Step>) -> Self {
         Self::open(steps.into_iter().collect(), None)
     }
 
-    /// Answers each request by what is in it: for programs that ask in an order of their own.
+    /// Starts a server that chooses each response by the request, for programs that send requests
+    /// in an order of their own.
     ///
     /// # Panics
-    /// When there is no port on loopback.
+    /// There is no free port on loopback.
     pub fn replying(reply: impl Fn(&Asked) -> Step + Send + Sync + 'static) -> Self {
         Self::open(std::collections::VecDeque::new(), Some(Box::new(reply)))
     }
@@ -153,7 +154,7 @@ impl ModelServer {
                         return;
                     }
                     let own = Arc::clone(&own);
-                    // One that is silent must not keep the next from being heard.
+                    // In a thread of its own: a silent response must not delay the next request.
                     let _ = std::thread::Builder::new().spawn(move || {
                         let _ = own.serve(&stream);
                     });
@@ -167,42 +168,42 @@ impl ModelServer {
         }
     }
 
-    /// Tells `body` about itself to whoever asks for `path`, without it being a step; without such a word
-    /// the answer is 404.
+    /// Responds with `body` to requests for `path`, without using a step. Such a request gets
+    /// status 404 otherwise.
     #[must_use]
     pub fn telling(self, path: &str, body: &str) -> Self {
         self.shared.tell(path, Told::Body(body.to_owned()));
         self
     }
 
-    /// Says nothing to whoever asks for `path`.
+    /// Never responds to requests for `path`.
     #[must_use]
     pub fn silent_about(self, path: &str) -> Self {
         self.shared.tell(path, Told::Nothing);
         self
     }
 
-    /// Where it is, without a path.
+    /// Returns the address, without a path.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.lock_asked().clone()
     }
 
-    /// How many requests there were so far.
+    /// Returns the number of requests so far.
     pub fn asked_count(&self) -> usize {
         self.shared.lock_asked().len()
     }
 
-    /// How many steps were not asked for yet.
+    /// Returns the number of steps that have not been used yet.
     pub fn steps_left(&self) -> usize {
         self.shared.lock_steps().len()
     }
 
-    /// Whether somebody closed a connection before the answer was over.
+    /// Returns true if a client has closed a connection before the end of a response.
     pub fn was_left(&self) -> bool {
         self.shared.left.load(Ordering::SeqCst)
     }
@@ -211,7 +212,7 @@ impl ModelServer {
 impl Drop for ModelServer {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
-        // Wakes it from waiting for somebody.
+        // Wakes the thread, which blocks in accept(2).
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -228,7 +229,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// What is told about the server itself.
+/// Response about the server itself.
 #[derive(Debug, Clone)]
 enum Told {
     Body(String),
@@ -241,8 +242,8 @@ impl Shared {
         all.insert(path.to_owned(), told);
     }
 
-    /// Answers a question about the server itself; whether it was one. A server that replies to everything has
-    /// its own answer.
+    /// Responds to a request about the server itself. Returns true if it was one. A server with a
+    /// reply function has none.
     fn tells(&self, line: &str, mut out: &TcpStream) -> std::io::Result<bool> {
         let path = line.split(' ').nth(1).unwrap_or_default();
         let is_about_itself = line.starts_with("GET ") || path == "/api/show";
@@ -349,7 +350,7 @@ impl Shared {
             }
             Step::Text(text) => {
                 begin(out)?;
-                // In two pieces, so that joining them is tried.
+                // In two pieces, so that the client must join them.
                 let half = (0..=text.len() / 2)
                     .rev()
                     .find(|&at| text.is_char_boundary(at))

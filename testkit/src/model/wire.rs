@@ -1,9 +1,9 @@
-//! One answer as server-sent events, in the format of each provider.
+//! Encodes a response as server-sent events, in the format of each provider.
 
 use super::{Format, Wanted};
 use serde_json::{Value, json};
 
-/// Events of a whole answer: pieces of text, then calls, then the end.
+/// Returns the events of a complete response: pieces of text, then calls, then the end.
 pub(super) fn answer(
     format: Format,
     turn: usize,
@@ -19,7 +19,7 @@ pub(super) fn answer(
     }
 }
 
-/// How many events of an answer with one piece come before it ends.
+/// Returns the number of events before the end of a response with one piece of text.
 pub(super) const fn words_end(format: Format) -> usize {
     match format {
         Format::Chat | Format::Gemini => 1,
@@ -27,7 +27,7 @@ pub(super) const fn words_end(format: Format) -> usize {
     }
 }
 
-/// The events of an answer without what was counted.
+/// Returns the events of a response without the token counts.
 pub(super) fn without_usage(events: &[String]) -> String {
     let strip = |event: &String| {
         let (head, json) = event.split_once("data: ")?;
