@@ -1,7 +1,8 @@
-//! Gives the program its version: that of the package, and in optimised builds the commit it was built from.
+//! Sets the program's version: that of the package, and in optimised builds the commit it was built
+//! from.
 //!
-//! A debug build names no commit, so that a commit compiles nothing anew. `GLOVEBOX_COMMIT` names one where the
-//! source is no repository.
+//! A debug build names no commit, so that a new commit does not cause a rebuild. `GLOVEBOX_COMMIT`
+//! names one if the source is not a repository.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +24,7 @@ fn main() {
     println!("cargo::rustc-env=GLOVEBOX_VERSION={version}");
 }
 
-/// The commit of the repository whose top is this workspace.
+/// Returns the commit of the repository whose top is this workspace. None if there is none.
 fn repository_commit() -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
     let git = |arguments: &[&str]| {
@@ -35,7 +36,7 @@ fn repository_commit() -> Option<String> {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    // A source tree that lies in a repository of something else has no commit of ours.
+    // A source tree inside another repository has no commit of ours.
     if Path::new(&git(&["rev-parse", "--show-toplevel"])?)
         .canonicalize()
         .ok()?

@@ -116,7 +116,7 @@ pub(crate) struct AgentLimitArgs {
 }
 
 impl AgentLimitArgs {
-    /// What they say about settings, the model included.
+    /// Returns the settings that these flags set, with the model.
     pub(crate) fn to_flags(&self, model: Option<&str>) -> AgentFlags {
         AgentFlags {
             model: model.map(str::to_owned),

@@ -1,4 +1,5 @@
-//! Flags of the options that backends declare. They are known at run time only, so their declaration is by hand.
+//! Flags of the options that backends declare. The options are known at run time only, so the flags
+//! are declared without derive.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
@@ -16,12 +17,12 @@ pub(crate) struct ServiceArgs {
 }
 
 impl ServiceArgs {
-    /// Whether a service is asked about, and not this machine.
+    /// Returns true if the command is about a service instead of this machine.
     pub(crate) fn is_given(&self) -> bool {
         self.backend.is_some() || !self.options.given().is_empty()
     }
 
-    /// What they say about settings.
+    /// Returns the settings that these flags set.
     pub(crate) fn to_flags(&self) -> SandboxFlags {
         SandboxFlags {
             backend: self.backend,
@@ -31,12 +32,12 @@ impl ServiceArgs {
     }
 }
 
-/// Options that were given, with their values.
+/// Options on the command line, with their values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BackendOptionArgs(Vec<(&'static BackendOption, String)>);
 
 impl BackendOptionArgs {
-    /// The options that were given.
+    /// Returns the options on the command line.
     pub(crate) fn given(&self) -> &[(&'static BackendOption, String)] {
         &self.0
     }
@@ -76,7 +77,7 @@ impl Args for BackendOptionArgs {
                     .value_name(option.value)
                     .help(option.help)
                     .value_parser(check)
-                    // What may be a list joins its values.
+                    // An option that accepts a list joins its values.
                     .action(ArgAction::Append)
                     .help_heading("Sandbox"),
             );

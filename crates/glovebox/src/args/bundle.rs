@@ -73,7 +73,7 @@ pub(crate) enum EngineArg {
 }
 
 impl EngineArg {
-    /// As the runner names it.
+    /// Returns the runner's engine.
     pub(crate) const fn engine(self) -> Engine {
         match self {
             Self::Quickjs => Engine::Quickjs,

@@ -1,4 +1,4 @@
-//! The commands' own flags.
+//! Flags of the commands themselves.
 
 use super::{SandboxArgs, ServiceArgs};
 use clap::{Args, ValueHint};
@@ -308,14 +308,14 @@ pub(crate) struct ManArgs {
     pub dir: PathBuf,
 }
 
-/// Whether `run` takes changes over.
+/// Decision if `run` applies changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Apply {
-    /// When the user says so.
+    /// After a question to the user.
     Ask,
     /// In any case.
     Auto,
-    /// Not at all: they go with the sandbox.
+    /// Never: the changes are discarded with the sandbox.
     Discard,
 }
 
@@ -323,7 +323,7 @@ pub(super) fn parse_apply(text: &str) -> Result<Apply, String> {
     match text {
         "ask" => Ok(Apply::Ask),
         "auto" => Ok(Apply::Auto),
-        // The earlier name, for scripts of others.
+        // The former name, for existing scripts.
         "discard" | "never" => Ok(Apply::Discard),
         _ => Err(format!(
             "`{text}` is not a way to take changes over; use {}",

@@ -1,4 +1,4 @@
-//! Flags of what helps typing: explanations and completions.
+//! Flags of explanations and completions.
 
 use clap::Args;
 use std::ffi::OsString;

@@ -4,19 +4,19 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use glovebox_settings::{DefaultValue, Key, limit_keys, parse_limit_value};
 use glovebox_spec::{LimitKind, LimitUnit};
 
-/// What the flags say; absent flags leave the value to the configuration.
+/// Limits on the command line; an absent flag leaves the value to the configuration.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LimitArgs {
-    /// Each in the unit that it counts; `None` for no limit.
+    /// Values in the limit's own unit. None: no limit.
     pub values: Vec<(LimitKind, Option<u64>)>,
 }
 
-/// The limits that have a flag, its name, and its help.
+/// Returns the limits that have a flag, with its name and its help.
 fn flags() -> impl Iterator<Item = (LimitKind, &'static str, String)> {
     limit_keys().filter_map(|(kind, key)| Some((kind, *key.flags.first()?, help_of(key))))
 }
 
-/// The meaning and the default of a key, as a sentence of a command line: without the marks of Markdown.
+/// Returns the meaning and the default of a key as help of a flag, without the marks of Markdown.
 fn help_of(key: &Key) -> String {
     let default = match key.default {
         DefaultValue::Text(text) | DefaultValue::Plain(text) => text.to_owned(),

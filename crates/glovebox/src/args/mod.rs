@@ -1,8 +1,8 @@
-//! What was typed: declared once, validated, nothing touched.
+//! The command line: declared once, validated, without side effects.
 //!
 //! Help texts, shell completions and the man page come from these declarations. Values are typed
-//! here; what they mean on this machine is decided in `glovebox-settings` and `glovebox-session`. Nothing in this module
-//! reads a file, a variable or the terminal.
+//! here; `glovebox-settings` and `glovebox-session` decide their meaning on this machine. No
+//! function of this module reads a file, a variable or the terminal.
 
 mod agent;
 mod backend_options;
@@ -127,10 +127,10 @@ enum FrequentCommand {
 }
 
 impl Cli {
-    /// What `argv` means.
+    /// Parses a command line.
     ///
     /// # Errors
-    /// When it means nothing, or asks for help.
+    /// The command line is invalid, or asks for help or the version.
     pub(crate) fn read(argv: &[OsString]) -> Result<Self, clap::Error> {
         let is_frequent = argv
             .get(1)
@@ -156,7 +156,7 @@ impl Cli {
     }
 }
 
-/// Whether the command that `matches` leads to was given `--json`.
+/// Returns true if the command that `matches` leads to was given `--json`.
 fn has_json(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
         Some((_, inner)) if has_json(inner) => true,

@@ -1,4 +1,4 @@
-//! `glovebox net`.
+//! Arguments of `net`.
 
 use clap::{Args, Subcommand};
 use glovebox_settings::units::{Count, Size, Span};
@@ -37,7 +37,8 @@ pub(crate) enum NetAction {
 }
 
 impl NetAction {
-    /// The sandbox it is about, and whether the answer is JSON.
+    /// Returns the name of the command's sandbox, and true if the output is JSON. None for a
+    /// command without a sandbox.
     pub(crate) const fn sandbox(&mut self) -> Option<(&mut String, bool)> {
         match self {
             Self::Presets(_) => None,

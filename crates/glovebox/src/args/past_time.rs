@@ -1,10 +1,10 @@
-//! Moments in the past, as people write them.
+//! Times in the past, as people write them.
 
 use glovebox_settings::units::Span;
 use jiff::Timestamp;
 use std::str::FromStr;
 
-/// A moment: a time of RFC 3339, or how long ago it was.
+/// Time in the past: a time of RFC 3339, or an age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PastTime {
     /// Milliseconds since 1970.
@@ -14,7 +14,7 @@ pub(crate) enum PastTime {
 }
 
 impl PastTime {
-    /// The moment in milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub(crate) const fn to_unix_ms(self, now_unix_ms: u64) -> u64 {
         match self {
             Self::At(at) => at,

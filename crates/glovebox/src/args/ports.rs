@@ -1,4 +1,4 @@
-//! `glovebox ports` and `glovebox expose`.
+//! Arguments of `ports` and `expose`.
 
 use clap::Args;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,12 +40,12 @@ pub(crate) struct ExposeArgs {
     pub port: u16,
 }
 
-/// Where to listen.
+/// Address and port to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listen {
-    /// The address.
+    /// Address of this machine.
     pub address: IpAddr,
-    /// The port, 0 for a free one; `None` for one that suits.
+    /// Port; 0 for a free one. None: the server's own number, or a free one.
     pub port: Option<u16>,
 }
 

@@ -1,4 +1,5 @@
-//! `docs/reference/commands.md` is written from the declarations of the commands; this test writes it and compares.
+//! Test that writes `docs/reference/commands.md` from the declarations of the commands, and
+//! compares it.
 
 use super::{Cli, SandboxArgs};
 use clap::{Arg, Args as _, Command, CommandFactory as _};
@@ -7,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Chapters, and the commands of each in the order in which a reader meets them.
+/// Chapters, and the commands of each in the order in which a reader needs them.
 const CHAPTERS: &[(&str, &[&str])] = &[
     (
         "One command, or a sandbox that stays",
@@ -103,7 +104,7 @@ short and long help of every command. Every command takes
 
 ";
 
-/// Commands that can be typed, by their words after `glovebox`.
+/// Lists the commands that can be typed, by their words after `glovebox`.
 fn commands(command: &Command, words: &str, found: &mut Vec<(String, Command)>) {
     let mut has_below = false;
     for below in command
@@ -133,7 +134,7 @@ fn flag_row(arg: &Arg) -> Option<String> {
         return None;
     }
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    // As help writes it: `-e, --env <NAME[=VALUE]>`.
+    // In the form of help: `-e, --env <NAME[=VALUE]>`.
     let shown = arg.to_string();
     let short = match (arg.get_short(), arg.get_long()) {
         (Some(short), Some(_)) => format!("-{short}, "),

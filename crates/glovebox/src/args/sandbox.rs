@@ -17,7 +17,7 @@ use glovebox_workspace::GitHistory;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Help of `--backend`, with the backends of this program.
+/// Returns the help of `--backend`, with the backends of this program.
 fn backend_help() -> String {
     let words: Vec<String> = Backend::all()
         .iter()
@@ -117,7 +117,7 @@ pub(crate) struct SandboxArgs {
 }
 
 impl SandboxArgs {
-    /// What they say about settings.
+    /// Returns the settings that these flags set.
     pub(crate) fn to_flags(&self) -> SandboxFlags {
         let Self {
             backend,

@@ -1,10 +1,10 @@
-//! The help of flags says what the table of settings says: a test, and nothing else.
+//! Test that the help of flags agrees with the table of settings.
 
 use super::Cli;
 use clap::{Arg, Command, CommandFactory as _};
 use glovebox_settings::{DefaultValue, Key, keys};
 
-/// The flag of a command that a row names: of the command before it, or of `run`.
+/// Returns the flag that a row names: a flag of the command before it, or of `run`.
 fn flag_of(cli: &Command, named: &str) -> Arg {
     let (command, flag) = named.rsplit_once(' ').unwrap_or(("run", named));
     let command = cli
@@ -17,16 +17,16 @@ fn flag_of(cli: &Command, named: &str) -> Arg {
         .unwrap_or_else(|| panic!("`{}` has no --{flag}", command.get_name()))
 }
 
-/// What the help of a flag names as its default.
+/// Returns the default that the help of a flag names. None if it names none.
 fn default_in_help(arg: &Arg) -> Option<String> {
     let help = arg.get_long_help().or_else(|| arg.get_help())?.to_string();
-    // As the text is wrapped in the source, and not on the screen.
+    // The text is wrapped in the source; compare it without the line breaks.
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let (_, default) = help.rsplit_once("[default: ")?;
     Some(default.trim_end_matches(']').to_owned())
 }
 
-/// Whether a flag takes the setting's value, so that its help has to name the default.
+/// Returns true if a flag takes the setting's value, so that its help must name the default.
 fn takes_the_value(key: &Key, arg: &Arg) -> bool {
     arg.get_action().takes_values()
         && arg.get_long() != Some("sandbox")
