@@ -1,16 +1,17 @@
-//! A project's way into a sandbox, and its changes' way back.
+//! Transfers a project into a sandbox, and the sandbox's changes back to the host.
 //!
 //! ```text
-//! push     project -> names to hide -> sandbox        (overlay: nothing is copied; copy: what differs)
+//! push     project -> names to hide -> sandbox        (overlay: no copies; copy mode: differences)
 //! collect  sandbox -> ChangeSet                       (from layers, or by comparing manifests)
-//! plan     ChangeSet x base x host -> Plan            (three-way; conflicts are found, not guessed)
+//! plan     ChangeSet x base x host -> Plan            (three-way comparison with conflicts)
 //! apply    Plan -> staging directory -> destination   (all of it, or nothing)
-//! archive  a tar stream <-> a directory of our own    (for whoever has no directory here)
+//! archive  a tar stream <-> a directory of our own    (for clients without a directory here)
 //! ```
 //!
-//! Everything a sandbox says is untrusted: names are checked once ([`RelPath::new`]), sizes, counts
-//! and depths are bounded ([`Quota`]), host paths are opened beneath a directory descriptor and never
-//! through a link. What cannot be taken is listed with its reason, never dropped in silence.
+//! Everything that a sandbox sends is untrusted: names are validated once ([`RelPath::new`]);
+//! sizes, counts and depths are bounded ([`Quota`]); host paths are opened beneath a directory
+//! descriptor without following links. A change that cannot be applied is listed with its reason,
+//! never dropped silently.
 //!
 //! The crate is synchronous, prints nothing, and reads no environment.
 

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Links of the host, and its repositories: what is there without a target.
+    /// Links of the host by path, and parts of its repositories, which have an empty target.
     struct Links(BTreeMap<&'static str, &'static str>);
 
     impl BaseTree for Links {
@@ -261,7 +261,7 @@ mod tests {
         );
         let host = [("meta", ".git")];
         assert_eq!(refused(&[("b", "meta/config")], &host), ["b"]);
-        // By whatever name it goes.
+        // A repository is recognized under any name.
         let host = [("bare/HEAD", ""), ("bare/objects", ""), ("bare/refs", "")];
         assert_eq!(
             refused(&[("b", "bare/config"), ("c", "bare")], &host),

@@ -1,5 +1,5 @@
-//! What a sandbox changed since the push, found over the wire: the same change set, by the same rules,
-//! as from the layers of a native sandbox.
+//! Collects the changes of a copied sandbox through its guest. The change set follows the same
+//! rules as one from the layers of a native sandbox.
 
 use super::SandboxRoot;
 use super::entry::{Row, Rows, SeenEntry, SeenKind};
@@ -26,33 +26,35 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Most entries of a sandbox's directory that are looked at.
+/// Maximum number of entries of a sandbox's directory that are listed.
 const MAX_ENTRIES: u64 = 4_000_000;
-/// More paths than changes may have to be looked at: those that turn out to be as they were.
+/// Number of paths beyond the maximum number of changes that may be inspected, because they may
+/// turn out to be unchanged.
 const SPARE_PATHS: usize = 100_000;
 
-/// What a sandbox's directory is compared with.
+/// States with which a sandbox's directory is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct CopyInputs<'a> {
-    /// The manifest of the last push; `None` when nothing was ever pushed there.
+    /// Manifest of the last push; `None` if nothing was ever pushed there.
     pub manifest: Option<&'a Path>,
-    /// The host's directory it came from or will go to.
+    /// The host's directory from which the sandbox was pushed, or to which the changes go; `None`
+    /// if there is none.
     pub project: Option<&'a Path>,
-    /// Relative paths that the sandbox was not shown.
+    /// Relative paths that were hidden from the sandbox.
     pub hidden: &'a [PathBuf],
-    /// Relative paths of git directories that were sent apart from the project. They never come
-    /// back as files.
+    /// Relative paths of git directories that were sent apart from the project. They are never
+    /// collected as files.
     pub git_dirs: &'a [PathBuf],
-    /// A private directory for what is fetched.
+    /// Private directory for fetched contents.
     pub spool_dir: &'a Path,
 }
 
-/// Finds out what a sandbox changed, and fetches it. What its commands have started is held still
-/// meanwhile; where it cannot be, the result says so.
+/// Collects and fetches the changes of a sandbox. The processes of its commands are frozen
+/// meanwhile; if they cannot be, the result has the reason.
 ///
 /// # Errors
-/// [`Code::TooLarge`] when there is more than `quota` allows, [`Code::Cancelled`] when `watch` says
-/// so, the guest's own faults, and whatever reading the project fails with.
+/// [`Code::TooLarge`] if the changes exceed `quota`, [`Code::Cancelled`] if `watch` stops the
+/// operation, faults of the guest, and any error of reading the project.
 pub fn collect(
     place: &SandboxRoot<'_>,
     source: &CopyInputs<'_>,
@@ -134,7 +136,7 @@ pub fn collect(
     Ok(collected)
 }
 
-/// A path that is not, or not surely, as it was pushed.
+/// A path that differs from the last push, or may differ.
 #[derive(Debug)]
 struct TouchedPath {
     path: RelPath,
@@ -142,25 +144,25 @@ struct TouchedPath {
     inside: Option<SeenEntry>,
 }
 
-/// What came out of comparing the lists.
+/// Result of comparing the lists.
 struct ListComparison {
     touched: Vec<TouchedPath>,
     refused: Vec<RefusedPath>,
     ignored: IgnoredChanges,
-    /// Paths in directories that must therefore stay.
+    /// Paths that stay, and with them the directories above.
     stays: BTreeSet<RelPath>,
-    /// Links as they were pushed.
+    /// Links that are unchanged since the push.
     links: BTreeMap<RelPath, Vec<u8>>,
 }
 
-/// A part of the tree that is not looked at more closely.
+/// A part of the tree that is not compared in detail.
 struct SkippedTree {
     path: RelPath,
-    /// Named as soon as something in it turns out to have changed.
+    /// Reason for refusing the part, taken when the first change in it is found.
     reason: Option<RefusalReason>,
 }
 
-/// Takes out what the host does not have and a `.gitignore` of the change set covers.
+/// Removes paths that the host does not have and that a `.gitignore` of the change set covers.
 fn leave_out_new(
     place: &SandboxRoot<'_>,
     source: &CopyInputs<'_>,
@@ -225,8 +227,8 @@ fn leave_out_new(
         emptied.extend(path.parent());
         false
     });
-    // A new directory that holds nothing else is no change, and then perhaps the one around it. They come in the
-    // order of a walk, so that what a directory holds follows it.
+    // A new directory that has no other content is no change, and neither is one that has only such
+    // directories. Paths come in the order of a walk, so the content of a directory follows it.
     let mut kept: Vec<TouchedPath> = Vec::with_capacity(touched.len());
     for next in std::mem::take(touched).into_iter().rev() {
         let is_new_dir = next.base.is_none() && next.inside.as_ref().is_some_and(SeenEntry::is_dir);
@@ -251,9 +253,9 @@ struct Comparison<'a> {
     git_dirs: HashSet<&'a [u8]>,
     has_project: bool,
     apart: Option<SkippedTree>,
-    /// The topmost directory that a pattern excludes, and whether that has been said.
+    /// Topmost excluded directory, and whether its refusal has been recorded.
     excluded: Option<(RelPath, bool)>,
-    /// The topmost directory that the project ignores.
+    /// Topmost directory that the project ignores.
     ignored: Option<RelPath>,
     found: ListComparison,
 }
@@ -327,7 +329,7 @@ impl Comparison<'_> {
         }
         if let Some(reason) = self.reason_apart(&path, inside.as_ref()) {
             let is_hidden = self.hidden.contains(path.as_bytes());
-            // Of what was never pushed, anything that is there is the sandbox's.
+            // In a directory that was never pushed, every object is the sandbox's own.
             let is_said = is_hidden || reason == RefusalReason::Reserved;
             self.found.stays.insert(path.clone());
             self.apart = Some(SkippedTree {
@@ -377,7 +379,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Why a part of the tree is not taken, whatever is in it.
+    /// Returns the reason for which a part of the tree is not taken at all; `None` if it may be.
     fn reason_apart(&self, path: &RelPath, inside: Option<&SeenEntry>) -> Option<RefusalReason> {
         if path.parent().is_none() && path.name().starts_with(RESERVED_PREFIX) {
             return Some(RefusalReason::Reserved);
@@ -396,7 +398,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Names the part that is not looked at, once, if something in it surely changed.
+    /// Refuses the part that is not compared, once, if a path in it certainly changed.
     fn note_apart(&mut self, same: Sameness) {
         if same != Sameness::No {
             return;
@@ -446,7 +448,7 @@ impl Comparison<'_> {
     }
 
     fn refuse(&mut self, path: &RelPath, reason: RefusalReason) {
-        // Beyond any number a person would read, the first ones stand for all.
+        // The list is bounded; the first paths stand for the rest.
         if self.found.refused.len() < self.quota.max_changes {
             self.found.refused.push(RefusedPath {
                 path: path.as_bytes().to_vec(),
@@ -494,8 +496,8 @@ impl Builder<'_> {
                             digest: Some(digest),
                         })
                     }
-                    // It went away while it was looked at: the next pull sees it gone.
-                    // One that is torn is refused before the fetched ones are handed over.
+                    // The file was removed during the collection: the next pull sees the deletion.
+                    // A torn file has been refused before this is called.
                     FetchedFile::Gone | FetchedFile::Torn => return Ok(()),
                     FetchedFile::Refused(reason) => {
                         self.set.refused.push(RefusedPath {
@@ -529,7 +531,7 @@ impl Builder<'_> {
             && was != is
             && self.contents.project.is_some()
         {
-            // Known to differ: nobody needs to compare them again.
+            // The contents are known to differ, so they need not be compared again.
             *was = None;
         }
         let kind = match (from, to) {
@@ -552,7 +554,7 @@ impl Builder<'_> {
     }
 }
 
-/// Contents that were fetched, and the host's.
+/// Fetched contents, and those of the host.
 struct CopyContents {
     spool: Spool,
     digests: HashMap<RelPath, Digest>,
@@ -562,7 +564,7 @@ struct CopyContents {
 }
 
 impl CopyContents {
-    /// What the host has at a path; without a project, what was pushed.
+    /// Returns the host's node at a path; without a project, the pushed one.
     fn before(
         &self,
         path: &RelPath,
@@ -604,7 +606,7 @@ impl Contents for CopyContents {
     fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         match self.digests.get(path) {
             Some(digest) => Ok(Box::new(self.spool.open(digest)?)),
-            // Only its mode has changed: the content is the host's.
+            // Only the mode changed, so the content is the host's.
             None => self.open_base(path),
         }
     }

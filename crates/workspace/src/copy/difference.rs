@@ -1,7 +1,7 @@
-//! What is not as the last push left it, found while a side is being looked at.
+//! Differences from the last push, found while a side is being listed.
 //!
-//! Most of a project is as it was. So neither side's whole list is kept: each is compared with the
-//! manifest as it arrives, and only what differs is written down.
+//! Most of a project is unchanged. Neither side's complete list is kept: each is compared with the
+//! manifest as it arrives, and only differences are stored.
 
 use super::entry::{ListedPath, PathVersions, Row, Rows, SeenEntry};
 use super::manifest::{FileSide, Line, Lines, Sameness};
@@ -14,16 +14,17 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::path::Path;
 
-/// A path that is not as the manifest has it, or about which the manifest does not say enough.
+/// A path that differs from the manifest, or about which the manifest has too little information.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Difference {
-    /// What is there now.
+    /// The path exists.
     Seen {
         seen: SeenEntry,
-        /// In the manifest it is a file of this length, which may be this one or surely is not.
+        /// Length of the file in the manifest, and whether the present one may be the same. `None`
+        /// if the manifest has no file there.
         was: Option<(u64, bool)>,
     },
-    /// Nothing is there any more.
+    /// The path does not exist any longer.
     Gone(RelPath),
 }
 
@@ -36,11 +37,11 @@ impl ListedPath for Difference {
     }
 }
 
-/// Whoever takes what is found in a tree, in order.
+/// Receiver of the entries of a tree, in order.
 pub(super) trait DifferenceSink {
-    /// Whether a file is as it is known, and need not be taken.
+    /// Returns true if a file is known to be unchanged, so that it need not be taken.
     fn knows(&mut self, path: &[u8], signature: &Signature) -> Result<bool, Fault>;
-    /// Takes what is there.
+    /// Takes an entry.
     fn take(&mut self, seen: SeenEntry) -> Result<(), Fault>;
 }
 
@@ -54,7 +55,7 @@ impl DifferenceSink for Spool<SeenEntry> {
     }
 }
 
-/// A side that is being compared with the manifest.
+/// Comparison of one side with the manifest.
 #[derive(Debug)]
 pub(super) struct Comparison {
     base: Lines,
@@ -71,7 +72,8 @@ impl Comparison {
         })
     }
 
-    /// Notes what lies before a path as gone; whether the manifest has the path.
+    /// Records all paths of the manifest before `path` as removed. Returns true if the manifest has
+    /// `path`.
     fn pass(&mut self, path: &[u8]) -> Result<bool, Fault> {
         while let Some(line) = self.base.peek()? {
             match compare(line.path.as_bytes(), path) {
@@ -86,7 +88,7 @@ impl Comparison {
         Ok(false)
     }
 
-    /// Everything has been found.
+    /// Ends the comparison after the last entry, and returns the differences.
     pub(super) fn finish(mut self) -> Result<SpooledList<Difference>, Fault> {
         while let Some(line) = self.base.next()? {
             self.found.push(&Difference::Gone(line.path))?;
@@ -115,7 +117,7 @@ impl DifferenceSink for Comparison {
             None
         };
         let same = line.as_ref().map(|line| line.compare(&seen, self.side));
-        // Of the host, the index wants to know about everything that is no file.
+        // The base index needs an entry for every object of the host that is not a file.
         if same == Some(Sameness::Yes) && (self.side == FileSide::Inside || seen.is_file()) {
             return Ok(());
         }
@@ -125,15 +127,15 @@ impl DifferenceSink for Comparison {
     }
 }
 
-/// What is to be looked at next.
+/// Next step of a push.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// A file that is on both sides as the manifest has it.
+    /// A file that both sides have unchanged.
     Same(Line),
     Row(Box<Row>),
 }
 
-/// What a push goes through, in order.
+/// Steps of a push, in order.
 pub(super) trait Steps {
     fn next_step(&mut self) -> Result<Option<Step>, Fault>;
 }
@@ -167,8 +169,9 @@ impl Steps for Rows<Difference> {
     }
 }
 
-/// Files of the sandbox that only their content can tell from what they were, or from the project's:
-/// all of them, and perhaps some that nobody will ask about.
+/// Lists files of the sandbox whose content must be compared with the last push or with the
+/// project. The list may contain files whose digest is not needed in the end. Returns it with its
+/// length.
 pub(super) fn doubtful(
     mut host: Reader<Difference>,
     mut inside: Reader<Difference>,

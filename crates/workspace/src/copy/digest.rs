@@ -1,4 +1,4 @@
-//! Asking a sandbox for the digests of files that their signatures cannot tell from others.
+//! Queries a sandbox for digests of files whose signatures do not decide whether they changed.
 
 use super::get::{self, Questions, get};
 use super::spool::{Reader, Spool, SpooledList};
@@ -9,16 +9,16 @@ use glovebox_proto::tree::{GotItem, Packing, Signature, Want};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A file of the sandbox, read for its digest.
+/// A file of the sandbox whose digest was computed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReadDigest {
     pub(super) size: u64,
     pub(super) digest: Digest,
-    /// Its signature, if that will prove the same content later.
+    /// Signature of the file; `None` if an equal signature later would not prove the same content.
     pub(super) signature: Option<Signature>,
 }
 
-/// The answers to questions about some files, looked up in the order of their paths.
+/// Digests of the queried files, looked up in the order of their paths.
 #[derive(Debug)]
 pub(super) struct Answers {
     wanted: Reader<RelPath>,
@@ -26,7 +26,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// To no questions.
+    /// Returns an empty list.
     pub(super) fn none() -> Self {
         Self {
             wanted: Reader::empty(),
@@ -34,7 +34,7 @@ impl Answers {
         }
     }
 
-    /// What was answered about a file, if it was asked about and could be read.
+    /// Returns the digest of a file; `None` if it was not queried or could not be read.
     pub(super) fn about(&mut self, path: &RelPath) -> Result<Option<ReadDigest>, Fault> {
         if self.wanted.peek()? != Some(path) {
             return Ok(None);
@@ -47,9 +47,9 @@ impl Answers {
     }
 }
 
-/// Asks for the digests of `wanted`; `None` for a file that could not be read. `each` hears of the
-/// number of files now and then, and may stop it.
-// TRUST: the guest's words about its own files; exactly one answer per question is taken.
+/// Queries the digests of `wanted`. A file that could not be read has none. `each` is called with
+/// the number of files from time to time, and can stop the operation by an error.
+// TRUST: the guest describes its own files only. Exactly one reply per query is accepted.
 pub(super) fn ask(
     place: &SandboxRoot<'_>,
     wanted: &SpooledList<RelPath>,
@@ -85,7 +85,7 @@ pub(super) fn ask(
     })
 }
 
-/// Takes down what arrives.
+/// Receiver of the replies.
 struct Digests<'a> {
     told: &'a mut Spool<Option<ReadDigest>>,
     answers: u64,

@@ -1,4 +1,4 @@
-//! What was found at a path, on either side, and going through several sorted lists at once.
+//! Entries of both sides, and iteration over several sorted lists at once.
 
 use super::difference::{Step, Steps};
 use super::manifest::{Line, Lines};
@@ -10,16 +10,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// Something with a place in a sorted list.
+/// An item of a list that is sorted by path.
 pub(super) trait ListedPath {
     fn path(&self) -> &RelPath;
 }
 
-/// What was found at a path.
+/// Entry that was found at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SeenEntry {
     pub(super) path: RelPath,
-    /// All zero where it was not looked at: what is not a regular file, on the inside.
+    /// Attributes. All zero for an entry inside that is not a regular file.
     pub(super) signature: Signature,
     pub(super) kind: SeenKind,
 }
@@ -27,7 +27,7 @@ pub(super) struct SeenEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SeenKind {
     File {
-        /// It has other names too.
+        /// True if the file has further names.
         is_linked: bool,
     },
     Dir,
@@ -36,7 +36,7 @@ pub(super) enum SeenKind {
     },
     /// A device, FIFO or socket.
     Special,
-    /// It cannot be looked at or into.
+    /// An entry that cannot be inspected or listed.
     Missed(Code),
 }
 
@@ -56,7 +56,7 @@ impl SeenEntry {
     }
 }
 
-/// What all lists have at one path.
+/// Entries of all lists at one path.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) path: RelPath,
@@ -65,7 +65,7 @@ pub(super) struct Row {
     pub(super) inside: Option<SeenEntry>,
 }
 
-/// The manifest and a list of each side, next to each other.
+/// Manifest, and a list of each side, for iteration in step.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     pub(super) base: Lines,
@@ -73,7 +73,7 @@ pub(super) struct Rows<T> {
     pub(super) inside: Reader<T>,
 }
 
-/// What each list has at one path.
+/// Items of each list at one path.
 #[derive(Debug)]
 pub(super) struct PathVersions<T> {
     pub(super) base: Option<Line>,
@@ -82,7 +82,7 @@ pub(super) struct PathVersions<T> {
 }
 
 impl<T: ListedPath> PathVersions<T> {
-    /// The path, unless no list has anything.
+    /// Returns the path; `None` if no list has an item.
     pub(super) fn path(&self) -> Option<&RelPath> {
         let of_side = || self.host.as_ref().or(self.inside.as_ref());
         let of_base = self.base.as_ref().map(ListedPath::path);
@@ -91,7 +91,7 @@ impl<T: ListedPath> PathVersions<T> {
 }
 
 impl<T: ListedPath + DeserializeOwned> Rows<T> {
-    /// What there is at the next path that any list has; nothing in any at the end.
+    /// Returns the items at the next path of any list. Without any item at the end.
     pub(super) fn found(&mut self) -> Result<PathVersions<T>, Fault> {
         let paths = [
             self.base.peek()?.map(ListedPath::path),
@@ -103,7 +103,7 @@ impl<T: ListedPath + DeserializeOwned> Rows<T> {
         let base = if in_base { self.base.next()? } else { None };
         let host = if in_host { self.host.next()? } else { None };
         let mut inside = if is_inside { self.inside.next()? } else { None };
-        // A directory that cannot be entered is named twice: as found and as missed.
+        // The guest lists a directory that it cannot enter twice: as found and as missed.
         while let Some(found) = &inside
             && let Some(next) = self.inside.peek()?
             && next.path() == found.path()
@@ -115,7 +115,7 @@ impl<T: ListedPath + DeserializeOwned> Rows<T> {
 }
 
 impl Rows<SeenEntry> {
-    /// The next path that any of them has.
+    /// Returns the entries at the next path of any list; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Row>, Fault> {
         let found = self.found()?;
         Ok(found.path().cloned().map(|path| Row {

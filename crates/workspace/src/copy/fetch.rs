@@ -1,5 +1,5 @@
-//! Contents out of a sandbox, each taken once and kept apart on the host, so that it does not matter
-//! what the sandbox does to its files afterwards.
+//! Fetches contents from a sandbox. Each is stored once on the host, so that later writes in the
+//! sandbox do not affect it.
 
 use super::get::{Answers, Questions, get};
 use super::{SandboxRoot, protocol};
@@ -12,10 +12,10 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How often a file that changes while it is read is read again.
+/// Number of further attempts to read a file that changes while it is read.
 const TRIES: usize = 2;
 
-/// A private directory for contents, by digest; gone with the value.
+/// Private directory for contents, by digest. Dropping it removes the directory.
 #[derive(Debug)]
 pub(super) struct Spool {
     dir: PathBuf,
@@ -39,13 +39,13 @@ impl Spool {
         Ok(Self { dir })
     }
 
-    /// Where the content with a digest is, or will be.
+    /// Returns the path of the content with a digest, which need not exist.
     pub(super) fn place(&self, digest: &Digest) -> PathBuf {
         self.dir
             .join(blake3::Hash::from_bytes(*digest).to_hex().as_str())
     }
 
-    /// Opens a content.
+    /// Opens a stored content.
     pub(super) fn open(&self, digest: &Digest) -> Result<File, Fault> {
         let path = self.place(digest);
         File::open(&path).map_err(|error| io("open", &path, error))
@@ -56,31 +56,33 @@ impl Spool {
 #[derive(Debug)]
 pub(super) struct WantedFile<'a> {
     pub(super) path: &'a RelPath,
-    /// What it was; the same content need not be sent.
+    /// Length and digest of the former content, which need not be sent if unchanged; `None` if not
+    /// known.
     pub(super) known: Option<(u64, Digest)>,
 }
 
-/// What became of it.
+/// Result of fetching a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FetchedFile {
-    /// It has the content that is known.
+    /// The file has the known content.
     Same,
-    /// Its content is in the spool.
+    /// The content is in the spool.
     File {
         size: u64,
         digest: Digest,
     },
-    /// It is not there any more.
+    /// The file does not exist any longer.
     Gone,
-    /// It changed while it was read.
+    /// The file changed while it was read.
     Torn,
     Refused(RefusalReason),
 }
 
-/// Fetches files, in order. `each` hears of the number of bytes now and then, and may stop it.
+/// Fetches files, in order. `each` is called with the number of bytes from time to time, and can
+/// stop the operation by an error.
 ///
 /// # Errors
-/// `too-large` when there are more than `max_bytes`, naming the file.
+/// [`Code::TooLarge`] if the contents exceed `max_bytes`; the message names the file.
 pub(super) fn fetch(
     place: &SandboxRoot<'_>,
     wanted: &[WantedFile<'_>],
@@ -90,7 +92,7 @@ pub(super) fn fetch(
 ) -> Result<Vec<FetchedFile>, Fault> {
     let all: Vec<&WantedFile<'_>> = wanted.iter().collect();
     let mut fetched = fetch_once(place, &all, spool, max_bytes, each)?;
-    // What something writes to at this moment may be at rest at the next.
+    // A file that is being written may be unchanged during the next attempt.
     for _ in 0..TRIES {
         let torn: Vec<usize> = (0..wanted.len())
             .filter(|index| fetched[*index] == FetchedFile::Torn)
@@ -142,7 +144,7 @@ fn fetch_once(
     Ok(taker.fetched)
 }
 
-/// Takes what arrives.
+/// Receiver of the contents.
 struct ContentReceiver<'a> {
     wanted: &'a [&'a WantedFile<'a>],
     spool: &'a Spool,
@@ -153,7 +155,7 @@ struct ContentReceiver<'a> {
     each: &'a mut dyn FnMut(u64) -> Result<(), Fault>,
 }
 
-/// A content that is arriving.
+/// A content that is being received.
 struct ArrivingFile {
     file: File,
     path: PathBuf,
@@ -170,8 +172,8 @@ impl Answers for ContentReceiver<'_> {
         self.fetched.len() == self.wanted.len() && self.growing.is_none()
     }
 
-    // TRUST: what is sent is a sandbox's. Exactly one answer per question is taken, no more bytes
-    // than the quota, and the digest that counts is the one of what has arrived.
+    // TRUST: the sandbox controls the data. Exactly one reply per query is accepted, no more bytes
+    // than the quota, and the digest is computed from the received bytes.
     fn take(&mut self, item: GotItem<'_>) -> Result<(), Fault> {
         let Some(wanted) = self.wanted.get(self.fetched.len()) else {
             return Err(protocol("sends files it was not asked for"));
@@ -224,7 +226,7 @@ impl Answers for ContentReceiver<'_> {
                     let message = format!("`{}` did not arrive as it was sent", wanted.path);
                     return Err(Fault::failed(Code::Io, message).retryable());
                 }
-                // A hole at the end has made nothing longer.
+                // A hole at the end does not extend the file by itself.
                 let set = growing.file.set_len(size);
                 set.map_err(|error| io("write", &growing.path, error))?;
                 let target = self.spool.place(&digest);

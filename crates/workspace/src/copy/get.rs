@@ -1,5 +1,5 @@
-//! Asking a sandbox about its files: questions go out on one thread while answers come in on another,
-//! so that neither side waits for the other with full hands.
+//! Queries a sandbox for its files. One thread sends queries while another receives replies, so
+//! that neither side blocks with a full buffer while the other waits for it.
 
 use super::{SandboxRoot, protocol};
 use crate::threads;
@@ -8,21 +8,21 @@ use glovebox_proto::{Channel, Code, Fault, Reply, Request};
 use glovebox_sandbox::{Incoming, Input};
 use serde_bytes::ByteBuf;
 
-/// Bytes of questions sent at a time.
+/// Number of bytes of queries that are sent at a time.
 const SEND_BYTES: usize = 64 << 10;
 
-/// Whoever takes the answers.
-// TRUST: what arrives is a sandbox's; each taker accepts exactly one answer per question.
+/// Receiver of the replies.
+// TRUST: the sandbox controls the replies. Every receiver accepts exactly one reply per query.
 pub(super) trait Answers {
-    /// Takes the next answer, or a part of it.
+    /// Takes the next reply, or a part of it.
     fn take(&mut self, item: GotItem<'_>) -> Result<(), Fault>;
-    /// Everything that has arrived so far was taken.
+    /// Called after everything that has arrived so far was taken.
     fn pause(&mut self) -> Result<(), Fault>;
-    /// Whether every question has its answer.
+    /// Returns true if every query has its reply.
     fn is_complete(&self) -> bool;
 }
 
-/// The questions on their way.
+/// Writer of queries.
 pub(super) struct Questions<'a> {
     input: &'a Input,
     packer: Packer,
@@ -30,7 +30,7 @@ pub(super) struct Questions<'a> {
 }
 
 impl Questions<'_> {
-    /// Asks for one file.
+    /// Queries one file.
     pub(super) fn ask(&mut self, want: &Want<'_>) -> Result<(), Fault> {
         self.packer.push(want, &mut self.out)?;
         if self.out.len() >= SEND_BYTES {
@@ -41,7 +41,7 @@ impl Questions<'_> {
     }
 }
 
-/// Sends what `ask` asks, and gives `answers` what comes back.
+/// Sends the queries that `ask` makes, and passes the replies to `answers`.
 pub(super) fn get(
     place: &SandboxRoot<'_>,
     packing: Packing,
@@ -74,7 +74,7 @@ pub(super) fn get(
             };
             let taken = take_all(&bytes, &mut unpacker, answers).and_then(|()| answers.pause());
             if let Err(fault) = taken {
-                // The sender hears of it by being refused.
+                // The cancelled stream refuses further queries, which ends the sender.
                 let _ = stream.cancel();
                 break Err(fault);
             }
@@ -112,7 +112,7 @@ fn send(
     let send_all = || {
         let mut questions = Questions {
             input,
-            // Names of files: not worth compressing.
+            // Queries are names of files, which are not worth compressing.
             packer: Packer::new(Packing::Stored)?,
             out: Vec::new(),
         };
@@ -122,7 +122,7 @@ fn send(
         input.finish()
     };
     match send_all() {
-        // Its answer says why.
+        // The guest has ended the request; its reply has the reason.
         Err(fault) if fault.code == Code::JobEnded => Ok(()),
         Err(fault) => {
             let _ = input.cancel();

@@ -1,5 +1,6 @@
-//! What a push has brought into a sandbox, path by path: the base of the next push and of every
-//! collection in copy mode. A sorted list in a file, read and written as a stream.
+//! Manifest of a push: the state of every path that it brought into a sandbox. It is the base of
+//! the next push, and of every collection in copy mode. A sorted list in a file, read and written
+//! as a stream.
 
 use super::entry::{ListedPath, SeenEntry, SeenKind};
 use super::scan::NO_SIGNATURE;
@@ -14,10 +15,10 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Changes with the meaning of the file.
+/// Must change whenever the meaning of the file does.
 const VERSION: u32 = 1;
 
-/// One path as both sides had it when they were last the same.
+/// State of one path when both sides were last the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) path: RelPath,
@@ -34,9 +35,10 @@ pub(super) enum LineKind {
         size: u64,
         is_executable: bool,
         digest: Digest,
-        /// The host's file, if an equal signature will prove that it is the same.
+        /// Signature of the host's file; `None` if an equal signature later would not prove the
+        /// same content.
         host: Option<Signature>,
-        /// The sandbox's file, likewise.
+        /// Signature of the sandbox's file; `None` as for the host's.
         inside: Option<Signature>,
     },
 }
@@ -48,7 +50,7 @@ impl ListedPath for Line {
 }
 
 impl Line {
-    /// What it was on both sides.
+    /// Returns the node that both sides had.
     pub(super) fn node(&self) -> Node {
         match &self.kind {
             LineKind::Dir => Node::Dir,
@@ -68,7 +70,7 @@ impl Line {
         }
     }
 
-    /// Whether something seen later is the same, as far as that can be told without reading it.
+    /// Compares an entry with this line, as far as possible without reading its content.
     pub(super) fn compare(&self, seen: &SeenEntry, side: FileSide) -> Sameness {
         match (&self.kind, &seen.kind) {
             (LineKind::Dir, SeenKind::Dir) => Sameness::Yes,
@@ -80,7 +82,7 @@ impl Line {
         }
     }
 
-    /// The same for something that is known to be a file.
+    /// Compares the signature of a file with this line.
     pub(super) fn compare_file(&self, signature: &Signature, side: FileSide) -> Sameness {
         let LineKind::File {
             size,
@@ -99,7 +101,8 @@ impl Line {
         }
     }
 
-    /// What proves a file of one side to be this one.
+    /// Returns the signature that proves a file of one side to be unchanged; `None` if there is
+    /// none.
     pub(super) fn signature(&self, side: FileSide) -> Option<&Signature> {
         match (&self.kind, side) {
             (LineKind::File { host, .. }, FileSide::Host) => host.as_ref(),
@@ -108,7 +111,7 @@ impl Line {
         }
     }
 
-    /// What is on a side where it is the same.
+    /// Returns the entry of a side that is unchanged.
     pub(super) fn as_seen(&self, side: FileSide) -> SeenEntry {
         SeenEntry {
             path: self.path.clone(),
@@ -123,7 +126,7 @@ impl Line {
         }
     }
 
-    /// The digest, if it is a file.
+    /// Returns length and digest if the line is that of a file.
     pub(super) fn digest(&self) -> Option<(u64, Digest)> {
         match &self.kind {
             LineKind::File { size, digest, .. } => Some((*size, *digest)),
@@ -132,19 +135,19 @@ impl Line {
     }
 }
 
-/// Whose file is looked at.
+/// Side on which a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileSide {
     Host,
     Inside,
 }
 
-/// Whether two are the same.
+/// Result of comparing two files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sameness {
     Yes,
     No,
-    /// Only their content can tell.
+    /// Only their contents can decide.
     Perhaps,
 }
 
@@ -161,7 +164,8 @@ enum Item {
     End { count: u64 },
 }
 
-/// A manifest being written; it takes its place when it is finished.
+/// A manifest that is being written. Its file is renamed into place by [`Self::finish`], and
+/// removed if this is dropped before.
 #[derive(Debug)]
 pub(super) struct Writer {
     spool: Spool<Item>,
@@ -205,7 +209,7 @@ impl Writer {
         })
     }
 
-    /// Adds a line; they come sorted.
+    /// Adds a line. Fails with [`Code::Internal`] if it is out of order.
     pub(super) fn push(&mut self, line: Line) -> Result<(), Fault> {
         if self.last.as_ref().is_some_and(|last| *last >= line.path) {
             let message = format!("`{}` comes out of order", line.path);
@@ -234,7 +238,7 @@ impl Writer {
     }
 }
 
-/// Reads a manifest line by line.
+/// Reader of the lines of a manifest.
 #[derive(Debug)]
 pub(super) struct Lines {
     items: Reader<Item>,
@@ -245,7 +249,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// No lines.
+    /// Returns a manifest without lines.
     pub(super) fn none() -> Self {
         Self {
             items: Reader::empty(),
@@ -256,7 +260,7 @@ impl Lines {
         }
     }
 
-    /// Opens a manifest; one that is not there has no lines.
+    /// Opens a manifest. One that does not exist has no lines.
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
         let mut lines = Self {
             path: path.to_owned(),

@@ -1,21 +1,24 @@
-//! Copy mode: a project's way into sandboxes whose files this machine cannot reach, and their changes'
-//! way back, over the wire.
+//! Copy mode: transfers a project into sandboxes whose files this machine cannot access, and their
+//! changes back, through the guest.
 //!
 //! ```text
-//! push      project: walk   sandbox: scan   last push: manifest   -> what differs -> put -> manifest
-//! collect   sandbox: scan   last push: manifest                   -> what differs -> get -> spool
+//! push      project: walk   sandbox: scan   last push: manifest
+//!           -> differences -> put -> manifest
+//! collect                   sandbox: scan   last push: manifest
+//!           -> differences -> get -> spool
 //! ```
 //!
-//! A first push has nothing to compare with: it sends what the walk finds as it is found. A later one
-//! compares either side with the manifest as it is looked at, and keeps what differs.
+//! A first push has nothing to compare with: it sends the project while walking it. A later one
+//! compares each side with the manifest while listing it, and stores the differences.
 //!
 //! All lists are sorted, kept in files and compared as streams, so memory does not grow with the
-//! project. A file whose signature (length, times, inode) is the one it had when its digest was taken
-//! is not read again; where that proves nothing, because it was modified in the same moment, it is.
+//! project. A file is not read again if its signature (length, times, inode) is the one from the
+//! time of its digest. It is read if the signature proves nothing, because the file was modified
+//! within the same clock tick.
 //!
-//! What a guest says is untrusted: it can be wrong only about its own sandbox. Its lists are checked
-//! and bounded, its contents are kept apart and compared with their digests, and it is never asked
-//! to say anything about the host.
+//! The guest is untrusted, but can only misrepresent its own sandbox. Its lists are checked and
+//! bounded, its contents are stored apart and compared with their digests, and nothing about the
+//! host is taken from it.
 
 mod collect;
 mod difference;
@@ -46,13 +49,14 @@ use glovebox_sandbox::Sandbox;
 pub struct SandboxRoot<'a> {
     /// The sandbox.
     pub sandbox: &'a Sandbox,
-    /// The directory: absolute, or relative to where the sandbox's commands start.
+    /// Path of the directory: absolute, or relative to the directory in which the sandbox's
+    /// commands start.
     pub root: &'a [u8],
-    /// Whether what travels is compressed: it pays where the wire is slower than a disk.
+    /// Compression of transferred data. It pays if the connection is slower than a disk.
     pub packing: Packing,
 }
 
-/// The guest does not do what it was asked.
+/// Returns the fault for a guest that violates the protocol.
 fn protocol(what: &str) -> Fault {
     Fault::failed(Code::Protocol, format!("the guest {what}"))
 }

@@ -1,11 +1,12 @@
-//! Opening the project's files one after the other, each from the directory of the one before.
+//! Opens the project's files in sequence. Files in the directory of the previous one are opened
+//! relative to it.
 
 use crate::beneath::{Anchor, open_beneath};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// A project, and the directory of it that was opened last.
+/// A project, and the directory of the file that was opened last.
 #[derive(Debug)]
 pub(super) struct OpenProject<'a> {
     anchor: &'a Anchor,
@@ -17,7 +18,7 @@ impl<'a> OpenProject<'a> {
         Self { anchor, dir: None }
     }
 
-    /// Opens what is at a path. No link leads to its directory; what `flags` say holds for the rest.
+    /// Opens a path. Links in its directory are not followed; `flags` apply to the last component.
     pub(super) fn open(&mut self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let Some(slash) = path.iter().rposition(|&byte| byte == b'/') else {
             return open_beneath(self.anchor.as_fd(), path, flags);

@@ -1,9 +1,9 @@
-//! Bringing a project into a sandbox: what differs, and nothing else.
+//! Pushes a project into a sandbox, sending differences only.
 //!
-//! Three sorted lists side by side: what the project has, what the sandbox has, and what both had
-//! after the last push. The sandbox's own work is never overwritten: what it changed and the project
-//! changed too is left alone and named, unless the caller says that the project wins. Only what an
-//! earlier push brought is ever deleted.
+//! Three sorted lists are compared: the project, the sandbox, and the state of both after the last
+//! push. The sandbox's own work is never overwritten: a path that both sides changed is left alone
+//! and reported, unless the caller decides that the project wins. Only paths that an earlier push
+//! brought are ever deleted.
 
 use super::difference::{Comparison, Difference, DifferenceSink as _, Steps, doubtful};
 use super::entry::Rows;
@@ -29,70 +29,71 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Most entries of a sandbox's directory that a push looks at.
+/// Maximum number of entries of a sandbox's directory that a push lists.
 const MAX_ENTRIES: u64 = 4_000_000;
-/// Deepest path that a push looks at, in components.
+/// Maximum depth of a path that a push lists, in components.
 const MAX_DEPTH: usize = 512;
-/// Decisions on their way from the sender to the manifest, of many files that are as they were as one.
+/// Maximum number of decisions between the sender and the manifest. A batch of unchanged files
+/// counts as one.
 const MAX_DECIDED: usize = 1024;
-/// Receipts on their way there.
+/// Maximum number of receipts between the receiver and the manifest.
 const MAX_RECEIPTS: usize = 4096;
-/// Batches of paths on their way from the walk to the sender.
+/// Maximum number of batches of paths between the walk and the sender.
 const MAX_BATCHES: usize = 16;
-/// How often progress is reported.
+/// Time between reports of progress.
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 
-/// Where a push keeps what later ones and every collection start from.
+/// Files in which a push records the state for later pushes and collections.
 #[derive(Debug, Clone, Copy)]
 pub struct PushRecords<'a> {
-    /// File for the manifest: what both sides had after the push.
+    /// Path of the manifest: the state of both sides after the push.
     pub manifest: &'a Path,
-    /// File for the base index (see [`crate::base`]): what the project looked like.
+    /// Path of the base index (see [`crate::base`]): the state of the project.
     pub index: &'a Path,
-    /// A private directory for lists that are gone afterwards.
+    /// Private directory for temporary lists.
     pub spool_dir: &'a Path,
 }
 
-/// How a push treats what both sides changed.
+/// Options of a push.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PushOptions {
-    /// The project's version replaces the sandbox's.
+    /// True if the project's version replaces the sandbox's where both changed.
     pub overwrite: bool,
-    /// The caller knows that nothing is there yet.
+    /// True if the caller knows that the sandbox's directory is empty.
     pub is_new: bool,
 }
 
-/// What a push has done.
+/// Results of a push.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PushTotals {
-    /// Files sent; each was checked against its digest on arrival.
+    /// Number of files sent. Each was checked against its digest on arrival.
     pub files: u64,
-    /// Bytes of their content.
+    /// Total size of their contents, in bytes.
     pub bytes: u64,
-    /// Directories and links made.
+    /// Number of directories and links created.
     pub made: u64,
-    /// Paths deleted.
+    /// Number of paths deleted.
     pub deleted: u64,
-    /// Paths that were as they should be.
+    /// Number of paths that needed no change.
     pub unchanged: u64,
-    /// Paths hidden from the sandbox, directories with all they hold as one.
+    /// Number of paths hidden from the sandbox; a directory counts once with everything in it.
     pub hidden: u64,
-    /// The first of them.
+    /// The first of the hidden paths.
     pub hidden_paths: Vec<RelPath>,
-    /// What cannot be pushed, and why.
+    /// Paths that cannot be pushed, with reasons.
     pub skipped: Vec<RefusedPath>,
-    /// What both sides changed: the sandbox's version stays.
+    /// Paths that both sides changed; the sandbox's version stays.
     pub conflicts: Vec<RelPath>,
-    /// Paths of the `.git` of repositories that are not sent, and why.
+    /// `.git` paths of the repositories that are not sent, with reasons.
     pub unsent_git: Vec<(PathBuf, String)>,
 }
 
-/// Brings a project into a sandbox's directory.
+/// Pushes a project into a sandbox's directory.
 ///
 /// # Errors
-/// [`Code::Cancelled`] when `watch` says so; what reading the project fails with; the guest's own
-/// faults, which name the path. Files that were sent before are whole and stay; the next push finds
-/// them.
+/// [`Code::Cancelled`] if `watch` stops the operation; any error of reading the project; faults of
+/// the guest, which name the path. Files that were sent before are complete and stay; the next push
+/// finds them.
 pub fn push(
     place: &SandboxRoot<'_>,
     project: &Path,
@@ -142,16 +143,16 @@ pub fn push(
     Ok(pushed)
 }
 
-/// What both sides have that the last push has not left there.
+/// Differences of both sides from the last push.
 struct SideLists {
     host: SpooledList<Difference>,
     inside: SpooledList<Difference>,
     hidden: HiddenCount,
-    /// Names of the sandbox that cannot be used.
+    /// Names in the sandbox that are not valid.
     refused: Vec<RefusedPath>,
 }
 
-/// Looks at both sides at once.
+/// Lists both sides at the same time, and compares them with the manifest.
 fn look(
     place: &SandboxRoot<'_>,
     anchor: &Anchor,
@@ -203,7 +204,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Whether nothing was ever pushed there and nothing is there: then there is nothing to compare.
+    /// Returns true if nothing was ever pushed there and the directory is empty, so that no
+    /// comparison is needed.
     fn is_first(&self, watch: &mut Watch<'_>) -> Result<bool, Fault> {
         let manifest = self.recorded.manifest;
         if manifest
@@ -240,7 +242,7 @@ impl Job<'_> {
                 walk_along(self.anchor, is_hidden, gauge, &found_in)
             })?;
             let pushed = self.run(rows, digest::Answers::none(), watch);
-            // It has ended too, or nobody wants to hear more of it.
+            // The walk has ended, or the push has failed and its results are not needed.
             gauge.is_stopped.store(true, Ordering::Relaxed);
             Ok((pushed, threads::end(walker)?))
         });
@@ -258,8 +260,8 @@ impl Job<'_> {
         }
     }
 
-    /// Three threads: one decides and sends, one takes the guest's receipts, and this one writes down
-    /// what became of it.
+    /// Runs the transfer in three threads: one decides and sends, one receives the guest's
+    /// receipts, and this one records the results.
     fn run(
         &self,
         mut steps: impl Steps + Send,
@@ -298,7 +300,7 @@ impl Job<'_> {
             };
             let kept = keep(&mut books, &decided, sums, watch);
             if kept.is_err() {
-                // Whatever the others wait for ends with this.
+                // Cancelling the request ends the two other threads.
                 let _ = input.cancel();
             }
             drop(decided);
@@ -311,7 +313,8 @@ impl Job<'_> {
             drop(receipts);
             let sent = threads::end(sender)?;
             let told = threads::end(receiver)?;
-            // The first cause counts: a reader that failed made the guest give up, not the reverse.
+            // The first cause counts. A failed read on the host makes the guest give up, not the
+            // reverse.
             let is_echo = |fault: &Fault| matches!(fault.code, Code::Cancelled | Code::JobEnded);
             let pushed = match (sent, told.and(kept).and(answered)) {
                 (Ok(pushed), Ok(())) => pushed,
@@ -325,14 +328,14 @@ impl Job<'_> {
     }
 }
 
-/// What is written down while the push runs.
+/// Files and receipts that the recording thread uses during a push.
 struct PushWriters {
     manifest: Writer,
     index: base::Writer,
     receipts: Receipts,
 }
 
-/// Writes down what was decided, in order, once the guest has said that it is so.
+/// Records decisions in order, each after the guest has confirmed it.
 fn keep(
     books: &mut PushWriters,
     decided: &std::sync::mpsc::Receiver<ReceiptDecision>,

@@ -1,4 +1,4 @@
-//! What becomes of what is sent: the guest's receipts, in order, and the decisions that wait for them.
+//! Receipts of the guest, and the decisions that wait for them, both in order.
 
 use super::manifest::{Line, LineKind};
 use super::protocol;
@@ -9,42 +9,43 @@ use glovebox_sandbox::{Incoming, Stream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-/// What goes to the manifest and the index, in order.
+/// Decisions for the manifest and the index, in order.
 #[derive(Debug)]
 pub(super) enum ReceiptDecision {
-    /// Files that are as they were.
+    /// Unchanged files.
     Same(Vec<Line>),
     One(Box<PendingDecision>),
 }
 
-/// A decision.
+/// A decision about one path.
 #[derive(Debug)]
 pub(super) struct PendingDecision {
     pub(super) line: Option<Line>,
     pub(super) index: Option<(RelPath, base::Signature)>,
-    /// The guest was told to do something about it.
+    /// True if an item was sent for it, so that the guest must confirm it.
     pub(super) awaits_receipt: bool,
 }
 
-/// What the guest answers.
+/// Message of the guest.
 #[derive(Debug)]
 pub(super) enum GuestAnswer {
     Receipt(PutReceipt),
     End(Result<(), Fault>),
 }
 
-/// The receipts, in order.
+/// Receipts of the guest, in order.
 #[derive(Debug)]
 pub(super) struct Receipts {
     heard: Receiver<GuestAnswer>,
 }
 
-/// One of them.
+/// A receipt.
 #[derive(Debug)]
 pub(super) struct Receipt(PutReceipt);
 
 impl Receipt {
-    /// Adds to a line what the guest knows about it.
+    /// Adds the guest's information to a line. Fails with `Code::Protocol` if the receipt is of
+    /// another kind.
     pub(super) fn complete(&self, line: &mut Line) -> Result<(), Fault> {
         match (&mut line.kind, &self.0) {
             (
@@ -68,7 +69,7 @@ impl Receipts {
         Self { heard }
     }
 
-    /// The next one; `None` when none came in time.
+    /// Waits for the next receipt; `None` if none arrives within `wait`.
     pub(super) fn next(&mut self, wait: Duration) -> Result<Option<Receipt>, Fault> {
         match self.heard.recv_timeout(wait) {
             Ok(GuestAnswer::Receipt(receipt)) => Ok(Some(Receipt(receipt))),
@@ -79,7 +80,7 @@ impl Receipts {
         }
     }
 
-    /// The end, after the last receipt.
+    /// Waits for the end of the request, after the last receipt.
     pub(super) fn end(&mut self) -> Result<(), Fault> {
         match self.heard.recv() {
             Ok(GuestAnswer::End(result)) => result,
@@ -91,8 +92,8 @@ impl Receipts {
     }
 }
 
-/// Takes the guest's receipts off the wire.
-// TRUST: the channel is bounded; a guest that sends more than was asked for waits for room.
+/// Receives the guest's receipts from the stream.
+// TRUST: the channel is bounded; a guest that sends too many receipts blocks.
 pub(super) fn receive(mut stream: Stream, heard: &SyncSender<GuestAnswer>) -> Result<(), Fault> {
     let mut unpacker = Unpacker::new();
     let result = loop {
@@ -110,7 +111,7 @@ pub(super) fn receive(mut stream: Stream, heard: &SyncSender<GuestAnswer>) -> Re
                     for receipt in block.items::<PutReceipt>() {
                         let receipt = receipt.map_err(|error| protocol(&error.to_string()))?;
                         if heard.send(GuestAnswer::Receipt(receipt)).is_err() {
-                            // Nobody wants them any more: it was given up.
+                            // The push has failed, and the receipts are not needed.
                             return Ok(());
                         }
                     }

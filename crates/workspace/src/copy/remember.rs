@@ -1,4 +1,4 @@
-//! What is remembered of a path after a push: its line of the manifest, its entry of the base index.
+//! Records of a path after a push: its line in the manifest, and its entry in the base index.
 
 use super::digest::ReadDigest;
 use super::entry::{SeenEntry, SeenKind};
@@ -11,7 +11,7 @@ use serde_bytes::ByteBuf;
 use std::fs::File;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A host file that was read for its digest.
+/// A host file whose digest was computed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HashedFile {
     pub(super) size: u64,
@@ -19,7 +19,8 @@ pub(super) struct HashedFile {
     pub(super) settled: Option<Signature>,
 }
 
-/// The signature of a file that was read, if an equal one will prove the same content.
+/// Returns the signature of a file that was read; `None` if an equal signature later would not
+/// prove the same content.
 pub(super) fn settled(file: &File, before: Signature, size: u64) -> Option<Signature> {
     let after = signature(&rustix::fs::fstat(file).ok()?);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
@@ -27,7 +28,7 @@ pub(super) fn settled(file: &File, before: Signature, size: u64) -> Option<Signa
     (after == before && size == before.size && before.is_settled(now_ns)).then_some(before)
 }
 
-/// The line for a path that stays, with what was learnt about it on the way.
+/// Returns the manifest's line for a path that stays, with new information from this push.
 pub(super) fn refreshed(
     path: RelPath,
     base: Option<Line>,
@@ -81,7 +82,7 @@ pub(super) fn index_signature(host: &SeenEntry) -> base::Signature {
     index_entry(kind, host.signature)
 }
 
-/// How the index knows what has this signature.
+/// Converts a signature to an entry of the base index.
 pub(super) fn index_entry(kind: base::Kind, signature: Signature) -> base::Signature {
     let Signature {
         size,

@@ -1,4 +1,4 @@
-//! The sandbox's side of a comparison: what its guest says is there, checked and handed over.
+//! Lists a sandbox's directory through its guest, and checks the entries.
 
 use super::difference::DifferenceSink;
 use super::entry::{SeenEntry, SeenKind};
@@ -12,7 +12,7 @@ use glovebox_sandbox::Incoming;
 use serde_bytes::ByteBuf;
 use std::path::Path;
 
-/// What is not a regular file has no signature.
+/// Signature of an entry that is not a regular file.
 pub(super) const NO_SIGNATURE: Signature = Signature {
     size: 0,
     mtime_ns: 0,
@@ -20,27 +20,27 @@ pub(super) const NO_SIGNATURE: Signature = Signature {
     ino: 0,
     permissions: 0,
 };
-/// Names that are no paths are listed up to this number.
+/// Maximum number of invalid names that are listed.
 const MAX_BAD_NAMES: usize = 1000;
 
-/// What a sandbox has below a directory, as a list.
+/// Entries below a directory of a sandbox, as a list.
 #[derive(Debug)]
 pub(super) struct SandboxList {
     pub(super) seen: SpooledList<SeenEntry>,
-    /// Names that cannot be used.
+    /// Names that are not valid.
     pub(super) refused: Vec<RefusedPath>,
 }
 
-/// What is said of it apart from that.
+/// Further results of a scan.
 #[derive(Debug)]
 pub(super) struct ScanSummary {
-    /// There is nothing at all.
+    /// True if the directory has no entries.
     pub(super) is_empty: bool,
-    /// Names that cannot be used.
+    /// Names that are not valid.
     pub(super) refused: Vec<RefusedPath>,
 }
 
-/// Lists what a sandbox has.
+/// Lists a sandbox's directory into a file.
 pub(super) fn list(
     place: &SandboxRoot<'_>,
     max_entries: u64,
@@ -56,10 +56,11 @@ pub(super) fn list(
     })
 }
 
-/// Asks a sandbox what it has; nothing if the directory does not exist. `each` hears of the number of
-/// entries now and then, and may stop it.
-// TRUST: the guest's words. Paths are checked, their order is enforced, and their number and depth
-// are bounded by what was asked for, whatever it says.
+/// Passes the entries of a sandbox's directory to `finds`; none if the directory does not exist.
+/// `each` is called with the number of entries from time to time, and can stop the operation by an
+/// error.
+// TRUST: the guest controls the data. Paths are checked, their order is enforced, and their number
+// and depth are bounded by the limits of the request.
 pub(super) fn scan(
     place: &SandboxRoot<'_>,
     max_entries: u64,
@@ -117,7 +118,7 @@ pub(super) fn scan(
                 }
                 last.clear();
                 last.extend_from_slice(path);
-                // What is known by its path is a path.
+                // A path that is in the manifest has been validated before.
                 let is_plain = kind == (SeenKind::File { is_linked: false });
                 if is_plain && finds.knows(path, &signature)? {
                     continue;

@@ -1,4 +1,4 @@
-//! The sending half of a push: decides path by path, reads the project's files, and sends them.
+//! Sender of a push: decides about every path, reads the project's files, and sends them.
 
 use super::difference::{Step, Steps};
 use super::digest::{Answers, ReadDigest};
@@ -22,38 +22,38 @@ use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 
-/// Bytes sent at a time.
+/// Number of bytes sent at a time.
 const SEND_BYTES: usize = 64 << 10;
-/// Files that are as they were, handed over at a time.
+/// Number of unchanged files that are handed over at a time.
 const SAME_BATCH: usize = 64;
-/// Paths listed by name; beyond, only the first ones stand for all.
+/// Maximum number of paths that are listed by name.
 const MAX_LISTED: usize = 1000;
 
-/// How far a push is, for another thread.
+/// Progress of a push, shared with another thread.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) files: AtomicU64,
     pub(super) bytes: AtomicU64,
 }
 
-/// What waits until everything in a directory has been gone through.
+/// A directory whose deletion or replacement waits until everything in it has been decided.
 #[derive(Debug)]
 struct DeferredDirectory {
     path: RelPath,
-    /// What takes the directory's place; `None` deletes it.
+    /// Entry that replaces the directory; `None` deletes it.
     host: Option<SeenEntry>,
-    /// Something of the sandbox's own is in it.
+    /// True if the directory has content of the sandbox that stays.
     is_kept: bool,
 }
 
-/// What is to be done about a path.
+/// Decision about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Nothing, and nothing to remember: it is the sandbox's own, or gone on both sides.
+    /// Do nothing and record nothing: the path is the sandbox's own, or neither side has it.
     Ignore,
-    /// The project has not changed it.
+    /// Keep the sandbox's version: the project has not changed it.
     Keep,
-    /// Both have the same, in whatever way they came to it.
+    /// Record the path: both sides have the same version.
     Adopt,
     Put,
     Delete,
@@ -67,16 +67,16 @@ pub(super) struct Sender<'a> {
     told: Answers,
     input: Input,
     decided: SyncSender<ReceiptDecision>,
-    /// Files that are as they were, not yet handed over.
+    /// Unchanged files that have not been handed over.
     same: Vec<Line>,
     sums: &'a Sums,
     packer: Packer,
     out: Vec<u8>,
     buffer: Vec<u8>,
     deferred: Vec<DeferredDirectory>,
-    /// Directories of the project, one within the other, that the sandbox has deleted.
+    /// Nested directories of the project that the sandbox has deleted.
     missing: Vec<RelPath>,
-    /// A directory of the project where the sandbox has something else.
+    /// Directory of the project at whose path the sandbox has something else.
     blocked: Option<RelPath>,
     pushed: PushTotals,
 }
@@ -110,7 +110,7 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Goes through everything. When this fails, the request is given up.
+    /// Takes all steps. Cancels the request on failure.
     pub(super) fn run(mut self, steps: &mut dyn Steps) -> Result<PushTotals, Fault> {
         let result = self.run_steps(steps);
         if result.is_err() {
@@ -132,7 +132,7 @@ impl<'a> Sender<'a> {
         self.input.finish()
     }
 
-    /// A file is on both sides as it was.
+    /// Handles a file that both sides have unchanged.
     fn same(&mut self, line: Line) -> Result<(), Fault> {
         self.leave(Some(&line.path))?;
         if self.is_blocked(&line.path) {
@@ -206,7 +206,7 @@ impl<'a> Sender<'a> {
                 }
                 (_, None) => Verdict::Ignore,
                 (Some(line), Some(inside)) if is_as_base(line, inside) => Verdict::Delete,
-                // Never overwritten: there is nothing to put in its place.
+                // A changed path is never deleted, because there would be no version to restore.
                 (Some(_), Some(_)) => Verdict::Conflict,
             });
         };
@@ -242,7 +242,7 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Whether both sides have the same now.
+    /// Returns true if both sides have the same version now.
     fn is_same(
         &mut self,
         host: &SeenEntry,
@@ -332,7 +332,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Both sides changed it: nothing is done, and what both had before stays remembered.
+    /// Reports a path that both sides changed. Nothing is sent, and the former state stays
+    /// recorded.
     fn conflict(&mut self, path: &RelPath, base: Option<Line>) -> Result<(), Fault> {
         if self.pushed.conflicts.len() < MAX_LISTED {
             self.pushed.conflicts.push(path.clone());
@@ -340,9 +341,9 @@ impl<'a> Sender<'a> {
         self.stay(path, base)
     }
 
-    /// What both had before stays remembered, and the project's version counts as changed.
+    /// Keeps the former state of a path, and records the project's version as changed.
     fn stay(&mut self, path: &RelPath, base: Option<Line>) -> Result<(), Fault> {
-        // Lines come sorted: below something that waits there are none.
+        // Lines must be sorted, so none is recorded below a directory that waits.
         let has_place = self.keep_above();
         self.queue(PendingDecision {
             line: base.filter(|_| has_place),
@@ -351,7 +352,8 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Marks the directories above as having something that stays. False if there are any.
+    /// Marks the waiting directories above as having content that stays. Returns true if there are
+    /// none.
     fn keep_above(&mut self) -> bool {
         for deferred in &mut self.deferred {
             deferred.is_kept = true;
@@ -368,7 +370,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Keeps what both sides had before for a path that could not be read now.
+    /// Keeps the former state of a path that cannot be read now.
     fn remember(
         &mut self,
         path: &RelPath,
@@ -384,7 +386,8 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Does what waited for the end of directories that `next` is not in.
+    /// Handles the waiting directories that do not contain `next`, because everything in them has
+    /// been decided.
     fn leave(&mut self, next: Option<&RelPath>) -> Result<(), Fault> {
         let is_within = |dir: &RelPath| next.is_some_and(|next| next.starts_with(dir));
         while self.missing.last().is_some_and(|dir| !is_within(dir)) {
@@ -422,7 +425,7 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Sends a path, with the directories above it that the sandbox has deleted.
+    /// Sends a path, after the directories above it that the sandbox has deleted.
     fn put(&mut self, host: &SeenEntry, base: Option<Line>) -> Result<(), Fault> {
         for dir in std::mem::take(&mut self.missing) {
             if host.path.starts_with(&dir) {
@@ -481,7 +484,7 @@ impl<'a> Sender<'a> {
                 self.send(&PutItem::Chunk(bytes))?;
             }
             self.buffer = buffer;
-            // A short read of a regular file is its end, unless it grows at this moment.
+            // A short read is the end of a regular file, unless the file is growing.
             if count == 0 || size == before.size {
                 break;
             }
@@ -506,10 +509,10 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Opens a file of the project; `None` when it went away or must not be read.
+    /// Opens a file of the project; `None` if it was removed or cannot be read.
     fn open(&mut self, host: &SeenEntry) -> Result<Option<(File, Signature)>, Fault> {
-        // The walk has seen a regular file, and the project is the user's own; should it be something
-        // else by now, this neither waits for a FIFO's other end nor follows a link.
+        // The walk found a regular file. If it was replaced since, these flags avoid blocking on a
+        // FIFO and following a link.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let opened = self
@@ -542,7 +545,7 @@ impl<'a> Sender<'a> {
         io("read", &self.anchor.path().join(host.path.as_path()), error)
     }
 
-    /// Reads a file of the project for its digest.
+    /// Computes the digest of a file of the project; `None` if it cannot be opened.
     fn hash(&mut self, host: &SeenEntry) -> Result<Option<HashedFile>, Fault> {
         let Some((mut file, before)) = self.open(host)? else {
             return Ok(None);
@@ -575,7 +578,8 @@ impl<'a> Sender<'a> {
             Ok(()) => Ok(()),
             Err(TrySendError::Disconnected(_)) => Err(gone()),
             Err(TrySendError::Full(decided)) => {
-                // Those before it may wait for receipts of items that have not left yet.
+                // The recording thread may be waiting for receipts of items that are still in the
+                // buffer. Without sending them first, both threads would wait forever.
                 self.flush(true)?;
                 self.decided.send(decided).map_err(|_| gone())
             }

@@ -1,5 +1,5 @@
-//! Lists that may be long, kept in files of their own instead of memory, in the blocks of tree
-//! streams, or taken over while another thread makes them.
+//! Lists that may be long. They are kept in files instead of memory, in the blocks of tree streams,
+//! or taken from another thread while it produces them.
 
 use crate::beneath::io;
 use glovebox_proto::tree::{Packer, Packing, Unpacker};
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 
-/// Bytes read at a time.
+/// Number of bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes gathered before they are written.
+/// Number of bytes collected before they are written.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// A list being written.
+/// A list that is being written.
 #[derive(Debug)]
 pub(super) struct Spool<T> {
     file: File,
@@ -32,7 +32,7 @@ pub(super) struct Spool<T> {
 }
 
 impl<T: Serialize> Spool<T> {
-    /// A list without a name, gone with its last reader.
+    /// Creates a list in a file without a name, which is freed with the last reader.
     pub(super) fn unnamed(dir: &Path) -> Result<Self, Fault> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl<T: Serialize> Spool<T> {
         Self::over(file, path)
     }
 
-    /// A list in a file that is there already.
+    /// Creates a list in an open file.
     pub(super) fn over(file: File, path: PathBuf) -> Result<Self, Fault> {
         Ok(Self {
             file,
@@ -59,7 +59,7 @@ impl<T: Serialize> Spool<T> {
         })
     }
 
-    /// Adds to the end.
+    /// Appends an item.
     pub(super) fn push(&mut self, item: &T) -> Result<(), Fault> {
         self.packer.push(item, &mut self.out)?;
         if self.out.len() >= WRITE_BYTES {
@@ -74,7 +74,7 @@ impl<T: Serialize> Spool<T> {
         written.map_err(|error| io("write", &self.path, error))
     }
 
-    /// Writes the rest.
+    /// Writes the rest, and returns the list.
     pub(super) fn finish(mut self) -> Result<SpooledList<T>, Fault> {
         self.packer.seal(&mut self.out)?;
         self.flush()?;
@@ -86,7 +86,7 @@ impl<T: Serialize> Spool<T> {
     }
 }
 
-/// A list that has been written.
+/// A complete list.
 #[derive(Debug)]
 pub(super) struct SpooledList<T> {
     file: Arc<File>,
@@ -95,7 +95,7 @@ pub(super) struct SpooledList<T> {
 }
 
 impl<T: DeserializeOwned> SpooledList<T> {
-    /// A list in a file.
+    /// Opens a list in a file.
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
         let file = File::open(path).map_err(|error| io("open", path, error))?;
         Ok(Self {
@@ -105,7 +105,7 @@ impl<T: DeserializeOwned> SpooledList<T> {
         })
     }
 
-    /// Reads it from the beginning; any number of times, also at once.
+    /// Returns a reader from the beginning. Several readers can be used at the same time.
     pub(super) fn read(&self) -> Reader<T> {
         Reader {
             source: Source::File(FileSource {
@@ -119,20 +119,20 @@ impl<T: DeserializeOwned> SpooledList<T> {
     }
 }
 
-/// Part of a list that another thread makes.
+/// Part of a list that another thread produces.
 #[derive(Debug)]
 pub(super) enum Batch<T> {
     Items(Vec<T>),
-    /// That was all, or all there will be.
+    /// End of the list, or the error that ended it.
     End(Result<(), Fault>),
 }
 
-/// Where the items of a list come from.
+/// Source of the items of a list.
 #[derive(Debug)]
 enum Source<T> {
     File(FileSource),
     Thread(Receiver<Batch<T>>),
-    /// Everything has been read.
+    /// All items have been read.
     End,
 }
 
@@ -144,16 +144,16 @@ struct FileSource {
     unpacker: Unpacker,
 }
 
-/// Where reading a list stands.
+/// Reader of a list.
 #[derive(Debug)]
 pub(super) struct Reader<T> {
     source: Source<T>,
-    /// Items of the block or batch taken last.
+    /// Items of the last block or batch.
     ready: VecDeque<T>,
 }
 
 impl<T: DeserializeOwned> Reader<T> {
-    /// A list without anything.
+    /// Returns a reader of an empty list.
     pub(super) fn empty() -> Self {
         Self {
             source: Source::End,
@@ -161,7 +161,7 @@ impl<T: DeserializeOwned> Reader<T> {
         }
     }
 
-    /// A list that another thread makes at this moment.
+    /// Returns a reader of a list that another thread produces.
     pub(super) fn along(batches: Receiver<Batch<T>>) -> Self {
         Self {
             source: Source::Thread(batches),
@@ -169,13 +169,13 @@ impl<T: DeserializeOwned> Reader<T> {
         }
     }
 
-    /// The next item, which stays the next.
+    /// Returns the next item without taking it; `None` at the end.
     pub(super) fn peek(&mut self) -> Result<Option<&T>, Fault> {
         self.fill()?;
         Ok(self.ready.front())
     }
 
-    /// The next item.
+    /// Takes the next item; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<T>, Fault> {
         self.fill()?;
         Ok(self.ready.pop_front())
@@ -195,7 +195,8 @@ impl<T: DeserializeOwned> Reader<T> {
                         end?;
                         false
                     }
-                    // Never taken for its end.
+                    // A thread that stops without an end mark has failed. The list must not count
+                    // as complete.
                     Err(_) => {
                         let message = "who makes a list stopped in the middle of it";
                         return Err(Fault::failed(Code::Internal, message));
@@ -211,7 +212,7 @@ impl<T: DeserializeOwned> Reader<T> {
 }
 
 impl FileSource {
-    /// Takes some items from the file; false at its end.
+    /// Reads some items from the file. Returns false at its end.
     fn read<T: DeserializeOwned>(&mut self, ready: &mut VecDeque<T>) -> Result<bool, Fault> {
         let Self {
             file,

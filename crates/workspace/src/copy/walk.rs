@@ -1,4 +1,4 @@
-//! The host's side of a push: the project, sorted, without opening a single file.
+//! The host's side of a push: lists the project in order, without opening any file.
 
 use super::entry::{SeenEntry, SeenKind};
 use super::spool::Batch;
@@ -14,24 +14,24 @@ use serde_bytes::ByteBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
-/// Says whether a path of the project is not to be shown to the sandbox; the second argument tells
-/// directories. What is below a hidden directory is not asked about.
+/// Predicate for paths of the project that are hidden from the sandbox; the second argument is true
+/// for directories. It is not called for paths below a hidden directory.
 pub type HiddenPredicate<'a> = dyn Fn(&RelPath, bool) -> bool + Sync + 'a;
 
-/// Paths listed by name; beyond, only counted.
+/// Maximum number of hidden paths that are listed by name; further ones are only counted.
 const MAX_LISTED: usize = 1000;
 
-/// Paths handed over at a time.
+/// Number of paths handed over at a time.
 const BATCH: usize = 256;
 
-/// What a push does not see of a project.
+/// Hidden paths of a project.
 #[derive(Debug, Default)]
 pub(super) struct HiddenCount {
     pub(super) count: u64,
     pub(super) paths: Vec<RelPath>,
 }
 
-/// How far the walk is, for another thread, which may also stop it.
+/// Progress of the walk, shared with another thread, which may also stop it.
 #[derive(Debug, Default)]
 pub(super) struct WalkProgress {
     pub(super) paths: AtomicU64,
@@ -46,7 +46,8 @@ struct Walk<'a> {
     hidden: HiddenCount,
 }
 
-/// Walks a project and hands over what is there as it is found, then how it ended.
+/// Walks a project and sends its entries to `found` while walking, followed by the end or the
+/// error.
 pub(super) fn walk_along(
     anchor: &Anchor,
     is_hidden: &HiddenPredicate<'_>,
@@ -71,12 +72,12 @@ pub(super) fn walk_along(
         }
         Err(fault) => Err(fault.clone()),
     };
-    // Who has stopped listening knows why.
+    // If the receiver has stopped, it knows the reason.
     let _ = found.send(Batch::End(end));
     walked
 }
 
-/// Walks a project and gives `each` what is there, sorted.
+/// Walks a project and passes its entries to `each`, in order.
 pub(super) fn walk(
     anchor: &Anchor,
     is_hidden: &HiddenPredicate<'_>,
@@ -94,23 +95,23 @@ pub(super) fn walk(
     Ok(walk.hidden)
 }
 
-/// What a directory has under a name.
+/// An entry of a directory.
 struct NamedEntry {
     name: Box<[u8]>,
     signature: Signature,
     kind: SeenKind,
 }
 
-/// A directory of which some names are yet to be handed over.
+/// A directory with names that have not been handed over yet.
 struct Level {
     names: std::vec::IntoIter<NamedEntry>,
-    /// Length of the path of the directory above.
+    /// Length of the path of the parent directory.
     parent_length: usize,
 }
 
 impl Walk<'_> {
-    /// Walks everything, with a stack of its own and no descriptor open in between: a project may be as
-    /// deep as a path is long.
+    /// Walks all directories. Uses an explicit stack and keeps no descriptor open in between,
+    /// because a project may be as deep as a path is long.
     fn tree(&mut self) -> Result<(), Fault> {
         let mut path: Vec<u8> = Vec::new();
         let mut levels = vec![Level {
@@ -131,7 +132,7 @@ impl Walk<'_> {
                 path.push(b'/');
             }
             path.extend_from_slice(&listed.name);
-            // A path longer than Linux allows cannot be opened by anybody else either.
+            // A path longer than Linux allows cannot be opened by any other program either.
             let is_entered = match RelPath::new(path.as_slice()) {
                 Ok(checked) => self.entry(checked, listed)?,
                 Err(_) => false,
@@ -148,7 +149,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is in a directory, sorted by name.
+    /// Returns the entries of a directory, sorted by name.
     fn list(&self, path: &[u8]) -> Result<Vec<NamedEntry>, Fault> {
         let dir = match self.anchor.dir(path) {
             Ok(dir) => dir,
@@ -190,7 +191,7 @@ impl Walk<'_> {
         Ok(names.into_iter().filter_map(look).collect())
     }
 
-    /// Hands one name over; whether it is a directory to be walked.
+    /// Hands over one entry, unless it is hidden. Returns true if it is a directory to be walked.
     fn entry(&mut self, checked: RelPath, listed: NamedEntry) -> Result<bool, Fault> {
         self.gauge.paths.fetch_add(1, Ordering::Relaxed);
         let is_dir = matches!(listed.kind, SeenKind::Dir);
@@ -215,7 +216,7 @@ impl Walk<'_> {
     }
 }
 
-/// What a file of the host is known by.
+/// Returns the signature of a host file.
 pub(super) fn signature(stat: &Stat) -> Signature {
     Signature::from_stat(
         stat.st_size,

@@ -110,7 +110,7 @@ pub struct IgnoreRules {
 /// Results read so far.
 #[derive(Debug, Default)]
 struct IgnoreCache {
-    /// Whether each directory is ignored.
+    /// True for ignored directories, by path.
     dirs: HashMap<Vec<u8>, bool>,
     /// Rules in each directory; `None` if it has none.
     files: HashMap<Vec<u8>, Option<Arc<Gitignore>>>,
@@ -510,7 +510,7 @@ mod tests {
         rules.except(&[path("out/a"), path("src")]);
         assert!(!rules.leaves_out(&path("out/a/b"), false));
         assert!(rules.leaves_out(&path("out/c"), false) && rules.may_take_below(&path("out")));
-        // To name a directory is not to name what is ignored in it.
+        // Naming a directory does not include the ignored paths in it.
         assert!(rules.leaves_out(&path("src/x.swp"), false));
     }
 }

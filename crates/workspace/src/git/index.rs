@@ -328,8 +328,7 @@ mod tests {
                 assert!(index.contains(b"many/7") && !index.contains(b"many"));
                 assert!(index.has_below(b"many") && index.has_below(b"d"));
                 assert!(!index.has_below(b"man") && !index.has_below(b"a"));
-                // Whatever is cut off or turned over, the answer is none or some names, never a
-                // panic.
+                // A truncated or altered index yields `None` or some names, never a panic.
                 for end in 0..bytes.len().min(2000) {
                     assert_eq!(Index::parse(&bytes[..end]), None);
                 }

@@ -300,7 +300,7 @@ mod tests {
             ["a.log", "b.tmp", "build"]
         );
         assert_eq!(hidden(project.path(), &["data"], &[]), ["a.log", "data"]);
-        // What is included shows, also within what is excluded.
+        // An included path is shown, also within an excluded directory.
         assert_eq!(
             hidden(project.path(), &["data"], &["data/keep/"]),
             ["a.log", "data/deep", "data/two"]

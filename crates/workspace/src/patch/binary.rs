@@ -1,16 +1,17 @@
-//! Git's binary parts: a literal, deflated, in base 85.
+//! Git's format of binary parts: a literal, deflated, in base 85.
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use std::io::{self, Read, Write};
 
-/// Bytes of compressed data per line.
+/// Number of bytes of compressed data per line.
 const LINE_BYTES: usize = 52;
-/// The digits, as in git's `base85.c`.
+/// Digits, as in git's `base85.c`.
 const DIGITS: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
-/// Writes `content`, of `size` bytes, as one literal. Returns how many bytes there were.
+/// Writes `content`, whose length is `size` bytes, as one literal. Returns the number of bytes
+/// read.
 pub(super) fn literal(size: u64, content: &mut dyn Read, out: &mut dyn Write) -> io::Result<u64> {
     writeln!(out, "literal {size}")?;
     let mut encoder = ZlibEncoder::new(Lines::new(out), Compression::default());
@@ -19,7 +20,7 @@ pub(super) fn literal(size: u64, content: &mut dyn Read, out: &mut dyn Write) ->
     Ok(read)
 }
 
-/// Cuts a stream into lines of base 85.
+/// Writer that splits a stream into lines of base 85.
 struct Lines<'a> {
     out: &'a mut dyn Write,
     pending: Vec<u8>,
@@ -65,7 +66,7 @@ impl Write for Lines<'_> {
     }
 }
 
-/// One line: its length as a letter, then groups of four bytes as five digits.
+/// Encodes one line: its length as a letter, then groups of four bytes as five digits.
 fn encode_line(bytes: &[u8]) -> Vec<u8> {
     let length = bytes.len() as u8;
     let mut line = Vec::with_capacity(2 + LINE_BYTES / 4 * 5);

@@ -1,4 +1,4 @@
-//! One version of one file: read, classified, and compared with what was collected.
+//! One version of a file, read, classified, and compared with the collected digest.
 
 use crate::base::hex;
 use crate::contents::{changed, unreadable};
@@ -10,30 +10,30 @@ use std::io::{self, Read};
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Which version.
+/// Version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VersionSide {
-    /// As it was.
+    /// Version before the change.
     Before,
-    /// As the sandbox has it.
+    /// Version of the sandbox.
     After,
 }
 
-/// What is known of one version after reading it once.
+/// Properties of one version after reading it once.
 pub(super) struct Content {
-    /// Git's name of it.
+    /// Git's object name.
     pub id: String,
-    /// Its length.
+    /// Length in bytes.
     pub size: u64,
-    /// All of it, when it is a text that can be compared.
+    /// Complete content; `None` if it is too large or not comparable by lines.
     pub text: Option<Vec<u8>>,
 }
 
-/// Git's name of no content at all.
+/// Git's object name for a version that does not exist.
 pub(super) const NO_ID: &str = "0000000000000000000000000000000000000000";
 
 impl Content {
-    /// The version that does not exist.
+    /// Returns the content of a version that does not exist.
     pub(super) fn nothing() -> Self {
         Self {
             id: NO_ID.to_owned(),
@@ -42,7 +42,7 @@ impl Content {
         }
     }
 
-    /// Reads `node` at `path`.
+    /// Reads the version `node` of `path`.
     pub(super) fn read(
         collected: &CollectedChanges,
         side: VersionSide,
@@ -59,7 +59,7 @@ impl Content {
             Node::File { size, digest, .. } => {
                 let size = match side {
                     VersionSide::After => *size,
-                    // The host's own file may have changed since; it is measured, not believed.
+                    // The host's file may have changed since, so its length is measured.
                     VersionSide::Before => measure(collected.open_base(path)?, path)?,
                 };
                 let mut text = (size <= MAX_TEXT_BYTES).then(Vec::new);
@@ -81,7 +81,7 @@ impl Content {
         }
     }
 
-    /// Calls `sink` with a reader of the same content again, and checks that it is the same.
+    /// Calls `sink` with a reader of the same content, and checks that it has not changed.
     pub(super) fn again<T>(
         &self,
         collected: &CollectedChanges,
@@ -108,7 +108,7 @@ impl Content {
     }
 }
 
-/// Computes git's name of what passes through.
+/// Reader that computes git's object name of the data.
 struct GitNameReader<R> {
     inner: R,
     name: Sha1,
@@ -142,7 +142,7 @@ fn measure(mut reader: Box<dyn Read + Send + '_>, path: &RelPath) -> Result<u64,
     io::copy(&mut reader, &mut io::sink()).map_err(|error| unreadable(path, &error))
 }
 
-/// Reads at most one byte more than `size` says.
+/// Reads a content, at most one byte more than `size`.
 fn read_through(
     reader: Box<dyn Read + Send + '_>,
     path: &RelPath,
@@ -171,7 +171,7 @@ fn read_through(
     })
 }
 
-// TRUST: a sandbox that writes on while we read must not make a patch of what was never collected.
+// TRUST: if the sandbox writes meanwhile, the patch must not contain data that was never collected.
 fn check(
     side: VersionSide,
     path: &RelPath,

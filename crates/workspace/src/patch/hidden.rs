@@ -1,26 +1,26 @@
-//! Search for characters that hide in what a person is shown of changes.
+//! Searches changes for characters that are invisible or misleading when displayed.
 
 use super::{PatchError, Style, write_change};
 use crate::{CollectedChanges, RelPath};
 use glovebox_proto::visible::HiddenCharacters;
 use std::io::{self, Write};
 
-/// Bytes of a patch that are searched before a question.
+/// Maximum size of the part of a patch that is searched, in bytes.
 const MAX_SEARCHED_BYTES: u64 = 64 << 20;
 
 /// Files of a change set with hidden characters in their names or changed texts.
 #[derive(Debug, Default)]
 pub struct HiddenReport {
-    /// The files, in the order of the changes.
+    /// Files with the characters found, in the order of the changes.
     pub files: Vec<(RelPath, HiddenCharacters)>,
-    /// True if the patch is too long to be searched whole.
+    /// True if the patch was too long to be searched completely.
     pub is_partial: bool,
 }
 
-/// Searches a change set, in its first 64 MiB.
+/// Searches the first 64 MiB of a change set's patch.
 ///
 /// # Errors
-/// [`PatchError`] when a version cannot be read.
+/// [`PatchError`] if a version cannot be read.
 pub fn find_hidden(collected: &CollectedChanges) -> Result<HiddenReport, PatchError> {
     let mut report = HiddenReport::default();
     let mut searched = 0;
@@ -41,11 +41,11 @@ pub fn find_hidden(collected: &CollectedChanges) -> Result<HiddenReport, PatchEr
     Ok(report)
 }
 
-/// A writer that searches the lines of [`Style::Search`].
+/// Writer that searches lines written with [`Style::Search`].
 #[derive(Debug, Default)]
 pub struct HiddenSearch {
     found: HiddenCharacters,
-    /// The last line, which has not ended yet.
+    /// Beginning of a line that has not ended yet.
     pending: Vec<u8>,
     bytes: u64,
 }

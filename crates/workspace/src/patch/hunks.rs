@@ -1,21 +1,21 @@
-//! Line by line comparison of two texts, as the hunks of a unified patch.
+//! Compares two texts by lines, as hunks of a unified patch.
 
 use super::{Line, Style};
 use imara_diff::{Algorithm, Diff, InternedInput};
 use std::io::{self, Write};
 use std::ops::Range;
 
-/// Unchanged lines around a change.
+/// Number of unchanged lines around a change.
 const CONTEXT_LINES: u32 = 3;
 const NO_NEWLINE: &[u8] = b"\\ No newline at end of file";
 
-/// Two texts and what differs.
+/// Two texts and their differences.
 pub(super) struct TextComparison<'a> {
     input: InternedInput<&'a [u8]>,
     diff: Diff,
 }
 
-/// A run of changes near enough to share their context.
+/// Changes that are close enough to share their context.
 #[derive(Debug, Clone)]
 pub(super) struct Hunk {
     before: Range<u32>,
@@ -24,7 +24,7 @@ pub(super) struct Hunk {
 }
 
 impl Hunk {
-    /// Lines that are replaced, and those that come in their place.
+    /// Returns pairs of replaced lines and their replacements.
     pub(super) fn changes(&self) -> &[(Range<u32>, Range<u32>)] {
         &self.changes
     }
@@ -33,7 +33,7 @@ impl Hunk {
         self.changes.len() > 1
     }
 
-    /// One hunk per change; the unchanged lines between two belong to both as context.
+    /// Returns one hunk per change; unchanged lines between two changes are context of both.
     pub(super) fn split(&self) -> Vec<Self> {
         let count = self.changes.len();
         let part = |(number, (before, after)): (usize, &(Range<u32>, Range<u32>))| {
@@ -56,7 +56,8 @@ impl Hunk {
 impl<'a> TextComparison<'a> {
     pub(super) fn new(before: &'a [u8], after: &'a [u8]) -> Self {
         let mut input = InternedInput::default();
-        // With their line break, so that a last line without one differs from the same line with.
+        // Lines keep their line break, so that a last line without one differs from the same line
+        // with one.
         input.update_before(before.split_inclusive(|byte| *byte == b'\n'));
         input.update_after(after.split_inclusive(|byte| *byte == b'\n'));
         let mut diff = Diff::compute(Algorithm::Histogram, &input);
@@ -64,7 +65,7 @@ impl<'a> TextComparison<'a> {
         Self { input, diff }
     }
 
-    /// Lines added and lines removed.
+    /// Returns the numbers of lines added and removed.
     pub(super) fn counts(&self) -> (u64, u64) {
         (
             u64::from(self.diff.count_additions()),
@@ -72,7 +73,7 @@ impl<'a> TextComparison<'a> {
         )
     }
 
-    /// How much of the larger text is in both, in percent.
+    /// Returns the size of the common lines, in percent of the larger text.
     pub(super) fn similarity(&self) -> usize {
         let bytes = |range: &mut dyn Iterator<Item = u32>, tokens: &[imara_diff::Token]| {
             range
@@ -163,7 +164,7 @@ impl<'a> TextComparison<'a> {
                 Some(text) => (text, true),
                 None => (text, false),
             };
-            // A byte order mark at the beginning of a file hides nothing.
+            // A byte order mark at the beginning of a file is not a hidden character.
             let text = match text.strip_prefix("\u{feff}".as_bytes()) {
                 Some(text) if index == 0 && matches!(style, Style::Search) => text,
                 _ => text,
@@ -180,7 +181,8 @@ impl<'a> TextComparison<'a> {
     }
 }
 
-/// `start,count` as in a unified patch: from 1, and the line before when there is none.
+/// Returns a range as `start,count`. Lines are counted from 1; for an empty range, `start` is the
+/// line before it.
 fn span(range: &Range<u32>) -> String {
     match range.end - range.start {
         0 => format!("{},0", range.start),

@@ -1,11 +1,12 @@
-//! A change set as text: a patch that `git apply` takes, the same for a screen, and a table of counts.
+//! Writes a change set as text: as a patch for `git apply`, as a patch for display, or as a table
+//! of counts.
 //!
-//! In: a change set with its contents ([`CollectedChanges`]). Out: bytes on a writer. A patch
+//! Input: a change set with its contents ([`CollectedChanges`]). Output: bytes to a writer. A patch
 //! reproduces regular files, symbolic links, deletions, renames and the executable bit exactly;
-//! directories that hold nothing cannot be said in it, as in git.
+//! like git, it cannot represent empty directories.
 //!
-//! Memory is bounded: what is too large for a line by line comparison is streamed as a binary part.
-//! What the sandbox says about a file is compared with what it delivers (`digest-mismatch`).
+//! Memory is bounded: a content that is too large for a comparison by lines is streamed as a binary
+//! part. The contents that a sandbox delivers are compared with their digests (`digest-mismatch`).
 
 mod binary;
 mod content;
@@ -24,27 +25,27 @@ use crate::CollectedChanges;
 use glovebox_proto::{Fault, visible};
 use std::io::{self, Write};
 
-/// Who reads the text.
+/// Intended reader of the text.
 #[derive(Debug, Clone, Copy)]
 pub enum Style {
-    /// A program: every byte as it is.
+    /// A program: all bytes are written unchanged.
     Exact,
-    /// A person at a terminal.
+    /// A user at a terminal.
     Screen {
-        /// Whether additions and deletions are also told by colour.
+        /// True if colors mark additions and deletions.
         has_color: bool,
     },
-    /// The search for characters that hide: lines as they are, without the content of binary files.
+    /// The search for hidden characters: unchanged lines, without the content of binary files.
     Search,
 }
 
-/// Why no patch was written.
+/// Error of writing a patch.
 #[derive(Debug, thiserror::Error)]
 pub enum PatchError {
-    /// A version cannot be read, or is not what was collected.
+    /// A version cannot be read, or differs from what was collected.
     #[error("{0}")]
     Content(Fault),
-    /// The text cannot be written.
+    /// The output cannot be written to.
     #[error("cannot write the patch: {0}")]
     Write(#[from] io::Error),
 }
@@ -52,7 +53,7 @@ pub enum PatchError {
 /// Writes a change set as a patch, in the order of its paths.
 ///
 /// # Errors
-/// [`PatchError`]; what was written until then is no complete patch.
+/// [`PatchError`]. The text written so far is not a complete patch.
 pub fn write(
     collected: &CollectedChanges,
     style: Style,
@@ -71,7 +72,7 @@ impl From<Fault> for PatchError {
 }
 
 impl Style {
-    /// One line of the patch. `line` has no line break.
+    /// Writes one line of the patch. `line` must have no line break.
     fn line(self, out: &mut dyn Write, kind: Line, line: &[u8]) -> io::Result<()> {
         match self {
             Self::Exact => {
@@ -80,17 +81,18 @@ impl Style {
             }
             Self::Search => {
                 let is_content = matches!(kind, Line::Same | Line::Removed | Line::Added);
-                // The mark is no neighbour of what stands at the beginning of a line.
+                // The mark must not be part of the line: characters are judged together with their
+                // neighbours.
                 out.write_all(if is_content { &line[1..] } else { line })?;
                 out.write_all(b"\n")
             }
             Self::Screen { has_color } => {
-                // TRUST: names and content were chosen in the sandbox.
+                // TRUST: the sandbox chose names and content.
                 let text = match kind {
                     Line::Header | Line::Range => visible::line(line),
                     Line::Same | Line::Removed | Line::Added => {
                         let (mark, content) = line.split_at(1);
-                        // An unchanged line end of Windows is no news.
+                        // An unchanged Windows line end needs no attention.
                         let content = match content.strip_suffix(b"\r") {
                             Some(content) if kind == Line::Same => content,
                             _ => content,
@@ -107,7 +109,7 @@ impl Style {
     }
 }
 
-/// What a line of a patch is.
+/// Type of a line of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
     Header,

@@ -1,16 +1,17 @@
-//! Names in a patch, quoted so that git reads back the very same bytes.
+//! Names in a patch, quoted so that git reads the same bytes.
 
 use crate::RelPath;
 
-/// `prefix` and `path`, in double quotes with C escapes where git would not read it plainly.
+/// Returns `prefix` and `path`, in double quotes with C escapes if git would not read them
+/// correctly otherwise.
 pub(super) fn quoted(prefix: &str, path: &RelPath) -> Vec<u8> {
     quote(prefix, path.as_bytes())
 }
 
-/// The same for a name alone.
+/// Returns `prefix` and the bytes of a name, quoted as by [`quoted`].
 pub(crate) fn quote(prefix: &str, bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(prefix.len() + bytes.len() + 2);
-    // Git itself leaves spaces alone and then has to guess where a name ends.
+    // Git does not quote spaces, and then has to guess where a name ends.
     let is_plain = bytes
         .iter()
         .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'));

@@ -1,4 +1,4 @@
-//! One section of a patch: what happened to one name, from `diff --git` to its last hunk.
+//! One section of a patch: the change of one name, from `diff --git` to its last hunk.
 
 use super::content::{Content, VersionSide};
 use super::hunks::TextComparison;
@@ -7,14 +7,14 @@ use crate::{Change, ChangeKind, CollectedChanges, Node, RelPath};
 use glovebox_proto::Fault;
 use std::io::{self, Write};
 
-/// Larger old versions of binary files are not written beside the new ones: the patch then only
-/// leads forward.
+/// Maximum size of an old version of a binary file that is written beside the new one, in bytes.
+/// Without the old version, the patch cannot be reversed.
 const MAX_REVERSE_BYTES: u64 = 16 << 20;
 
-/// A version of something a patch can hold, and where it is.
+/// Path and node of a version that a patch can represent.
 type Version<'a> = (&'a RelPath, &'a Node);
 
-/// One section: at least one of the two versions is there.
+/// One section. At least one of the two versions exists.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part<'a> {
     pub before: Option<Version<'a>>,
@@ -22,7 +22,7 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The sections of a change: none for directories, two when it became something else.
+    /// Returns the sections of a change: none for directories, two if the type changed.
     pub(super) fn of(change: &'a Change) -> Vec<Self> {
         let source = match &change.kind {
             ChangeKind::Renamed { source, .. } => source,
@@ -80,7 +80,7 @@ impl<'a> Part<'a> {
         let is_same = before.id == after.id;
         let similarity = match &compared {
             _ if is_same => Some(100),
-            // Git takes whole hundreds for "nothing but the name changed".
+            // Git treats 100 as an unchanged content.
             Some(compared) => Some(compared.similarity().min(99)),
             None => None,
         };
@@ -146,7 +146,7 @@ impl<'a> Part<'a> {
         Ok(())
     }
 
-    /// The two lines before the hunks.
+    /// Writes the two lines before the hunks.
     fn names(&self, style: Style, out: &mut dyn Write) -> io::Result<()> {
         for (mark, prefix, version) in [("--- ", "a/", self.before), ("+++ ", "b/", self.after)] {
             let mut text = mark.as_bytes().to_vec();
@@ -203,7 +203,7 @@ const fn is_link(node: &Node) -> bool {
     matches!(node, Node::Link { .. })
 }
 
-/// Git's mode of a node.
+/// Returns git's mode of a node.
 const fn mode(node: &Node) -> &'static str {
     match node {
         Node::File {

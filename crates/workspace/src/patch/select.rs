@@ -1,8 +1,8 @@
-//! A part of the changes, hunk by hunk: what `git add --patch` is to a working tree.
+//! Selects changes hunk by hunk, as `git add --patch` does for a working tree.
 //!
-//! In: changes as a plan makes them (see [`crate::apply::Destination::view`]) and somebody's picks. Out: a
-//! [`Selection`], which [`Plan::select`] leaves of the plan. What is left out is offered again by the next
-//! pull: the base of a file that is taken in part stays what it was.
+//! Input: changes as a plan makes them (see [`crate::apply::Destination::view`]) and the user's
+//! picks. Output: a [`Selection`], to which [`Plan::select`] reduces the plan. The next pull offers
+//! the rest again: the base of a file that is taken in part stays unchanged.
 
 use super::content::{Content, VersionSide};
 use super::hunks::{Hunk, TextComparison};
@@ -13,7 +13,7 @@ use glovebox_proto::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-/// The hunks of one changed text.
+/// Hunks of one changed text.
 #[derive(Debug)]
 pub struct Hunks {
     before: Vec<u8>,
@@ -22,10 +22,10 @@ pub struct Hunks {
 }
 
 impl Hunks {
-    /// The hunks of a change; `None` when it can only be taken as a whole.
+    /// Returns the hunks of a change; `None` if it can only be taken as a whole.
     ///
     /// # Errors
-    /// When a version cannot be read, or is not what was collected.
+    /// When a version cannot be read, or differs from what was collected.
     pub fn of(collected: &CollectedChanges, change: &Change) -> Result<Option<Self>, Fault> {
         let ChangeKind::Modified {
             from: from @ Node::File { .. },
@@ -47,17 +47,17 @@ impl Hunks {
         }))
     }
 
-    /// How many there are.
+    /// Returns the number of hunks.
     pub fn count(&self) -> usize {
         self.hunks.len()
     }
 
-    /// Whether a hunk has parts with unchanged lines between them.
+    /// Returns true if a hunk has several changes with unchanged lines between them.
     pub fn can_split(&self, number: usize) -> bool {
         self.hunks.get(number).is_some_and(Hunk::can_split)
     }
 
-    /// Puts its parts in the place of a hunk.
+    /// Replaces a hunk by one for each of its changes.
     pub fn split(&mut self, number: usize) {
         if self.can_split(number) {
             let whole = self.hunks.remove(number);
@@ -68,7 +68,7 @@ impl Hunks {
     /// Writes one hunk.
     ///
     /// # Errors
-    /// When the text cannot be written.
+    /// When the output cannot be written to.
     pub fn write(&self, number: usize, style: Style, out: &mut dyn Write) -> std::io::Result<()> {
         match self.hunks.get(number) {
             Some(hunk) => {
@@ -78,7 +78,7 @@ impl Hunks {
         }
     }
 
-    /// The text with the picked hunks, and without the others.
+    /// Returns the text with the picked hunks only.
     fn picked(&self, picks: &[bool]) -> Vec<u8> {
         let (before, after) = (
             crate::merge::lines(&self.before),
@@ -97,7 +97,7 @@ impl Hunks {
     }
 }
 
-/// What is taken of a file, and what it was before.
+/// Content of a file that is taken in part, and its content before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PartialContent {
     content: Vec<u8>,
@@ -105,7 +105,7 @@ struct PartialContent {
     part: TakenPart,
 }
 
-/// What is taken of a plan's changes.
+/// Selection from the changes of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     left_out: BTreeSet<RelPath>,
@@ -113,12 +113,12 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether everything is taken.
+    /// Returns true if all changes are selected.
     pub fn is_everything(&self) -> bool {
         self.left_out.is_empty() && self.partial.is_empty()
     }
 
-    /// Leaves a change out.
+    /// Removes a change from the selection.
     pub fn leave(&mut self, change: &Change) {
         self.left_out.insert(change.path.clone());
         if let ChangeKind::Renamed { source, .. } = &change.kind {
@@ -126,7 +126,7 @@ impl Selection {
         }
     }
 
-    /// Takes those hunks of a change for which `picks` says so.
+    /// Selects the hunks of a change for which `picks` is true.
     pub fn pick(&mut self, change: &Change, hunks: &Hunks, picks: &[bool]) {
         if picks.iter().all(|pick| !pick) {
             self.leave(change);
@@ -144,7 +144,7 @@ impl Selection {
     }
 }
 
-/// Writes what a change that is taken as a whole comes to.
+/// Writes the patch of a change that is taken as a whole.
 ///
 /// # Errors
 /// [`PatchError`].
@@ -161,12 +161,13 @@ pub fn write_change(
 }
 
 impl Plan {
-    /// Leaves of the plan what was selected.
+    /// Reduces the plan to the selection.
     pub fn select(&mut self, selection: &Selection) {
         let is_left = |path: &RelPath| selection.left_out.contains(path);
         let is_left_below =
             |dir: &RelPath| selection.left_out.iter().any(|path| path.starts_with(dir));
-        // Directories come for what is in them, and go when nothing is.
+        // A directory is created only if something in it is written, and removed only if nothing in
+        // it stays.
         let written: BTreeSet<RelPath> = self
             .steps
             .iter()
@@ -232,7 +233,7 @@ impl Plan {
         self.merged.insert(path.clone(), partial.content.clone());
         let mut applied = self.outcome.applied.iter_mut();
         let done = applied.find(|done| done.path == *path);
-        // What it was stays the base, so that the rest is offered again.
+        // The former content stays the base, so that the next pull offers the rest again.
         let was_merged = done.as_ref().is_some_and(|done| done.is_merged);
         if was_merged {
             self.bases.remove(path);

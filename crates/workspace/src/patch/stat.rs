@@ -1,4 +1,4 @@
-//! How much changed, file by file and together.
+//! Counts changed lines, per file and in total.
 
 use super::content::Content;
 use super::hunks::TextComparison;
@@ -8,37 +8,38 @@ use crate::{CollectedChanges, RelPath};
 use glovebox_proto::Fault;
 use std::io::Write;
 
-/// Longest graph of one file, in marks.
+/// Maximum length of the graph of one file, in marks.
 const GRAPH_MARKS: u64 = 40;
 
-/// How much of one path changed.
+/// Counts of one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStat {
-    /// Where it is, or was if it is gone.
+    /// Current path, or the former path if it was deleted.
     pub path: RelPath,
-    /// Where it was, if somewhere else.
+    /// Former path; `None` if it is the same.
     pub source: Option<RelPath>,
-    /// Lines added.
+    /// Number of lines added.
     pub insertions: u64,
-    /// Lines removed.
+    /// Number of lines removed.
     pub deletions: u64,
-    /// Lengths before and after, when it is not compared line by line.
+    /// Lengths before and after, in bytes, if the versions are not compared by lines; `None`
+    /// otherwise.
     pub binary: Option<(u64, u64)>,
 }
 
-/// Counts of a whole change set.
+/// Counts of a change set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Files and links that changed.
+    /// Number of changed files and links.
     pub files: u64,
-    /// Lines added.
+    /// Number of lines added.
     pub insertions: u64,
-    /// Lines removed.
+    /// Number of lines removed.
     pub deletions: u64,
 }
 
 impl Totals {
-    /// Sums up.
+    /// Adds up the counts of single paths.
     pub fn of(stats: &[FileStat]) -> Self {
         stats.iter().fold(Self::default(), |sum, stat| Self {
             files: sum.files + 1,
@@ -48,10 +49,10 @@ impl Totals {
     }
 }
 
-/// Counts the lines of every changed file and link; directories have none.
+/// Counts the changed lines of every changed file and link; directories have none.
 ///
 /// # Errors
-/// When a version cannot be read, or is not what was collected.
+/// When a version cannot be read, or differs from what was collected.
 pub fn stat(collected: &CollectedChanges) -> Result<Vec<FileStat>, Fault> {
     let mut stats = Vec::new();
     for change in &collected.set.changes {
@@ -90,10 +91,10 @@ fn add(stat: &mut FileStat, before: &Content, after: &Content) {
     }
 }
 
-/// Writes one line per file, and one for all.
+/// Writes one line per file, and one with the totals.
 ///
 /// # Errors
-/// When the text cannot be written.
+/// When the output cannot be written to.
 pub fn write_stat(stats: &[FileStat], style: Style, out: &mut dyn Write) -> Result<(), PatchError> {
     let (escape, has_color): (fn(&[u8]) -> String, bool) = match style {
         Style::Exact => (
@@ -130,7 +131,8 @@ pub fn write_stat(stats: &[FileStat], style: Style, out: &mut dyn Write) -> Resu
         }
         let count = stat.insertions + stat.deletions;
         let marks = |lines: u64| {
-            // A change is never invisible, however small beside the largest.
+            // Rounding up keeps every change visible, however small it is compared with the
+            // largest.
             let marks = if most > GRAPH_MARKS {
                 (lines * GRAPH_MARKS).div_ceil(most)
             } else {
