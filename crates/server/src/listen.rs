@@ -123,6 +123,8 @@ pub fn serve(
         }
         app.cut_all();
         idle(&app, CANCEL_WAIT).await;
+        // After the sessions have ended: it closes event streams, which must deliver the last
+        // events.
         app.end.cancel();
         closing.cancel();
         let _ = accepting.await;
@@ -233,6 +235,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
                     None => serve_connection(stream, router).await,
                     Some(tls) => {
                         let acceptor = tls.acceptor();
+                        // In the connection's own task and with a deadline, so that a slow
+                        // handshake holds up only itself.
                         let greeting = acceptor.accept(stream);
                         if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_WAIT, greeting).await {
                             serve_connection(stream, router).await;

@@ -59,6 +59,8 @@ impl Tls {
     /// # Errors
     /// Fails if a file is invalid or the key does not belong to the certificate.
     pub fn open(chain: PathBuf, key: PathBuf) -> Result<Self, Fault> {
+        // Before the files are read: a change in between leads to another read instead of being
+        // missed.
         let version = versions(&chain, &key);
         let acceptor = read_acceptor(&chain, &key)?;
         let state = Arc::new(Mutex::new(TlsState { acceptor, version }));
@@ -86,6 +88,7 @@ impl Tls {
         }
         let acceptor = read_acceptor(&self.chain, &self.key);
         let mut state = self.state();
+        // Also for invalid files, so that they are reported once and not at every check.
         state.version = version;
         state.acceptor = acceptor?;
         Ok(true)

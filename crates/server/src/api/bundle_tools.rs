@@ -97,6 +97,7 @@ pub(super) async fn call(
     let app = Arc::clone(&shared.app);
     let open = app.bundles.begin_call(&principal.name)?;
     let called = blocking(move || -> ApiResult<ToolAnswer> {
+        // Moved into the thread, so that a call whose client has disconnected counts until it ends.
         let _open = open;
         let (bundle, agent, usual) = find_tools(&app, &principal, &request)?;
         let engine = parse_engine(request.engine.as_deref())?.unwrap_or(usual);

@@ -95,6 +95,8 @@ pub(super) async fn send(
     let open = shared.chats.enter(&principal.name, &request.id)?;
     let app = Arc::clone(&shared.app);
     let begun = blocking(move || {
+        // Moved into the thread, which continues when the client disconnects: the turns of the chat
+        // are read and written without a transaction.
         let _open = open;
         begin(&app, &principal, &request)
     });

@@ -175,6 +175,8 @@ impl Reader {
         let Some((live, changed)) = &mut self.live else {
             return self.take_up_from_log().await;
         };
+        // Before the hub is read: an event that is published after the read must wake `changed`
+        // below, or this reader would sleep over it.
         changed.mark_unchanged();
         match live.hub.next(self.after, BATCH as usize) {
             Next::Events(events) => {

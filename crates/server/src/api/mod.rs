@@ -175,6 +175,8 @@ pub(crate) fn router(shared: Shared) -> Router {
             shared.clone(),
             refuse_new_work,
         ))
+        // Outside of `refuse_new_work`, so that its refusals are audited, and inside of
+        // `require_user`, so that entries name the user.
         .layer(middleware::from_fn_with_state(shared.clone(), write_down))
         .layer(middleware::from_fn_with_state(
             shared.clone(),
@@ -214,6 +216,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         // Outside of the base path: the host of a request decides whether it is for a preview,
         // before its path is looked at.
         .layer(middleware::from_fn_with_state(shared, preview::answer))
+        // Outermost: audit entries and secure cookies depend on the client that it finds.
         .layer(middleware::from_fn_with_state(proxies, peer::find_client))
 }
 

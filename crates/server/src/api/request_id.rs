@@ -80,6 +80,8 @@ pub(super) async fn identify(
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let span = request_span(&id, &method, matched.as_ref().map(MatchedPath::as_str));
+    // Before the request is handled: if the client disconnects, this future is dropped, and the
+    // `Drop` of this value logs it.
     let mut open = OpenRequest {
         span: span.clone(),
         method,

@@ -297,6 +297,8 @@ async fn listen(
     last_use: &LastUse,
 ) -> Option<String> {
     loop {
+        // Room first: while the shell takes no input, the client is not read, and TCP slows it
+        // down.
         let Ok(place) = words.reserve().await else {
             // The shell has ended; `show` returns its end.
             std::future::pending::<()>().await;

@@ -60,8 +60,11 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
     make_private_database(&file).map_err(|error| cannot(&error))?;
     let mut db = Connection::open(&file).map_err(|error| broken(&error))?;
     let mut prepare = || {
+        // First: the change of the journal mode needs a lock that another process may hold.
         db.busy_timeout(BUSY)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
+        // With WAL, a power failure may undo the last transactions but cannot corrupt the file
+        // (https://www.sqlite.org/pragma.html#pragma_synchronous).
         db.pragma_update(None, "synchronous", "NORMAL")?;
         // Immediate, because another process, such as `glovebox token`, may create the tables at
         // the same moment.

@@ -164,6 +164,8 @@ impl Addresses {
             };
         }
         let is_shared = capabilities.shares_machine;
+        // A warm sandbox has no user, but the address that it occupies would have to be bound to
+        // one.
         if is_shared && config.pool > 0 {
             return Err(Error::usage(
                 "each address is for one user, and a sandbox that is started ahead is for nobody yet",
@@ -221,6 +223,7 @@ impl Addresses {
     /// of them.
     fn check(&self, registry: &Registry, metrics: &Metrics) -> (bool, String) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: concurrent health requests would probe each due address several times.
         let is_due = |one: &&Address| one.state().due_in().is_zero();
         let due: Vec<&Address> = self.all.iter().filter(is_due).collect();
         // Each address keeps its own failure, which the loop below reads.

@@ -194,6 +194,7 @@ impl RemoteUser {
         let summary = self.secrets.clean(summary.to_owned());
         let arguments = self.secrets.clean(arguments.to_string());
         let arguments = serde_json::from_str(&arguments).unwrap_or(Value::Null);
+        // Registered before it is published: a client may answer as soon as it reads the event.
         let (one, answered) = self.approvals.put(tool, summary, arguments)?;
         let asked = json!({ "type": "approval_asked", "approval": one });
         self.hub.publish_piece("approval_asked", &asked);
@@ -210,6 +211,8 @@ impl RemoteUser {
                 break None;
             }
         };
+        // Removed before the result is published: a client that has seen the result gets
+        // `not-found` for another answer.
         self.approvals.remove(&one.id);
         let word = answer.as_ref().map(|reply| match reply.word {
             Word::Allow | Word::AllowTool => "allowed",

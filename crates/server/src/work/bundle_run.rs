@@ -266,6 +266,7 @@ impl App {
 /// Runs the job until its end. An error becomes an event of the session.
 pub(super) fn carry_out(app: &App, mut job: BundleJob) {
     let frontend = app.bundle_frontend(&job.live, &job.prepared.model);
+    // Here and not in `prepare`: it asks the model server, for which a request must not wait.
     job.prepared.model.learn_window();
     if let Err(error) = work(&frontend, &mut job) {
         worker::fail(app, &frontend, &job.live.id, &error);

@@ -271,6 +271,8 @@ impl App {
         language: Language,
         signature: Option<&str>,
     ) -> Result<Arc<ReadyBundle>, BundleRefusal> {
+        // Before the source is read: an upload without an accepted signature never reaches the
+        // parser.
         let checked = self.config.bundles.keys.check(source, signature)?;
         let hash = BundleHash::of(source);
         let name = hash.to_string();

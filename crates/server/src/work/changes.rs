@@ -224,6 +224,8 @@ impl App {
     /// # Errors
     /// `changed` if files differ from those of the request's digest; nothing is applied then.
     pub(crate) fn apply(&self, id: &str, wish: &ApplyWish) -> Result<Value, Error> {
+        // With each request: the operator may have made the source read-only since the session
+        // began.
         self.check_apply(id)?;
         let typed: Vec<OsString> = wish.paths.iter().map(OsString::from).collect();
         let wanted = paths(&typed, None)?;
@@ -248,6 +250,8 @@ impl App {
             }
             None => None,
         };
+        // After the digest was compared: it covers all changes that were listed, not only the
+        // chosen ones.
         collected.retain(&wanted);
         let target = ApplyTarget {
             to: &to,

@@ -156,6 +156,8 @@ impl Observe for EventObserver<'_> {
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         let hub = &self.frontend.live.hub;
         let kind = event.kind();
+        // Logged before it is published: a client that reconnects with this id continues from the
+        // log.
         match self.log.append(self.id, event)? {
             Some(place) => {
                 let logged = LoggedEvent {

@@ -108,6 +108,8 @@ impl App {
         &self,
         also: impl FnOnce(&Sandbox) -> T,
     ) -> Result<(Duration, T), Error> {
+        // Held until the sandbox has ended: a session that finds no room waits for that instead of
+        // stopping an idle sandbox.
         let _place = self.last_probe.take_place();
         let begun = Instant::now();
         let settings = self.session_settings(None, super::TaskLimits::default())?;
@@ -139,6 +141,7 @@ impl App {
         });
         let took = begun.elapsed();
         let done = probed.map(|output| (output, also(work.sandbox())));
+        // Before errors are returned, or a failed probe would leave its sandbox behind.
         work.end(&Unheard);
         let (output, also) = done?;
         if output.report.exit != Exit::Code(0) || output.stdout != b"on\n" {

@@ -76,6 +76,7 @@ impl App {
         loop {
             let inside = self.start_gate.enter();
             let started = start();
+            // The gate is left before a sandbox is stopped: other starts must not wait for that.
             drop(inside);
             match started {
                 // Busy: a running sandbox uses the user ids that own the files of this one.
@@ -103,6 +104,8 @@ impl App {
         let Some(oldest) = candidates.find(|name| !self.is_busy(name)) else {
             return false;
         };
+        // Removed before the stop, which takes a while: a concurrent start must choose another
+        // sandbox.
         self.idle.remove(oldest);
         self.stop_sandbox(oldest, "it made room for another sandbox");
         true
@@ -117,6 +120,7 @@ impl App {
             .spec(name)
             .is_ok_and(|spec| spec.has_layers_on_disk());
         if has_layers && let Ok(sandbox) = registry.connect(name) {
+            // Before the stop: what the supervisor holds back is lost when it ends.
             self.count_network(name, true);
             if sandbox.stop(reason).is_ok() {
                 info!(sandbox = name.as_str(), reason, "sandbox stopped");

@@ -58,6 +58,8 @@ impl App {
             if !self.has_run_for(&name, ttl)? {
                 continue;
             }
+            // The session ends first, so that its log gets the reason; a later round stops the
+            // sandbox.
             let since = self
                 .session_at_work(&name)?
                 .map(|live| live.end_at_limit(&format!("its sandbox is stopped: {reason}")));

@@ -84,12 +84,15 @@ impl LiveSession {
 
     /// Cancels the session; a waiting question ends unanswered.
     pub(crate) fn cancel(&self) {
+        // Set before the handler is called: one that is registered in between finds it in
+        // `watch_stop`.
         self.is_cancelled.store(true, Ordering::Relaxed);
         self.stop();
     }
 
     /// Cancels the session because the server ends.
     pub(crate) fn cut(&self) {
+        // Set first: the worker reads it as soon as the session is cancelled.
         self.is_cut.store(true, Ordering::Relaxed);
         self.cancel();
     }

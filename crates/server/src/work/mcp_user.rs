@@ -206,6 +206,7 @@ impl CallRecord for CountedCall {
 impl Drop for McpSession {
     fn drop(&mut self) {
         self.app.sandboxes.close(&self.name);
+        // Before the sandbox may stop: what the supervisor holds back is lost when it ends.
         self.app.count_network(&self.name, true);
         let project = project_of(self.sandbox.work.sandbox());
         match self.sandbox.work.leave(false) {

@@ -284,6 +284,8 @@ impl App {
     /// Adds a session's work to the queue and starts every session that may start.
     fn enqueue(self: &Arc<Self>, job: QueuedWork) {
         let live = Arc::clone(job.live());
+        // Before the push: another thread may start the work at once, and `finish` must find the
+        // entry that it removes.
         self.live_sessions()
             .insert(live.id.clone(), Arc::clone(&live));
         self.queue.push(live.id.clone(), live.user.clone(), job);
@@ -294,6 +296,8 @@ impl App {
     /// Starts every session that may start and notifies the others of their positions. Only one
     /// thread does so at a time; a call meanwhile makes that thread look again.
     fn begin_waiting(self: &Arc<Self>) {
+        // Set before the turn is tried, and tested again after it is released: a call that comes
+        // while the holder leaves is noticed by one of the two threads.
         self.turns.is_wanted.store(true, Ordering::SeqCst);
         while self.turns.is_wanted.load(Ordering::SeqCst)
             && !self.turns.is_taken.swap(true, Ordering::SeqCst)
@@ -430,6 +434,8 @@ impl App {
         let Some(live) = self.live(id) else {
             return false;
         };
+        // Before the queue is searched: if another thread starts the work meanwhile, it is
+        // cancelled.
         live.cancel();
         if let Some(job) = self.queue.remove(id) {
             drop(job);
@@ -501,6 +507,7 @@ impl App {
 
     /// Ends all running sessions because the server's time to end is over.
     pub(crate) fn cut_all(&self) {
+        // Copied, so that the lock is not held while the stop handlers run.
         let live: Vec<_> = self.live_sessions().values().map(Arc::clone).collect();
         for live in live {
             live.cut();

@@ -280,6 +280,8 @@ impl Accounting {
     /// Counts the traffic of a sandbox, and of those made from it, since the last collection.
     /// With `is_last` nothing is held back for a later collection.
     pub(crate) fn count_network(&self, name: &Name, is_last: bool) {
+        // Children first: their entries name calls of the parent, which `count_sandbox` may stop
+        // watching.
         for child in self.network.children_of(name.as_str()) {
             self.count_sandbox(&child, is_last);
         }
@@ -360,6 +362,8 @@ impl App {
             self.accounting.count_sandbox(&name, false);
         }
         let mut open = network.open_connections();
+        // Before the collection: a call that ends during it may have decisions that come with the
+        // next.
         let asked_unix_ms = now_unix_ms();
         let news = self.bundles.runner.take_network_news(is_last);
         self.accounting.count_bundle_tools(&news);

@@ -181,6 +181,7 @@ impl App {
         let is_upload = matches!(request.workspace, Some(WorkspaceChoice::Upload(_)));
         let _turn = is_upload.then(|| self.uploads_turn());
         let need = self.session_need(&settings, None);
+        // A sandbox that can never fit is refused here: in the queue it would wait forever.
         self.config.quotas.check(need)?;
         let mut workspace = self.session_workspace(user, request)?;
         if request.apply

@@ -277,11 +277,14 @@ impl App {
         self.sandboxes.close(name);
         self.idle.remove(name);
         self.forget_disk_bytes(name);
+        // Before the removal: what the supervisor holds back is lost when it ends.
         self.count_network(name, true);
         let project = project_of_named(&self.config.registry, name).ok().flatten();
         self.clean_stopped(name);
         self.config.registry.kill(name)?;
         info!(sandbox = name.as_str(), "sandbox removed");
+        // Last: the next start of the server removes a row without a sandbox, but not a sandbox
+        // without a row.
         self.owners.remove_sandbox(name.as_str())?;
         if let Some(project) = project {
             self.release_workspace(&project);

@@ -121,11 +121,13 @@ impl IncomingUpload {
             created_unix_ms: now,
             used_unix_ms: now,
         };
+        // Checked again with the bytes that entries count for, whose number is known only now.
         let left = app.upload_bytes_left(&self.user)?;
         if upload.charged_bytes() > left {
             return Err(self.no_room());
         }
         let dir = app.upload_dir(&upload.id);
+        // Before the row is written: a row must never name a directory that is not there.
         fs::rename(&self.dir.0, &dir).map_err(|error| cannot("keep the upload", &dir, &error))?;
         if let Err(fault) = app.owners.add_upload(&upload) {
             // A directory without a row belongs to no user.
@@ -197,6 +199,7 @@ impl App {
         let uploads = self.uploads_dir();
         let dir = uploads.join(Name::random(INCOMING).as_str());
         let mut make = DirBuilder::new();
+        // The mode keeps the uploads from other users of this machine.
         make.mode(0o700).recursive(true);
         make.create(&uploads)
             .and_then(|()| fs::create_dir(&dir))

@@ -185,6 +185,7 @@ impl Worker<'_> {
         // The registry knows the sandbox now: keeping the reservation would count it twice.
         drop(start_place);
         let outcome = self.converse(&run, &mut place, &mut session);
+        // Before the outcome is inspected: the hosts must be closed after a failed run as well.
         self.close_hosts(&place);
         if let Some(name) = place.work.name() {
             app.count_network(name, true);

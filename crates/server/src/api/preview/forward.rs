@@ -109,6 +109,7 @@ pub(super) async fn forward(
             () = carrier.wait_for_end() => {}
         }
     });
+    // Taken before `as_sent`, which clears the extensions that hold it.
     let client = is_websocket(request.headers()).then(|| hyper::upgrade::on(&mut request));
     let request = as_sent(heads, request, has_own_authorization)?;
     let mut answer = sender.send_request(request).await.map_err(explain)?;

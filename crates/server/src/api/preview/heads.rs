@@ -80,6 +80,7 @@ impl Heads {
     /// Rewrites the head of a request for the program. `Authorization` is forwarded only if it is
     /// meant for the program.
     pub(super) fn make_request(&self, headers: &mut HeaderMap, has_own_authorization: bool) {
+        // Before the headers of the connection are removed: it looks at two of them.
         let is_websocket = is_websocket(headers);
         remove_of_connection(headers);
         for name in OF_THE_WAY {

@@ -220,6 +220,7 @@ async fn show(shared: &Shared, address: &PreviewAddress, request: Request) -> Ap
         let (app, address) = (Arc::clone(&shared.app), address.clone());
         blocking(move || find_sandbox(&app, &visitor.principal, &address)).await??
     };
+    // After all checks, so that requests that are refused take no slots.
     let place = wait_for_place(&shared.app, &user, &address.label()).await?;
     let connection = {
         let (app, name, port) = (Arc::clone(&shared.app), name.clone(), address.port);
