@@ -1,5 +1,5 @@
-//! The real guest in a server with the contract of an AIO Sandbox, over the carrier: what is lost
-//! or repeated by requests that fail must not be seen above.
+//! The real guest in a server with the contract of an AIO Sandbox, over the carrier: losses and
+//! repetitions by failed requests must be invisible above it.
 
 #![expect(
     clippy::unwrap_used,
@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testkit::{ContractServer, wait_until};
 
-/// Time in which everything must be done; no test waits for it.
+/// Maximum time for each step; no test waits for it.
 const GUARD: Duration = Duration::from_mins(1);
-/// Short times, but a long window: a busy machine loses no guest.
+/// Short times, but a long window: a busy machine must lose no guest.
 const TIMES: Times = Times {
     ping: Duration::from_millis(300),
     silent: Duration::from_millis(900),
@@ -39,7 +39,7 @@ const TIMES: Times = Times {
     notice: Duration::from_millis(50),
 };
 
-/// A server with a guest in it.
+/// Server with a guest in it.
 struct Sandbox {
     dir: TempDir,
     server: ContractServer,
@@ -79,7 +79,7 @@ fn start(options: &[&str], times: Times, sizes: Sizes) -> Sandbox {
     }
 }
 
-/// The guest as it is embedded in this program.
+/// Returns the guest that is embedded in this program.
 fn guest() -> GuestProgram {
     GuestProgram::new(GUEST_SHA256, || {
         let image = GuestImage::new()?;
@@ -88,7 +88,7 @@ fn guest() -> GuestProgram {
     })
 }
 
-/// Bytes that differ from number to number.
+/// Returns bytes that differ from number to number.
 fn payload(number: u32) -> Vec<u8> {
     let len = number * 7919 % 20_000;
     (0..len).map(|at| (at * 31 + number) as u8).collect()
@@ -158,7 +158,7 @@ impl Sandbox {
         writing.join().unwrap();
     }
 
-    /// Reads to the end of the stream; returns why the guest is lost.
+    /// Reads to the end of the stream; returns the reason for which the guest is lost.
     fn loss(&self) -> Fault {
         (&self.stream).read_to_end(&mut Vec::new()).unwrap();
         self.link.lost().unwrap()
@@ -217,7 +217,7 @@ fn pipes_are_replaced_before_the_service_keeps_too_much() {
     let journal = sandbox.server.journal();
     let started = journal["requests"]["/v1/bash/exec"].as_u64().unwrap();
     assert!(started > 6, "only {started} commands: {journal}");
-    // The first, which must stay, and the one in use.
+    // The session of the guest, which must stay, and that of the current pipe.
     assert!(
         wait_until(GUARD, || sandbox.sessions().len() == 2),
         "{:?}",

@@ -1,7 +1,7 @@
-//! The library against a server with the contract of an AIO Sandbox, which runs commands for real.
+//! The library against a server with the contract of an AIO Sandbox, which really runs commands.
 //!
-//! The guest here is a small script: what it is given it gives back, line by line, so that every
-//! byte crosses the service twice.
+//! The guest is a small script here: it returns its input line by line, so every byte crosses the
+//! service twice.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testkit::{ContractServer, wait_until};
 
-/// Time in which everything must be done; no test waits for it.
+/// Maximum time for each step; no test waits for it.
 const GUARD: Duration = Duration::from_mins(1);
-/// A key as a user has it.
+/// Key of the form that users have.
 const KEY: &str = "planted-key-4711";
 
-/// Says its mode in RUN_DIR, then gives back every line.
+/// Records its mode in RUN_DIR, then returns every line.
 const ECHO: &str = r#"#!/bin/sh
 case "$1 $2" in
   "serve --resume") mkdir "$3" || exit 8; echo "a banner"; [ "$4" = --lines ] || exit 9; run=$3 ;;
@@ -36,7 +36,7 @@ echo "$1" >>"$run/started"
 exec cat
 "#;
 
-/// A server, and the directory with everything that commands there write.
+/// Server, and the directory with everything that commands there write.
 struct Service {
     dir: TempDir,
     server: ContractServer,
@@ -73,7 +73,7 @@ impl Service {
         Connector::new(self.client(), echo(), Placement::default(), run_dir, sizes)
     }
 
-    /// Commands of the guest that were started, in their order.
+    /// Returns the started commands of the guest, in their order.
     fn started(&self) -> String {
         fs::read_to_string(self.run_dir().join("started")).unwrap_or_default()
     }
@@ -82,7 +82,7 @@ impl Service {
         self.server.control("POST", "/__contract/fault", fault);
     }
 
-    /// How many requests to `path` have come.
+    /// Returns the number of requests to `path`.
     fn count(&self, path: &str) -> u64 {
         self.server.journal()["requests"][path]
             .as_u64()
@@ -136,7 +136,7 @@ fn final_fault(result: Result<Pipe, ConnectFailure>) -> Fault {
     }
 }
 
-/// A pipe with blocking ends.
+/// Pipe with blocking ends.
 struct Ends {
     reader: UnixStream,
     writer: UnixStream,
@@ -155,7 +155,7 @@ fn ends(pipe: Pipe) -> Ends {
     }
 }
 
-/// Records as the carrier makes them: data of these sizes, each at its offset.
+/// Returns records in the carrier's form: data of these sizes, each at its offset.
 fn records(sizes: impl IntoIterator<Item = u16>) -> Vec<u8> {
     let (mut bytes, mut offset, mut seed) = (Vec::new(), 0_u64, 1_u32);
     for size in sizes {
@@ -163,7 +163,7 @@ fn records(sizes: impl IntoIterator<Item = u16>) -> Vec<u8> {
         bytes.extend(size.to_le_bytes());
         bytes.extend(offset.to_le_bytes());
         bytes.extend((0..size).map(|_| {
-            // Every byte value, in no order that a codec could know.
+            // Every byte value, in an order that no codec can predict.
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             seed.to_le_bytes()[3]
         }));
@@ -185,7 +185,7 @@ fn exchange(ends: &Ends, bytes: &[u8]) -> Vec<u8> {
 
 /// Reads to the pipe's end; returns its reason.
 fn reason_at_end(ends: &Ends) -> String {
-    // What is still on its way does not matter here.
+    // Bytes still in transit do not matter here.
     (&ends.reader).read_to_end(&mut Vec::new()).unwrap();
     ends.pipe.end.reason().unwrap_or_default()
 }
@@ -218,7 +218,7 @@ fn guest_is_uploaded_once_and_again_when_it_was_changed() {
     assert!(found.has_guest);
     let kept: Vec<_> = fs::read_dir(&found.guest_dir).unwrap().flatten().collect();
     assert_eq!(kept.len(), 1, "{kept:?}");
-    // A command there can write to it; what runs is what this program carries.
+    // A command there can overwrite the program; the guest that runs must be the embedded one.
     fs::write(kept[0].path(), "#!/bin/sh\nexit 1\n").unwrap();
     service
         .connector(PipeSizes::default())
@@ -270,7 +270,7 @@ fn guest_that_always_arrives_changed_is_refused() {
         "{}",
         fault.message
     );
-    // Both ways were tried, and nothing is left of them.
+    // Both ways were tried, and both cleaned up.
     assert_eq!(service.count("/v1/file/write"), 1);
     let dir = service.dir.path().join("home/.cache/glovebox");
     assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
@@ -289,7 +289,7 @@ fn carries_bytes_exactly(latency: &str) {
     );
     assert!(sent.len() > 4 << 20, "{}", sent.len());
     assert!(exchange(&ends, &sent) == sent, "the bytes are others");
-    // What waits goes together: far fewer requests than records.
+    // Waiting records are sent together: far fewer requests than records.
     let writes = service.count("/v1/bash/write");
     assert!(writes < 128, "{writes} writes");
     service.assert_nothing_refused();
@@ -328,7 +328,7 @@ fn small_message_and_its_answer_take_one_round_trip() {
         })
         .min()
         .unwrap();
-    // The write's answer and the pending read's come together.
+    // The responses to the write and to the pending read arrive together.
     assert!(fastest < Duration::from_millis(900), "{fastest:?}");
 }
 
@@ -344,7 +344,7 @@ fn refused_key_is_read_again_once_and_shown_nowhere() {
         );
         assert!(!format!("{fault:?}").contains("planted"), "{fault:?}");
     }
-    // The service quotes what it refuses.
+    // The service quotes the key that it refuses.
     service.add_fault(&format!(
         r#"{{"path": "/v1/sandbox", "status": 500, "body": "no {KEY}", "count": 1}}"#
     ));
@@ -530,7 +530,7 @@ fn deadline_holds() {
 fn guest_is_started_once_though_the_answer_was_lost() {
     let service = Service::start(&[]);
     probe(&service.client()).unwrap();
-    // Check and installation come first.
+    // The first two requests are probe and installation.
     service.add_fault(r#"{"path": "/v1/bash/exec", "skip": 2, "count": 1, "lose_answer": true}"#);
     let connector = service.connector(PipeSizes::default());
     let ends = ends(connector.connect(Attempt::First, soon()).unwrap());
@@ -570,7 +570,7 @@ fn write_whose_answer_was_lost_comes_again_as_whole_records() {
     exchange(&ends, &greeting);
     service.add_fault(r#"{"path": "/v1/bash/write", "count": 1, "lose_answer": true}"#);
     let sent = records([100, 200]);
-    // A part of a record waits for its rest, so that nothing is sent that could not come again.
+    // An incomplete record waits for its rest: half a record could not be sent again.
     (&ends.writer).write_all(&sent[..150]).unwrap();
     let mut back = vec![0; 112 * 2];
     (&ends.reader).read_exact(&mut back).unwrap();
@@ -602,7 +602,7 @@ fn closing_a_later_pipe_closes_its_session_and_the_first_stays() {
     let service = Service::start(&[]);
     let connector = service.connector(PipeSizes::default());
     let pipe = ends(connector.connect(Attempt::First, soon()).unwrap());
-    // The guest is there when it has answered.
+    // A response proves that the guest runs.
     exchange(&pipe, &records([5]));
     drop(pipe);
     let first = service.open_sessions();
@@ -618,7 +618,7 @@ fn closing_a_later_pipe_closes_its_session_and_the_first_stays() {
     );
     drop(connector);
     assert_eq!(service.open_sessions(), [""; 0]);
-    // What is closed already is closed.
+    // Closing a closed session succeeds.
     service.client().close_session(&first[0], soon()).unwrap();
     service.assert_nothing_refused();
 }
@@ -631,7 +631,7 @@ fn restart_of_the_container_loses_the_guest() {
     exchange(&first, &records([5]));
     service.server.control("POST", "/__contract/restart", "");
     assert!(!reason_at_end(&first).is_empty());
-    // Files are there, the guest is not.
+    // The files exist, the guest does not.
     fs::remove_dir_all(service.run_dir()).unwrap();
     let again = ends(connector.connect(Attempt::Again, soon()).unwrap());
     let reason = reason_at_end(&again);

@@ -1,4 +1,5 @@
-//! `bundle check` and `bundle show`: what a bundle declares, what is wrong with it, and who reads it.
+//! Tests of `bundle check`, `show`, `call`, `run` and `dev`: declarations, problems, and the
+//! confinement of the extraction process.
 
 #![expect(
     clippy::unwrap_used,
@@ -130,7 +131,7 @@ fn errors_are_placed_by_a_source_map_that_is_given_or_lies_beside() {
     );
     let map = file(&home, "dist.js.map", MAP);
     let check = |flags: &str| home.line(&format!("bundle check {path} {flags}")).run();
-    // A file is never read because a bundle names it.
+    // A file is never read only because a bundle names it.
     let shown = |flags: &str| filters(&check(flags).expect_code(2).out(), home.root());
     insta::assert_snapshot!(shown(""), @r#"
     E_NO_CONFIG ([ROOT]/dist.js:1:1): there is no exported `createLightfast({...})` of lightfast, and no exported `tool({...})` of ai
@@ -161,7 +162,7 @@ fn errors_are_placed_by_a_source_map_that_is_given_or_lies_beside() {
         (&error["original"]["line"], &error["original"]["column"]),
         (&2.into(), &3.into())
     );
-    // Beside the bundle is a file in its directory, which is no link.
+    // Only a regular file in the bundle's own directory is accepted, not a symbolic link.
     fs::create_dir(home.root().join("inner")).unwrap();
     std::os::unix::fs::symlink(&map, home.root().join("inner/link.map")).unwrap();
     let refused = |named: &str| {
@@ -189,7 +190,7 @@ fn errors_are_placed_by_a_source_map_that_is_given_or_lies_beside() {
     error: cannot read the source map missing.map: No such file or directory
     hint: give the map that the bundler wrote, such as dist/agents.js.map
     ");
-    // C libraries have different words for what is wrong with a link.
+    // C libraries word the error for a symbolic link differently.
     let link = refused("link.map");
     assert!(link.contains("read the source map"), "{link}");
     let ran = home
@@ -203,7 +204,7 @@ fn errors_are_placed_by_a_source_map_that_is_given_or_lies_beside() {
     error: the bundle names no file as its source map
     hint: leave out --source-map for a map inside of the bundle, or name the file: --source-map dist/agents.js.map
     ");
-    // A map that is none is told, and changes nothing.
+    // An invalid map is reported and otherwise ignored.
     let wrong = file(&home, "wrong.map", "{}");
     insta::assert_snapshot!(shown(&format!("--source-map {wrong}")), @r#"
     E_NO_CONFIG ([ROOT]/dist.js:1:1): there is no exported `createLightfast({...})` of lightfast, and no exported `tool({...})` of ai
@@ -293,7 +294,7 @@ fn a_manifest_stands_for_the_bundles_that_it_names() {
     error: the manifest has several bundles
     hint: name one with --agent: one, two
     ");
-    // Another text under the same name, and a file that lies elsewhere.
+    // A bundle with another content than the manifest says, and one outside its directory.
     let place = entries[1]["file"].as_str().unwrap();
     file(&home, place, &texts[1].1.replace("part of", "PART OF"));
     let ran = home
@@ -341,7 +342,7 @@ fn a_manifest_stands_for_the_bundles_that_it_names() {
     );
 }
 
-/// The process that reads a bundle, looked at from outside while it waits for the first byte.
+/// The process that extracts a bundle, inspected from outside while it waits for the first byte.
 #[test]
 fn who_reads_a_bundle_can_do_nothing_else() {
     let mut child = Command::new(testkit::binary())
@@ -361,7 +362,7 @@ fn who_reads_a_bundle_can_do_nothing_else() {
     let told = status();
     let limits = fs::read_to_string(proc.join("limits")).unwrap();
     let open = fs::read_dir(proc.join("fd")).unwrap().count();
-    // Ends it, as the end of its input.
+    // The end of its input ends it.
     drop(child.stdin.take());
     child.wait().unwrap();
     assert!(told.contains("Seccomp:\t2"), "{told}");
@@ -396,7 +397,8 @@ export default createLightfast({ agents: { a: createAgent({
   name: "a", system: "s", model: gateway("gpt-4"), tools: { double, loop, fails } }) } });
 "#;
 
-/// Much memory that is taken and given back again is no call that its filter ends: texts with escapes are copied.
+/// Allocating and freeing much memory uses no system call that the filter refuses: texts with
+/// escapes are copied.
 #[test]
 fn a_bundle_with_many_texts_is_read_to_its_end() {
     let home = Home::new();
@@ -415,7 +417,7 @@ fn a_bundle_with_many_texts_is_read_to_its_end() {
     }
 }
 
-/// A call as a user types it, what is printed of it, and its exit code.
+/// Calls as a user types them, with their output and exit codes.
 #[test]
 fn one_tool_is_called_and_each_ending_has_its_code() {
     let home = Home::new();
@@ -452,7 +454,7 @@ fn one_tool_is_called_and_each_ending_has_its_code() {
     error: a call takes at most 30 s
     hint: give --timeout a time up to 30s
     ");
-    // What a tool throws acts on no terminal.
+    // An error that a tool throws cannot control the terminal.
     let thrown = call(&["fails"], 1);
     assert!(
         thrown.contains(r"tool_error: TypeError: \x1b[31mred"),
@@ -498,7 +500,7 @@ fn a_tool_that_needs_node_runs_in_it() {
     insta::assert_snapshot!(refused.shown_err(home.root()), @r#"invalid_arguments: the arguments do not fit the schema of the tool: /: "x" is a required property"#);
 }
 
-/// A server of one answer, on loopback.
+/// Starts a server on loopback that sends one response. Returns its port.
 fn answer_ok() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -558,7 +560,7 @@ fn a_tool_reaches_granted_hosts_and_its_caller_is_told_what_opens_others() {
     error: --allow: `nmp` is neither a host nor a preset (crates, debian, github, gitlab, go, maven, npm, pypi, rubygems, ubuntu)
     hint: `glovebox bundle --help` shows the flags and examples
     ");
-    // A rule for one tool, and one for a tool that is not there.
+    // A rule for one tool, and one for a tool that does not exist.
     let own = format!("double={rule}");
     for engine in ["quickjs", "node"] {
         let ran = call(&url, &["--allow", &own, "--engine", engine]).expect_code(0);
@@ -673,7 +675,7 @@ export default createLightfast({ agents: { a: createAgent({ name: "a", system: "
     ");
 }
 
-/// The agent of a bundle, with a model that calls its tool and then says what came of it.
+/// An agent of a bundle, with a model that calls its tool and then reports the result.
 #[test]
 fn an_agent_runs_with_its_own_tool_and_the_model_that_is_allowed() {
     let home = Home::new();
@@ -702,7 +704,7 @@ fn an_agent_runs_with_its_own_tool_and_the_model_that_is_allowed() {
             .env("OPENAI_BASE_URL", server.url())
             .run()
     };
-    // No model stands for one that nobody allowed.
+    // No model replaces one that the user has not allowed.
     let refused = run(&["double 3"]).expect_code(3);
     insta::assert_snapshot!(refused.failure(home.root()), @"
     error: the agent `assistant` wants the model `gateway/gpt-4`, which is not allowed here
@@ -751,7 +753,7 @@ fn a_bundle_is_checked_again_when_it_is_saved() {
     let told = next();
     assert_eq!(told["success"], false);
     assert_eq!(told["data"]["errors"].as_array().unwrap().len(), 2);
-    // As editors save: beside it, then over it.
+    // Save as editors do: write a file next to it, then rename it over the old one.
     let beside = file(&home, "agents.js~", GOOD);
     fs::rename(beside, &path).unwrap();
     assert_eq!(next()["success"], true);

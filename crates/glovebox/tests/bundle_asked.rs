@@ -1,4 +1,5 @@
-//! `--extract=sandbox`: bundles that are run to be asked what they declare, and what they try while they are.
+//! `--extract=sandbox`: bundles that are run to obtain their declarations, and their attempts to do
+//! anything else meanwhile.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,7 +17,8 @@ fn file(home: &Home, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Agents from a loop, a name from the environment, zod by another name: nothing that can be read from the syntax.
+/// Agents from a loop, a name from the environment, zod under another name: nothing that can be
+/// read from the syntax.
 const ASKED: &str = r#"import { createAgent } from "lightfast/agent";
 import { createLightfast } from "lightfast/client";
 import { createTool } from "lightfast/tool";
@@ -36,7 +38,7 @@ export default createLightfast({ agents });
 fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
     let home = Home::new();
     let path = file(&home, "asked.js", ASKED);
-    // Never by itself; that there is another way is said.
+    // A bundle is never run without the flag; the error mentions it.
     let ran = home
         .line(&format!("bundle check {path}"))
         .run()
@@ -83,7 +85,7 @@ fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
     assert_eq!(answer["data"]["extracted_by"], "execution");
     let schema = &answer["data"]["agent"]["tools"][0]["input_schema"];
     assert_eq!(schema["properties"]["b"]["minimum"], 2);
-    // Arguments are checked against what it declares, and its tools run all of it.
+    // Arguments are validated against the declared schema, and a tool runs the whole bundle.
     let call = |json: &str, code: i32| {
         let line = [
             "bundle",
@@ -101,7 +103,7 @@ fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
     let value: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(value, serde_json::json!(["two", {"a": 3, "b": 4}, 2]));
     insta::assert_snapshot!(call(r#"{"a":3}"#, 2).shown_err(home.root()), @r#"invalid_arguments: the arguments do not fit the schema of the tool: /: "b" is a required property"#);
-    // It is one kind of reading, with its own limits, beside source maps and TypeScript.
+    // This way of extraction has limits of its own; it supports neither source maps nor TypeScript.
     let typed = file(&home, "asked.ts", ASKED);
     let out = home
         .line(&format!("bundle check {typed} --extract=sandbox"))
@@ -116,7 +118,7 @@ fn a_bundle_that_cannot_be_read_is_run_to_be_asked_where_somebody_says_so() {
     ");
 }
 
-/// Tools without an agent, one with a schema as zod 4 keeps it where it is part of the bundle.
+/// Tools without an agent; one has a schema in the form of zod 4, included in the bundle.
 const ALONE: &str = r#"import { tool } from "ai";
 const type = (def) => ({ _zod: { def } });
 const choice = type({ type: "enum", entries: { a: "a", b: "b" }, checks: [type({ check: "custom" })] });
@@ -136,7 +138,7 @@ fn a_tool_without_an_agent_is_asked_for_and_called_too() {
         .run()
         .expect_code(0)
         .out();
-    // What the enum's check is, is code.
+    // The check of the enum is code.
     insta::assert_snapshot!(filters(&out, home.root()), @r#"
     W_SCHEMA_LOSSY tools.first.inputSchema ([ROOT]/alone.js (as it declares itself when it runs):3:12): `refine` is code and not applied; more is accepted than in the bundle
        |
@@ -163,7 +165,8 @@ fn a_tool_without_an_agent_is_asked_for_and_called_too() {
     insta::assert_snapshot!(ran.shown_err(home.root()), @r#"invalid_arguments: the arguments do not fit the schema of the tool: /choice: "c" is not one of "a" or "b""#);
 }
 
-/// What a bundle tries while it is asked comes to an error of its own, and to nothing else.
+/// Each attempt of a bundle while it is extracted ends in an error of its own, and has no other
+/// effect.
 #[test]
 fn a_bundle_that_is_run_to_be_asked_can_do_nothing_but_answer() {
     let home = Home::new();
@@ -224,7 +227,8 @@ fn a_bundle_that_is_run_to_be_asked_can_do_nothing_but_answer() {
             "{name}: {out}"
         );
     }
-    // What it answers is checked as any bundle is, whatever it has changed of the language.
+    // Its declarations are validated like those of any bundle, even if it has changed built-in
+    // objects.
     for (name, text, code) in [
         (
             "name.js",
@@ -252,7 +256,7 @@ fn a_bundle_that_is_run_to_be_asked_can_do_nothing_but_answer() {
     }
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "somebody connected");
-    // The same bundle declares the same each time.
+    // A bundle declares the same each time.
     let text = format!("const found = [Date.now(), Math.random(), new Date().getTime()];\n{tail}");
     let path = file(&home, "time.js", &text);
     let show = || {

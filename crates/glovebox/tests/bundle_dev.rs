@@ -1,4 +1,4 @@
-//! The page of `bundle dev`: what is served, to whom, and that tools are really called.
+//! The page of `bundle dev`: its responses, their access control, and real calls of tools.
 
 #![expect(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ const double = createTool({
 module.exports = createLightfast({ agents: { a: createAgent({ name: 'a', system: 's', model: 'm', tools: { double } }) } });
 ";
 
-/// `bundle dev` as it runs, and where its page is.
+/// A running `bundle dev`, with the address of its page.
 struct Dev {
     child: Child,
     file: PathBuf,
@@ -55,7 +55,7 @@ impl Dev {
         let (_, url) = line.split_once("http://").unwrap();
         let (address, code) = url.trim().split_once("/#").unwrap();
         let (address, code) = (address.to_owned(), code.to_owned());
-        // Its further lines are read, or it would wait for somebody to do so.
+        // Read its further output, or it would block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Self {
             child,
@@ -65,7 +65,7 @@ impl Dev {
         }
     }
 
-    /// Status, head and body of an answer.
+    /// Sends a request. Returns status, head and body of the response.
     fn ask(
         &self,
         request: &str,
@@ -125,7 +125,7 @@ fn the_page_shows_the_bundle_as_it_is_saved_and_calls_its_tools() {
         r#"{"agent":"a","tool":"triple","arguments":{}}"#,
     );
     assert_eq!(missing["success"], false);
-    // Saved with an error, and put right: the page waits for each.
+    // Save a version with an error, then the corrected one: the page waits for each.
     fs::write(
         &dev.file,
         BUNDLE.replace("model: 'm'", "model: process.env.M"),
@@ -157,7 +157,8 @@ fn the_page_answers_only_who_has_its_address_and_loads_nothing_from_elsewhere() 
             assert_eq!(status, 403, "{request} {code:?}: {body}");
         }
     }
-    // A name that somebody has made lead to this machine, also with the code.
+    // A host name that an attacker points to this machine is refused, even with the code (DNS
+    // rebinding).
     for host in ["evil.example", "evil.example:80", "127.0.0.1", "0.0.0.0:1"] {
         let (status, _, body) = dev.ask("GET /api/state", host, Some(&dev.code), "");
         assert_eq!(status, 421, "{host}: {body}");
@@ -185,7 +186,7 @@ fn the_page_answers_only_who_has_its_address_and_loads_nothing_from_elsewhere() 
             .0,
         413
     );
-    // It is there for this machine alone.
+    // It listens on loopback only.
     assert!(own.starts_with("127.0.0.1:"), "{own}");
 }
 

@@ -1,4 +1,4 @@
-//! Configuration as a user meets it: what is read, what wins, what is refused.
+//! Configuration for users: its sources, their precedence, and refusals.
 
 use testkit::{Home, filters};
 
@@ -19,7 +19,7 @@ fn explain_shows_each_value_and_where_it_came_from() {
         .run()
         .expect_code(0);
     assert!(!ran.out().contains("hush"), "{ran}");
-    // The width of a column depends on how long the path of the temporary directory is.
+    // The width of a column depends on the length of the temporary directory's path.
     let rows: Vec<String> = filters(&ran.out(), home.root())
         .lines()
         .map(|row| {
@@ -86,7 +86,7 @@ fn a_project_that_widens_is_refused_before_anything_starts() {
     error: [ROOT]/project/glovebox.toml:1: `grants = /etc` shows further files of your machine, and a project may not do that by itself
     hint: read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass `--trust-config` for this once
     ");
-    // What is to be judged can be looked at.
+    // The user can look at a file before trusting it.
     let ran = home.line("config explain").run().expect_code(0);
     let first: Vec<String> = filters(&ran.out(), home.root())
         .lines()

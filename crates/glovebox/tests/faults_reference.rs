@@ -1,4 +1,4 @@
-//! `docs/reference/faults.md` lists every fault code; this test writes it and compares.
+//! Test that writes `docs/reference/faults.md` with every fault code, and compares it.
 
 use glovebox_proto::Code;
 use std::fmt::Write;

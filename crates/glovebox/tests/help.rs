@@ -1,4 +1,4 @@
-//! What `--help` says, word for word: it is how a newcomer learns the tool, so changes are reviewed.
+//! Exact texts of `--help`: a newcomer learns the tool from them, so changes are reviewed.
 
 use testkit::Home;
 

@@ -1,9 +1,9 @@
-//! With `--json` every failure of every command is one object on standard output, whatever went wrong and wherever.
+//! With `--json` every failure of every command is one object on standard output.
 
 use serde_json::Value;
 use testkit::{Home, Ran};
 
-/// The usage line of every command that has `--json`, as the generated reference shows it.
+/// Returns the usage line of every command that has `--json`, from the generated reference.
 fn usages() -> Vec<&'static str> {
     let reference = include_str!("../../../docs/reference/commands.md");
     reference
@@ -13,7 +13,8 @@ fn usages() -> Vec<&'static str> {
         .collect()
 }
 
-/// The words of a command line: the command, `--json`, and something for every argument that can be missed.
+/// Returns the words of a command line: the command, `--json`, and a value for every required
+/// argument.
 fn words(usage: &str) -> Vec<&str> {
     let (arguments, mut words): (Vec<&str>, Vec<&str>) = usage
         .trim_end_matches('`')
@@ -48,7 +49,7 @@ fn a_configuration_that_is_not_there_is_told_as_an_object_by_every_command() {
     let usages = usages();
     assert!(usages.len() > 40, "{usages:?}");
     for usage in usages {
-        // The one command that reads no configuration: its answer is part of the program.
+        // The only command that reads no configuration: its output is part of the program.
         if usage.starts_with("net presets") {
             continue;
         }

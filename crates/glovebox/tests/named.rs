@@ -1,5 +1,5 @@
-//! Named sandboxes from start to kill, as a script sees them. With the backend `host`, so that it runs
-//! on every machine; the suites under `tests/` cover the others.
+//! Named sandboxes from start to kill, as a script sees them. With the backend `host`, so that the
+//! tests run on every machine; the suites under `tests/` cover the other backends.
 
 use serde_json::{Value, json};
 use testkit::{Home, Ran};

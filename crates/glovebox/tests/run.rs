@@ -1,12 +1,12 @@
-//! `glovebox run` as a script sees it: streams, exit codes, limits, what it leaves behind.
+//! `glovebox run` as a script sees it: streams, exit codes, limits, leftovers.
 //!
-//! What holds for every backend is tried with both that need nothing: `host` always, `native` where
-//! this machine can.
+//! Rules for every backend are tested with the two that need no setup: `host` always, `native` if
+//! this machine supports it.
 
 use std::time::{Duration, Instant};
 use testkit::{Canary, Glovebox, Home, filters};
 
-/// Whether native sandboxes work here; says so when they do not.
+/// Returns true if native sandboxes work here; prints a note if they do not.
 fn has_native(home: &Home) -> bool {
     home.line("doctor").run().code == 0
 }
@@ -198,7 +198,8 @@ fn changes_are_listed_when_asked_for_and_names_cannot_act() {
         .args(["--", "sh", "-c", script])
         .run()
         .expect_code(0);
-    // Nobody sees standard error, so nothing is listed; how much went is said all the same.
+    // Standard error is no terminal, so the changes are not listed; their number is printed
+    // nevertheless.
     insta::assert_snapshot!(ran.err(), @"glovebox: 3 changes discarded; `--keep NAME` keeps them");
 }
 

@@ -1,9 +1,9 @@
-//! What happens on a real terminal, which `script` gives.
+//! Behaviour on a real terminal, which script(1) provides.
 
 use std::process::{Command, Stdio};
 use testkit::Home;
 
-/// Runs a line of shell on a terminal of its own; `G` is the binary.
+/// Runs a shell command on a terminal of its own; `G` is the binary.
 fn on_terminal(home: &Home, line: &str) -> (i32, String) {
     let output = Command::new("script")
         .args(["--quiet", "--return", "--command", line, "/dev/null"])
@@ -48,7 +48,7 @@ fn the_terminal_is_given_back_however_it_ends() {
         let (_, text) = on_terminal(&home, &line);
         assert!(text.contains("restored"), "{ending}: {text}");
     }
-    // Ended by a signal from outside while the command has the terminal.
+    // A signal from outside ends glovebox while the command has the terminal.
     let line = "before=$(stty -g); (sleep 1; pkill -TERM -P $$ -x glovebox) & \"$G\" run -q --backend host --tty -- sleep 30; \
                 [ \"$(stty -g)\" = \"$before\" ] && echo restored";
     let (_, text) = on_terminal(&home, line);

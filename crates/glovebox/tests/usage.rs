@@ -1,9 +1,9 @@
-//! Wrong usage: one sentence, one hint, and an exit code that a script can rely on.
+//! Usage errors: one message, one hint, and an exit code that a script can rely on.
 
 use std::fmt::Write;
 use testkit::{Home, filters};
 
-/// One line per call: the call, the exit code, what was said.
+/// Lists for each call the command line, the exit code and the output.
 fn table(home: &Home, lines: &[&str]) -> String {
     let mut text = String::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Answers that the contract does not have, from something that stands in the place of the service.
+//! Responses that violate the contract, from a fake service.
 
 use crate::service::{TOKEN, client, soon};
 use glovebox_proto::Code;
@@ -7,7 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
-/// Answers one request with fixed bytes. Returns the URL, and the request in the end.
+/// Responds to one request with fixed bytes. Returns the URL, and a handle that returns the
+/// request.
 fn answer_once(answer: &'static str) -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -39,7 +40,7 @@ fn exec(answer: &'static str) -> (glovebox_proto::Fault, String) {
 
 #[test]
 fn redirect_is_not_followed() {
-    // Nothing listens there; a client that went would say so.
+    // Nothing listens there; a client that followed the redirect would report that.
     let answer = "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\n\
                   content-length: 0\r\n\r\n";
     let (url, serving) = answer_once(answer);

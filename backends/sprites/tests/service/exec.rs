@@ -32,7 +32,7 @@ fn started(options: &[&str]) -> Service {
     service
 }
 
-/// The socket of a pipe, for reading and writing.
+/// Returns the socket of a pipe, for reading and writing.
 fn stream(pipe: &ExecPipe) -> UnixStream {
     let stream = UnixStream::from(pipe.socket.try_clone().unwrap());
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -40,7 +40,7 @@ fn stream(pipe: &ExecPipe) -> UnixStream {
 }
 
 fn bytes(count: usize) -> Vec<u8> {
-    // All values, in no order that a frame's size divides.
+    // All byte values, in a period that does not divide a frame's size.
     (0..count).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
@@ -93,7 +93,7 @@ fn output_that_is_not_read_stops_the_program() {
     };
     assert!(wait_until(LONG, || written().is_some()));
     let mut before = written();
-    // It has stopped when half a second brings nothing more.
+    // It has stopped when half a second adds nothing.
     let has_stopped = wait_until(LONG, || {
         std::thread::sleep(Duration::from_millis(500));
         let now = written();
@@ -120,7 +120,7 @@ fn input_that_is_not_read_stops_the_caller() {
     assert!(count < 64);
 }
 
-/// The number of a program that says it first.
+/// Reads the process id that a program prints first.
 fn read_pid(stream: &mut UnixStream) -> Pid {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -189,7 +189,7 @@ fn last_bytes_arrive_although_the_process_exits() {
             "exec::last_bytes_arrive_although_the_process_exits",
         ])
         .env(ADDRESS, service.server.url())
-        // An address without TLS is reached from a machine without certificates as well.
+        // An address without TLS must be reachable from a machine without certificates.
         .env("SSL_CERT_FILE", "/nonexistent")
         .env("SSL_CERT_DIR", "/nonexistent")
         .status()
@@ -254,7 +254,7 @@ fn silent_connection_is_given_up_and_a_quiet_one_is_not() {
     let mut socket = stream(&pipe);
     read_pid(&mut socket);
     let mut line = [0; 6];
-    // Nothing but answers to pings comes for twice the time.
+    // For twice the time only responses to pings arrive.
     socket.read_exact(&mut line).unwrap();
     let server = Pid::from_raw(service.server.pid() as i32).unwrap();
     kill_process(server, Signal::STOP).unwrap();
@@ -280,7 +280,7 @@ fn cold_sprite_is_waited_for() {
 fn restore_and_destroy_end_sessions() {
     let service = started(&[]);
     let id = service.client.checkpoint("one", "", soon()).unwrap();
-    // A process that leaves its session is one of the machine all the same.
+    // A process that leaves its session still belongs to the machine.
     let script = "setsid sleep 1000 & echo $!; exec sleep 1000";
     let pipe = exec(&service, script);
     let mut socket = stream(&pipe);

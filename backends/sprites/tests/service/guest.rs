@@ -1,4 +1,4 @@
-//! Pipes to a guest: which failures pass and which do not.
+//! Pipes to a guest: temporary and permanent failures.
 
 use crate::service::{Service, TOKEN, client, soon};
 use glovebox_carrier::{Attempt, Connect as _, ConnectFailure, Pipe};
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Says a line to the shell and reads its answer, as a guest's first bytes.
+/// Sends a line to the shell and returns its response as a guest's first bytes.
 fn say(line: &'static str) -> BringUp {
     Box::new(move |reader: &OwnedFd, writer: &OwnedFd, _| talk(reader, writer, line))
 }
@@ -124,7 +124,7 @@ fn service_that_is_away_may_come_back() {
         let fault = retry_fault(connect.connect(attempt, soon()));
         assert!(fault.is_retryable, "{fault:?}");
     }
-    // An address where nothing answers is no other case.
+    // An unreachable address is treated the same way.
     let nowhere = up(&client("http://127.0.0.1:1", &[TOKEN]));
     retry_fault(nowhere.connect(Attempt::First, soon()));
 }

@@ -1,4 +1,4 @@
-//! The library against a server with the contract of Sprites, which runs commands for real.
+//! The library against a server with the contract of Sprites, which really runs commands.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod broken;

@@ -1,4 +1,4 @@
-//! Sprites, policies, checkpoints, and the patience with the service.
+//! Sprites, policies, checkpoints, and retries.
 
 use crate::service::{OWNER, Service, TOKEN, soon};
 use glovebox_proto::{Class, Code};
@@ -41,7 +41,7 @@ fn sprite_is_made_taken_again_and_destroyed() {
     assert!(client.destroy(wanted.name, soon()).unwrap());
     assert_eq!(client.get(wanted.name, soon()).unwrap(), None);
     assert!(!client.destroy(wanted.name, soon()).unwrap());
-    // The destruction was confirmed by an answer that there is no such Sprite.
+    // The destruction was confirmed by a response that the Sprite does not exist.
     let path = "/v1/sprites/gb-001122-one-abcd";
     let requests = service.requests();
     let gone = requests
@@ -84,7 +84,7 @@ fn sprites_of_the_owner_are_listed_with_their_claims() {
     make("gb-001122-alive-0000", OWNER, 2000);
     make("gb-001122-crashed-0000", OWNER, 2000);
     make("gb-001122-old-0000", OWNER, 1000);
-    // The first six digits are those of the owner, the label is not.
+    // The first six digits are the owner's, the label is not.
     make("gb-001122-other-0000", "0011220000000000", 1000);
     make("somebody-else", OWNER, 1000);
     let is_known = |name: &str| !name.contains("crashed") && !name.contains("old");
@@ -138,7 +138,7 @@ fn label_of_a_machine_that_is_wanted_is_renewed_and_others_stay() {
     assert!(testkit::wait_until(Duration::from_secs(30), is_renewed));
     drop(renewal);
     assert!(labels("gb-001122-long-0000").contains(&"team-a".to_owned()));
-    // Machines of others, and those that are gone, are left alone.
+    // Machines of others, and destroyed ones, are left alone.
     let other = NewSprite {
         name: "somebody-else",
         owner: "0011220000000000",

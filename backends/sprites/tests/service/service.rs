@@ -1,4 +1,4 @@
-//! A server with one client of it.
+//! Server with one client of it.
 
 use glovebox_sandbox::Credential;
 use glovebox_sprites::{BaseUrl, Client, NewSprite, labels};
@@ -9,10 +9,10 @@ use testkit::ContractServer;
 
 /// Id of the state directory that the Sprites of a test belong to.
 pub(crate) const OWNER: &str = "00112233445566aa";
-/// Token of a test, which must stand in no text.
+/// Token of a test, which must not appear in any text.
 pub(crate) const TOKEN: &str = "contract/1/planted-6f1d";
 
-/// A server of its own for a test.
+/// Server of one test.
 pub(crate) struct Service {
     pub(crate) server: ContractServer,
     pub(crate) client: Client,
@@ -24,7 +24,8 @@ impl Service {
         Self::start_with_tokens(options, TOKEN, &[TOKEN])
     }
 
-    /// Starts a server that takes `token`, and a client that is given `shown` one after the other.
+    /// Starts a server that accepts `token`, and a client that uses the tokens `shown` one after
+    /// the other.
     pub(crate) fn start_with_tokens(options: &[&str], token: &str, shown: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut arguments = vec!["--token", token, "--dir", dir.path().to_str().unwrap()];
@@ -38,7 +39,7 @@ impl Service {
         }
     }
 
-    /// Makes a Sprite.
+    /// Creates a Sprite.
     pub(crate) fn create(&self, name: &str) {
         let wanted = NewSprite {
             name,
@@ -50,12 +51,12 @@ impl Service {
         assert!(created.is_new);
     }
 
-    /// The home directory of a Sprite.
+    /// Returns the home directory of a Sprite.
     pub(crate) fn home(&self, name: &str) -> PathBuf {
         self.dir.path().join("sprites").join(name).join("home")
     }
 
-    /// The requests that came, as `METHOD TARGET STATUS`.
+    /// Returns the requests that arrived, as `METHOD TARGET STATUS`.
     pub(crate) fn requests(&self) -> Vec<String> {
         let journal = self.server.journal();
         assert_eq!(journal["refusals"], serde_json::json!([]));
@@ -67,7 +68,7 @@ impl Service {
     }
 }
 
-/// A client that is given tokens one after the other; the last one stays.
+/// Creates a client that uses the tokens one after the other, and then stays with the last.
 pub(crate) fn client(url: &str, tokens: &[&str]) -> Client {
     let tokens: Vec<Credential> = tokens
         .iter()
@@ -81,7 +82,7 @@ pub(crate) fn client(url: &str, tokens: &[&str]) -> Client {
     Client::new(BaseUrl::parse(url).unwrap(), Arc::new(source)).unwrap()
 }
 
-/// A time that a busy machine does not reach.
+/// Returns a deadline that a busy machine does not reach.
 pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_mins(1)
 }

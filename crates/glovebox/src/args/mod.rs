@@ -271,7 +271,8 @@ pub(crate) enum Command {
 mod tests {
     use super::*;
 
-    /// As the program reads it, and as all declarations together do.
+    /// Parses a command line as the program does, and checks that the declarations of all commands
+    /// agree.
     fn read(command: &str, args: &[&str]) -> Result<Cli, clap::Error> {
         let argv: Vec<OsString> = ["glovebox", command]
             .iter()
