@@ -427,6 +427,7 @@ impl Store {
     fn finish(mut self, record: &Record) -> Result<String, Fault> {
         let path = self.dir.join(RECORD);
         let write = || -> std::io::Result<()> {
+            // Every content is on the disk already, so a record never names an incomplete file.
             let bytes = postcard::to_allocvec(record).map_err(std::io::Error::other)?;
             let file = Self::create(&path)?;
             std::io::Write::write_all(&mut &file, &bytes)?;

@@ -103,6 +103,8 @@ impl Destination {
         on_recovered: &mut dyn FnMut(),
     ) -> Result<Self, SyncError> {
         let destination = Self::look(path, base)?;
+        // The lock must precede the recovery, which would otherwise remove the staging directory of
+        // another pull that has not written its journal yet.
         lock(&destination.anchor).map_err(|fault| SyncError::pull(Stage::Apply, fault))?;
         destination.recover(on_recovered)?;
         Ok(destination)

@@ -121,6 +121,7 @@ impl<'a> OperationDirs<'a> {
                 }
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
                 rustix::fs::chownat(&dir, name, Some(uid), Some(gid), flags).map_err(|errno| {
+                    // An operation that fails is not undone, so it must leave nothing behind.
                     let _ = rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR);
                     self.cannot("give away", path, errno)
                 })

@@ -303,6 +303,8 @@ impl Stager<'_, '_> {
                         made,
                         expected,
                     },
+                    // Without an exchange, the path does not exist for a moment between the two
+                    // renames.
                     Some(expected) => {
                         let out = self.slot();
                         self.journal.operations.push(Operation::TakeOut {
@@ -407,6 +409,7 @@ impl Stager<'_, '_> {
                         is_group_lost = true;
                     }
                     if let Some(before) = replaced.and_then(mode_of) {
+                        // An access control list changes the mode, so it is set before the mode.
                         attributes::keep(&self.destination.anchor, path, file);
                         let mode = with_x(before, *is_executable);
                         if self.keeps_modes {
@@ -441,6 +444,8 @@ impl Stager<'_, '_> {
                 }
             }
         }
+        // The signature is read last, because writing the content and setting attributes change it.
+        // An undo compares with it.
         let stat = stat_at(self.staging.new.as_fd(), name.as_bytes()).map_err(|errno| {
             SyncError::pull(Stage::Apply, io("inspect", &self.staging.path, errno))
         })?;

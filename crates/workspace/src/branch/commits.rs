@@ -213,6 +213,7 @@ impl<'a> HostRepository<'a> {
             None if commits == 0 => return Ok(taken),
             Some(_) | None => {}
         }
+        // If a checked-out branch moved, its working tree would appear to revert the new commits.
         if let Some(place) = checked_out_at(repository, &reference) {
             return Err(Fault::refused(
                 Code::Conflict,
@@ -227,8 +228,12 @@ impl<'a> HostRepository<'a> {
                 ", and `git merge NAME` then".into(),
             ]));
         }
+        // The objects come before the reference, or a crash could leave a branch that points to a
+        // missing commit.
         incoming.keep(repository)?;
         let zero = "0".repeat(offer.commit.len());
+        // `update-ref` fails if the branch no longer has this value, so a commit that the user
+        // makes meanwhile is not lost.
         let before = old.as_deref().unwrap_or(&zero);
         let mut update = own.command(&[
             "update-ref",

@@ -42,7 +42,9 @@ pub trait BaseTree {
 pub fn complete(set: &mut ChangeSet, contents: &dyn Contents, base: &dyn BaseTree) {
     git_dirs::refuse(set, base);
     links::refuse(set, base);
+    // A refused path must not become part of a rename, so renames are detected after the refusals.
     renames::detect(set, contents);
+    // Flags come after renames: moving an executable file does not make it executable.
     for change in &mut set.changes {
         flags::add(change);
     }

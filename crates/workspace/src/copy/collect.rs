@@ -63,6 +63,8 @@ pub fn collect(
     watch: &mut Watch<'_>,
 ) -> Result<CollectedChanges, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Collect, fault);
+    // Without a freeze before the listing, files that belong together could be collected from
+    // different moments.
     let (held, mut unheld) = match place.sandbox.freeze_commands() {
         Ok(held) => (Some(held), None),
         Err(fault) if fault.class == Class::Lost => return Err(failed(fault)),
@@ -94,6 +96,7 @@ pub fn collect(
         report(watch, Progress::Collecting { paths, bytes })
     })
     .map_err(transfer)?;
+    // All contents are on the host now, so the commands continue while they are compared.
     if let Some(Err(fault)) = held.map(FrozenCommands::release) {
         if fault.class == Class::Lost {
             return Err(transfer(fault));

@@ -321,6 +321,8 @@ impl Job<'_> {
                 (Err(fault), Err(other)) if is_echo(&fault) => return Err(other),
                 (Err(fault), _) | (Ok(_), Err(fault)) => return Err(fault),
             };
+            // Both are renamed into place only now: after a failed push, the next one compares with
+            // the former manifest again.
             manifest.finish()?;
             index.finish()?;
             Ok(pushed)

@@ -206,7 +206,7 @@ impl<'a> Sender<'a> {
                 }
                 (_, None) => Verdict::Ignore,
                 (Some(line), Some(inside)) if is_as_base(line, inside) => Verdict::Delete,
-                // A changed path is never deleted, because there would be no version to restore.
+                // A conflict even with `overwrite`: the project has no version to replace it.
                 (Some(_), Some(_)) => Verdict::Conflict,
             });
         };
