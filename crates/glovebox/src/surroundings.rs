@@ -18,6 +18,7 @@ pub(crate) fn read_surroundings(directory: Option<&Path>, is_here: bool) -> Surr
 /// Returns the umask of this process. If it denies access to the owner, it is replaced for this
 /// process by one that does not, because this process must be able to read the files it creates.
 fn take_umask() -> u32 {
+    // umask(2) returns the mask only while it sets another.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(umask & (Mode::RWXG | Mode::RWXO));
     umask.as_raw_mode()

@@ -118,6 +118,7 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     let report = sandbox.report();
     let timed = result.as_ref().ok().and_then(|()| median_exec(&sandbox));
     let clock = Instant::now();
+    // Remove the sandbox before looking at the result: it must go even if the demo failed.
     take_down(&TerminalFrontend::new(cx), sandbox);
     let gone = clock.elapsed();
     result?;

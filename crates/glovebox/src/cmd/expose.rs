@@ -114,6 +114,7 @@ fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Messa
             thread::sleep(Duration::from_millis(10));
             continue;
         };
+        // Wait for a slot before the thread starts: that bounds the number of threads.
         places.take();
         let (sandbox, freed, talk) = (Arc::clone(sandbox), Arc::clone(&places), talk);
         let is_told = Arc::clone(&told);

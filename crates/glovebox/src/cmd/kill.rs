@@ -49,6 +49,7 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
                 continue;
             }
         };
+        // Count now: after the removal there is nothing to count.
         let discarded = count_named(&cx.host, &registry, &name);
         match registry.kill(&name) {
             Ok(what) => {

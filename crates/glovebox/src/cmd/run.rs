@@ -87,8 +87,11 @@ pub(super) fn run_command(
         ..Exec::new(command.iter().map(|word| word.as_bytes().to_vec()))
     };
     Request::Exec(exec.clone()).validate()?;
+    // Create the file now: a path that cannot be written must fail before the command runs.
     let report_file = args.report.as_deref().map(create_report).transpose()?;
 
+    // Handle signals before the sandbox exists: by default they would end the process without
+    // removing it.
     let signals = Signals::take_over_all()?;
     let registry = cx.registry(&settings)?;
     let sandbox = match &keep {

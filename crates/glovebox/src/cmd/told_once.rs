@@ -55,6 +55,7 @@ pub(super) fn is_new(state_dir: &Path, project: &Path, topic: &str, told: &str) 
         .recursive(true)
         .mode(0o700)
         .create(state_dir);
+    // Write a new file and rename it: a concurrent reader must not see half of it.
     let place = state_dir.join(format!("{FILE}.{}", std::process::id()));
     let written = File::options()
         .write(true)

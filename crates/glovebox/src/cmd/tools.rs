@@ -206,6 +206,7 @@ fn use_tool(
         .permitted_tools(&settings)?
         .call(tool.name, arguments, &cancel);
     let name = work.sandbox().info().name.to_string();
+    // Ask git before leaving: it runs inside the sandbox.
     work.tell_git_work(caller.frontend);
     let left = match work.leave(true)? {
         LeaveOutcome::Untouched | LeaveOutcome::Removed => None,

@@ -70,6 +70,7 @@ impl<'a> Pager<'a> {
             let pending = std::mem::take(&mut self.pending);
             return self.screen.write(&pending);
         };
+        // Close the pipe first: the pager waits for the end of its input.
         drop(input);
         let ended = child.wait();
         self.signals.rest();

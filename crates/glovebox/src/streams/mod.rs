@@ -190,6 +190,7 @@ pub(crate) fn carry(
             Incoming::Reply(Err(fault)) => break Err(fault.into()),
         }
     };
+    // Stop reading keys first: keys typed from now on are for the next reader, such as a question.
     drop(pump);
     signals.end();
     if let Ok(StreamsEnd::Exited(report)) = &ended {

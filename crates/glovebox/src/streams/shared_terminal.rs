@@ -72,6 +72,7 @@ impl SharedTerminal {
 
     /// Displays the remaining output, and restores the terminal. The job must have ended.
     pub(super) fn end(self) {
+        // Restore the terminal last: output that arrives later could change it again.
         if let Some((pump, raw)) = self.taken {
             drop(pump);
             let _ = self.screen.join();

@@ -262,6 +262,7 @@ impl Signals {
             asked: 0,
         };
         let before = std::mem::replace(&mut *self.lock(), running);
+        // The lock is released by now: `on_signal` takes it again.
         if let Phase::Idle { pending, kept } = before {
             for signal in kept.iter().chain(pending) {
                 self.on_signal(signal);
@@ -347,6 +348,7 @@ impl Signals {
             };
             pending
         };
+        // The lock is released by now: `on_signal` takes it again.
         if pending {
             self.on_signal(SIGINT);
         }
@@ -410,6 +412,7 @@ impl Signals {
                 *asked += 1;
                 (on_signal.0)(*asked);
                 if *asked >= LAST_WISH {
+                    // `exit` runs no destructors, so the guard would not restore the terminal.
                     terminal::restore();
                     std::process::exit(128 + signal);
                 }

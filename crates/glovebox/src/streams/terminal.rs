@@ -51,6 +51,7 @@ impl ModeState {
             return Ok(());
         }
         let device = device();
+        // Only while it is not raw: a second read would replace the user's settings by raw ones.
         if !self.is_raw {
             self.saved = Some(tcgetattr(device)?);
         }

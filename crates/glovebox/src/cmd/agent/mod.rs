@@ -95,6 +95,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
     match begun {
         Ok(session) => work.carry_out(place, session),
         Err(error) => {
+            // Without a session nothing else removes the sandbox.
             place.end(&TerminalFrontend::new(cx));
             Err(error)
         }
@@ -238,6 +239,8 @@ impl Work<'_> {
         session: AgentSession,
         verdict: &RunOutcome,
     ) -> CommandResult {
+        // Record the ending before the changes are processed: that may fail or wait for the user,
+        // and the session would still read as running.
         session
             .log
             .set_state(&session.id, state_of(verdict.ending))?;
@@ -275,6 +278,7 @@ impl Work<'_> {
                 session.id
             ));
         }
+        // Held until here: no other process may resume the session while its changes are processed.
         drop(session.lock);
         Ok(code)
     }

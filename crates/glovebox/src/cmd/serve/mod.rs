@@ -57,6 +57,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     let log_format = settings.serve.log_format.value;
     let export = TraceExport::open(&cx.host)?;
     let layer = export.as_ref().map(TraceExport::layer);
+    // Must precede the first event: without a subscriber it is dropped.
     log::start(log_format, log_level(cx, &settings), layer);
     traces::warn_where_left_out(&cx.host);
     if let Some(export) = &export {
@@ -179,6 +180,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         }
     };
     let served = serve(config, listener, ready);
+    // Send the last spans before returning, even if serving failed.
     if let Some(export) = &export {
         export.end();
     }
