@@ -1,18 +1,18 @@
-//! Why a sandbox was ended by one of its limits.
+//! Limits that were exceeded and for which a sandbox was ended.
 
 use glovebox_proto::{Code, Fault, Limit, Remedy};
 
-/// A limit that has ended a sandbox.
+/// Limit for which a sandbox was ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitBreach {
-    /// A clause that follows "because".
+    /// Clause that follows "because".
     pub reason: String,
-    /// What to do about it, where something can be done.
+    /// Advice for the user. `None` if nothing can be done.
     pub remedy: Option<Remedy>,
 }
 
 impl LimitBreach {
-    /// The sandbox has passed a limit. `reason` follows "because".
+    /// The sandbox exceeded a limit that the user can raise. `reason` follows "because".
     pub(crate) fn of(limit: Limit, reason: String) -> Self {
         Self {
             reason,
@@ -20,7 +20,7 @@ impl LimitBreach {
         }
     }
 
-    /// It cannot be told whether the sandbox keeps within a limit. `why` follows "because".
+    /// Usage could not be compared with a limit. `why` follows "because".
     pub(crate) fn unseen(limit: Limit, why: &str) -> Self {
         let remedy = [
             "run glovebox as root, which sees everything, or lift the limit with ".into(),
@@ -35,7 +35,7 @@ impl LimitBreach {
         }
     }
 
-    /// The sandbox has passed a limit that nobody can raise. `reason` follows "because".
+    /// The sandbox exceeded a limit that cannot be raised. `reason` follows "because".
     pub(crate) const fn fixed(reason: String) -> Self {
         Self {
             reason,
@@ -43,18 +43,18 @@ impl LimitBreach {
         }
     }
 
-    /// Its time is over.
+    /// The wall-clock limit has passed.
     pub(crate) fn wall_clock(wall_ms: u64) -> Self {
         let seconds = wall_ms as f64 / 1000.0;
         Self::fixed(format!("its wall-clock limit of {seconds} s passed"))
     }
 
-    /// Nobody has used it for the time of its lease.
+    /// No client was connected for the time of the lease.
     pub(crate) fn lease() -> Self {
         Self::fixed("its lease passed".to_owned())
     }
 
-    /// The failure of whatever still waits for an answer of the sandbox.
+    /// Returns the fault of the requests that still wait for a reply of the sandbox.
     pub(crate) fn into_fault(self) -> Fault {
         let mut fault = Fault::lost(
             Code::LinkLost,

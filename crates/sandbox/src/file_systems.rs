@@ -1,7 +1,8 @@
-//! What the file systems of a project and of the state directory can do for native sandboxes, found out by trying.
+//! Probes of what the file systems of a project and of the state directory support for native
+//! sandboxes.
 //!
-//! Each try is a process of some milliseconds, so the file systems that most projects lie on are known, and the answer
-//! for another one is remembered while this process lives.
+//! Each probe is a process that takes some milliseconds. The most common file systems are therefore
+//! known in advance, and the result for others is remembered while this process lives.
 
 use crate::image::GuestImage;
 use crate::mounts::read_mount_type;
@@ -14,26 +15,26 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// File systems that are layers of every kind (`statfs(2)`), and the kernel since which they are.
+/// File systems that can be any layer (`statfs(2)`), with the first kernel version of each.
 const KNOWN: [(u64, (u32, u32)); 4] = [
     (0xef53, (5, 15)),      // ext4
     (0x5846_5342, (5, 15)), // XFS
     (0x9123_683e, (5, 15)), // btrfs
     (0x0102_1994, (6, 6)),  // tmpfs
 ];
-/// The kernel since which layers in memory keep what overlays note in them.
+/// First kernel in which layers in memory keep the attributes of overlays.
 const MEMORY_LAYERS: (u32, u32) = (6, 6);
 
-/// Reason why a project has to be copied into native sandboxes of this caller.
+/// Reason for which a project must be copied into native sandboxes of this caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyReason {
-    /// Its file system cannot show its files with the owners of a sandbox, which one of root needs.
+    /// Its file system cannot map file owners to those of a sandbox, which a sandbox of root needs.
     Owners,
-    /// The kernel puts no overlay over its file system.
+    /// The kernel cannot mount an overlay over its file system.
     Overlay,
 }
 
-/// Returns the reason why `project` has to be copied, if it cannot be shown as it is.
+/// Returns the reason for which `project` must be copied. `None` if it can be mounted.
 pub fn find_copy_reason(project: &Path, state_dir: &Path) -> Option<CopyReason> {
     if is_known(project) {
         return None;
@@ -41,7 +42,8 @@ pub fn find_copy_reason(project: &Path, state_dir: &Path) -> Option<CopyReason> 
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let is_foreign =
         |meta: std::fs::Metadata| (meta.uid(), meta.gid()) != (uid.as_raw(), gid.as_raw());
-    // Mounted for other ids than the caller's, its files have an owner that a sandbox without a range cannot keep.
+    // If the file system is mounted for other ids than the caller's, its files have an owner that a
+    // sandbox without an id range cannot keep.
     if !uid.is_root() && std::fs::metadata(project).is_ok_and(is_foreign) {
         return Some(CopyReason::Owners);
     }
@@ -52,11 +54,11 @@ pub fn find_copy_reason(project: &Path, state_dir: &Path) -> Option<CopyReason> 
     })
 }
 
-/// Returns true if the layers of sandboxes cannot lie in `state_dir`, and can be in memory instead. The directory is
-/// made if it is not there yet.
+/// Returns true if sandboxes cannot have their layers in `state_dir` but can have them in memory.
+/// Creates the directory if it is missing.
 ///
 /// # Errors
-/// As opening the registry there.
+/// The errors of opening the registry there.
 pub fn needs_memory_layers(state_dir: &Path) -> Result<bool, Fault> {
     let there = state_dir.ancestors().find(|path| path.exists());
     if there.is_none_or(is_known) || kernel_version() < MEMORY_LAYERS {
@@ -64,12 +66,12 @@ pub fn needs_memory_layers(state_dir: &Path) -> Result<bool, Fault> {
     }
     Layout::open(state_dir)?;
     let outcome = try_cached(Probe::Overlay.id(), state_dir, state_dir);
-    // What is refused for another reason fails in memory too.
+    // A failure in any other step would occur in memory too.
     const OF_LAYERS: [&str; 5] = ["state-dir", "overlay", "copy-up", "whiteout", "opaque"];
     Ok(matches!(outcome, Some(Outcome::Failed { step, .. }) if OF_LAYERS.contains(&step.as_str())))
 }
 
-/// Returns the name of the file system that `path` lies on, as people call it.
+/// Returns the usual name of the file system that contains `path`.
 pub fn name_file_system(path: &Path) -> String {
     let kind = read_mount_type(path);
     match kind.split_once('.') {
@@ -80,7 +82,7 @@ pub fn name_file_system(path: &Path) -> String {
     }
 }
 
-/// Names the file system of the state directory in a failure that it may have caused.
+/// Adds the file system of the state directory to a fault that it may have caused.
 pub(crate) fn name_state(fault: Fault, state_dir: &Path) -> Fault {
     let is_of_files = matches!(
         fault.code,
@@ -112,7 +114,7 @@ fn is_known(path: &Path) -> bool {
         .any(|(known, since)| *known == kind && kernel_version() >= *since)
 }
 
-/// Major and minor version of the running kernel.
+/// Returns the major and minor version of the running kernel.
 fn kernel_version() -> (u32, u32) {
     static VERSION: LazyLock<(u32, u32)> = LazyLock::new(|| {
         let name = rustix::system::uname();
@@ -125,15 +127,15 @@ fn kernel_version() -> (u32, u32) {
     *VERSION
 }
 
-/// What was tried with the file system of a device number.
+/// Results of probes, by the probe's name and the device number of the file system.
 type Outcomes = HashMap<(&'static str, u64), Outcome>;
 
-/// Tries `probe` with `dir` in a process of its own, once for each file system. `None` where the process cannot be run:
-/// the start of a sandbox tells why.
+/// Runs `probe` with `dir` in a process of its own, once for each file system. `None` if the
+/// process cannot be run; then the start of a sandbox reports the reason.
 fn try_cached(probe: &'static str, dir: &Path, state_dir: &Path) -> Option<Outcome> {
     static OUTCOMES: LazyLock<Mutex<Outcomes>> = LazyLock::new(Mutex::default);
     let key = (probe, std::fs::metadata(dir).ok()?.dev());
-    // Held while trying, so that threads that start together try once.
+    // Held during the probe, so that threads that start together run it once.
     let mut outcomes = OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(outcome) = outcomes.get(&key) {
         return Some(outcome.clone());

@@ -1,8 +1,9 @@
-//! Applies to projects, told to the other sandboxes that stand on them.
+//! Applies to projects, reported to the other sandboxes that are based on them.
 //!
-//! Who has applied changes appends a record to `STATE/applied/log.jsonl`. Each owner of a sandbox whose workspace is
-//! an overlay over that project hears of it ([`follow`]), lets the sandbox see the new files, and writes into the
-//! sandbox's directory what happened, for the tools that work in it and for `info`.
+//! A process that has applied changes appends a record to `STATE/applied/log.jsonl`. Each owner of
+//! a sandbox whose workspace is an overlay over that project notices it ([`follow`]), makes the new
+//! files visible in the sandbox, and records the change in the sandbox's directory for tools and
+//! for `info`.
 
 pub(crate) mod follow;
 
@@ -16,56 +17,58 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Directory of the records, below the state directory.
 const DIR: &str = "applied";
-/// The records, one a line.
+/// File of the records, one in each line.
 const LOG: &str = "log.jsonl";
-/// Bytes of all records; the oldest go.
+/// Maximum size of all records, in bytes. The oldest are dropped.
 const MAX_LOG_BYTES: usize = 256 << 10;
-/// Paths of one record.
+/// Maximum number of paths in a record.
 const MAX_PATHS: usize = 1000;
-/// Bytes of them.
+/// Maximum size of the paths in a record, in bytes.
 const MAX_PATHS_BYTES: usize = 48 << 10;
-/// File in a sandbox's directory with the changes of its project that it was told of.
+/// File in a sandbox's directory with the changes to its project that it was informed of.
 const NOTES: &str = "project.json";
-/// Changes that are kept there; the oldest go.
+/// Maximum number of changes in that file. The oldest are dropped.
 const MAX_NOTES: usize = 20;
-/// Paths of one of them.
+/// Maximum number of paths of each change.
 const MAX_NOTED_PATHS: usize = 20;
 
-/// An apply to a directory of the host.
+/// Apply to a directory of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct AppliedRecord {
-    /// Greater than that of the record before.
+    /// Number, greater than that of the record before.
     number: u64,
-    /// Sandbox whose changes were applied, if it has a name.
+    /// Sandbox whose changes were applied. `None` if it has no name.
     by: Option<String>,
-    /// Directory that they were applied to.
+    /// Directory that the changes were applied to.
     to: PathBuf,
-    /// Number of paths; 0 where nobody knows, after an apply that was interrupted.
+    /// Number of paths. 0 if it is unknown, after an apply that was interrupted.
     count: u64,
-    /// The first of them, relative to the directory. Those that are not UTF-8 are left out.
+    /// First paths, relative to the directory, without those that are not UTF-8.
     paths: Vec<String>,
 }
 
-/// A change of the project below a sandbox that was made by an apply.
+/// Change to the project of a sandbox, made by an apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectChange {
-    /// Greater than that of the change before.
+    /// Number, greater than that of the change before.
     pub number: u64,
-    /// Sandbox whose changes were applied, if it is known.
+    /// Sandbox whose changes were applied. `None` if it is unknown.
     pub by: Option<String>,
-    /// Number of paths; 0 where nobody knows.
+    /// Number of paths. 0 if it is unknown.
     pub count: u64,
-    /// The first of them, relative to the project.
+    /// First paths, relative to the project.
     pub paths: Vec<String>,
-    /// Those that the sandbox still sees as they were, because a process in it holds them open.
+    /// Paths that the sandbox still sees with their old content, because a process in it holds them
+    /// open.
     pub still_old: Vec<String>,
 }
 
-/// Records that changes were applied to the directory `to`: at `paths`, or wherever an apply was interrupted if there
-/// are none. `by` is the name of the sandbox that they come from.
+/// Records that changes were applied to the directory `to`, at `paths`. No paths mean that an apply
+/// was interrupted and the paths are unknown. `by` is the name of the sandbox that made the
+/// changes.
 ///
 /// # Errors
-/// Of the file system. The changes stay applied; other sandboxes do not hear of them.
+/// The errors of the file system. The changes stay applied, but other sandboxes are not informed.
 pub fn note_applied<'a>(
     state_dir: &Path,
     to: &Path,
@@ -93,7 +96,7 @@ pub fn note_applied<'a>(
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64);
     records.push(AppliedRecord {
-        // The time keeps numbers growing when the file was removed.
+        // The time keeps the numbers growing even if the file was removed.
         number: now_ms.max(last + 1),
         by: by.map(str::to_owned),
         to: to.to_owned(),
@@ -116,7 +119,7 @@ pub fn note_applied<'a>(
     fs::rename(&fresh, dir.join(LOG))
 }
 
-/// Reads the records, the oldest first. What cannot be read is left out.
+/// Reads the records, oldest first. Records that cannot be parsed are left out.
 fn read_records(state_dir: &Path) -> Vec<AppliedRecord> {
     let text = fs::read(state_dir.join(DIR).join(LOG)).unwrap_or_default();
     let lines = text.split(|byte| *byte == b'\n');
@@ -126,7 +129,7 @@ fn read_records(state_dir: &Path) -> Vec<AppliedRecord> {
 }
 
 impl AppliedRecord {
-    /// Returns the record's paths relative to `project`; `None` if it is about other files.
+    /// Returns the record's paths relative to `project`. `None` if it is about other files.
     fn paths_below(&self, project: &Path) -> Option<Vec<String>> {
         if let Ok(dir) = self.to.strip_prefix(project) {
             let paths = self.paths.iter();
@@ -144,7 +147,7 @@ impl AppliedRecord {
     }
 }
 
-/// Reads the changes of its project that the sandbox in `dir` was told of, the oldest first.
+/// Reads the changes to its project that the sandbox in `dir` was informed of, oldest first.
 pub(crate) fn read_changes(dir: &Path) -> Vec<ProjectChange> {
     let text = fs::read(dir.join(NOTES)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()

@@ -1,9 +1,9 @@
-//! Talking to a POSIX shell until a guest speaks in its place.
+//! Dialogue with a POSIX shell that starts a guest in its place.
 //!
-//! The script is `bootstrap.sh`, sent as one command over the shell's standard input; values go in
-//! front of it in single quotes. Nothing is passed as an argument of the carrier, so there is only
-//! one quoting rule and it is the shell's simplest. Noise before the answers (banners, rc files) is
-//! skipped up to a bound; answers are told from noise by a nonce.
+//! The script `bootstrap.sh` is sent as one command over the shell's standard input, with values
+//! before it in single quotes. Nothing is passed as an argument of the carrier, so the only quoting
+//! rule is the shell's simplest one. Noise before the answers (banners, rc files) is skipped up to
+//! a bound; a nonce distinguishes answers from noise.
 
 use crate::image::GUEST;
 use crate::link::{set_nonblocking, until};
@@ -19,24 +19,24 @@ use std::time::Instant;
 
 const SCRIPT: &str = include_str!("bootstrap.sh");
 const FUNCTIONS: &str = include_str!("shell.sh");
-/// Most bytes of noise before an answer.
+/// Maximum number of bytes of noise before an answer.
 const MAX_NOISE_BYTES: usize = 64 << 10;
 
-/// What is wanted of a guest on the other side.
+/// Settings of a guest on the other machine.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestPlace<'a> {
-    /// Directory in which it works; `None` for that of the login.
+    /// Working directory. `None` for that of the login.
     pub cwd: Option<&'a Path>,
-    /// Whether that directory is made if it is not there.
+    /// True to create the working directory if it is missing.
     pub makes_cwd: bool,
-    /// Directory in which its program is kept; `None` for one that is found there.
+    /// Directory in which the program is kept. `None` for one that is found there.
     pub guest_dir: Option<&'a Path>,
     /// Words of its command line: letters, digits, `-`, `/` and spaces.
     pub command: &'a str,
 }
 
-/// Brings the guest up behind the shell that reads from `writer` and writes to `reader`. Returns the guest's first
-/// bytes.
+/// Starts the guest through the shell that reads from `writer` and writes to `reader`. Returns the
+/// guest's first bytes.
 ///
 /// # Errors
 /// `carrier-failed` with the reason, or `cwd-not-found`.
@@ -49,12 +49,12 @@ pub fn bring_guest(
     Bootstrap::new(reader, writer, deadline).run(place)
 }
 
-/// The conversation with one shell.
+/// Dialogue with one shell.
 #[derive(Debug)]
 struct Bootstrap<'a> {
     socket: (&'a OwnedFd, &'a OwnedFd),
     deadline: Instant,
-    /// What has been read and not been understood yet.
+    /// Bytes that were read and not parsed yet.
     unread: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Bootstrap<'a> {
         }
     }
 
-    /// The words behind the next marker, up to the end of its line.
+    /// Returns the words after the next marker, up to the end of the line.
     fn answer(&mut self, marker: &[u8]) -> Result<String, Fault> {
         loop {
             let found = find(&self.unread, marker);
@@ -96,8 +96,8 @@ impl<'a> Bootstrap<'a> {
             if let Some(from) = line
                 && let Some(len) = self.unread[from..].iter().position(|byte| *byte == b'\n')
             {
-                // TRUST: the words come from the other side; what ends up in a message is short
-                // and free of control bytes.
+                // TRUST: the words come from the other machine and may end up in a message, so they
+                // are shortened and control characters are removed.
                 let words = String::from_utf8_lossy(&self.unread[from..from + len]);
                 let words = words
                     .chars()
@@ -139,7 +139,7 @@ impl<'a> Bootstrap<'a> {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::AGAIN | Errno::INTR) => self.wait(PollFlags::OUT)?,
                 Err(_) => {
-                    // An answer may explain why it takes no more.
+                    // The shell may have printed a reason.
                     while self.unread.len() <= MAX_NOISE_BYTES && self.read().is_ok() {}
                     return Err(failed(
                         "it took no more input before the guest was up".to_owned(),
@@ -182,8 +182,8 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
         .position(|window| window == needle)
 }
 
-/// The whole text for the shell: one function definition and one call, on whose end the shell
-/// exits. Comments are left out.
+/// Returns the whole text for the shell: one compound command that ends the shell. Comments are
+/// left out.
 fn script(nonce: &str, place: GuestPlace<'_>) -> Vec<u8> {
     let size = GUEST.len().to_string();
     let bytes_of = |path: Option<&Path>| {
@@ -206,8 +206,9 @@ fn script(nonce: &str, place: GuestPlace<'_>) -> Vec<u8> {
     text
 }
 
-/// Makes a script for a POSIX shell on another machine: values by name, then the functions of `shell.sh` (`say`,
-/// `fail`, `sum`, `find_tool`, `usable`, `check_machine`), then `body`. Comments are left out.
+/// Builds a script for a POSIX shell on another machine: values by name, then the functions of
+/// `shell.sh` (`say`, `fail`, `sum`, `find_tool`, `usable`, `check_machine`), then `body`. Comments
+/// are left out.
 pub fn shell_script(values: &[(&str, &[u8])], body: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(FUNCTIONS.len() + body.len() + 512);
     for (name, value) in values {
@@ -224,7 +225,8 @@ pub fn shell_script(values: &[(&str, &[u8])], body: &str) -> Vec<u8> {
     text
 }
 
-/// One word for a POSIX shell: between single quotes every byte means itself but the quote.
+/// Quotes a word for a POSIX shell. Between single quotes every byte but the quote stands for
+/// itself.
 pub fn quote(word: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'\''];
     for byte in word {

@@ -1,7 +1,9 @@
-//! Build output that is kept as one of a project's caches: a directory of the workspace such as cargo's `target`.
+//! Build output that is kept as one of a project's caches: a directory of the workspace such as
+//! cargo's `target`.
 //!
-//! It lies in the workspace's own writable layer, so it is moved from there, and is shown again as a layer below the
-//! next one. Checkpoints have it as they have the sources that it was made from.
+//! It is part of the workspace's writable layer. It is moved from there to the caches, and mounted
+//! as a layer below the next sandbox's writable one. Checkpoints contain it like the sources it was
+//! built from.
 
 use super::sources::{self, ChangedSource, ProjectView};
 use super::store::{CacheLayer, Index, MAX_PROJECT_BYTES, now_ms};
@@ -17,7 +19,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The build output of a sandbox's spec: the name of its cache, and its directory in the workspace.
+/// Returns the name of the build output's cache in a spec, and its directory in the workspace.
+/// `None` if the spec has none.
 pub(super) fn of(spec: &SandboxSpec) -> Option<(&str, &Path)> {
     let caches = &spec.jail.caches;
     caches
@@ -25,8 +28,8 @@ pub(super) fn of(spec: &SandboxSpec) -> Option<(&str, &Path)> {
         .find_map(|cache| Some((cache.name.as_str(), cache.in_workspace()?)))
 }
 
-/// Takes out of `index` what was made from sources that the sandbox in `sandbox_dir` does not see, and all that
-/// was made after it.
+/// Removes from `index` the build output that was built from sources other than those the sandbox
+/// in `sandbox_dir` sees, and all later output.
 pub(super) fn drop_stale(
     layout: &Layout,
     spec: &SandboxSpec,
@@ -52,7 +55,7 @@ pub(super) fn drop_stale(
             .layers
             .iter()
             .rposition(|layer| has_it(layer) && !view.fits(layer)),
-        // What cannot be compared cannot be trusted.
+        // Output that cannot be compared is not used.
         Err(_) => index.layers.len().checked_sub(1),
     };
     if let Some(stale) = stale {
@@ -60,7 +63,8 @@ pub(super) fn drop_stale(
     }
 }
 
-/// Takes the build output out of the newest `count` layers. Its files stay until nobody uses them.
+/// Removes the build output from the newest `count` layers. Its files stay until no sandbox uses
+/// them.
 pub(super) fn take_out(dir: &Path, name: &str, layers: &mut Vec<CacheLayer>, count: usize) {
     for layer in layers.iter_mut().take(count) {
         if let Some(at) = layer.names.iter().position(|other| other == name) {
@@ -76,10 +80,10 @@ pub(super) fn take_out(dir: &Path, name: &str, layers: &mut Vec<CacheLayer>, cou
     layers.retain(|layer| !layer.names.is_empty());
 }
 
-/// The layers of a sandbox's workspace, newest first.
+/// Layers of a sandbox's workspace, newest first.
 struct WorkspaceLayers {
     paths: Vec<PathBuf>,
-    /// First ids of the ranges they were written under.
+    /// First ids of the ranges that own the layers.
     first_ids: Vec<Option<u32>>,
 }
 
@@ -100,13 +104,13 @@ fn workspace_layers(layout: &Layout, sandbox_dir: &Path) -> Result<WorkspaceLaye
     Ok(layers)
 }
 
-/// What a sandbox has done to its build output.
+/// Change that a sandbox made to its build output.
 pub(super) enum BuildOutputChange {
-    /// Nothing.
+    /// It changed nothing.
     Nothing,
     /// It removed the directory.
     Removed,
-    /// It wrote to it.
+    /// It wrote to the directory.
     Output(BuildOutput),
 }
 
@@ -114,16 +118,17 @@ pub(super) enum BuildOutputChange {
 pub(super) struct BuildOutput {
     name: String,
     path: PathBuf,
-    /// The layers that have it or may have it, newest first.
+    /// Layers that contain it or may contain it, newest first.
     layers: Vec<PathBuf>,
     pub(super) first_id: Option<u32>,
     sources: Vec<ChangedSource>,
 }
 
-/// Looks for what the sandbox in `sandbox_dir` wrote. Precondition: nothing of it runs any more.
+/// Finds the build output that the sandbox in `sandbox_dir` wrote. Precondition: its processes have
+/// ended.
 ///
 /// # Errors
-/// Why it cannot be kept.
+/// The reason for which the output cannot be kept.
 pub(super) fn find(
     layout: &Layout,
     spec: &SandboxSpec,
@@ -154,7 +159,7 @@ pub(super) fn find(
         ));
     }
     let changes = sources::changes(&paths, path)?;
-    // Those below the oldest that has it have nothing to add.
+    // Layers below the oldest one that contains it add nothing.
     let has_it = |layer: &PathBuf| layer.join(path).symlink_metadata().is_ok();
     paths.truncate(paths.iter().rposition(has_it).map_or(1, |last| last + 1));
     Ok(BuildOutputChange::Output(BuildOutput {
@@ -167,10 +172,11 @@ pub(super) fn find(
 }
 
 impl BuildOutput {
-    /// Moves it to a directory of its name in `place`, the new layer, and adds it to what `layer` says.
+    /// Moves the build output to a directory of its name in `place`, the new layer, and adds it to
+    /// `layer`.
     ///
     /// # Errors
-    /// What stood in the way; then nothing of it is in `place`, unless it cannot be removed.
+    /// The errors of moving. The output is then removed from `place`, as far as possible.
     pub(super) fn move_in(
         self,
         layout: &Layout,
@@ -207,13 +213,15 @@ impl BuildOutput {
         if !frozen.is_empty() {
             return tree::merge_one(&self.layers, &self.path, to);
         }
-        // The kernel looks it up in the name of the sandbox's user.
+        // Created with the owner of the sandbox's files, because the kernel accesses it as that
+        // user.
         let like = fs::symlink_metadata(upper).map_err(errno)?;
         fs::create_dir(to).map_err(errno)?;
         std::os::unix::fs::chown(to, Some(like.uid()), Some(like.gid())).map_err(errno)?;
         fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(errno)?;
         let from = upper.join(&self.path);
-        // A directory that changes its parent must be writable (rename(2)), and commands may close their own.
+        // rename(2) needs write access to a directory that changes its parent, and commands may
+        // have removed it.
         fs::set_permissions(&from, fs::Permissions::from_mode(0o755)).map_err(errno)?;
         fs::rename(&from, to.join(&self.path)).map_err(errno)
     }

@@ -1,9 +1,10 @@
-//! Changing what a sandbox stands on, so that a crash at any moment leaves the state before or after.
+//! Changes of a sandbox's stack of layers, such that a crash at any moment leaves the state before
+//! or after.
 //!
-//! A change is written down whole before anything is touched (`pending.json`). Whoever next holds
-//! the sandbox's lock finishes what it finds written, and every step of finishing can be repeated.
-//! Writable layers are then not mounted, or read-only by the kernel's word, and are made anew only
-//! afterwards, so one that is found belongs to the change.
+//! A change is recorded completely (`pending.json`) before anything is modified. The next holder of
+//! the sandbox's lock finishes a recorded change, and every step of finishing can be repeated.
+//! Meanwhile the writable layers are not mounted, or the kernel has made them read-only. They are
+//! created again only after the change, so an existing writable layer belongs to the change.
 
 use super::stack::{self, MAX_CHECKPOINTS, Stack, VERSION};
 use super::{Checkpoint, Layer, store, tree, upper};
@@ -21,23 +22,23 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Highest stack that may grow further; merging keeps it far below.
+/// Number of layers above which a stack may not grow. Merging keeps it far below.
 const MAX_LAYERS: usize = 400;
-/// Longest comment in bytes.
+/// Maximum length of a comment, in bytes.
 const MAX_COMMENT_BYTES: usize = 4096;
 
-/// A change that has begun.
+/// A change that has been recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PendingChange {
     version: u32,
-    /// What the sandbox stands on afterwards.
+    /// Stack of the sandbox after the change.
     pub(crate) stack: Stack,
-    /// The layer that the writable one becomes.
+    /// Layer that the writable one becomes. `None` if nothing is frozen.
     pub(crate) frozen: Option<Layer>,
-    /// Whether the writable layer is thrown away.
+    /// True if the writable layer is discarded.
     is_dropping: bool,
-    /// The checkpoint that is new.
+    /// New checkpoint, if the change creates one.
     checkpoint: Option<Checkpoint>,
 }
 
@@ -60,10 +61,10 @@ pub(crate) fn read_pending(dir: &Path) -> Result<PendingChange, Fault> {
     ))
 }
 
-/// Finishes the change that has begun in `dir`, if any. Precondition: the caller holds the sandbox's
-/// lock and nothing has its writable layers mounted, or can write to them.
+/// Finishes the change that is recorded in `dir`, if any. Precondition: the caller holds the
+/// sandbox's lock, and its writable layers are not mounted or cannot be written to.
 ///
-/// Gives what was thrown away: places in the trash that are still to be removed.
+/// Returns the discarded trees: paths in the trash that the caller must remove.
 pub(crate) fn finish(layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Fault> {
     let pending = match read_pending(dir) {
         Ok(pending) => pending,
@@ -85,7 +86,7 @@ pub(crate) fn finish(layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Fault>
                 }
             }
             None if pending.is_dropping => thrown.extend(trash::discard(layout, &from)?),
-            // A part that nothing was written to stays as it is.
+            // Nothing was written to this part, so it stays as it is.
             Some(_) | None => {}
         }
     }
@@ -98,7 +99,7 @@ pub(crate) fn finish(layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Fault>
     Ok(thrown)
 }
 
-/// Whether anything was written to a part. A directory that is not there was not written to.
+/// Returns true if anything was written to a part. False if its directory is missing.
 fn is_written(dir: &Path, part: &str) -> Result<bool, Fault> {
     let path = upper(dir, part);
     match fs::read_dir(&path) {
@@ -108,7 +109,8 @@ fn is_written(dir: &Path, part: &str) -> Result<bool, Fault> {
     }
 }
 
-/// The leased range that the writable layers belong to, told from whose they are.
+/// Returns the first id of the leased range that owns the writable layers. `None` unless this
+/// process runs as root.
 fn first_id(dir: &Path) -> Option<u32> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -116,7 +118,7 @@ fn first_id(dir: &Path) -> Option<u32> {
     range_of(fs::symlink_metadata(upper(dir, store::ROOT)).ok()?.uid())
 }
 
-/// The layer that the writable one would become; `None` when nothing was written.
+/// Returns the layer that the writable one would become. `None` if nothing was written.
 fn next_layer(dir: &Path, is_whole: bool) -> Result<Option<Layer>, Fault> {
     let is_frozen = |part| Ok(is_written(dir, part)? || (is_whole && upper(dir, part).is_dir()));
     let layer = Layer {
@@ -166,8 +168,8 @@ fn next_checkpoint(
     })
 }
 
-/// What would make the writable layers a checkpoint. With `is_whole` both become part of it, even if
-/// nothing was written to one. Nothing is changed before [`begin`].
+/// Plans a checkpoint of the writable layers. With `is_whole` both parts are frozen, even if
+/// nothing was written to one. Nothing is modified before [`begin`].
 pub(crate) fn plan_checkpoint(
     dir: &Path,
     comment: Option<&str>,
@@ -191,7 +193,7 @@ pub(crate) fn plan_checkpoint(
     Ok((pending, checkpoint))
 }
 
-/// What would take the sandbox back to a checkpoint. Nothing is changed before [`begin`].
+/// Plans the return to a checkpoint. Nothing is modified before [`begin`].
 pub(crate) fn plan_restore(dir: &Path, id: &str) -> Result<(PendingChange, Checkpoint), Fault> {
     let stack = stack::read(dir)?;
     let checkpoint = stack::checkpoint(dir, id)?;
@@ -209,7 +211,8 @@ pub(crate) fn plan_restore(dir: &Path, id: &str) -> Result<(PendingChange, Check
     Ok((pending, checkpoint))
 }
 
-/// Writes a change down. From here on it happens: [`finish`] does it, whoever calls it.
+/// Records a change. From here on it cannot be undone: the next call of [`finish`], by any process,
+/// carries it out.
 pub(crate) fn begin(dir: &Path, pending: &PendingChange) -> Result<(), Fault> {
     write_json(&pending_path(dir), pending)
 }
@@ -229,8 +232,8 @@ pub(super) fn cannot_copy(from: &Path, errno: Errno) -> Fault {
     ])
 }
 
-/// Makes a checkpoint of a copy of the writable layers, which stay in use. Precondition: nothing
-/// writes to them meanwhile; `verify` is asked when the copy is made whether that was so.
+/// Creates a checkpoint from a copy of the writable layers, which stay in use. Precondition:
+/// nothing writes to them meanwhile; after the copy `verify` checks that.
 pub(crate) fn copy_checkpoint(
     layout: &Layout,
     dir: &Path,
@@ -257,7 +260,7 @@ pub(crate) fn copy_checkpoint(
                 fs::rename(&draft, &place).map_err(|error| fault::io("make", &place, error))
             });
         if let Err(fault) = copied {
-            // What cannot be removed now is removed by a sweep.
+            // A sweep removes files that stay.
             if let Ok(Some(place)) = trash::discard(layout, &draft) {
                 let _ = trash::remove(layout, &place);
             }

@@ -1,7 +1,9 @@
-//! The git seed of a sandbox: the lowest frozen layer, which Glovebox makes and no sandbox ever wrote.
+//! The git seed of a sandbox: the lowest frozen layer, which Glovebox creates and no sandbox has
+//! written.
 //!
-//! This crate knows where it lies and for how long; what is in it is the business of the builder that comes with the
-//! registry. Checkpoints and forks name it as any other layer, so they keep the repository they began with.
+//! This crate manages its location and lifetime. The builder that comes with the registry decides
+//! about its content. Checkpoints and forks refer to it like to any other layer, so they keep the
+//! repository that they began with.
 
 use super::stack::{self, Stack};
 use super::{Layer, store};
@@ -15,20 +17,22 @@ use glovebox_spec::{Isolation, WorkspaceAccess};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The functions that make seeds. They come with the registry, from the crate that reads repositories.
+/// Functions that build seeds. They are part of the registry's configuration and come from the
+/// crate that reads repositories.
 #[derive(Debug, Clone, Copy)]
 pub struct SeedMaker {
-    /// Makes the seed for a spec in an empty directory.
+    /// Builds the seed for a spec in an empty directory.
     pub build: fn(&Isolation, &Path) -> Result<(), Fault>,
-    /// Whether the writable layer of a workspace and the frozen ones below it hold nothing that depends on the seed in
-    /// a directory.
+    /// Returns true if the writable layer of a workspace and the frozen ones below it hold nothing
+    /// that depends on the seed in the directory.
     pub is_untouched: fn(&Path, &[PathBuf], &Path) -> bool,
 }
 
-/// Makes the seed of the new sandbox in `dir` and writes it into the stack. `None` where the spec asks for none.
+/// Builds the seed of the new sandbox in `dir` and adds it to the stack. Returns `None` if the spec
+/// asks for none.
 ///
 /// # Errors
-/// What the builder fails with, and any failure to write.
+/// The errors of the builder and of writing.
 pub(crate) fn make(
     layout: &Layout,
     dir: &Path,
@@ -59,7 +63,7 @@ pub(crate) fn make(
         fs::rename(&draft, &place).map_err(|error| fault::io("make", &place, error))
     });
     if let Err(fault) = built {
-        // What cannot be removed now is removed by a sweep.
+        // A sweep removes files that stay.
         if let Ok(Some(place)) = trash::discard(layout, &draft) {
             let _ = trash::remove(layout, &place);
         }
@@ -68,13 +72,13 @@ pub(crate) fn make(
     let layers = stack.layers.iter().filter(|layer| !layer.is_seed);
     let layers = layers.cloned().chain([layer]).collect();
     stack::write(dir, &Stack { layers, ..stack })?;
-    // From here on the stack names it.
+    // The lock is held until the stack names the layer, or a collection of garbage could remove it.
     drop(guard);
     Ok(Some(place))
 }
 
-/// Makes the seed of a stopped sandbox anew, if nothing in its workspace depends on the one it has; also for a sandbox
-/// that has none because an earlier version made it.
+/// Rebuilds the seed of a stopped sandbox if nothing in its workspace depends on the present one.
+/// Also builds it for a sandbox without one, made by an earlier version.
 ///
 /// # Errors
 /// As [`make`].
@@ -97,7 +101,8 @@ pub(crate) fn renew(
         if !(maker.is_untouched)(&upper, &frozen, &seed) {
             return Ok(());
         }
-        // It holds an index of the old seed at most. It goes first: over a newer one, it would stage its undoing.
+        // The layer holds at most an index of the old seed. Over a newer seed, that index would
+        // stage the reversal of its changes, so the layer is removed first.
         if let Some(place) = trash::discard(layout, &upper)? {
             trash::remove(layout, &place)?;
         }
@@ -105,8 +110,8 @@ pub(crate) fn renew(
     make(layout, dir, spec, maker).map(|_| ())
 }
 
-/// Takes the seed of the sandbox in `dir` out of use. Precondition: the sandbox was never named, so that no
-/// checkpoint and no fork shares it.
+/// Discards the seed of the sandbox in `dir`. Precondition: the sandbox never had a name, so no
+/// checkpoint and no fork shares the seed.
 pub(crate) fn discard(layout: &Layout, dir: &Path, cleanup: &CleanupWorker) {
     let layers = stack::read(dir)
         .map(|stack| stack.layers)
@@ -114,7 +119,7 @@ pub(crate) fn discard(layout: &Layout, dir: &Path, cleanup: &CleanupWorker) {
     if let Some(seed) = super::seed_layer(layout, &layers)
         && let Ok(Some(place)) = trash::discard(layout, &seed)
     {
-        // What cannot be removed now is found by the next sweep.
+        // The next sweep finds files that stay.
         let _ = cleanup.remove(place);
     }
 }

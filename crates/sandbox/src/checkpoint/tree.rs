@@ -1,9 +1,9 @@
-//! Copying a layer, and merging several into one of hard links.
+//! Copying of a layer, and merging of several into one of hard links.
 //!
-//! Layers were written from inside and are hostile: they are walked by descriptor, one name at a
-//! time and never through a link, to a bounded depth; nothing but regular files is opened, and those
-//! without blocking. What an overlay keeps in a layer (whiteouts, opaque directories) keeps its
-//! meaning; see the kernel's `overlayfs.rst`.
+//! Layers were written from inside and are hostile. They are walked by descriptor, one name at a
+//! time, without following links, to a bounded depth. Only regular files are opened, without
+//! blocking. The marks of an overlay in a layer (whiteouts, opaque directories) keep their meaning;
+//! see the kernel's `overlayfs.rst`.
 
 use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{
@@ -15,16 +15,17 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 
-/// Deepest directory that is merged: each level holds a directory open in every layer.
+/// Maximum depth of directories to merge. Each level holds a directory open in every layer.
 const MAX_MERGE_DEPTH: usize = 48;
-/// Deepest directory that is copied.
+/// Maximum depth of directories to copy.
 pub(super) const MAX_COPY_DEPTH: usize = 200;
-/// Most bytes of attribute names, and of one value: the kernel's own bounds (xattr(7)).
+/// Maximum size of all attribute names, and of one value, in bytes: the kernel's own bounds
+/// (xattr(7)).
 const MAX_XATTR_BYTES: usize = 64 << 10;
-/// Bytes that are copied at once where the kernel does not copy by itself.
+/// Size of a piece to copy at once if the kernel cannot copy by itself, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 const OPAQUE: &str = "user.overlay.opaque";
-/// Attributes of an overlay that are about the place they were made in.
+/// Attributes of an overlay that are valid only in the place where they were created.
 const LOCAL: [&[u8]; 2] = [b"user.overlay.origin", b"user.overlay.impure"];
 
 const DIRECTORY: OFlags = OFlags::RDONLY
@@ -62,8 +63,9 @@ pub(crate) fn names(dir: &OwnedFd) -> Result<Vec<CString>, Errno> {
 
 pub(crate) fn open_dir(at: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     match rustix::fs::openat(&at, name, DIRECTORY, Mode::empty()) {
-        // A directory its owner may not read, which an ordinary user is as well. Nobody is at work
-        // in a layer that is copied or merged, and a link was refused above.
+        // Not readable by its owner, and an ordinary user is the owner as well. The permissions can
+        // be changed for a moment, because nothing uses a layer that is copied or merged, and a
+        // link was refused above.
         Err(Errno::ACCESS) => {
             let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let held = rustix::fs::openat(&at, name, way, Mode::empty())?;
@@ -103,7 +105,7 @@ fn owner(stat: &Stat) -> (Option<Uid>, Option<Gid>) {
     )
 }
 
-/// Gives what `fd` refers to the owner, attributes, mode and times of something else.
+/// Sets owner, attributes, mode and times of `fd` to those of `like`.
 fn dress(fd: &OwnedFd, like: &OwnedFd, stat: &Stat) -> Result<(), Errno> {
     let (uid, gid) = owner(stat);
     rustix::fs::fchown(fd, uid, gid)?;
@@ -115,7 +117,7 @@ fn dress(fd: &OwnedFd, like: &OwnedFd, stat: &Stat) -> Result<(), Errno> {
     };
     let mut value = vec![0_u8; if length == 0 { 0 } else { MAX_XATTR_BYTES }];
     for name in list[..length].split(|byte| *byte == 0) {
-        // Others cannot be set from inside, or are for the kernel.
+        // Other attributes cannot be set from inside or are reserved for the kernel.
         if !name.starts_with(b"user.") || LOCAL.contains(&name) {
             continue;
         }
@@ -138,12 +140,12 @@ fn c_string(path: &Path) -> Result<CString, Errno> {
 /// Merges layers of one sandbox, newest first, into a new one at `to`, which shares their files.
 ///
 /// # Errors
-/// `NAMETOOLONG` when they are too deep; any failure to read or write.
+/// `NAMETOOLONG` if they are too deep; any error of reading or writing.
 pub(super) fn merge(layers: &[PathBuf], to: &Path) -> Result<(), Errno> {
     merge_names(layers, to, |_| true)
 }
 
-/// As [`merge`], of one name at the top alone.
+/// As [`merge`], for one name at the top only.
 ///
 /// # Errors
 /// As [`merge`].
@@ -162,7 +164,8 @@ fn merge_names(
         .map(|path| rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()))
         .collect::<Result<Vec<_>, _>>()?;
     let target = make_dir(CWD, &c_string(to)?)?;
-    // A stack of our own: how deep a layer is was decided inside, and threads here have small ones.
+    // An explicit stack, because the sandbox decided about the depth and threads here have small
+    // stacks.
     let mut top = DirectoryMerge::new(sources, target, false)?;
     let wanted: Vec<(usize, CString)> = top.names.filter(|(_, name)| is_wanted(name)).collect();
     top.names = wanted.into_iter();
@@ -183,14 +186,14 @@ fn merge_names(
     Ok(())
 }
 
-/// A directory that is being merged.
+/// Directory that is being merged.
 struct DirectoryMerge {
-    /// The same directory in the layers that have it, newest first.
+    /// The directory in the layers that have it, newest first.
     sources: Vec<OwnedFd>,
     target: OwnedFd,
-    /// Something below these layers is hidden by the oldest of them.
+    /// True if the oldest source hides entries of the layers below.
     is_cut: bool,
-    /// Names yet to be merged, each with the first of the sources that has it.
+    /// Names still to be merged, each with the index of the first source that has it.
     names: std::vec::IntoIter<(usize, CString)>,
 }
 
@@ -213,7 +216,7 @@ impl DirectoryMerge {
         })
     }
 
-    /// Gives the merged directory the attributes of the newest.
+    /// Sets the attributes of the merged directory to those of the newest source.
     fn finish(&self) -> Result<(), Errno> {
         let (target, Some(top)) = (&self.target, self.sources.first()) else {
             return Ok(());
@@ -224,12 +227,14 @@ impl DirectoryMerge {
         } else if is_opaque(target) {
             rustix::fs::fremovexattr(target, OPAQUE)?;
         }
-        // The attribute may have changed the time of change only; the times of content are set last.
+        // An attribute changes only the time of the last status change. The times of the content
+        // are nevertheless set last.
         rustix::fs::futimens(target, &times(&rustix::fs::fstat(top)?))
     }
 }
 
-/// One name; the first of the layers is the newest that has it. A directory is yet to be merged.
+/// Merges one name. The first of `layers` is the newest that has it. Returns a directory that is
+/// still to be merged.
 fn merge_name(
     layers: &[OwnedFd],
     target: &OwnedFd,
@@ -258,7 +263,7 @@ fn merge_name(
                 is_cut = is_opaque(&part);
                 parts.push(part);
             }
-            // What the older layer has instead of a directory hides everything below it.
+            // A non-directory in the older layer hides everything below it.
             Some(_) => is_cut = true,
         }
     }
@@ -266,10 +271,10 @@ fn merge_name(
     DirectoryMerge::new(parts, made, is_cut).map(Some)
 }
 
-/// Copies the layer at `from` to `to`, sharing blocks where the file system can.
+/// Copies the layer at `from` to `to`, sharing blocks if the file system supports that.
 ///
 /// # Errors
-/// `NAMETOOLONG` when it is too deep; any failure to read or write.
+/// `NAMETOOLONG` if it is too deep; any error of reading or writing.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<(), Errno> {
     let source = rustix::fs::openat(CWD, from, DIRECTORY, Mode::empty())?;
     let target = make_dir(CWD, &c_string(to)?)?;
@@ -281,7 +286,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), Errno> {
         path: Vec::new(),
     };
     copying.enter(source, target, 0)?;
-    // As for merging: a stack of our own.
+    // An explicit stack, as for merging.
     while let Some(level) = copying.levels.last_mut() {
         match level.names.next() {
             Some(name) => copying.entry(&name)?,
@@ -293,25 +298,25 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), Errno> {
 
 struct TreeCopy {
     root: OwnedFd,
-    /// Where a file with several names was copied to, by inode.
+    /// Paths to which files with several names were copied, by inode.
     links: HashMap<u64, CString>,
-    /// Directories that are being copied, one within the other.
+    /// Directories that are being copied, outermost first.
     levels: Vec<CopyLevel>,
-    /// Path of the innermost of them.
+    /// Path of the innermost directory.
     path: Vec<u8>,
 }
 
-/// A directory that is being copied.
+/// Directory that is being copied.
 struct CopyLevel {
     source: OwnedFd,
     target: OwnedFd,
     names: std::vec::IntoIter<CString>,
-    /// Length of the path of the directory above.
+    /// Length of the path of its parent.
     parent_length: usize,
 }
 
 impl TreeCopy {
-    /// Begins with a directory.
+    /// Begins to copy a directory.
     fn enter(
         &mut self,
         source: OwnedFd,
@@ -328,7 +333,8 @@ impl TreeCopy {
         Ok(())
     }
 
-    /// Ends with the innermost directory.
+    /// Finishes the innermost directory. Its times are set last, because creating entries changes
+    /// them.
     fn leave(&mut self) -> Result<(), Errno> {
         let Some(level) = self.levels.pop() else {
             return Ok(());
@@ -338,7 +344,7 @@ impl TreeCopy {
         dress(&level.target, &level.source, &stat)
     }
 
-    /// One name of the innermost directory.
+    /// Copies one name of the innermost directory.
     fn entry(&mut self, name: &CStr) -> Result<(), Errno> {
         let Some(CopyLevel { source, target, .. }) = self.levels.last() else {
             return Ok(());
@@ -353,7 +359,7 @@ impl TreeCopy {
         };
         if kind(&stat) != FileType::Directory && stat.st_nlink > 1 {
             if let Some(first) = self.links.get(&stat.st_ino) {
-                // TRUST: the path was made here, name by name, and holds no link.
+                // TRUST: the path was created here, name by name, and contains no link.
                 let flags = AtFlags::empty();
                 return rustix::fs::linkat(&self.root, first.as_c_str(), target, name, flags);
             }
@@ -383,7 +389,7 @@ impl TreeCopy {
             special @ (FileType::Fifo | FileType::Socket) => {
                 rustix::fs::mknodat(target, name, special, mode, 0)?;
             }
-            // A device, which nothing inside can have made.
+            // A device, which no command inside can have created.
             _ => return Ok(()),
         }
         rustix::fs::chownat(target, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -394,7 +400,7 @@ impl TreeCopy {
 fn copy_file(source: &OwnedFd, target: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let from = match rustix::fs::openat(source, name, flags, Mode::empty()) {
-        // A file its owner may not read, which an ordinary user is as well.
+        // Not readable by its owner, and an ordinary user is the owner as well.
         Err(Errno::ACCESS) => {
             let way = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let held = rustix::fs::openat(source, name, way, Mode::empty())?;
@@ -419,14 +425,14 @@ fn copy_file(source: &OwnedFd, target: &OwnedFd, name: &CStr) -> Result<(), Errn
     dress(&to, &from, &stat)
 }
 
-/// Copies what is written and leaves the holes.
+/// Copies the written parts and leaves the holes.
 fn copy_content(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
     rustix::fs::ftruncate(to, size)?;
     let mut at = 0;
     while at < size {
         let start = match rustix::fs::seek(from, SeekFrom::Data(at as _)) {
             Ok(start) => start,
-            // Nothing but a hole is left.
+            // Only a hole is left.
             Err(Errno::NXIO) => return Ok(()),
             Err(errno) => return Err(errno),
         };
@@ -444,7 +450,7 @@ fn copy_content(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
                 left,
             );
             let count = match copied {
-                // From one kind of file system to another it does not work (copy_file_range(2)).
+                // Fails between different file systems (copy_file_range(2)).
                 Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     copy_piece(from, &mut read_at, to, &mut write_at, left)?
                 }
@@ -459,7 +465,7 @@ fn copy_content(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Copies at most `left` bytes through this process, and moves both positions.
+/// Copies at most `left` bytes through this process and advances both positions.
 fn copy_piece(
     from: &OwnedFd,
     read_at: &mut u64,

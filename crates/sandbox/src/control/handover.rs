@@ -1,10 +1,10 @@
-//! Starting a supervisor and handing the sandbox over to it.
+//! Start of a supervisor, and handover of a sandbox to it.
 //!
-//! The supervisor's standard input is a socket. The first message on it carries the locks of the
-//! sandbox and of its slot: not a moment passes in which nobody holds them, whoever dies. One message
-//! for each value of a secret follows, in the order of the spec, one with the credential of the backend, and one with
-//! the machine's proxy, each of which may be none; they are written nowhere else. The only answer says whether the
-//! sandbox is ready.
+//! The supervisor's standard input is a socket. Its first message carries the locks of the sandbox
+//! and of its slot, so that the locks are held without interruption if either process dies. Then
+//! follow one message for each value of a secret, in the order of the spec, one with the credential
+//! of the backend, and one with the machine's proxy; the last two may be empty. These values are
+//! not written anywhere else. The only answer tells whether the sandbox is ready.
 
 use crate::link::until;
 use crate::spec::credential::{Credential, MAX_CREDENTIAL_BYTES};
@@ -30,34 +30,34 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// Begins the message with the credential.
+/// Prefix of the message with the credential.
 const CREDENTIAL: &[u8] = b"credential ";
-/// Begins the message with the machine's proxy.
+/// Prefix of the message with the machine's proxy.
 const UPSTREAM: &[u8] = b"upstream ";
-/// Longest description of the machine's proxy, in bytes: its variables are bounded, and so is their number.
+/// Maximum size of the machine's proxy settings, in bytes. Their number and sizes are bounded.
 const MAX_UPSTREAM_BYTES: usize = 64 << 10;
-/// Room for an answer; longer fault messages are cut before they are sent.
+/// Maximum size of an answer, in bytes. Longer fault messages are truncated before sending.
 const ANSWER_BYTES: usize = 16 << 10;
-/// Bytes of a fault's texts that are passed on.
+/// Maximum size of each text of a fault, in bytes.
 const TEXT_BYTES: usize = 4 << 10;
-/// How long a supervisor that has failed may take to end.
+/// Maximum time for a failed supervisor to end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// How a supervisor is started: `exe __supervise --state DIR NAME`, with the handover on its
+/// Program that runs as supervisor: `exe __supervise --state DIR NAME`, with the handover on its
 /// standard input and an empty environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervisor {
-    /// The program; it must end up in [`crate::supervise`].
+    /// Path of the program, which must call [`crate::supervise`].
     pub exe: PathBuf,
 }
 
-/// A supervisor whose sandbox serves.
+/// Supervisor whose sandbox is ready.
 #[derive(Debug)]
 pub(crate) struct ReadySupervisor {
     pub(crate) child: Child,
 }
 
-/// Starts the supervisor of a sandbox and waits until it is ready.
+/// Starts the supervisor of a sandbox and waits until the sandbox is ready.
 pub(crate) fn supervisor(
     layout: &Layout,
     supervisor: &Supervisor,
@@ -99,23 +99,24 @@ pub(crate) fn supervisor(
             error,
         )
     })?;
-    // With it goes our copy of the other end, so that the end of the supervisor is noticed.
+    // Closes this process's copy of the other end; otherwise the end of the supervisor would go
+    // unnoticed.
     drop(command);
 
     let handed = hand_over(&ours, &[sandbox_dir.lock.as_fd(), slot.lock.as_fd()])
         .and_then(|()| send_values(&ours, spec, deadline));
     let handed = match handed {
-        // It has ended already; what it said is found while waiting for its answer.
+        // The supervisor has ended already. `await_answer` reports its log.
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
         handed => handed,
     }
     .map_err(|errno| fault::plain_io("cannot hand the sandbox over to its supervisor", errno));
-    // The supervisor has its own copies now.
+    // The supervisor holds its own copies of the locks by now.
     drop(slot);
     match handed.and_then(|()| await_answer(&ours, &log_path, deadline)) {
         Ok(()) => Ok(ReadySupervisor { child }),
         Err(fault) => {
-            // The end of the socket tells a supervisor that is still busy to give up.
+            // The end of the stream makes a supervisor that is still busy give up.
             drop(ours);
             end(&mut child);
             Err(fault)
@@ -123,10 +124,10 @@ pub(crate) fn supervisor(
     }
 }
 
-/// Sends what stands in no file: the values of secrets, the credential and the machine's proxy.
+/// Sends the values that are in no file: values of secrets, the credential and the machine's proxy.
 fn send_values(socket: &OwnedFd, spec: &SandboxSpec, deadline: Instant) -> Result<(), Errno> {
     let wait = deadline.saturating_duration_since(Instant::now());
-    // No time at all would mean without end.
+    // A timeout of zero would mean no timeout.
     let wait = wait.max(Duration::from_millis(1));
     rustix::net::sockopt::set_socket_timeout(
         socket,
@@ -136,7 +137,7 @@ fn send_values(socket: &OwnedFd, spec: &SandboxSpec, deadline: Instant) -> Resul
     for value in spec.secrets.iter().filter_map(Secret::value) {
         rustix::net::send(socket, value.as_bytes(), SendFlags::NOSIGNAL)?;
     }
-    // A message of no bytes could not be told from the end.
+    // The prefix is needed because a message of zero bytes looks like the end of the stream.
     let mut message = Zeroizing::new(CREDENTIAL.to_vec());
     if let Some(credential) = &spec.credential {
         message.extend_from_slice(credential.expose().as_bytes());
@@ -152,7 +153,7 @@ fn send_values(socket: &OwnedFd, spec: &SandboxSpec, deadline: Instant) -> Resul
     Ok(())
 }
 
-/// Takes over what stands in no file, and completes `spec` with it.
+/// Receives the values that are in no file and stores them in `spec`.
 pub(crate) fn take_values(
     socket: &OwnedFd,
     spec: &mut SandboxSpec,
@@ -199,7 +200,7 @@ pub(crate) fn take_values(
     Ok(())
 }
 
-/// Sends at most two descriptors.
+/// Sends descriptors, at most two.
 pub(crate) fn hand_over(socket: &OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -213,7 +214,7 @@ pub(crate) fn hand_over(socket: &OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<(), 
     Ok(())
 }
 
-/// The supervisor's side of the handover.
+/// Receives the locks of the sandbox and of its slot.
 pub(crate) fn take_over(socket: &OwnedFd, deadline: Instant) -> Result<[OwnedFd; 2], Fault> {
     let broken =
         |what: &str| fault::internal(format!("a supervisor is started by glovebox only: {what}"));
@@ -222,7 +223,7 @@ pub(crate) fn take_over(socket: &OwnedFd, deadline: Instant) -> Result<[OwnedFd;
     <[OwnedFd; 2]>::try_from(fds).map_err(|_| broken("the locks are missing"))
 }
 
-/// Descriptors that were handed over.
+/// Receives descriptors, at most two.
 pub(crate) fn receive(socket: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -242,14 +243,14 @@ pub(crate) fn receive(socket: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
     Ok(fds)
 }
 
-/// Whether the starter still waits for the answer.
+/// Returns true if the process that started the supervisor still waits for the answer.
 pub(crate) fn is_awaited(socket: &OwnedFd) -> bool {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-    // It says nothing more, so what can be read is the end.
+    // That process sends nothing more, so anything readable is the end of the stream.
     rustix::net::recv(socket, &mut [0_u8; 1][..], flags) == Err(Errno::AGAIN)
 }
 
-/// The supervisor's answer. False when nobody waits for it any more.
+/// Sends the supervisor's answer. Returns false if no process waits for it.
 pub(crate) fn answer(socket: &OwnedFd, outcome: Result<(), Fault>) -> bool {
     let outcome = outcome.map_err(|mut fault| {
         fault.message = cut(fault.message);
@@ -310,7 +311,7 @@ fn wait_readable(socket: &OwnedFd, deadline: Instant) -> Result<(), Fault> {
     }
 }
 
-/// Waits for a failed supervisor to end; one that does not is killed, which ends its guest too.
+/// Waits for a failed supervisor to end, and kills it after [`END_WAIT`], which ends its guest too.
 fn end(child: &mut Child) {
     let ended = crate::process::open(child.id())
         .is_none_or(|pidfd| crate::process::wait_gone(pidfd, END_WAIT));

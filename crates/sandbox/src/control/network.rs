@@ -109,7 +109,7 @@ pub(super) fn answer(proxy: Option<&ProxyHandle>, order: NetworkOrder) -> Result
     }
 }
 
-/// Opens hosts.
+/// Opens hosts in a running proxy. Returns the rules that were added.
 pub(crate) fn allow(
     proxy: &ProxyHandle,
     words: &[String],
@@ -128,7 +128,7 @@ pub(crate) fn allow(
     })
 }
 
-/// There are no listed hosts.
+/// Returns the fault for a sandbox without an egress proxy.
 pub(crate) fn no_filtered_network() -> Fault {
     Fault::failed(
         Code::Unsupported,
@@ -137,7 +137,7 @@ pub(crate) fn no_filtered_network() -> Fault {
     .remedy(["start one with ".into(), Setting::Net.of("egress")])
 }
 
-/// As many of the items as fit, one at least.
+/// Returns a JSON array of as many items as fit into a page, at least one.
 fn page<T: Serialize>(items: impl IntoIterator<Item = T>) -> Result<String, Fault> {
     let mut text = String::from("[");
     for item in items {
@@ -158,7 +158,7 @@ fn to_json<T: Serialize>(value: &T) -> Result<String, Fault> {
     serde_json::to_string(value).map_err(|error| fault::internal(error.to_string()))
 }
 
-/// Reads an answer.
+/// Parses an answer.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
     serde_json::from_str(text).map_err(|error| {
         Fault::lost(

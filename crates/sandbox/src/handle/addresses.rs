@@ -1,13 +1,14 @@
-//! Which address a command tried to reach, where it has been seen to try one that there is no way to.
+//! Search for the address that a command tried to reach, if it was seen to try one without a route.
 //!
-//! The kernel counts such attempts and does not say where they went. Programs do, in the line about their failure, or
-//! the command itself names the address. What is found is a rule to propose, and nothing is decided by it.
+//! The kernel counts such attempts without their addresses. Programs print the address in their
+//! error message, or the command line names it. The result is a rule to propose; nothing is decided
+//! by it.
 
 use glovebox_egress::{AddressKind, is_own, kind};
 use glovebox_proto::{Denial, EgressReason};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What stands between an address and a port, as programs write it.
+/// Separators between an address and a port in programs' messages.
 const BEFORE_PORT: [&str; 8] = [
     ":",
     " port ",
@@ -18,17 +19,17 @@ const BEFORE_PORT: [&str; 8] = [
     "', ",
     "\", ",
 ];
-/// How `bash` names an address and a port (`/dev/tcp/ADDRESS/PORT`).
+/// Prefix of a device path of `bash` for an address and a port (`/dev/tcp/ADDRESS/PORT`).
 const DEVICE: &str = "/dev/tcp/";
 
-/// An address that a text names, with its port.
+/// Address that a text names. `port` is `None` if the text names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NamedAddress {
     address: Ipv4Addr,
     port: Option<u16>,
 }
 
-/// Whether the record is about an address that is not known.
+/// Returns true if the record is about an unknown address.
 pub(super) const fn lacks_address(denial: &Denial) -> bool {
     matches!(
         denial,
@@ -40,14 +41,15 @@ pub(super) const fn lacks_address(denial: &Denial) -> bool {
     )
 }
 
-/// The same with the address, if the end of the output or the command names one. The command is asked for where the
-/// output names none.
+/// Adds the address to a record, if the end of the output or the command line names one. Calls
+/// `command` only if the output names none.
 pub(super) fn with_address<'a>(
     denial: Denial,
     output: &[u8],
     command: impl FnOnce() -> &'a [u8],
 ) -> Denial {
-    // TRUST: a command writes what it likes; an address is digits and dots, and a rule is proposed and not made.
+    // TRUST: a command can print anything. An address is digits and dots, and the rule is only
+    // proposed.
     let output = named(&String::from_utf8_lossy(output)).pop();
     let from_command = || {
         named(&String::from_utf8_lossy(command()))
@@ -84,18 +86,18 @@ pub(super) fn with_address<'a>(
 }
 
 impl NamedAddress {
-    /// The rule that opens it.
+    /// Returns the rule that opens the address.
     fn rule(self) -> String {
         Denial::opening_rule(&self.address.to_string(), self.port)
     }
 
-    /// Whether it is outside of the sandbox, and some rule can open it.
+    /// Returns true if the address is outside the sandbox and a rule can open it.
     fn can_be_opened(self) -> bool {
         !is_own(self.address) && kind(IpAddr::V4(self.address)) != AddressKind::Never
     }
 }
 
-/// The addresses that a text names, in their order.
+/// Returns the addresses that a text names, in order.
 fn named(text: &str) -> Vec<NamedAddress> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let mut found = Vec::new();
@@ -105,7 +107,7 @@ fn named(text: &str) -> Vec<NamedAddress> {
         let is_begun = before.ends_with(is_part);
         let end = word.find(|c| !is_part(c)).unwrap_or(word.len());
         let (word, after) = word.split_at(end);
-        // A sentence may end with it.
+        // The full stop of a sentence may follow the address.
         let address = word.trim_end_matches('.').parse::<Ipv4Addr>();
         if let Ok(address) = address
             && !is_begun
@@ -126,14 +128,14 @@ fn named(text: &str) -> Vec<NamedAddress> {
     found
 }
 
-/// The port that a text begins with.
+/// Returns the port at the start of a text. `None` if there is none.
 fn leading_port(text: &str) -> Option<u16> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     let (digits, after) = text.split_at(end);
     let is_whole = !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '.');
-    // Longer runs of digits are no port, and neither is 0.
+    // More digits than a port has, and 0, are not ports.
     digits.parse().ok().filter(|port| is_whole && *port > 0)
 }
 

@@ -1,7 +1,8 @@
-//! Holding what commands have started still, from inside: with every backend, for the guest does it.
+//! Freeze of all commands by the guest, available with every backend.
 //!
-//! Unlike a sandbox that is frozen from outside, its guest answers on, so this is for whoever has to ask
-//! it about files meanwhile. It ends with the request: whoever asked for it cannot leave anything held.
+//! Unlike in a sandbox that is frozen from outside, the guest still handles requests, so a client
+//! can read files meanwhile. The freeze ends with its request, so a client that dies cannot leave
+//! anything frozen.
 
 use crate::fault;
 use crate::handle::Sandbox;
@@ -10,13 +11,13 @@ use crate::link::Incoming;
 use glovebox_proto::{Channel, Code, Fault, Request};
 use std::time::Duration;
 
-/// The guest gives up sooner.
+/// Maximum time to wait for the freeze. The guest gives up sooner.
 const HOLD_WAIT: Duration = Duration::from_secs(10);
-/// How long letting go may take.
+/// Maximum time to wait for the end of the freeze.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
-/// A sandbox in which nothing moves but the guest. Dropping it lets everything go on; so does the death
-/// of this process.
+/// Sandbox in which nothing but the guest runs. Dropping it, or the death of this process,
+/// continues the commands.
 #[derive(Debug)]
 #[must_use = "everything goes on when this is dropped"]
 pub struct FrozenCommands {
@@ -25,11 +26,11 @@ pub struct FrozenCommands {
 }
 
 impl FrozenCommands {
-    /// Lets everything go on, and says whether it stood still until now.
+    /// Continues the commands and checks that none ran until now.
     ///
     /// # Errors
-    /// `busy` when something went on although it was stopped, so that what was read meanwhile is of different
-    /// moments; the loss of the link.
+    /// `busy` if a process continued although it was stopped, so that data read meanwhile may be of
+    /// different moments; the loss of the link.
     pub fn release(mut self) -> Result<(), Fault> {
         self.end_hold()
     }
@@ -51,18 +52,20 @@ impl FrozenCommands {
 impl Drop for FrozenCommands {
     fn drop(&mut self) {
         if !self.is_released {
-            // Who comes after this may rely on it; a guest that is gone holds nothing.
+            // Waits, because the caller may rely on running commands afterwards. A guest that is
+            // gone holds none.
             let _ = self.end_hold();
         }
     }
 }
 
 impl Sandbox {
-    /// Holds everything that commands have started still until the result is dropped. What would change
-    /// files or start commands waits meanwhile, whoever asks for it, and this process too.
+    /// Freezes everything that commands have started until the result is dropped. Requests that
+    /// change files or start commands wait meanwhile, from every client including this process.
     ///
     /// # Errors
-    /// `unsupported` where the guest cannot see what it has started, `busy` when that could not be held.
+    /// `unsupported` if the guest cannot see the processes that it started; `busy` if they could
+    /// not be frozen.
     pub fn freeze_commands(&self) -> Result<FrozenCommands, Fault> {
         let mut request = self.open(Request::Hold)?;
         match request.recv_for(HOLD_WAIT) {

@@ -1,4 +1,4 @@
-//! Ways to end a sandbox that leave its files: kept, parked, stopped.
+//! Ways to end a sandbox that keep its files: kept layers, parked changes, stopped sandboxes.
 
 use super::{
     FREEZE_WAIT, LOOK_AGAIN, OwnedSandbox, STOP_WAIT, Sandbox, ShutdownReport, disorder, end,
@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 impl Sandbox {
-    /// Ends the processes of a sandbox of this process and keeps its layers under its name, as those
-    /// of a named sandbox that has stopped. Of layers in memory only the workspace's is kept. One of a
-    /// supervisor is left alone. What was to be kept for other sandboxes is, as by [`Self::finish`].
+    /// Ends the processes of a sandbox that this process owns and keeps its layers under its name,
+    /// like those of a stopped named sandbox. Of layers in memory only the workspace's is kept.
+    /// Does nothing to a sandbox of a supervisor. Package caches are kept as by [`Self::finish`].
     ///
     /// # Errors
-    /// `unsupported` when nothing would remain, and what kept layers in memory from being copied; the
-    /// sandbox is then gone. A retryable fault when only the note about it could not be written: its files stay, and
-    /// those of one whose changes are to be parked are parked by the next sweep that can.
+    /// `unsupported` if there is nothing to keep, and the errors of copying layers in memory; the
+    /// sandbox is then gone. A retryable fault if only the status could not be written: the files
+    /// stay, and if the changes are to be parked, the next sweep parks them.
     pub fn keep(self, reason: &str) -> Result<ShutdownReport, Fault> {
         self.retire(&|sandbox_dir| {
             let status = read_status(&sandbox_dir.path)?;
@@ -38,11 +38,12 @@ impl Sandbox {
         })
     }
 
-    /// Makes an empty layer over `project` for changes that were fetched from a copy of it elsewhere. Once they are
-    /// written there, the sandbox is kept or parked as a native one of that project.
+    /// Creates an empty layer over `project` for changes that are fetched from a copy of it on
+    /// another machine. After they are written there, the sandbox can be kept or parked like a
+    /// native one of that project.
     ///
     /// # Errors
-    /// `unsupported` for a sandbox of a supervisor; what could not be written.
+    /// `unsupported` for a sandbox of a supervisor; the errors of writing.
     pub fn make_layer(&self, project: &Path, hidden: Vec<PathBuf>) -> Result<PathBuf, Fault> {
         let Some(owned) = &self.owned else {
             return Err(Fault::failed(
@@ -63,8 +64,8 @@ impl Sandbox {
         Ok(layer)
     }
 
-    /// As [`Self::keep`], for a day: `changes` is how many there are, if they were counted. Gives what had
-    /// to go because too much is parked.
+    /// As [`Self::keep`], but parks the changes for a day. `changes` is their number, if it is
+    /// known. Returns the parked changes that were dropped to make room.
     ///
     /// # Errors
     /// As [`Self::keep`].
@@ -119,7 +120,7 @@ impl Sandbox {
             .link
             .lose(Fault::lost(Code::LinkLost, "the sandbox was stopped"));
         if let Err(fault) = killed {
-            // As in `end`.
+            // Processes may still run, so the slot's ids are not given to another sandbox.
             std::mem::forget(slot);
             return Err(fault);
         }
@@ -134,7 +135,7 @@ impl Sandbox {
                     .map_err(Fault::retryable)
             }
             Err(fault) => {
-                // The fault is what matters; what cannot be removed is found by the next sweep.
+                // The first fault is the one to report. The next sweep finds files that stay.
                 let _ = sandbox_dir.discard(&self.layout);
                 Err(fault)
             }
@@ -143,15 +144,15 @@ impl Sandbox {
         noted
     }
 
-    /// Ends the processes of a sandbox that has a supervisor and keeps its files under its name;
-    /// returns when it has stopped. What has no files on this machine is gone then.
+    /// Ends the processes of a supervised sandbox and keeps its files under its name. Returns when
+    /// it has stopped. A sandbox without files on this machine is gone then.
     ///
     /// # Errors
-    /// `sandbox-not-running`, or that of a supervisor that does not answer.
+    /// `sandbox-not-running`, or the errors of reaching its supervisor.
     pub fn stop(&self, reason: &str) -> Result<(), Fault> {
         let reason = reason.to_owned();
         match control::order(&self.dir, &Order::Stop { reason }, FREEZE_WAIT) {
-            // It may be gone before its answer is; the lock tells.
+            // The supervisor may end before its answer arrives; the lock below decides.
             Err(fault) if fault.code == Code::LinkLost => {}
             answered => drop(answered?),
         }
@@ -167,10 +168,10 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Asks for what [`Self::stop`] does and waits for nothing: for whoever is about to exit.
+    /// As [`Self::stop`], without waiting. For a process that is about to exit.
     pub fn begin_stop(&self, reason: &str) {
         let reason = reason.to_owned();
-        // Who cannot be reached has ended, or ends with the lease.
+        // A supervisor that cannot be reached has ended or ends with the lease.
         let _ = control::tell(&self.dir, &Order::Stop { reason });
     }
 }

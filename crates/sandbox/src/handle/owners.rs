@@ -1,7 +1,7 @@
 //! Files of the project that a failed command could not use because of their owner.
 //!
-//! A sandbox has one owner of files, that of the project; the kernel answers EACCES or EOVERFLOW where another one would
-//! have to be checked or kept.
+//! All files in a sandbox have one owner, that of the project. The kernel fails with EACCES or
+//! EOVERFLOW if it would have to check or keep another owner.
 
 use super::output_words::words;
 use glovebox_proto::{Denial, FileOwner, visible};
@@ -13,23 +13,23 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// What programs say of EOVERFLOW, in small letters: an owner that the sandbox cannot keep.
+/// Texts of EOVERFLOW in programs' messages, in lower case: the sandbox cannot keep an owner.
 const NOT_KEPT: [&str; 2] = ["value too large for defined data type", "eoverflow"];
-/// What they say of EACCES.
+/// Texts of EACCES in programs' messages, in lower case.
 const REFUSED: [&str; 2] = ["permission denied", "eacces"];
-/// Paths that are named for one command.
+/// Maximum number of paths to report for one command.
 const MAX_NAMED: usize = 2;
 
-/// Whose files commands of a sandbox can use.
+/// Owner whose files the commands of a sandbox can use.
 #[derive(Debug, Clone, Copy)]
 struct Worker {
     uid: u32,
     gid: u32,
-    /// Outside, it could use the files of everybody.
+    /// True if the user is root and could use every file outside.
     is_root: bool,
 }
 
-/// Finds them in the end of an output.
+/// Finds such files at the end of an output.
 pub(super) fn find(output: &[u8], jail: &Isolation) -> Vec<Denial> {
     let Some(project) = jail.workspace.as_deref() else {
         return Vec::new();
@@ -58,14 +58,16 @@ fn find_foreign(output: &[u8], project: &Path, start_dir: &Path, worker: Worker)
         let small = String::from_utf8_lossy(line).to_ascii_lowercase();
         let says = |list: [&str; 2]| list.iter().any(|words| small.contains(words));
         let (is_not_kept, is_refused) = (says(NOT_KEPT), says(REFUSED));
-        // Outside, an ordinary user is refused the same.
+        // Outside, an ordinary user would be refused as well, so the sandbox is not the cause.
         let is_told = is_not_kept || is_refused && worker.is_root;
         if !is_told {
             continue;
         }
         for word in words(line) {
-            // TRUST: a command writes what it likes, and only the owner of a path of the project is looked at.
-            // A word without a slash is a name only where there is such a file: a sentence is of such words.
+            // TRUST: a command can print anything; only the owner of a path of the project is
+            // examined.
+            // A word without a slash counts as a path only if such a file exists, because sentences
+            // consist of such words.
             let may_be_new = word.contains(&b'/');
             let place = places(word, project, start_dir).find_map(|path| {
                 let meta = examine(project, &path, may_be_new)?;
@@ -83,7 +85,7 @@ fn find_foreign(output: &[u8], project: &Path, start_dir: &Path, worker: Worker)
     found
 }
 
-/// What a word may mean, relative to the project.
+/// Returns the paths that a word may mean, relative to the project.
 fn places<'a>(
     word: &'a [u8],
     project: &'a Path,
@@ -109,7 +111,8 @@ fn places<'a>(
     })
 }
 
-/// The file, or else, if it `may_be_new`, the directory in which it would be made. Links are not followed.
+/// Examines the file at a path. If it is missing and `may_be_new`, examines the directory in which
+/// it would be created. Does not follow links.
 fn examine(project: &Path, path: &Path, may_be_new: bool) -> Option<Metadata> {
     let mut ancestors = path.ancestors().skip(1);
     let is_plain = |dir: &Path| {

@@ -1,11 +1,11 @@
-//! One copy of the guest in the state directory, from which all sandboxes run: its pages are in
-//! memory once, however many they are, and nobody has to write them first.
+//! Single copy of the guest in the state directory, from which all sandboxes run. Its pages are in
+//! memory only once, and a start need not write them first.
 //!
-//! `base/guest-HASH` is the program, `base/guest-HASH.seen` says which file was last found to have
-//! that digest: its inode, its times of change, and the boot in which that was. Nobody but
-//! their owner can reach the two, and a command inside has no way to a running guest's file
-//! (`/proc/PID/exe` is closed: the guest is not dumpable, and commands are in a Landlock domain). Were
-//! there one all the same, whatever is done to the file changes its `ctime`, and it is compared again.
+//! `base/guest-HASH` is the program. `base/guest-HASH.seen` records which file last had that
+//! digest: its inode, its times of change, and the boot. Only the owner can access both files, and
+//! a command inside cannot reach the file of a running guest (`/proc/PID/exe` is inaccessible,
+//! because the guest is not dumpable and commands are in a Landlock domain). Even if a command
+//! could, any change of the file changes its `ctime`, and the digest is computed again.
 
 use super::{GUEST, GUEST_HASH};
 use crate::spec::name::random_hex;
@@ -19,37 +19,38 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The program's permissions: nobody writes to it, not even its owner.
+/// Permissions of the program: not writable, even for its owner.
 const MODE: u32 = 0o500;
-/// Longest stamp.
+/// Maximum size of a stamp, in bytes.
 const STAMP_BYTES: u64 = 256;
 
-/// Name of the program in `base/`; one for each version of the guest.
+/// Returns the name of the program in `base/`; different for each version of the guest.
 pub(crate) fn name() -> String {
     format!("guest-{}", &GUEST_HASH[..32])
 }
 
-/// Opens the copy in `base`, made first if there is none. `None` when there cannot be one that can
-/// be trusted and run.
+/// Opens the copy in `base`, which is created if it is missing. `None` if a trusted copy cannot be
+/// created or run there.
 pub(super) fn open(base: &Path) -> Option<OwnedFd> {
     let path = base.join(name());
     match open_trusted(&path) {
         Ok(Some(fd)) => return Some(fd),
         Ok(None) => return None,
         Err(Errno::NOENT) => {}
-        // Not what it should be: damaged, or of somebody who may not have meant it.
+        // Damaged, or a file of another owner. Replace it.
         Err(_) => fs::remove_file(&path).ok()?,
     }
     write(&path)?;
     open_trusted(&path).ok().flatten()
 }
 
-/// Opens the copy. `Ok(None)` where programs cannot be run; an error when it is not the guest.
+/// Opens the copy. `Ok(None)` if programs cannot be run there; an error if the file is not the
+/// guest.
 fn open_trusted(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
     let stat = fstat(&fd)?;
-    // TRUST: the directory is ours alone; this tells a damaged or meddled-with file.
+    // TRUST: only this user has access to the directory. This detects a damaged or modified file.
     let is_ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_mode & 0o7777 == MODE
         && stat.st_uid == rustix::process::geteuid().as_raw()
@@ -70,7 +71,7 @@ fn open_trusted(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     if !is_guest(&file) {
         return Err(Errno::BADMSG);
     }
-    // Without a stamp the next one compares again, that is all.
+    // Without a stamp the next start computes the digest again.
     let _ = write_new(&seen, stamp.as_bytes(), 0o600)
         .and_then(|fresh| rustix::fs::rename(&fresh, &seen));
     Ok(Some(OwnedFd::from(file)))
@@ -88,7 +89,7 @@ fn is_guest(mut file: &File) -> bool {
     false
 }
 
-/// What cannot stay the same when the file is changed, and after a crash of the machine never is.
+/// Returns a text that changes with every modification of the file and with every boot.
 fn stamp(stat: &Stat) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     format!(
@@ -105,22 +106,22 @@ fn stamp(stat: &Stat) -> String {
 
 fn read_stamp(path: &Path) -> String {
     let mut text = String::new();
-    // Unreadable is as good as different.
+    // An unreadable stamp counts as different.
     let _ = File::open(path).and_then(|file| file.take(STAMP_BYTES).read_to_string(&mut text));
     text
 }
 
-/// Puts the program at `path`; that somebody else was first is fine.
+/// Writes the program to `path`. Succeeds if another process wrote it first.
 fn write(path: &Path) -> Option<()> {
     let fresh = write_new(path, &GUEST.unpack().ok()?, MODE).ok()?;
     if rustix::fs::renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE).is_err() {
-        // Whether it is in place now is seen when it is opened.
+        // The caller's open shows whether the program is in place.
         let _ = fs::remove_file(&fresh);
     }
     Some(())
 }
 
-/// Writes a new file beside `path`, under a name of its own.
+/// Writes a new file with a unique name beside `path`.
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<PathBuf, Errno> {
     let fresh = path.with_extension(format!("new-{}", random_hex()));
     let written = File::options()
@@ -130,7 +131,7 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<PathBuf, Errno> {
         .open(&fresh)
         .and_then(|mut file| {
             file.write_all(bytes)?;
-            // Whatever the umask took away.
+            // Restores permissions that the umask removed.
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
             Ok(())
         });

@@ -1,7 +1,7 @@
-//! Ending a sandbox from outside its owner: first by asking, then by signal.
+//! Ending a sandbox from another process than its owner: first by a request, then by signals.
 //!
-//! Signals go through process handles that were verified to mean the owner (the peer of its socket,
-//! or a process that has the very lock file open), never to a bare process id from a file.
+//! Signals are sent through pidfds that were verified to refer to the owner (the peer of its
+//! socket, or a process that has the lock file open), never to a process id from a file.
 
 use crate::control::socket::dial;
 use crate::lifecycle::sweep;
@@ -22,26 +22,26 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What a kill did.
+/// Result of a kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillOutcome {
-    /// Where the sandbox stood before; `gone` when there was none.
+    /// State before the kill; `gone` if there was no such sandbox.
     pub was: SandboxState,
-    /// Whether its owner did not do it itself and had to be ended.
+    /// True if the owner did not end the sandbox itself and had to be killed.
     pub forced: bool,
 }
 
-/// How long an owner has to end its sandbox when asked.
+/// Maximum time for an owner to end its sandbox when asked.
 const ASK_WAIT: Duration = Duration::from_secs(6);
-/// How long an owner has to obey SIGTERM.
+/// Maximum time for an owner to end after SIGTERM.
 const TERM_WAIT: Duration = Duration::from_millis(500);
-/// How long the kernel may take to reap a killed process.
+/// Maximum time for the kernel to end a killed process.
 const KILL_WAIT: Duration = Duration::from_secs(10);
-/// How long a sandbox may be in between two states.
+/// Maximum time for a sandbox to change from one state to the next.
 const STARTING_WAIT: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Ends a sandbox with all it holds.
+/// Ends a sandbox and removes its files.
 pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<KillOutcome, Fault> {
     let dir = layout.sandbox(name.as_str());
     let mut killed = KillOutcome {
@@ -78,7 +78,7 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<KillOutcome, Fault> {
             };
         }
         if let Some(owner) = supervisor(&dir) {
-            // Its process ends last, when everything is removed.
+            // The process ends last, after everything is removed.
             if !ask(&dir) || !process::wait_gone(&owner, ASK_WAIT) {
                 killed.forced = true;
                 end_process(&owner)?;
@@ -89,8 +89,8 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<KillOutcome, Fault> {
             && !status.is_supervised
             && let Some(pidfd) = status.process.and_then(process::ProcessRef::open)
         {
-            // The owner is a running command or a program of somebody's; it is not ended, only its
-            // sandbox is, and it learns so from its link.
+            // The owner is a running command or a user's program. It is not ended; only its sandbox
+            // is, and it notices that by its link.
             forced_end::end_all(&pidfd, status.process, &|| backend::kill_left_group(&dir))?;
             if !wait_free(layout, name, STARTING_WAIT)? {
                 killed.forced = true;
@@ -127,12 +127,12 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<KillOutcome, Fault> {
     }
 }
 
-/// The process that listens on the sandbox's socket.
+/// Opens a pidfd of the process that listens on the sandbox's socket.
 pub(crate) fn supervisor(dir: &Path) -> Option<OwnedFd> {
     let socket = dial(dir).ok()?;
     let peer = socket_peercred(&socket).ok()?;
     let pidfd = process::open(u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?)?;
-    // The connection was made before the handle: if the listener had died in between and its id had
+    // The connection was made before the pidfd. If the listener had died in between and its id had
     // been reused, the connection would have been reset.
     let is_open = !matches!(
         rustix::net::recv(
@@ -145,7 +145,7 @@ pub(crate) fn supervisor(dir: &Path) -> Option<OwnedFd> {
     is_open.then_some(pidfd)
 }
 
-/// Asks the supervisor to end the sandbox. False when it does not listen to reason.
+/// Asks the supervisor to end the sandbox. Returns false if it does not respond properly.
 fn ask(dir: &Path) -> bool {
     let asked = || -> Result<(), Fault> {
         let lost = |errno| fault::io("connect to", dir, errno);
@@ -156,7 +156,7 @@ fn ask(dir: &Path) -> bool {
         let deadline = Instant::now() + ASK_WAIT;
         let link = Link::new(greet(socket, writer, &[], deadline)?);
         let id = link.open(&Request::Shutdown)?;
-        // The reply and the end of the link both mean that it is being done.
+        // The reply and the end of the link both mean that the supervisor obeys.
         let _ = link.recv(id, Some(deadline));
         Ok(())
     };
@@ -192,7 +192,8 @@ fn end_process(pidfd: &OwnedFd) -> Result<(), Fault> {
     ))
 }
 
-/// Processes that have the sandbox's lock file open, and whether each is a supervisor.
+/// Returns the processes that have the sandbox's lock file open, with true for each that is a
+/// supervisor.
 fn holders(dir: &Path) -> Vec<(u32, OwnedFd, bool)> {
     let mut found = Vec::new();
     let Ok(lock) = rustix::fs::statat(CWD, dir.join("lock"), AtFlags::SYMLINK_NOFOLLOW) else {

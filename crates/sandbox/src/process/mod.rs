@@ -1,5 +1,5 @@
-//! Processes of this machine that may have to be ended: named so that a recycled process id is
-//! never mistaken for the process that was meant.
+//! Processes of this machine that may have to be ended, identified such that a reused process id is
+//! never mistaken for the original process.
 
 pub(crate) mod forced_end;
 pub(crate) mod freeze;
@@ -13,23 +13,23 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// A process, by its id and the moment it started: the pair is never used twice in one boot.
+/// Process, identified by its id and start time. The pair is never used twice in one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessRef {
-    /// Its id.
+    /// Process id.
     pub(crate) pid: u32,
-    /// Clock ticks from boot to its start, field 22 of proc_pid_stat(5).
+    /// Start time in clock ticks since boot, field 22 of proc_pid_stat(5).
     pub(crate) start_ticks: u64,
 }
 
 impl ProcessRef {
-    /// The process that has this id now.
+    /// Returns a reference to the process that has this id now. `None` if there is none.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         Self::of_member(&Member::read(raw(pid)?)?)
     }
 
-    /// That process and no other.
+    /// Returns a reference to a process of the census.
     pub(crate) fn of_member(member: &Member) -> Option<Self> {
         Some(Self {
             pid: u32::try_from(member.pid.as_raw_pid()).ok()?,
@@ -37,23 +37,23 @@ impl ProcessRef {
         })
     }
 
-    /// Its id, as system calls take it.
+    /// Returns the id for system calls.
     pub(crate) fn raw_pid(self) -> Option<Pid> {
         raw(self.pid)
     }
 
-    /// What /proc says about it, if it lives.
+    /// Returns the facts in `/proc` about the process. `None` if it has ended.
     pub(crate) fn member(self) -> Option<Member> {
         let member = Member::read(raw(self.pid)?)?;
         (member.start_ticks == self.start_ticks && member.is_alive).then_some(member)
     }
 
-    /// A stable handle, if that very process still runs. One that is dead and only waits for its
-    /// parent to notice does not.
+    /// Opens a pidfd of the process. `None` if it has ended, even if its parent has not reaped it
+    /// yet.
     pub(crate) fn open(self) -> Option<OwnedFd> {
         let pidfd = open(self.pid)?;
-        // Checked after opening: if the id had been reused before, the start differs; if it is
-        // reused later, the handle still means the old process.
+        // The check comes after the open. If the id had been reused before, the start time differs;
+        // if it is reused later, the pidfd still refers to the original process.
         let is_same = Member::read(raw(self.pid)?)?.start_ticks == self.start_ticks;
         (is_same && !has_ended(&pidfd)).then_some(pidfd)
     }
@@ -68,12 +68,12 @@ fn has_ended(pidfd: impl AsFd) -> bool {
     matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
 }
 
-/// A handle on whatever process has this id now.
+/// Opens a pidfd of the process that has this id now.
 pub(crate) fn open(pid: u32) -> Option<OwnedFd> {
     pidfd_open(raw(pid)?, PidfdFlags::empty()).ok()
 }
 
-/// Sends a signal; a process that is gone already is fine.
+/// Sends a signal. Succeeds if the process is gone.
 pub(crate) fn signal(pidfd: impl AsFd, signal: Signal) -> Result<(), Errno> {
     match pidfd_send_signal(pidfd, signal) {
         Err(Errno::SRCH) => Ok(()),
@@ -81,7 +81,7 @@ pub(crate) fn signal(pidfd: impl AsFd, signal: Signal) -> Result<(), Errno> {
     }
 }
 
-/// Waits until the process has ended. False when `wait` passed first.
+/// Waits until the process has ended. Returns false after `wait`.
 pub(crate) fn wait_gone(pidfd: impl AsFd, wait: Duration) -> bool {
     let deadline = Instant::now() + wait;
     loop {
@@ -98,10 +98,10 @@ pub(crate) fn wait_gone(pidfd: impl AsFd, wait: Duration) -> bool {
     }
 }
 
-/// Kills everything below a process and then the process itself.
+/// Kills all descendants of a process and then the process itself.
 ///
-/// The root is stopped first, so that it cannot start more; what it started is killed round by
-/// round until a round finds nothing. Descendants that left the tree are out of reach.
+/// The root is stopped first, so that it cannot start more processes. Its descendants are killed in
+/// rounds until a round finds none. Processes that left the tree are not reached.
 pub(crate) fn kill_tree(root: u32, pidfd: impl AsFd) {
     const ROUNDS: usize = 64;
     let _ = signal(&pidfd, Signal::STOP);
@@ -121,8 +121,8 @@ pub(crate) fn kill_tree(root: u32, pidfd: impl AsFd) {
     let _ = signal(&pidfd, Signal::KILL);
 }
 
-/// Whether nothing lives below a guest but wardens without a command. Much cheaper than looking at all
-/// processes, where the kernel keeps lists of children.
+/// Returns true if only command supervisors without a command live below a guest. Much cheaper than
+/// a scan of all processes if the kernel keeps lists of children.
 pub(crate) fn has_only_wardens(guest: u32) -> bool {
     /// More than a guest ever has without a command.
     const MAX_WARDENS: usize = 64;
@@ -151,15 +151,15 @@ pub(crate) fn has_only_wardens(guest: u32) -> bool {
     true
 }
 
-/// What /proc says below `/proc/PID/task`; nothing of a process that is gone.
+/// Content of `/proc/PID/task`. Empty for a process that is gone.
 pub(crate) struct Tasks {
     /// Ids of its threads.
     pub(crate) threads: Vec<u32>,
-    /// Its children, dead ones included. `None` when the kernel keeps no lists of them.
+    /// Ids of its children, including dead ones. `None` if the kernel keeps no lists of children.
     pub(crate) children: Option<Vec<u32>>,
 }
 
-/// Threads and children of a process.
+/// Returns the threads and children of a process.
 pub(crate) fn tasks(pid: u32) -> Tasks {
     let (mut threads, mut children) = (Vec::new(), Some(Vec::new()));
     let entries = fs::read_dir(format!("/proc/{pid}/task"));
@@ -178,16 +178,16 @@ pub(crate) fn tasks(pid: u32) -> Tasks {
                 }
             }
             Err(_) if thread.path().exists() => children = None,
-            // It has ended meanwhile.
+            // The thread has ended meanwhile.
             Err(_) => {}
         }
     }
     Tasks { threads, children }
 }
 
-/// Live processes below `root`, parents before their children, zombies left out.
+/// Returns the live descendants of `root`, parents before their children, without zombies.
 pub(crate) fn below(root: u32) -> Vec<Member> {
-    // Without a /proc of our own nothing is known of anybody.
+    // Without a usable `/proc` no process is known.
     let Some((root, census)) = raw(root).zip(Census::take().ok()) else {
         return Vec::new();
     };

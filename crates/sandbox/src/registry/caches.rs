@@ -1,4 +1,4 @@
-//! What is said about kept caches, and how they are removed.
+//! Listing and removal of kept caches.
 
 use crate::cache::store;
 use crate::state::trash;
@@ -8,32 +8,33 @@ use glovebox_spec::json_path;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// The kept caches of one project.
+/// Kept caches of one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProjectCache {
-    /// The project's directory. `None` when what is written about them cannot be read.
+    /// Directory of the project. `None` if the index of the caches cannot be read.
     #[serde(with = "json_path::option")]
     pub project: Option<PathBuf>,
-    /// The user of a server that they belong to; `None` for the user of this machine.
+    /// User of a server that owns them. `None` for the user of this machine.
     pub owner: Option<String>,
-    /// Where they lie.
+    /// Directory of the caches.
     #[serde(with = "json_path")]
     pub path: PathBuf,
-    /// Bytes of disk that they take.
+    /// Disk usage, in bytes.
     pub bytes: u64,
-    /// When a sandbox that adds to them began or ended last, in milliseconds since the epoch.
+    /// Time at which a sandbox that adds to them last started or ended, in milliseconds since the
+    /// Unix epoch.
     pub used_unix_ms: u64,
     /// Names of the caches, such as `npm`.
     pub names: Vec<String>,
-    /// Whether a sandbox has them now.
+    /// True if a sandbox uses them now.
     pub is_in_use: bool,
 }
 
 impl Registry {
-    /// The kept caches of all projects, the last used first.
+    /// Returns the kept caches of all projects, the most recently used first.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// Fails if they cannot be listed.
     pub fn caches(&self) -> Result<Vec<ProjectCache>, Fault> {
         let mut found = Vec::new();
         for path in store::project_dirs(self.layout())? {
@@ -76,10 +77,11 @@ impl Registry {
         Ok(found)
     }
 
-    /// Removes the kept caches that lie at `path`, one of [`ProjectCache::path`]. Removing what is gone is fine.
+    /// Removes the kept caches at `path`, which is one of [`ProjectCache::path`]. Succeeds if there
+    /// are none.
     ///
     /// # Errors
-    /// `busy` while a sandbox has them, and what could not be removed.
+    /// `busy` while a sandbox uses them; the errors of removing files.
     pub fn remove_cache(&self, path: &Path) -> Result<(), Fault> {
         let layout = self.layout();
         if path.parent() != Some(&layout.caches()) {

@@ -1,6 +1,6 @@
-//! What keeps a state directory in order: other names, what sandboxes take, and what takes room.
+//! Upkeep of a state directory: renaming, resource usage and disk usage.
 //!
-//! Everything here is asked from outside, over files, locks and /proc; no sandbox is disturbed by it.
+//! All facts come from files, locks and `/proc`; no sandbox is disturbed.
 
 use super::Registry;
 use crate::state::sandbox_dir::is_kept;
@@ -14,20 +14,20 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A part of the state directory, and how many bytes of disk it takes.
+/// Disk usage of a part of the state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiskUsage {
-    /// Its name below the state directory.
+    /// Name below the state directory.
     pub name: String,
-    /// `None` where a part of it cannot be seen.
+    /// Size in bytes. `None` if a part of it is inaccessible.
     pub bytes: Option<u64>,
 }
 
 impl Registry {
-    /// Gives a sandbox that does not run another name. Its files and checkpoints stay.
+    /// Renames a sandbox that does not run. Its files and checkpoints stay.
     ///
     /// # Errors
-    /// `busy` when it runs, `already-exists` when the new name is taken, `sandbox-not-found`.
+    /// `busy` if it runs; `already-exists` if the new name is taken; `sandbox-not-found`.
     pub fn rename(&self, old: &Name, new: &Name) -> Result<(), Fault> {
         let layout = self.layout();
         let sandbox_dir = match SandboxDir::find(layout, old)? {
@@ -46,7 +46,7 @@ impl Registry {
             }
         };
         let place = layout.sandbox(new.as_str());
-        // Whoever looks at either name meanwhile finds the lock held, or nothing.
+        // A process that tests either name meanwhile finds the lock held, or no directory.
         match rename_new(&sandbox_dir.path, &place) {
             Ok(()) => {
                 unlock(&sandbox_dir.lock);
@@ -63,7 +63,8 @@ impl Registry {
         }
     }
 
-    /// What the processes of a sandbox take. `None` when none of them is on this machine.
+    /// Returns the resource usage of a sandbox's processes. `None` if none of them is on this
+    /// machine.
     ///
     /// # Errors
     /// `sandbox-not-found`.
@@ -75,8 +76,9 @@ impl Registry {
         Ok(init.and_then(work_below))
     }
 
-    /// Bytes of disk that the files of a sandbox take, without those that it shares with others since a
-    /// checkpoint. What commands closed to their own user is missing. `None` where they cannot be seen.
+    /// Returns the disk usage of a sandbox's files in bytes, without layers that it shares since a
+    /// checkpoint, and without directories that commands closed to their own user. `None` if they
+    /// are inaccessible.
     ///
     /// # Errors
     /// `sandbox-not-found`.
@@ -84,7 +86,8 @@ impl Registry {
         Ok(bytes_of(&self.existing(name)?))
     }
 
-    /// When the state of a sandbox last changed: since when it is stopped, for one that is.
+    /// Returns the time of the last change of a sandbox's state, such as that of its stop. `None`
+    /// if it is unknown.
     ///
     /// # Errors
     /// `sandbox-not-found`.
@@ -93,10 +96,10 @@ impl Registry {
         Ok(status.metadata().and_then(|found| found.modified()).ok())
     }
 
-    /// What takes room in the state directory, the largest first.
+    /// Returns the disk usage of the state directory by parts, the largest first.
     ///
     /// # Errors
-    /// When it cannot be listed.
+    /// Fails if the directory cannot be listed.
     pub fn room(&self) -> Result<Vec<DiskUsage>, Fault> {
         let state = self.state_dir();
         let entries = std::fs::read_dir(state).map_err(|error| fault::io("list", state, error))?;
@@ -134,8 +137,8 @@ fn bytes_of(dir: &Path) -> Option<u64> {
     }
 }
 
-/// Returns true if what lies below a directory takes more than `max_bytes` of disk, or has more entries than are
-/// counted.
+/// Returns true if the content of a directory takes more than `max_bytes` of disk, or has more
+/// entries than can be counted.
 pub fn is_larger_than(dir: &Path, max_bytes: u64) -> bool {
     matches!(
         measure(dir, max_bytes),

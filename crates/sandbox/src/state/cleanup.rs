@@ -1,9 +1,9 @@
-//! Removes what lies in the trash beside the work of others.
+//! Removal of trees in the trash in the background.
 //!
-//! A sandbox that ends is renamed into the trash, and with that it is gone for everybody; taking
-//! its mounts and its tree apart only costs time. A process that makes and ends many sandboxes leaves that to one
-//! thread. The last owner of the worker waits until all is removed; what a process that dies before
-//! leaves is removed by the next sweep.
+//! A sandbox that ends is renamed into the trash and is then gone for all processes; removing its
+//! mounts and its tree only takes time. A process that makes and ends many sandboxes leaves that to
+//! one thread. Dropping the last reference to the worker waits until everything is removed. The
+//! next sweep removes what a process left when it died.
 
 use crate::state::layout::Layout;
 use crate::state::trash;
@@ -14,41 +14,42 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Pieces that may wait; with more, whoever makes them helps.
+/// Maximum number of waiting tasks. If there are more, the caller does the work itself.
 const QUEUE: usize = 64;
-/// Stack of the thread: the walk has a bounded depth, and keeps a buffer per level on the heap.
+/// Stack size of the thread. The walk has a bounded depth and keeps a buffer for each level on the
+/// heap.
 const STACK_BYTES: usize = 256 << 10;
 
-/// One per registry, shared with its sandboxes. Dropping it waits until everything is removed.
+/// Worker that a registry shares with its sandboxes. Dropping it waits until everything is removed.
 #[derive(Debug)]
 pub(crate) struct CleanupWorker {
     layout: Layout,
     state: Mutex<CleanupState>,
 }
 
-/// Something that is of no use to anybody any more.
+/// Resource that no process uses any longer.
 #[derive(Debug)]
 enum CleanupTask {
-    /// Keeps the mounts of a sandbox that has ended: whoever closes it takes them apart.
+    /// Descriptor that keeps the mounts of an ended sandbox. Closing it removes them.
     Mounts(OwnedFd),
-    /// A tree in the trash.
+    /// Tree in the trash.
     Tree(PathBuf),
 }
 
 #[derive(Debug)]
 struct CleanupState {
-    /// Whether a tree was left to it: the first is not worth handing over.
+    /// True after the first tree, which is removed at once because a thread would not pay off.
     has_had_a_tree: bool,
     worker: Worker,
 }
 
 #[derive(Debug)]
 enum Worker {
-    /// There was no need of it yet.
+    /// No task has needed a thread yet.
     None,
-    /// The thread that takes from this queue.
+    /// Thread that takes tasks from this queue.
     Working(SyncSender<CleanupTask>, JoinHandle<()>),
-    /// There can be none.
+    /// No thread could be started.
     Impossible,
 }
 
@@ -64,10 +65,10 @@ impl CleanupWorker {
         }
     }
 
-    /// Has a tree in the trash removed, now or soon.
+    /// Removes a tree in the trash, now or in the background.
     ///
     /// # Errors
-    /// What could not be removed, if that is known now.
+    /// The errors of removing the tree now.
     pub(crate) fn remove(&self, place: PathBuf) -> Result<(), Fault> {
         let mut state = self.lock();
         let is_first = !std::mem::replace(&mut state.has_had_a_tree, true);
@@ -83,19 +84,19 @@ impl CleanupWorker {
         }
     }
 
-    /// Has the mounts of a sandbox that has ended taken apart, now or soon.
+    /// Removes the mounts of an ended sandbox, now or in the background.
     pub(crate) fn close_in_background(&self, mounts: OwnedFd) {
         let left = self.hand_over(&mut self.lock(), CleanupTask::Mounts(mounts));
-        // What nobody takes is closed here.
+        // A descriptor that the worker did not take is closed here.
         drop(left);
     }
 
-    /// Waits until everything it was given is removed.
+    /// Waits until all tasks are done.
     pub(crate) fn settle(&self) {
         let mut state = self.lock();
         if let Worker::Working(queue, thread) = std::mem::replace(&mut state.worker, Worker::None) {
             drop(queue);
-            // A worker that panicked has nothing more to do either.
+            // A worker that panicked has no more tasks either.
             let _ = thread.join();
         }
     }
@@ -104,7 +105,7 @@ impl CleanupWorker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back what the worker does not take.
+    /// Gives a task to the worker. Returns the task if the worker cannot take it.
     fn hand_over(&self, state: &mut CleanupState, task: CleanupTask) -> Option<CleanupTask> {
         if matches!(state.worker, Worker::None) {
             state.worker = start(self.layout.clone());
@@ -129,7 +130,7 @@ fn start(layout: Layout) -> Worker {
                 match task {
                     CleanupTask::Mounts(mounts) => drop(mounts),
                     CleanupTask::Tree(place) => {
-                        // What cannot be removed now is found by the next sweep and by `doctor`.
+                        // The next sweep and `doctor` find trees that stay.
                         let _ = trash::remove(&layout, &place);
                     }
                 }

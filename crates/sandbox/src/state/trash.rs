@@ -1,8 +1,8 @@
-//! Removing trees that something untrusted may have filled: any depth, any names, unreadable
-//! directories, and never through a symbolic link.
+//! Removal of trees with untrusted content: any depth, any names, unreadable directories, without
+//! following symbolic links.
 //!
-//! A tree is first renamed into the trash, so that it is gone at once and whole for everybody
-//! else; what a crash leaves there is removed by the next sweep.
+//! A tree is first renamed into the trash, so that it vanishes at once and completely for all other
+//! processes. The next sweep removes the remains after a crash.
 
 use crate::fault;
 use crate::spec::name::random_hex;
@@ -17,20 +17,21 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Removed directories that are kept open before they are let go of together.
+/// Number of removed directories that are kept open and then closed together.
 const BATCH: usize = 32;
-/// A directory that takes longer to let go of waits for the disk, and the others better do so at once.
+/// Duration of a close from which the disk is assumed to be slow, so that the others are closed in
+/// parallel.
 const WAITS: Duration = Duration::from_micros(25);
-/// Threads that wait at once, this one included.
+/// Number of threads that close at the same time, including this one.
 const WAITERS: usize = 4;
-/// Stack of a thread that closes descriptors.
+/// Stack size of a thread that closes descriptors.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Levels walked with open directories; deeper parts are first moved up into the trash, so that no
-/// depth can exhaust stack or file descriptors.
+/// Maximum number of levels with open directories. Deeper parts are first moved up into the trash,
+/// so that no depth can exhaust the stack or file descriptors.
 const MAX_LEVELS: usize = 48;
 
-/// Renames `path` into the trash and gives its new place. `None` when it is not there any more.
+/// Renames `path` into the trash and returns its new path. `None` if it does not exist.
 pub(crate) fn discard(layout: &Layout, path: &Path) -> Result<Option<PathBuf>, Fault> {
     let name = random_hex();
     let place = layout.trash().join(name);
@@ -41,18 +42,18 @@ pub(crate) fn discard(layout: &Layout, path: &Path) -> Result<Option<PathBuf>, F
     }
 }
 
-/// Removes a tree that lies in the trash. Something that vanishes meanwhile is fine.
+/// Removes a tree in the trash. Ignores entries that vanish meanwhile.
 pub(crate) fn remove(layout: &Layout, place: &Path) -> Result<(), Fault> {
     remove_by(layout, place, 1)
 }
 
-/// The same, for somebody who is waited for and starts no process meanwhile: that would inherit the
-/// directories held here, and wait instead.
+/// As [`remove`], for a caller that is waited for and that starts no process meanwhile. A new
+/// process would inherit the directories held open here and delay their release.
 pub(crate) fn remove_at_once(layout: &Layout, place: &Path) -> Result<(), Fault> {
     remove_by(layout, place, BATCH)
 }
 
-/// Keeps up to `batch` directories open before it lets go of them together.
+/// Removes a tree. Keeps up to `batch` removed directories open and closes them together.
 fn remove_by(layout: &Layout, place: &Path, batch: usize) -> Result<(), Fault> {
     let broken = |errno| fault::io("remove", place, errno);
     let trash = open_dir(&layout.trash()).map_err(broken)?;
@@ -72,14 +73,14 @@ fn remove_by(layout: &Layout, place: &Path, batch: usize) -> Result<(), Fault> {
         walk.tree(name).map_err(broken)?;
     }
     close_all(walk.removed);
-    // What limited the space of these files limits nothing now.
+    // Removes quotas whose last files are gone.
     project_quota::reclaim(trash.as_fd());
     Ok(())
 }
 
-/// Closes directories that were removed. That is when their blocks are freed, and a file system that
-/// tells the disk about each of them on the spot (ext4 without a journal, mounted with `discard`)
-/// waits for its answer: much longer than all the rest of a small tree's removal takes.
+/// Closes removed directories. The close frees their blocks. A file system that reports each of
+/// them to the disk at once (ext4 without a journal, mounted with `discard`) waits for the answer,
+/// which takes much longer than the rest of a small tree's removal.
 fn close_all(removed: Vec<OwnedFd>) {
     let mut rest = removed.into_iter();
     loop {
@@ -102,7 +103,7 @@ fn close_all(removed: Vec<OwnedFd>) {
             let closer = thread::Builder::new()
                 .name("closer".to_owned())
                 .stack_size(STACK_BYTES);
-            // Without a thread they are closed here, one after the other.
+            // Without a thread, dropping the closure closes them here, one after the other.
             let _ = closer.spawn_scoped(scope, move || drop(share));
         }
         drop(own);
@@ -111,15 +112,15 @@ fn close_all(removed: Vec<OwnedFd>) {
 
 struct TrashWalk<'a> {
     trash: &'a OwnedFd,
-    /// Names in the trash that are yet to be removed.
+    /// Names in the trash that are still to be removed.
     deep: Vec<CString>,
     moved: u64,
-    /// Directories that are removed but for being open here.
+    /// Directories that are removed but still open here.
     removed: Vec<OwnedFd>,
     batch: usize,
 }
 
-/// A directory that is being emptied.
+/// Directory that is being emptied.
 struct Level {
     name: CString,
     dir: OwnedFd,
@@ -132,7 +133,7 @@ impl Level {
         Ok(Self { name, dir, entries })
     }
 
-    /// The next name in it, and whether it is known to be a directory's.
+    /// Returns the next name in it, with true if it is known to be that of a directory.
     fn next(&mut self) -> Result<Option<(CString, bool)>, Errno> {
         while let Some(entry) = self.entries.read() {
             let entry = entry?;
@@ -147,8 +148,8 @@ impl Level {
 }
 
 impl<'a> TrashWalk<'a> {
-    /// Removes what has this name in the trash. The levels are kept in a stack of our own: how deep a
-    /// tree is was decided by who made it, and the stack of a thread may be small.
+    /// Removes the tree of this name in the trash. Uses an explicit stack, because the sandbox
+    /// decided about the depth and the stack of a thread may be small.
     fn tree(&mut self, name: CString) -> Result<(), Errno> {
         let trash: &'a OwnedFd = self.trash;
         let mut levels: Vec<Level> = Vec::new();
@@ -180,7 +181,7 @@ impl<'a> TrashWalk<'a> {
         }
     }
 
-    /// Removes a name, or gives the directory that has to be emptied before.
+    /// Removes a name, or returns the directory that must be emptied first.
     fn entry(
         &mut self,
         parent: BorrowedFd<'_>,
@@ -190,7 +191,7 @@ impl<'a> TrashWalk<'a> {
     ) -> Result<Option<OwnedFd>, Errno> {
         if !is_dir {
             match unlinkat(parent, name, AtFlags::empty()) {
-                // A file system that does not tell the kind with the name.
+                // The file system does not report the type with the name.
                 Err(Errno::ISDIR | Errno::PERM) => {}
                 Ok(()) | Err(Errno::NOENT) => return Ok(None),
                 Err(errno) => return Err(errno),
@@ -201,7 +202,7 @@ impl<'a> TrashWalk<'a> {
             let random = random_hex();
             let up = CString::new(format!("{random}-{}", self.moved)).map_err(|_| Errno::INVAL)?;
             match renameat(parent, name, self.trash, &up) {
-                // A directory that changes its parent must be writable itself (rename(2)).
+                // rename(2) needs write access to a directory that changes its parent.
                 Err(Errno::ACCESS) => {
                     open_child(parent, name)?;
                     renameat(parent, name, self.trash, &up)?;
@@ -216,7 +217,7 @@ impl<'a> TrashWalk<'a> {
             .then(|| openat(parent, name, flags, Mode::empty()).ok())
             .flatten();
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
-            // An unreadable directory cannot be looked into to see whether it is empty.
+            // An unreadable directory may not be empty.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS) => {}
             Ok(()) => {
                 self.is_removed(held);
@@ -237,7 +238,7 @@ impl<'a> TrashWalk<'a> {
     }
 }
 
-/// Opens a directory for walking, taking the permissions it needs.
+/// Opens a directory for walking and adds the permissions that this needs.
 fn open_child(parent: impl AsFd, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = match openat(&parent, name, flags, Mode::empty()) {
@@ -246,15 +247,15 @@ fn open_child(parent: impl AsFd, name: &CStr) -> Result<Option<OwnedFd>, Errno> 
             if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
                 return Err(Errno::NOTDIR);
             }
-            // fchmodat(2) follows links, but nothing can change the tree any more: its sandbox is
-            // gone and the trash is ours alone.
+            // fchmodat(2) follows links, but no process can change the tree: its sandbox is gone,
+            // and only this user has access to the trash.
             chmodat(&parent, name, Mode::RWXU, AtFlags::empty())?;
             openat(&parent, name, flags, Mode::empty())?
         }
         Err(Errno::NOENT) => return Ok(None),
         other => other?,
     };
-    // Entries of a directory without write or search permission cannot be removed.
+    // Removing the entries of a directory needs write and search permission on it.
     let stat = rustix::fs::fstat(&dir)?;
     if stat.st_mode & 0o700 != 0o700 {
         // Root needs no permission, and may not be the owner.

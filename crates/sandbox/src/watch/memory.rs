@@ -1,8 +1,9 @@
-//! Memory of a sandbox that no control group holds: what is in its processes, and what the kernel keeps
-//! for it beside them.
+//! Memory of a sandbox without a memory control group: the memory of its processes, and the memory
+//! that the kernel holds for it.
 //!
-//! Two steps. A quick sum errs upwards: pages that processes share count once for each. Only when that
-//! is too much are the mappings of each process read, where the kernel has divided shared pages.
+//! Measured in two steps. A quick sum errs upwards, because it counts shared pages once for each
+//! process. Only if that exceeds the limit are the mappings of each process read, in which the
+//! kernel divides shared pages.
 
 use super::census::Process;
 use super::held::KernelHeldBytes;
@@ -10,21 +11,21 @@ use std::collections::HashSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Pipes and sockets that are free: what is in the first ones is not counted.
+/// Number of pipes and sockets whose content is not counted.
 const FREE_PIPES: u64 = 64;
 const FREE_SOCKETS: u64 = 256;
-/// What one may hold: a pipe by default and after its user has many (pipe(7)), and a socket
-/// (`net.core.wmem_default`). How full it is cannot be asked from outside.
+/// Maximum content of a pipe (by default, and after its user has many; pipe(7)) and of a socket
+/// (`net.core.wmem_default`). The actual content cannot be read from outside.
 const PIPE_BYTES: u64 = 64 << 10;
 const CROWDED_PIPE_BYTES: u64 = 8 << 10;
 const ALL_PIPES_BYTES: u64 = 64 << 20;
 const SOCKET_BYTES: u64 = 208 << 10;
-/// Entries of descriptor tables, all processes together; each costs up to 256 bytes.
+/// Maximum number of descriptor table entries in all processes; each costs up to 256 bytes.
 pub(super) const MAX_DESCRIPTORS: u64 = 1 << 18;
-/// How long all mappings may take to be read, after which the quick sum counts.
+/// Maximum time to read all mappings, after which the quick sum is used.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Memory outside of processes.
+/// Returns the bytes that the kernel holds outside of processes.
 pub(super) fn kernel_bytes(held: &KernelHeldBytes, counters_bytes: u64) -> u64 {
     let pipes = held.pipes.saturating_sub(FREE_PIPES);
     let pipe_bytes =
@@ -36,7 +37,7 @@ pub(super) fn kernel_bytes(held: &KernelHeldBytes, counters_bytes: u64) -> u64 {
         .saturating_add(socket_bytes)
 }
 
-/// Resident bytes of all processes. Shared pages count once per process.
+/// Returns the resident bytes of all processes. Shared pages count once for each process.
 pub(super) fn resident_bytes(processes: &[Process]) -> u64 {
     processes
         .iter()
@@ -46,7 +47,7 @@ pub(super) fn resident_bytes(processes: &[Process]) -> u64 {
 
 fn resident_of(process: &Process) -> u64 {
     let page = rustix::param::page_size() as u64;
-    // The first thread may have ended before others, and tells of no memory then.
+    // The first thread may have ended before the others; then it reports no memory.
     let pages = process.threads.iter().filter_map(|thread| {
         let path = format!("/proc/{}/task/{thread}/statm", process.pid);
         let statm = fs::read_to_string(path).ok()?;
@@ -55,9 +56,10 @@ fn resident_of(process: &Process) -> u64 {
     pages.max().unwrap_or(0).saturating_mul(page)
 }
 
-/// Bytes of all processes with shared pages divided, and without what `counted` has: memory files by
-/// inode, System V segments and `/dev/shm`. Nor do pages of programs count, which the kernel can drop.
-/// `None` when that takes too long.
+/// Returns the bytes of all processes with shared pages divided, without memory that is counted
+/// elsewhere: memory files whose inodes are in `counted`, System V segments and `/dev/shm`. Pages
+/// of program files do not count, because the kernel can drop them. `None` if reading takes longer
+/// than [`PATIENCE`].
 pub(super) fn proportional_bytes(processes: &[Process], counted: &HashSet<u64>) -> Option<u64> {
     let begun = Instant::now();
     let mut total = 0_u64;
@@ -68,7 +70,7 @@ pub(super) fn proportional_bytes(processes: &[Process], counted: &HashSet<u64>) 
         });
         let bytes = match text {
             Some(text) => mappings_bytes(&text, counted),
-            // Closed to other programs of its user, as the guest is.
+            // Not readable, even by its own user. This is so for the guest.
             None => resident_of(process),
         };
         total = total.saturating_add(bytes);
@@ -79,21 +81,22 @@ pub(super) fn proportional_bytes(processes: &[Process], counted: &HashSet<u64>) 
     Some(total)
 }
 
-/// How the pages of a mapping count.
+/// Counting of a mapping's pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pages {
-    /// Its share of all of them.
+    /// The process's share of all pages.
     Share,
-    /// Only those that were copied for this process.
+    /// Only the pages that were copied for this process.
     Copies,
 }
 
-/// Adds up proc(5) `smaps`.
+/// Adds up the mappings in `smaps` (proc(5)).
 fn mappings_bytes(text: &[u8], counted: &HashSet<u64>) -> u64 {
     let mut pages = Pages::Share;
     let mut total_kib = 0_u64;
     for line in text.split(|byte| *byte == b'\n') {
-        // A key and a number, or the head of a mapping, which begins with its range.
+        // A line is a key with a number, or the head of a mapping, which begins with its address
+        // range.
         let value = |key: &[u8]| {
             let rest = line.strip_prefix(key)?;
             let text = std::str::from_utf8(rest).ok()?;
@@ -117,7 +120,7 @@ fn mappings_bytes(text: &[u8], counted: &HashSet<u64>) -> u64 {
 
 fn pages_of(head: &[u8], counted: &HashSet<u64>) -> Pages {
     let Some(name_at) = head.iter().position(|byte| *byte == b'/') else {
-        // Memory of its own, or of the kernel.
+        // Anonymous memory, or memory of the kernel.
         return Pages::Share;
     };
     let name = &head[name_at..];

@@ -1,24 +1,26 @@
-//! What the processes of a sandbox take, for whoever asks: the sums that the watch compares with limits.
+//! Resource usage of a sandbox's processes, by the sums that the watch compares with limits.
 
 use super::{census, memory};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs;
 
-/// What all processes of a sandbox take together, those of its guest included.
+/// Resource usage of all processes of a sandbox, including the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ResourceUsage {
-    /// Processes.
+    /// Number of processes.
     pub processes: u64,
-    /// Threads of them.
+    /// Number of threads.
     pub threads: u64,
-    /// Memory in bytes: shared pages are divided among those who share them.
+    /// Memory in bytes. Shared pages are divided among the processes that share them.
     pub memory_bytes: u64,
-    /// Processor time so far in microseconds, that of ended processes included once they are reaped.
+    /// Processor time so far in microseconds, including that of processes that have ended and been
+    /// reaped.
     pub cpu_us: u64,
 }
 
-/// What the process `init` and all below it take. `None` when there are none, or too many to look at.
+/// Returns the resource usage of the process `init` and all its descendants. `None` if there are
+/// none or too many.
 pub(crate) fn work_below(init: u32) -> Option<ResourceUsage> {
     let processes = census::processes_of(i32::try_from(init).ok()?)?;
     if processes.is_empty() {
@@ -37,7 +39,7 @@ pub(crate) fn work_below(init: u32) -> Option<ResourceUsage> {
     })
 }
 
-/// Processor time of processes and of the children they have reaped, in microseconds.
+/// Returns the processor time of processes and of the children they have reaped, in microseconds.
 pub(super) fn cpu_us(processes: &[census::Process]) -> u64 {
     let ticks: u64 = processes
         .iter()
@@ -48,10 +50,10 @@ pub(super) fn cpu_us(processes: &[census::Process]) -> u64 {
     ticks.saturating_mul(1_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
-/// Processor time of a process and of the children it has reaped, in clock ticks (proc_pid_stat(5), fields 14
-/// to 17).
+/// Returns the processor time of a process and of the children it has reaped, in clock ticks
+/// (proc_pid_stat(5), fields 14 to 17).
 fn ticks_of(stat: &str) -> Option<u64> {
-    // The name in brackets may hold anything, brackets too.
+    // The name in parentheses may contain any character, including parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields = fields.split_ascii_whitespace().skip(11).take(4);
     fields.map(|field| field.parse::<u64>().ok()).sum()

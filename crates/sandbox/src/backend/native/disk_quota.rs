@@ -1,10 +1,10 @@
-//! The disk limit of a sandbox with its layers on disk: held by the kernel where it can be
-//! ([`project_quota`]), sampled by the watch elsewhere, with the reason in the report.
+//! Disk limit of a sandbox with layers on disk. The kernel enforces it if possible
+//! ([`project_quota`]); otherwise the watch samples usage, and the report gives the reason.
 //!
-//! The id is given to the directory of all writable layers before there is anything in it, so they share one
-//! limit and files move between them. What a checkpoint freezes keeps the id and goes on counting where it was
-//! written; a fork counts what is its own. An id is free again when the last file that has it is removed:
-//! `trash` and every sweep clear its limit then.
+//! The project id is assigned to the directory of all writable layers while it is empty, so they
+//! share one limit and files can be moved between them. Layers frozen by a checkpoint keep the id
+//! and count where they were written; a fork counts only its own files. An id becomes free when the
+//! last file that has it is removed: `trash` and every sweep clear its limit then.
 
 use crate::fault;
 use crate::state::layout::open_dir;
@@ -18,23 +18,23 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What holds the disk limit of one sandbox.
+/// Mechanism of the disk limit of one sandbox.
 #[derive(Debug)]
 pub(super) enum DiskLimit {
-    /// There is none, or the size of a tmpfs holds it.
+    /// There is no limit, or the size of a tmpfs enforces it.
     NotOurs,
-    /// The quota of a project.
+    /// A project quota enforces it.
     Quota(DiskQuota),
-    /// Nothing but the watch, for this reason, and how many files it allows.
+    /// Only the watch checks it.
     Watched {
-        /// Why the kernel does not hold it.
+        /// Reason for which the kernel does not enforce it.
         why: String,
-        /// Most files of all layers.
+        /// Maximum number of files in all layers.
         files: u64,
     },
 }
 
-/// A project that was given to the layers of a sandbox.
+/// Project id that was assigned to the layers of a sandbox, with its limits.
 #[derive(Debug)]
 pub(super) struct DiskQuota {
     layers: OwnedFd,
@@ -43,10 +43,10 @@ pub(super) struct DiskQuota {
 }
 
 impl DiskLimit {
-    /// Arranges for the limit before the layers are made in `layers`, or used once more.
+    /// Assigns the limit before the layers are created in `layers`, or used again.
     ///
     /// # Errors
-    /// When the directory cannot be made, or a limit of earlier cannot be lifted.
+    /// Fails if the directory cannot be created or an earlier limit cannot be removed.
     pub(super) fn prepare(spec: &Isolation, layers: &Path) -> Result<Self, Fault> {
         if spec.layers != Layers::Disk {
             return Ok(Self::NotOurs);
@@ -85,7 +85,7 @@ impl DiskLimit {
         })
     }
 
-    /// Most files of all layers, where the watch counts them.
+    /// Returns the maximum number of files in all layers. `None` unless the watch counts them.
     pub(super) fn watched_files(&self) -> Option<u64> {
         match self {
             Self::Watched { files, .. } => Some(*files),
@@ -93,12 +93,12 @@ impl DiskLimit {
         }
     }
 
-    /// Whether the watch has nothing to do.
+    /// Returns true if the kernel enforces the limit.
     pub(super) fn is_held(&self) -> bool {
         matches!(self, Self::Quota(_))
     }
 
-    /// Sets the exact limit, now that the layers are mounted, and looks whether it is there.
+    /// Sets the exact limit after the layers are mounted, and checks that the kernel kept it.
     pub(super) fn confirm(self) -> Self {
         let Self::Quota(quota) = &self else {
             return self;
@@ -113,7 +113,8 @@ impl DiskLimit {
         }
     }
 
-    /// Gives room to mount other layers, which takes a little also where the limit is used up.
+    /// Raises the limit a little, because mounting other layers needs some room even if the limit
+    /// is used up.
     pub(super) fn loosen(limit: &Arc<Self>) -> Result<LooseLimit, Fault> {
         if let Self::Quota(quota) = &**limit {
             project_quota::loosen(quota.layers.as_fd(), quota.id, quota.limits)
@@ -131,7 +132,8 @@ impl DiskLimit {
         }
     }
 
-    /// The kernel's part, as the report has it, or why there is none.
+    /// Returns the words of the report for the project quota. `Err` holds the reason for having
+    /// none.
     pub(super) fn mechanism(&self) -> Result<String, String> {
         match self {
             Self::Quota(quota) => Ok(format!(
@@ -155,14 +157,14 @@ impl DiskQuota {
     }
 }
 
-/// The most files that layers may have: `files`, or nine tenths of what their file system has room for, beside those
-/// that they have.
+/// Returns the maximum number of files: `files`, or nine tenths of the free inodes plus the files
+/// that the layers have already, if that is less.
 fn allowed_files(layers: &Path, files: u64) -> u64 {
-    // Of the directory above: in a project that has a limit already, ext4 tells of what that leaves (statfs(2)), and
-    // each start would take a tenth of the rest away.
+    // Measured in the directory above. In a project that has a limit, ext4 reports the rest of that
+    // limit (statfs(2)), so that each start would lower the limit by a tenth of the rest.
     let mut above = layers.ancestors().skip(1);
     let place = above.find_map(|place| statvfs(place).ok());
-    // Some file systems make inodes as they need them, and tell of none.
+    // Some file systems create inodes on demand and report none.
     let Some(free) = place
         .filter(|place| place.f_files > 0)
         .map(|place| place.f_favail)
@@ -180,15 +182,15 @@ fn allowed_files(layers: &Path, files: u64) -> u64 {
     files.min(room.saturating_add(own))
 }
 
-/// A limit with room to mount layers. Dropping it sets the exact one again.
+/// Raised limit with room to mount layers. Dropping it restores the exact limit.
 #[derive(Debug)]
 pub(super) struct LooseLimit(Arc<DiskLimit>);
 
 impl LooseLimit {
-    /// Sets the exact limit.
+    /// Restores the exact limit.
     ///
     /// # Errors
-    /// When the kernel refuses: the sandbox must not go on.
+    /// Fails if the kernel refuses. The sandbox must not continue then.
     pub(super) fn tighten(self) -> Result<(), Fault> {
         self.0
             .tighten()
@@ -198,7 +200,7 @@ impl LooseLimit {
 
 impl Drop for LooseLimit {
     fn drop(&mut self) {
-        // Of a sandbox that goes on as it was or ends; the same call has just succeeded.
+        // The sandbox continues unchanged or ends, and the same call has succeeded before.
         let _ = self.0.tighten();
     }
 }

@@ -1,11 +1,12 @@
-//! The supervisor's loop: frames of many clients to one guest and back.
+//! Main loop of a supervisor: passes frames between many clients and one guest.
 //!
-//! Request ids are translated; everything else is passed on as it is, so credit works from end to
-//! end and the loop holds at most a window per channel of each request. One thread, one poll(2).
+//! Request ids are translated. All other fields are passed on unchanged, so credit works from end
+//! to end and the loop buffers at most one window for each channel of a request. The loop is one
+//! thread with one poll(2).
 //!
-//! Clients are processes of the same user: one that breaks the protocol loses its connection. The
-//! guest is untrusted: when it breaks the protocol the sandbox ends. A client that leaves has its
-//! open requests cancelled.
+//! Clients are processes of the same user; one that violates the protocol is disconnected. The
+//! guest is untrusted; if it violates the protocol, the sandbox ends. If a client disconnects, its
+//! open requests are cancelled.
 
 mod client;
 mod memory;
@@ -34,40 +35,40 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Clients served at once; more wait in the listener's backlog.
+/// Maximum number of clients served at once. More wait in the listener's backlog.
 const MAX_CLIENTS: usize = 512;
-/// Bytes waiting for the guest above which clients are not read.
+/// Number of bytes waiting for the guest above which clients are not read.
 const GUEST_HIGH_WATER_BYTES: usize = 1 << 20;
-/// How long a client may take to introduce itself.
+/// Maximum time for a client to send its greeting.
 const GREET_WAIT: Duration = Duration::from_secs(10);
-/// How long clients are given to take their last words.
+/// Maximum time for clients to receive the last replies.
 const FAREWELL_WAIT: Duration = Duration::from_millis(500);
 
-/// Why the loop ended.
+/// Reason for which the loop ended.
 #[derive(Debug)]
 pub(crate) enum EndReason {
-    /// A client asked for it.
+    /// A client requested a shutdown.
     Shutdown,
-    /// A client asked for its files to be kept, for this reason.
+    /// A client requested a stop that keeps the files. Holds its reason.
     Stopped(String),
-    /// The wall-clock limit passed; its value in milliseconds.
+    /// The wall-clock limit passed. Holds its value in milliseconds.
     Wall(u64),
-    /// Nobody was connected for so long.
+    /// No client was connected for this long.
     Lease(Duration),
-    /// The guest is gone or broke the protocol.
+    /// The guest is gone or violated the protocol.
     Lost(Fault),
-    /// It has not ended: commands wait at the control server.
+    /// The sandbox has not ended: a command waits in the control server.
     CommandPending,
 }
 
-/// The loop's state.
+/// State of the loop.
 #[derive(Debug)]
 pub(crate) struct Router {
     reader: OwnedFd,
     writer: OwnedFd,
     decoder: Decoder,
     to_guest: Outgoing,
-    /// The handshake for clients: the guest's own.
+    /// Greeting sent to clients: the guest's own.
     hello: Vec<u8>,
     listener: OwnedFd,
     clients: BTreeMap<ClientKey, Client>,
@@ -104,7 +105,7 @@ impl Router {
         })
     }
 
-    /// Serves until the sandbox ends or a command arrives.
+    /// Serves clients until the sandbox ends or a control command arrives.
     pub(crate) fn run(
         &mut self,
         owner: &dyn Owner,
@@ -118,18 +119,18 @@ impl Router {
             }
         };
         match end {
-            // The guest ends after answering; its end is then no loss.
+            // The guest ends after its reply, so the end of the link is expected.
             EndReason::Lost(_) if self.has_shutdown => EndReason::Shutdown,
             end => end,
         }
     }
 
-    /// Whether any request waits for its answer.
+    /// Returns true if a request is open.
     pub(crate) fn is_busy(&self) -> bool {
         !self.routes.is_empty()
     }
 
-    /// Goes on with another guest. What was open with the old one ends with `fault`.
+    /// Continues with another guest. Requests that were open with the old one end with `fault`.
     pub(crate) fn replace(&mut self, greeted: GuestLink, fault: &Fault) -> Result<(), Fault> {
         for (_, route) in std::mem::take(&mut self.routes) {
             if let Some(client) = route.client.and_then(|key| self.clients.get_mut(&key)) {
@@ -145,7 +146,7 @@ impl Router {
         Ok(())
     }
 
-    /// One wait and everything that came of it.
+    /// Waits once and handles all events.
     fn turn(
         &mut self,
         owner: &dyn Owner,
@@ -248,7 +249,7 @@ impl Router {
             let Ok(socket) = accept_with(&self.listener, flags) else {
                 return;
             };
-            // The directory is closed to others; this is the second lock on the same door.
+            // The directory is accessible to this user only; this is a second check.
             let is_ours =
                 socket_peercred(&socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid());
             if !is_ours {
@@ -264,7 +265,7 @@ impl Router {
         }
     }
 
-    /// Removes broken and late clients and cancels what they had open.
+    /// Removes broken clients and those without a greeting, and cancels their open requests.
     fn drop_broken(&mut self) -> Result<(), EndReason> {
         let is_over = |client: &Client| {
             client.is_broken || (!client.has_greeted && client.since.elapsed() >= GREET_WAIT)
@@ -314,7 +315,7 @@ impl Router {
     // From clients to the guest.
 
     fn serve_client(&mut self, key: ClientKey, ready: PollFlags) -> Result<(), EndReason> {
-        // Taken out for the time being, so that its frames can change the rest of the state.
+        // Taken out, so that its frames can change the rest of the state.
         let Some(mut client) = self.clients.remove(&key) else {
             return Ok(());
         };
@@ -345,7 +346,7 @@ impl Router {
         Ok(())
     }
 
-    /// False when the client broke the protocol.
+    /// Handles a frame. Returns false if the client violated the protocol.
     fn take_from_client(
         &mut self,
         key: ClientKey,
@@ -365,7 +366,8 @@ impl Router {
         if header.kind == FrameKind::Request {
             return self.open_route(key, client, client_id, payload);
         }
-        // The reply may have crossed what the client sends: unknown ids are no offence.
+        // The client may have sent this before it received the reply, so an unknown id is not a
+        // violation.
         let Some(id) = client.ids.get(&client_id).copied() else {
             return Ok(true);
         };
@@ -456,7 +458,7 @@ impl Router {
         payload: &[u8],
     ) -> Result<(), EndReason> {
         let broke = |error: WireError| EndReason::Lost(wire_fault(&error));
-        // TRUST: the id is the guest's word; it must name a request that is open.
+        // TRUST: the guest chose the id. It must be that of an open request.
         let id = header.id.0;
         let Some(route) = self.routes.get_mut(&id) else {
             return Err(broke(WireError::BadHeader(
@@ -514,7 +516,8 @@ impl Router {
         Ok(())
     }
 
-    /// Answers everybody who still waits, and gives them a moment to hear it.
+    /// Answers all open requests with the reason of the end, and waits briefly until clients have
+    /// received it.
     pub(crate) fn say_farewell(&mut self, owner: &dyn Owner, end: &EndReason) {
         let fault = match end {
             EndReason::Shutdown | EndReason::CommandPending => {
