@@ -1,16 +1,17 @@
-//! Constructors for the faults this crate raises itself, so that one situation has one wording.
+//! Constructors for the faults that this crate raises itself, so that one situation has one
+//! wording.
 
 use glovebox_proto::{Code, Fault};
 use rustix::io::Errno;
 use std::fmt::Display;
 use std::path::Path;
 
-/// An operating-system error while doing `what` to `path`.
+/// Returns the fault for an operating-system error while doing `what` to `path`.
 pub(crate) fn io(what: &str, path: &Path, error: impl Into<std::io::Error>) -> Fault {
     plain_io(format!("cannot {what} {}", path.display()), error)
 }
 
-/// An operating-system error with a sentence of its own.
+/// Returns the fault for an operating-system error, with a sentence of its own.
 pub(crate) fn plain_io(sentence: impl Display, error: impl Into<std::io::Error>) -> Fault {
     let error = error.into();
     let code = match Errno::from_io_error(&error) {
@@ -24,7 +25,7 @@ pub(crate) fn plain_io(sentence: impl Display, error: impl Into<std::io::Error>)
     Fault::failed(code, format!("{sentence}: {error}"))
 }
 
-/// There is no such sandbox.
+/// Returns the fault for a missing sandbox.
 pub(crate) fn not_found(name: impl Display) -> Fault {
     Fault::failed(
         Code::SandboxNotFound,
@@ -33,7 +34,7 @@ pub(crate) fn not_found(name: impl Display) -> Fault {
     .remedy("`glovebox list` shows what there is; `glovebox start NAME` makes one")
 }
 
-/// Something is broken in a way only Glovebox itself can be blamed for.
+/// Returns the fault for a defect of Glovebox itself.
 pub(crate) fn internal(message: impl Into<String>) -> Fault {
     Fault::failed(Code::Internal, message)
 }

@@ -1,37 +1,37 @@
-//! The host side of the wall: sandbox handles, the link to a guest, backends and the registry.
+//! Host side of the isolation: sandbox handles, the link to a guest, backends and the registry.
 //!
-//! In: a [`SandboxSpec`] and requests of [`glovebox_proto`]. Out: replies, streams, reports, and
-//! [`Fault`](glovebox_proto::Fault)s in three classes (refused, failed, lost).
+//! Inputs: a [`SandboxSpec`] and requests of [`glovebox_proto`]. Results: replies, streams,
+//! reports, and [`Fault`](glovebox_proto::Fault)s in three classes (refused, failed, lost).
 //!
-//! A backend is only a carrier: it starts the guest somewhere and gives one byte stream to it.
-//! Everything after that is the same for all of them, and everything that arrives over that stream
-//! is untrusted.
+//! A backend only starts the guest and gives one byte stream to it. Everything else is the same for
+//! all backends, and everything that arrives over that stream is untrusted.
 //!
-//! Modules know only those named before them (a test checks that they do not know each other):
+//! A module uses only those named before it (a test checks that modules do not depend on each
+//! other):
 //!
 //! ```text
 //! fault, report, spec, image     words and values
-//! breach                         which limit has ended a sandbox
+//! breach                         limit for which a sandbox was ended
 //! link                           frames to a guest and back
-//! process                        handles on processes: find them, hold them still, end them
-//! state                          the state directory: locks, files, what is being removed
-//! file_systems                   what those of projects and of the state directory can do, found out by trying
-//! watch                          limits that the kernel does not hold
-//! applied                        applies to projects, told to the sandboxes that stand on them
-//! checkpoint                     layers that are never written again
+//! process                        handles on processes: find, freeze and end them
+//! state                          the state directory: locks, files, trash
+//! file_systems                   probes of the file systems of projects and of the state directory
+//! watch                          limits that the kernel does not enforce
+//! applied                        applies to projects, reported to the sandboxes based on them
+//! checkpoint                     frozen layers and stacks
 //! cache                          package caches that a project's sandboxes keep
-//! backend                        where a guest runs, and who answers for it
-//! machine                        what this machine can do for native sandboxes
-//! control                        how a supervisor is started and spoken to
+//! backend                        mechanisms that isolate a guest, and owners of sandboxes
+//! machine                        probes of this machine for native sandboxes
+//! control                        start of a supervisor, and orders to it
 //! lifecycle                      kill, sweep, parking
-//! handle                         `Sandbox`: what callers have
+//! handle                         `Sandbox`: the handle for callers
 //! registry                       all sandboxes of one state directory
 //! supervisor                     the process that owns one named sandbox
 //! ```
 //!
-//! The crate is synchronous. It reads no environment variable, no home directory and no terminal,
-//! and prints nothing: all of that is passed in. Programs that use it must leave `SIGPIPE` ignored,
-//! as the Rust runtime does.
+//! The crate is synchronous. It reads no environment variable, home directory or terminal, and
+//! prints nothing; all of that is passed in. Programs that use it must leave `SIGPIPE` ignored, as
+//! the Rust runtime does.
 
 mod applied;
 pub mod backend;

@@ -1,4 +1,4 @@
-//! What this machine can do for native sandboxes, found out by doing it.
+//! Probes of what this machine supports for native sandboxes.
 
 use crate::image::GuestImage;
 use glovebox_jail::cgroup::{Controllers, DetectCx};
@@ -12,11 +12,11 @@ use rustix::process::Signal;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Tries everything that native sandboxes need, each in a process of its own that runs the embedded guest. `program`
-/// is the file of the calling program, for remedies that name it.
+/// Probes everything that native sandboxes need, each in a process of its own that runs the
+/// embedded guest. `program` is the path of the calling program, for hints that name it.
 ///
 /// # Errors
-/// The guest cannot be unpacked.
+/// Fails if the guest cannot be unpacked.
 pub fn examine_machine(state_dir: &Path, program: &Path) -> Result<Vec<Finding>, Fault> {
     let image = GuestImage::new()?;
     let run_child = |argument: &str| {
@@ -36,7 +36,7 @@ pub fn examine_machine(state_dir: &Path, program: &Path) -> Result<Vec<Finding>,
     }))
 }
 
-/// Describes the kind of place this is, and the calling user.
+/// Describes the kind of machine or container, and the calling user.
 pub fn describe_machine(state_dir: &Path) -> String {
     let machine = Machine::read(Path::new("/"), state_dir, Path::new(""));
     let user = match machine.uid {
@@ -46,31 +46,33 @@ pub fn describe_machine(state_dir: &Path) -> String {
     format!("{}, {user}", machine.surroundings.describe())
 }
 
-/// True if this is the inside of a native sandbox.
+/// Returns true inside a native sandbox.
 pub fn is_inside_sandbox() -> bool {
     probe::is_inside_sandbox(Path::new("/"))
 }
 
-/// Stops this process by the default action of `signal`, although it may handle that, and returns when it goes on; at
-/// once where the kernel stops nothing, as in an orphaned process group. With `is_group` the whole process group is
-/// stopped, and the first thread must call.
+/// Stops this process by the default action of `signal`, even if the process handles it, and
+/// returns when it continues. Returns at once if the kernel does not stop it, as in an orphaned
+/// process group. With `is_group` the whole process group is stopped, and the first thread must
+/// call.
 ///
 /// # Errors
-/// No such signal.
+/// Fails if there is no such signal.
 pub fn stop_caller(signal: Signal, is_group: bool) -> Result<(), Errno> {
     process::stop_caller(signal, is_group)
 }
 
-/// Returns the numbers of the descriptors from 3 on that this process was started with, and has no program that it
-/// starts inherit them. Must be called before anything is opened.
+/// Returns the numbers of the descriptors from 3 on that this process was started with, and marks
+/// them so that programs it starts do not inherit them. Must be called before any descriptor is
+/// opened.
 pub fn note_descriptors() -> Vec<i32> {
     inherited::note_descriptors()
 }
 
-/// Makes another descriptor of the open file that has this number in this process.
+/// Duplicates the descriptor of this number.
 ///
 /// # Errors
-/// Nothing is open under this number.
+/// Fails if no descriptor of this number is open.
 pub fn duplicate_descriptor(number: i32) -> Result<OwnedFd, Errno> {
     inherited::duplicate_descriptor(number)
 }

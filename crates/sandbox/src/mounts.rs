@@ -1,4 +1,4 @@
-//! What the table of mounts says of a directory: the type of its file system, and what is mounted below it.
+//! Table of mounts: type of a file system, and mounts below a directory.
 
 use glovebox_jail::stage0::unescape_mount;
 use std::fs;
@@ -7,21 +7,22 @@ use std::path::{Path, PathBuf};
 /// Table of the mounts that this process sees (proc_pid_mountinfo(5)).
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// Returns the mount points below `dir`, relative to it, without those that lie below another.
+/// Returns the mount points below `dir`, relative to it, without those below another one.
 pub fn find_mounts_below(dir: &Path) -> Vec<PathBuf> {
     let table = fs::read(TABLE).unwrap_or_default();
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     mounts_below(&table, &dir)
 }
 
-/// Returns the type of the file system that `path` lies on; empty where the table does not tell.
+/// Returns the type of the file system that contains `path`. Empty if the table does not tell.
 pub(crate) fn read_mount_type(path: &Path) -> String {
     let table = fs::read(TABLE).unwrap_or_default();
     let real = path.ancestors().find_map(|path| path.canonicalize().ok());
     type_at(&table, &real.unwrap_or_else(|| path.to_owned()))
 }
 
-/// The last of the longest mount points above a path is the one that is seen.
+/// Returns the type of the visible mount above a path: the last one among those with the longest
+/// mount point.
 fn type_at(table: &[u8], path: &Path) -> String {
     let mut best = (0, String::new());
     for line in table.split(|byte| *byte == b'\n') {

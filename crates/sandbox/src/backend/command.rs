@@ -1,6 +1,6 @@
-//! The `command` backend: the guest at the other end of any command that gives a shell there
-//! (`ssh box`, `docker exec -i c`, `sh`). It shows that a backend is only a carrier: nothing but a
-//! byte stream is needed. What isolates the other side is not known here, and the report says so.
+//! The `command` backend: the guest at the other end of any command that gives a shell there (`ssh
+//! box`, `docker exec -i c`, `sh`). It needs nothing but a byte stream. The isolation of the other
+//! machine is unknown here, and the report says so.
 
 use super::bootstrap::{GuestPlace, bring_guest};
 use super::{Begun, CreateCx, Driver, GuestStream, host, unheld_limits};
@@ -12,14 +12,14 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-/// Names under which POSIX shells go.
+/// File names of POSIX shells.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "yash"];
 
-/// The backend.
+/// Driver of the `command` backend.
 #[derive(Debug)]
 pub(super) struct CommandDriver;
 
-/// Option with the words of the carrier.
+/// Option with the words of the carrier command.
 const CARRIER: &str = "carrier";
 
 impl Driver for CommandDriver {
@@ -57,7 +57,7 @@ fn no_carrier() -> Fault {
     )
 }
 
-/// Runs the carrier and brings the guest up behind it.
+/// Runs the carrier and starts the guest through it.
 fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
     let argv = argv(cx.spec.option(CARRIER));
     let Some((program, args)) = argv.split_first() else {
@@ -102,15 +102,15 @@ fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
         }
         Err(fault) => {
             let exit_reason = carried.owner.exit_reason();
-            // The sandbox was never handed out; whether its end succeeds changes nothing.
+            // The caller never got the sandbox, so an error of ending it is of no use to it.
             let _ = carried.owner.kill();
             Err(name_carrier(fault, &shown, exit_reason))
         }
     }
 }
 
-/// The carrier as given if its last word is a shell, else with `sh` appended: what runs a given
-/// command then runs a shell.
+/// Returns the words of the carrier. Appends `sh` unless the last word is a shell, because the
+/// carrier then runs a given command.
 fn argv(carrier: &[String]) -> Vec<String> {
     let is_shell = |word: &String| {
         let name = Path::new(word).file_name().unwrap_or(OsStr::new(""));

@@ -1,5 +1,5 @@
 //! The `host` backend: the guest as an ordinary process of the caller. It has the same interface as
-//! every other sandbox and no walls at all, and its report says so.
+//! every other sandbox and no walls, and its report says so.
 
 use super::words::StderrTail;
 use super::{Begun, CreateCx, Driver, GuestStream, Owner, unheld_limits};
@@ -15,14 +15,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a guest has to end its jobs and itself once its link is closed.
+/// Time for a guest to end its jobs and itself after its link is closed.
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
-/// How long to wait for the exit status of a process whose link has ended.
+/// Time to wait for the exit status of a process whose link has ended.
 const EPITAPH_WAIT: Duration = Duration::from_millis(200);
-/// How long the kernel may take to reap a killed process.
+/// Maximum time for the kernel to end a killed process.
 const KILL_WAIT: Duration = Duration::from_secs(10);
 
-/// The backend.
+/// Driver of the `host` backend.
 #[derive(Debug)]
 pub(super) struct HostDriver;
 
@@ -77,11 +77,12 @@ fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
     spawn(command, cx, report, "guest")
 }
 
-/// Starts a guest as a child of this process, by a command with its arguments, environment and working directory: its
-/// standard input and output become the link. The owner of the result ends it and all that it started.
+/// Starts a guest as a child of this process, by a command with its arguments, environment and
+/// working directory. Its standard input and output become the link. The owner in the result ends
+/// it and all processes that it started.
 ///
 /// # Errors
-/// The program cannot be started.
+/// Fails if the program cannot be started.
 pub fn spawn_guest(
     command: Command,
     cx: &CreateCx<'_>,
@@ -90,8 +91,8 @@ pub fn spawn_guest(
     spawn(command, cx, report, "guest")
 }
 
-/// Runs a program with a socket as standard input and output, in an own process group. Shared with the
-/// `command` backend.
+/// Runs a program in a process group of its own, with a socket as standard input and output. Also
+/// used by the `command` backend.
 pub(super) fn spawn(
     mut command: Command,
     cx: &CreateCx<'_>,
@@ -109,13 +110,13 @@ pub(super) fn spawn(
         .stdin(Stdio::from(copy(&theirs)?))
         .stdout(Stdio::from(theirs))
         .stderr(words.stdio()?);
-    // Ctrl-C at the caller's terminal is for the caller.
+    // Ctrl-C at the caller's terminal must not reach the guest.
     command.process_group(0);
     let child = program::spawn_when_closed(&mut command).map_err(|error| {
         let program = command.get_program().to_string_lossy();
         spawn_fault(&error, cx, what, &program)
     })?;
-    // A handle is opened while the child cannot have been reaped, so the id is its own.
+    // The child has not been reaped yet, so the id is still its own.
     let reference = ProcessRef::of(child.id());
     let (reader, writer) = (copy(&ours)?, copy(&ours)?);
     let owner = Process {
@@ -159,7 +160,7 @@ fn copy_error(error: &std::io::Error) -> std::io::Error {
         .map_or_else(|| error.kind().into(), std::io::Error::from_raw_os_error)
 }
 
-/// A child process at the other end of a socket.
+/// Child process at the other end of a socket.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Mutex<Child>,
@@ -183,7 +184,7 @@ impl Owner for Process {
     }
 
     fn exit_reason(&self) -> Option<String> {
-        // The link ends a moment before the process does.
+        // The link ends shortly before the process does.
         if let Some(pidfd) = self.reference.and_then(ProcessRef::open) {
             process::wait_gone(pidfd, EPITAPH_WAIT);
         }
@@ -209,7 +210,7 @@ impl Owner for Process {
     }
 
     fn kill(&self) -> Result<(), Fault> {
-        // The end of its input is the guest's order to end every job and itself.
+        // The end of its input makes the guest end every job and itself.
         let _ = shutdown(&self.socket, Shutdown::Both);
         if self.status().is_some() {
             return Ok(());

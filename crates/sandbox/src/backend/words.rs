@@ -1,5 +1,5 @@
-//! What a child process says on its standard error: kept in a memory file of fixed size, so that
-//! nobody has to read it while it is written and nothing it writes can grow anything.
+//! Standard error of a child process, kept in a memory file of fixed size. No thread has to read it
+//! while it is written, and the child cannot make it grow.
 
 use crate::fault;
 use glovebox_proto::Fault;
@@ -9,13 +9,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
 
-/// Bytes kept from the beginning; writes beyond them fail (`F_SEAL_GROW`, fcntl(2)). Pages take
-/// memory only once they are written.
+/// Size of the file in bytes. Writes beyond it fail (`F_SEAL_GROW`, fcntl(2)). Pages use memory
+/// only after they are written.
 const KEPT_BYTES: usize = 64 << 10;
-/// Most bytes of it that end up in a message.
+/// Maximum number of bytes at the end that are used in a message.
 const SHOWN_BYTES: usize = 600;
 
-/// The words of one child.
+/// Standard error of one child.
 #[derive(Debug)]
 pub(super) struct StderrTail {
     file: File,
@@ -40,25 +40,25 @@ impl StderrTail {
         })
     }
 
-    /// A standard error for a child.
+    /// Returns a standard error for a child.
     pub(super) fn stdio(&self) -> Result<Stdio, Fault> {
         let copy = self.file.try_clone();
         copy.map(Stdio::from)
             .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))
     }
 
-    /// The end of what was said, on one line, fit for a message. Empty when nothing was.
+    /// Returns the end of the output on one line, safe for a message. Empty if there is none.
     pub(super) fn tail(&self) -> String {
         let mut bytes = vec![0; KEPT_BYTES];
         let read = self.file.read_at(&mut bytes, 0).unwrap_or(0);
         bytes.truncate(read);
-        // Nothing was written behind the last byte that is not NUL.
+        // Nothing was written after the last byte that is not NUL.
         let said = bytes
             .iter()
             .rposition(|byte| *byte != 0)
             .map_or(0, |last| last + 1);
         let from = said.saturating_sub(SHOWN_BYTES);
-        // TRUST: the words may come from inside; control bytes could drive a terminal.
+        // TRUST: the text may come from inside, and control characters could drive a terminal.
         let text = String::from_utf8_lossy(&bytes[from..said]);
         let lines: Vec<_> = text
             .split(['\n', '\r'])

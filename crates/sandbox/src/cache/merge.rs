@@ -1,4 +1,4 @@
-//! Many layers of kept caches become one.
+//! Merging of the layers of kept caches.
 
 use super::sources::ChangedSource;
 use super::store::{self, CacheLayer, Index};
@@ -10,8 +10,8 @@ use glovebox_jail::usage::{TreeUsage, measure};
 use glovebox_proto::Fault;
 use std::path::{Path, PathBuf};
 
-/// Merges the newest layers that were written under the same ids into one, which no index names yet. Gives the index
-/// that names it; `None` where nothing can be merged.
+/// Merges the newest layers that belong to the same ids into one that no index names yet. Returns
+/// an index that names it. `None` if there is nothing to merge.
 pub(super) fn merge(layout: &Layout, dir: &Path, index: &Index) -> Result<Option<Index>, Fault> {
     let Some(newest) = index.layers.first() else {
         return Ok(None);

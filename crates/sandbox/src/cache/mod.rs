@@ -1,11 +1,13 @@
-//! Caches of package managers, and build output, that a project's sandboxes keep from one to the next.
+//! Package caches and build output that the sandboxes of a project pass on to each other.
 //!
-//! Inside, each cache is an overlay over the host's own directory, which is never written. What commands write lies
-//! in the sandbox's own layers and goes with it. A sandbox that keeps its caches finds below its writable layer what
-//! earlier sandboxes of the same project left, and leaves its own layer on top when it has ended in order.
+//! Inside, each cache is an overlay over the host's own directory, which is never written. Files
+//! that commands write are in the sandbox's own layers and are removed with it. A sandbox that
+//! keeps its caches has the layers of earlier sandboxes of the project below its writable layer,
+//! and adds its own layer on top after it has ended in order.
 //!
-//! Build output is a directory of the workspace; it is moved out of the workspace's own layer and shown as a layer
-//! below the next one (`build_output`), as long as its sources are what they were (`sources`).
+//! Build output is a directory of the workspace. It is moved out of the workspace's writable layer
+//! and mounted as a layer below the next one (`build_output`), as long as its sources are unchanged
+//! (`sources`).
 //!
 //! ```text
 //! STATE/caches/PROJECT/           named by a digest of the project's path (`store`)
@@ -15,8 +17,8 @@
 //!     ID/NAME/                    what one sandbox left in one cache
 //! ```
 //!
-//! A directory that `cache.json` does not name is garbage: that is all a crash in the middle can leave. A layer is
-//! never written again, and only who has `users.lock` alone takes any away.
+//! A directory that `cache.json` does not name is garbage, and a crash can leave nothing else. A
+//! layer is never written again, and only the exclusive holder of `users.lock` removes layers.
 
 mod build_output;
 mod lease;

@@ -1,8 +1,8 @@
-//! Keeping stacks low: neighbours that have been merged equally often become one.
+//! Bound on the height of stacks: neighbouring layers with equally many merges are merged into one.
 //!
-//! Eight of a kind make one of the next kind, so a stack of N checkpoints has about 7 times log8(N)
-//! layers, and a file is linked anew log8(N) times in its life. The merged layer is a copy aside:
-//! checkpoints and forks that name the old ones keep them.
+//! Eight layers of one level become one of the next, so a stack of N checkpoints has about 7 times
+//! log8(N) layers, and a file is linked again log8(N) times. The merged layer is a separate copy:
+//! checkpoints and forks that name the old layers keep them.
 
 use super::stack::{self, Stack};
 use super::{Layer, store, tree};
@@ -15,19 +15,19 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Layers of one kind that become one of the next.
+/// Number of layers of one level that become one of the next.
 const FAN: usize = 8;
 
-/// A merged layer that no file names yet, and what it stands for.
+/// Merged layer that no file names yet, with the layers that it replaces.
 #[derive(Debug)]
 pub(crate) struct MergedLayer {
     from: Vec<Layer>,
     into: Layer,
-    /// Until a file names it, this keeps it from being taken for garbage.
+    /// Protects the layer from the collection of garbage until a file names it.
     _guard: store::LayersLock,
 }
 
-/// The neighbours that should become one, if any.
+/// Returns the range of neighbours that should be merged, if any.
 fn due(layers: &[Layer]) -> Option<Range<usize>> {
     let kind = |layer: &Layer| (layer.level, layer.first_id, layer.is_seed);
     let mut start = 0;
@@ -44,7 +44,8 @@ fn due(layers: &[Layer]) -> Option<Range<usize>> {
     None
 }
 
-/// Merges what is due in the stack of the sandbox in `dir`, aside. Nothing else is changed.
+/// Merges such neighbours in the stack of the sandbox in `dir` into a separate layer. Changes
+/// nothing else.
 pub(crate) fn merge(layout: &Layout, dir: &Path) -> Result<Option<MergedLayer>, Fault> {
     let layers = stack::read(dir)?.layers;
     let Some(range) = due(&layers) else {
@@ -67,7 +68,7 @@ pub(crate) fn merge(layout: &Layout, dir: &Path) -> Result<Option<MergedLayer>, 
         fs::rename(&draft, &place).map_err(|error| fault::io("make", &place, error))
     });
     if let Err(fault) = merged {
-        // What cannot be removed now is removed by a sweep.
+        // A sweep removes files that stay.
         if let Ok(Some(place)) = trash::discard(layout, &draft) {
             let _ = trash::remove(layout, &place);
         }
@@ -101,8 +102,8 @@ fn merge_parts(layout: &Layout, from: &[Layer], draft: &Path) -> Result<(), Faul
     Ok(())
 }
 
-/// Puts a merged layer into the stack, if what it stands for is still there. The caller is the only
-/// one who changes the stack.
+/// Replaces the merged layers in the stack, if they are still there. The caller must have the
+/// exclusive right to change the stack.
 pub(crate) fn install(dir: &Path, merged: MergedLayer) -> Result<(), Fault> {
     let stack = stack::read(dir)?;
     let width = merged.from.len();
@@ -118,7 +119,8 @@ pub(crate) fn install(dir: &Path, merged: MergedLayer) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Merges for as long as something is due. What cannot be merged stays as it is.
+/// Merges layers until no neighbours should be merged. Layers that cannot be merged stay as they
+/// are.
 pub(crate) fn flatten(layout: &Layout, dir: &Path) {
     while let Ok(Some(merged)) = merge(layout, dir) {
         if install(dir, merged).is_err() {

@@ -1,4 +1,4 @@
-//! The files in a sandbox's directory that say what it stands on and what it can go back to.
+//! Files in a sandbox's directory that name its layers and its checkpoints.
 
 use super::{Checkpoint, Layer, change, number};
 use crate::fault;
@@ -10,23 +10,23 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Version of all files of this module.
+/// Version of the schemas of this module's files.
 pub(crate) const VERSION: u32 = 1;
-/// Most checkpoints of one sandbox.
+/// Maximum number of checkpoints of one sandbox.
 pub(crate) const MAX_CHECKPOINTS: usize = 10_000;
 
-/// What a sandbox stands on.
+/// Stack of layers that a sandbox is based on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stack {
     pub(crate) version: u32,
-    /// Newest first.
+    /// Frozen layers, newest first.
     pub(crate) layers: Vec<Layer>,
-    /// Ids of the layers that are mounted by the sandbox, or were last.
+    /// Ids of the layers that the sandbox has mounted, or had mounted last.
     pub(crate) mounted: Vec<String>,
-    /// Number of the last checkpoint that was taken.
+    /// Number of the last checkpoint.
     pub(crate) last: u64,
-    /// The checkpoint that what is written now comes after.
+    /// Checkpoint that the present files are based on.
     pub(crate) parent: Option<String>,
 }
 
@@ -58,7 +58,7 @@ fn if_there<T>(result: Result<T, Fault>) -> Result<Option<T>, Fault> {
     }
 }
 
-/// What the sandbox in `dir` stands on.
+/// Reads the stack of the sandbox in `dir`. Empty if it has none.
 pub(crate) fn read(dir: &Path) -> Result<Stack, Fault> {
     let stack: Option<Stack> = if_there(read_json(&path(dir)))?;
     let stack = stack.unwrap_or_default();
@@ -79,9 +79,10 @@ pub(crate) fn write(dir: &Path, stack: &Stack) -> Result<(), Fault> {
     write_json(&path(dir), stack)
 }
 
-/// Notes which layers are about to be mounted, so that they stay whatever becomes of the stack.
+/// Records the layers that are about to be mounted, so that they are not removed even if the stack
+/// changes.
 ///
-/// Those in `others` are and stay mounted as well.
+/// The layers in `others` stay mounted as well.
 pub(crate) fn note_mounted(dir: &Path, stack: &Stack, others: &[String]) -> Result<(), Fault> {
     let mut mounted: Vec<String> = stack.layers.iter().map(|layer| layer.id.clone()).collect();
     let old: Vec<_> = others.iter().filter(|id| !mounted.contains(id)).collect();
@@ -102,10 +103,10 @@ pub(crate) fn checkpoint_path(dir: &Path, id: &str) -> PathBuf {
     checkpoints_dir(dir).join(format!("{id}.json"))
 }
 
-/// One checkpoint of the sandbox in `dir`.
+/// Reads one checkpoint of the sandbox in `dir`.
 ///
 /// # Errors
-/// `not-found`.
+/// `not-found` if there is no such checkpoint.
 pub(crate) fn checkpoint(dir: &Path, id: &str) -> Result<Checkpoint, Fault> {
     let found = match number(id) {
         Some(_) => if_there(read_json::<Checkpoint>(&checkpoint_path(dir, id)))?,
@@ -120,7 +121,7 @@ pub(crate) fn checkpoint(dir: &Path, id: &str) -> Result<Checkpoint, Fault> {
     })
 }
 
-/// All of them, oldest first.
+/// Reads all checkpoints of the sandbox in `dir`, oldest first.
 pub(crate) fn checkpoints(dir: &Path) -> Result<Vec<Checkpoint>, Fault> {
     let room = checkpoints_dir(dir);
     let entries = match fs::read_dir(&room) {
@@ -133,7 +134,7 @@ pub(crate) fn checkpoints(dir: &Path) -> Result<Vec<Checkpoint>, Fault> {
         let name = entry.file_name();
         let id = name.to_str().and_then(|name| name.strip_suffix(".json"));
         if let Some(id) = id.filter(|id| number(id).is_some()) {
-            // It may be deleted this moment.
+            // It may be deleted at this moment.
             found.extend(if_there(read_json::<Checkpoint>(&checkpoint_path(
                 dir, id,
             )))?);
@@ -157,10 +158,11 @@ pub(crate) fn remove_checkpoint(dir: &Path, id: &str) -> Result<(), Fault> {
     fs::remove_file(&path).map_err(|error| fault::io("remove", &path, error))
 }
 
-/// Adds the ids of all layers that files in `dir` name. A directory that is gone names none.
+/// Adds the ids of all layers that files in `dir` name. A missing directory names none.
 pub(crate) fn add_references(dir: &Path, used: &mut HashSet<String>) -> Result<(), Fault> {
     let mut add = |layers: &[Layer]| used.extend(layers.iter().map(|layer| layer.id.clone()));
-    // In this order: what a change has begun is named by its own file until the others name it.
+    // In this order: a pending change names its layers until the other files do, so read later it
+    // could be missed.
     if let Some(pending) = if_there(change::read_pending(dir))? {
         add(&pending.stack.layers);
         add(pending.frozen.as_slice());

@@ -1,8 +1,8 @@
-//! The room of frozen layers, shared by every sandbox of the state directory.
+//! Storage of frozen layers, shared by all sandboxes of the state directory.
 //!
-//! A layer is used while a file of any sandbox names it, and garbage afterwards. Garbage is looked
-//! for with the room locked; whoever puts a layer there before a file names it holds the same lock,
-//! shared. When any sandbox's files cannot be read, nothing is removed.
+//! A layer is in use while a file of any sandbox names it, and garbage afterwards. Garbage is
+//! collected under an exclusive lock. A process that creates a layer before a file names it holds
+//! the same lock, shared. If the files of any sandbox cannot be read, nothing is removed.
 
 use super::stack;
 use crate::fault;
@@ -18,14 +18,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// The part of a layer that belongs to `/`.
+/// Name of the part of a layer that belongs to `/`.
 pub(crate) const ROOT: &str = "root";
-/// The part that belongs to the workspace.
+/// Name of the part of a layer that belongs to the workspace.
 pub(crate) const WORKSPACE: &str = "workspace";
-/// Both.
+/// Names of both parts.
 pub(crate) const PARTS: [&str; 2] = [ROOT, WORKSPACE];
 
-/// A lock on the room; free when dropped.
+/// Lock on the storage, released when dropped.
 #[derive(Debug)]
 pub(crate) struct LayersLock {
     _lock: OwnedFd,
@@ -38,7 +38,7 @@ fn open_lock(layout: &Layout) -> Result<OwnedFd, Fault> {
         .map_err(|errno| fault::io("open", &path, errno))
 }
 
-/// Keeps layers that no file names yet from being taken for garbage.
+/// Protects layers that no file names yet from the collection of garbage.
 pub(crate) fn share(layout: &Layout) -> Result<LayersLock, Fault> {
     let lock = open_lock(layout)?;
     loop {
@@ -50,22 +50,22 @@ pub(crate) fn share(layout: &Layout) -> Result<LayersLock, Fault> {
     }
 }
 
-/// A name that no layer has.
+/// Returns a random id for a new layer.
 pub(crate) fn new_id() -> String {
     random_hex()
 }
 
-/// Where a layer is.
+/// Returns the directory of a layer.
 pub(crate) fn layer(layout: &Layout, id: &str) -> PathBuf {
     layout.layers().join(id)
 }
 
-/// Where one part of a layer is.
+/// Returns the directory of one part of a layer.
 pub(crate) fn part(layout: &Layout, id: &str, part: &str) -> PathBuf {
     layer(layout, id).join(part)
 }
 
-/// Makes a directory that only we can enter; one that is there is fine.
+/// Creates a directory that only this user can enter. Succeeds if it exists.
 pub(crate) fn make_dir(path: &Path) -> Result<(), Fault> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -85,8 +85,8 @@ fn ids(layout: &Layout) -> Result<Vec<String>, Fault> {
         .collect())
 }
 
-/// Removes the layers that no sandbox uses. What cannot be decided or removed now stays for the next
-/// time.
+/// Removes the layers that no sandbox uses. Does nothing if the storage is locked. The next call
+/// finds layers that cannot be removed now.
 pub(crate) fn collect_garbage(layout: &Layout) -> Result<(), Fault> {
     if ids(layout)?.is_empty() {
         return Ok(());
@@ -95,7 +95,7 @@ pub(crate) fn collect_garbage(layout: &Layout) -> Result<(), Fault> {
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(());
     }
-    // Listed before the files are read: a layer that appears meanwhile is no candidate.
+    // Listed before the files are read, so a layer that is created meanwhile is not a candidate.
     let candidates = ids(layout)?;
     let mut used = HashSet::new();
     let rooms = layout.sandboxes();
@@ -108,7 +108,7 @@ pub(crate) fn collect_garbage(layout: &Layout) -> Result<(), Fault> {
     for id in candidates.iter().filter(|id| !used.contains(*id)) {
         places.extend(trash::discard(layout, &layer(layout, id))?);
     }
-    // Out of the room they are out of everybody's way.
+    // In the trash they cannot be mistaken for layers, so the lock is not needed for removing them.
     drop(lock);
     for place in places {
         trash::remove(layout, &place)?;

@@ -1,4 +1,4 @@
-//! Commands of a sandbox: run and captured, or started as jobs.
+//! Commands of a sandbox: run with captured output, or started as jobs.
 
 use super::{Sandbox, unexpected};
 use crate::fault;
@@ -9,27 +9,27 @@ use glovebox_proto::{
     Request, Stdin,
 };
 
-/// A command's captured output.
+/// Captured output of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// How it ended.
+    /// Report of the command's exit.
     pub report: ExitReport,
-    /// Standard output up to the cap.
+    /// Standard output, truncated to the bound.
     pub stdout: Vec<u8>,
-    /// Standard error up to the cap.
+    /// Standard error, truncated to the bound.
     pub stderr: Vec<u8>,
-    /// Whether something was cut off.
+    /// True if either was truncated.
     pub truncated: bool,
 }
 
-/// Output kept per stream by [`Sandbox::exec`].
+/// Maximum output of each stream that [`Sandbox::exec`] keeps, in bytes.
 const CAPTURED_BYTES: usize = 16 << 20;
 
 impl Sandbox {
-    /// Which ports servers of the sandbox listen on.
+    /// Returns the ports that servers in the sandbox listen on.
     pub fn ports(&self) -> Result<Vec<ListeningPort>, Fault> {
         match self.call(Request::Ports)? {
-            // TRUST: a guest may send more than there can be.
+            // TRUST: the guest may send more ports than there can be.
             Reply::Ports(mut ports) => {
                 ports.truncate(MAX_PORTS_LISTED);
                 Ok(ports)
@@ -38,14 +38,14 @@ impl Sandbox {
         }
     }
 
-    /// Runs a command and captures its output, at most 16 MiB per stream; what is beyond is read
-    /// and thrown away.
+    /// Runs a command and captures its output, at most 16 MiB of each stream; the rest is read and
+    /// discarded.
     pub fn exec(&self, exec: Exec) -> Result<CommandOutput, Fault> {
         self.exec_with(exec, &[], CAPTURED_BYTES)
     }
 
-    /// [`Self::exec`] with input, and another cap in bytes per stream. Empty input is an empty
-    /// stream if `exec.stdin` says so.
+    /// As [`Self::exec`] with input, and a maximum of `max_bytes` of each stream. Empty input is an
+    /// empty stream if `exec.stdin` says so.
     pub fn exec_with(
         &self,
         mut exec: Exec,
@@ -69,7 +69,7 @@ impl Sandbox {
         }
         let feed = stream.input();
         std::thread::scope(|scope| {
-            // Input that the command does not take is no failure of the command.
+            // Input that the command does not read is not a failure of the command.
             std::thread::Builder::new()
                 .spawn_scoped(scope, move || feed.send(input).and_then(|()| feed.finish()))
                 .map_err(|error| fault::plain_io("cannot start a thread", error))?;
@@ -77,7 +77,7 @@ impl Sandbox {
         })
     }
 
-    /// All jobs, oldest first.
+    /// Returns all jobs, oldest first.
     pub fn jobs(&self) -> Result<Vec<JobInfo>, Fault> {
         match self.call(Request::JobList)? {
             Reply::Jobs(jobs) => Ok(jobs),
@@ -85,7 +85,7 @@ impl Sandbox {
         }
     }
 
-    /// Starts a job and leaves it running.
+    /// Starts a job and returns without waiting for its end.
     pub fn start_job(&self, exec: Exec) -> Result<JobId, Fault> {
         match self.call(Request::Exec(Exec {
             detach: true,
@@ -103,7 +103,7 @@ fn capture(stream: &mut Stream, max_bytes: usize) -> Result<CommandOutput, Fault
     loop {
         match stream.recv() {
             Incoming::Data { channel, bytes, .. } => {
-                // TRUST: how much comes is up to the guest; what is kept is up to the caller.
+                // TRUST: the guest decides how much it sends, the caller how much is kept.
                 let kept = &mut output[usize::from(channel == Channel::Stderr)];
                 let room = max_bytes.saturating_sub(kept.len());
                 truncated |= bytes.len() > room;

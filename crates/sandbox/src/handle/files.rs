@@ -1,4 +1,4 @@
-//! Files of a sandbox: whole contents, and what is where.
+//! Files of a sandbox: reading and writing of whole files, and listing.
 
 use super::{Sandbox, unexpected};
 use crate::handle::stream::Stream;
@@ -9,12 +9,13 @@ use serde_bytes::ByteBuf;
 use std::sync::Arc;
 
 impl Sandbox {
-    /// The content of a regular file.
+    /// Returns the content of a regular file.
     ///
     /// # Errors
-    /// `too-large` when there is more than `max_bytes`.
+    /// `too-large` if the file has more than `max_bytes`.
     pub fn read_file(&self, path: &[u8], max_bytes: u64) -> Result<Vec<u8>, Fault> {
-        // One more than wanted tells a file that is too large from one that just fits.
+        // One byte more is requested, to distinguish a file that is too large from one that just
+        // fits.
         let asked = max_bytes.saturating_add(1);
         let request = Request::FileRead {
             path: ByteBuf::from(path),
@@ -29,7 +30,7 @@ impl Sandbox {
         let mut stream = Stream::new(Arc::clone(core), id, None);
         let content = loop {
             match stream.recv() {
-                // All of it is gathered.
+                // The link collects the content, so no data arrives here.
                 Incoming::Data { .. } => {}
                 Incoming::Reply(Ok(Reply::Read { .. })) => break core.link.gathered(id),
                 Incoming::Reply(Ok(_)) => return Err(unexpected("the end of a file")),
@@ -46,7 +47,7 @@ impl Sandbox {
         Ok(content)
     }
 
-    /// Writes a file, with its parents; true when it is new.
+    /// Writes a file and creates its parents. Returns true if the file is new.
     pub fn write_file(&self, path: &[u8], mode: WriteMode, content: &[u8]) -> Result<bool, Fault> {
         let mut stream = self.send_file(path, mode, 0o644, content)?;
         loop {
@@ -59,11 +60,11 @@ impl Sandbox {
         }
     }
 
-    /// Sends a whole file, to be written with its parents. The answer, [`Reply::Written`], is still to come:
-    /// for who does not want to wait for it without looking up.
+    /// Sends a whole file, to be written with its parents. The reply, [`Reply::Written`], is read
+    /// from the returned stream later, so that the caller can send more meanwhile.
     ///
     /// # Errors
-    /// The loss of the link; what else goes wrong is in the answer.
+    /// The loss of the link. Other errors are in the reply.
     pub fn send_file(
         &self,
         path: &[u8],
@@ -86,14 +87,14 @@ impl Sandbox {
             return Ok(Stream::new(Arc::clone(core), id, None));
         }
         let stream = self.open(request)?;
-        // A refused input means that the answer says why; only a lost link ends it here.
+        // If the input was refused, the reply has the reason. Only a lost link is an error here.
         match stream.send(content).and_then(|()| stream.finish_input()) {
             Err(fault) if fault.class == Class::Lost => Err(fault),
             _ => Ok(stream),
         }
     }
 
-    /// What a path is.
+    /// Returns the metadata of a path.
     pub fn stat(&self, path: &[u8], follow: bool) -> Result<Stat, Fault> {
         match self.call(Request::Stat {
             path: ByteBuf::from(path),
@@ -104,7 +105,8 @@ impl Sandbox {
         }
     }
 
-    /// Entries of a directory, sorted by name, and how many more there are.
+    /// Returns the entries of a directory, sorted by name, and the number of entries that did not
+    /// fit.
     pub fn list(&self, path: &[u8]) -> Result<(Vec<DirEntry>, u64), Fault> {
         let request = Request::List {
             path: ByteBuf::from(path),

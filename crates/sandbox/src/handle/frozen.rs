@@ -1,12 +1,11 @@
-//! A sandbox that a caller holds still from outside.
+//! Sandbox that a caller has frozen from outside.
 
 use crate::control;
 use crate::process::freeze::FreezeGuard;
 use glovebox_proto::Fault;
 use std::os::fd::OwnedFd;
 
-/// A sandbox that is held still. Dropping it lets the processes go on; so does the death of the
-/// process that holds it.
+/// Frozen sandbox. Dropping it, or the death of the process that froze it, continues the processes.
 #[derive(Debug)]
 #[must_use = "the sandbox goes on when this is dropped"]
 pub struct FrozenSandbox {
@@ -15,18 +14,18 @@ pub struct FrozenSandbox {
 
 #[derive(Debug)]
 pub(crate) enum FrozenKind {
-    /// The sandbox is this process's own.
+    /// This process owns the sandbox and froze it.
     Own { hold: FreezeGuard },
-    /// Its supervisor holds it for as long as the connection lasts.
+    /// Its supervisor froze it, for as long as the connection lasts.
     Remote(OwnedFd),
 }
 
 impl FrozenSandbox {
-    /// Whether nothing in the sandbox has run since it stood still. A process can have itself continued, and
-    /// what was read meanwhile is then of different moments.
+    /// Checks that nothing in the sandbox has run since the freeze. A process can have itself
+    /// continued; then data read meanwhile may be of different moments.
     ///
     /// # Errors
-    /// `busy` when something has run; a loss when nobody can tell any more.
+    /// `busy` if a process has run; the loss of the supervisor's connection.
     pub fn verify(&self) -> Result<(), Fault> {
         match &self.kind {
             FrozenKind::Own { hold } => hold.verify(),

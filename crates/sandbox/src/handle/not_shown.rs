@@ -1,4 +1,4 @@
-//! Paths that a failed command names, and that this machine has and the sandbox does not.
+//! Paths in the output of a failed command that exist on this machine and not in the sandbox.
 
 use super::output_words::words;
 use glovebox_jail::etc::{self, SecretKind};
@@ -8,11 +8,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Where programs and packages keep data that no sandbox shows as a whole.
+/// Directories with data of programs and packages that no sandbox shows completely.
 const PLACES: [&str; 5] = ["/var", "/opt", "/srv", "/sys", ETC];
-/// Settings, which are shown by a rule.
+/// Directory of settings, which are shown by a rule.
 const ETC: &str = "/etc";
-/// What programs say when they do not find or cannot open a file, in small letters.
+/// Texts in messages about files that cannot be found or opened, in lower case.
 const COMPLAINTS: [&str; 8] = [
     "no such file",
     "not found",
@@ -23,12 +23,12 @@ const COMPLAINTS: [&str; 8] = [
     "unable",
     "error",
 ];
-/// Paths that are named for one command.
+/// Maximum number of paths to report for one command.
 const MAX_NAMED: usize = 2;
-/// Paths of an output that are looked up.
+/// Maximum number of paths in an output to look up.
 const MAX_LOOKED_UP: usize = 16;
 
-/// Finds them in the end of an output. `is_inside` tells whether the sandbox has a path.
+/// Finds such paths at the end of an output. `is_inside` returns true if the sandbox has a path.
 pub(super) fn find(output: &[u8], mut is_inside: impl FnMut(&Path) -> bool) -> Vec<Denial> {
     let mut candidates: Vec<PathBuf> = Vec::new();
     for line in output.split(|byte| *byte == b'\n') {
@@ -50,7 +50,8 @@ pub(super) fn find(output: &[u8], mut is_inside: impl FnMut(&Path) -> bool) -> V
         .into_iter()
         .rev()
         .take(MAX_LOOKED_UP)
-        // TRUST: a command writes what it likes, and learns here no more than what every user of the machine can see.
+        // TRUST: a command can print anything. It learns no more here than every user of the
+        // machine can see.
         .filter(|path| is_public(path) && !is_inside(path))
         .filter_map(|path| {
             let name = visible::line(path.as_os_str().as_bytes());
@@ -66,7 +67,8 @@ pub(super) fn find(output: &[u8], mut is_inside: impl FnMut(&Path) -> bool) -> V
         .collect()
 }
 
-/// Asks the rule by which `/etc` is shown; `None` for a path that it shows, or that an ordinary user has no way to.
+/// Returns the reason for which the rule for `/etc` holds a path back. `None` for a path that it
+/// shows, or that an ordinary user cannot access.
 fn held_back_reason(path: &Path) -> Option<HeldBackReason> {
     match etc::why_held_back(path)? {
         etc::HeldBackReason::Name => Some(HeldBackReason::Name),
@@ -81,7 +83,7 @@ fn held_back_reason(path: &Path) -> Option<HeldBackReason> {
     }
 }
 
-/// True if every user of this machine can see that the path exists.
+/// Returns true if every user of this machine can see that the path exists.
 fn is_public(path: &Path) -> bool {
     let look = |path: &Path| {
         let wanted = StatxFlags::TYPE | StatxFlags::MODE;

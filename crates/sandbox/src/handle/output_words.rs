@@ -1,13 +1,14 @@
-//! Words of a command's output that may be names of files.
+//! Words of a command's output that may be file names.
 
-/// Splits a text at blanks, quotation marks and brackets; without what ends a clause. No word is empty.
+/// Splits a text at white space, quotation marks and brackets, and removes punctuation at the ends
+/// of words. No word is empty.
 pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| byte.is_ascii_whitespace() || b"'\"`()[]<>=,;".contains(byte))
         .map(trim)
         .filter(|word| !word.is_empty())
 }
 
-/// Without curly quotation marks, and what ends a clause.
+/// Removes curly quotation marks and punctuation at the end.
 fn trim(word: &[u8]) -> &[u8] {
     let mut word = word;
     loop {

@@ -1,4 +1,4 @@
-//! One open request with data flowing in, out or both.
+//! Stream of one open request, with data in, out or both ways.
 
 use crate::handle::SandboxCore;
 use crate::link::{Incoming, WaitFailure};
@@ -6,8 +6,8 @@ use glovebox_proto::{Code, Fault, Reply};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a guest may say nothing once the deadline of what was asked for has passed. It may be held still
-/// for a moment while somebody looks at the files of its sandbox.
+/// Time for which a guest may send nothing after the deadline of a command has passed. It may be
+/// frozen for a moment while a client reads the sandbox's files.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// An open request. Dropping it before its reply cancels it.
@@ -15,17 +15,17 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub struct Stream {
     open: Arc<OpenRequest>,
     answer: Option<Result<Reply, Fault>>,
-    /// When the guest should have answered by itself.
+    /// Time by which the guest should have replied. `None` if the request has no deadline.
     deadline: Option<Instant>,
 }
 
-/// The input side of a stream, for another thread. It does not keep the request open.
+/// Input side of a stream, for another thread. It does not keep the request open.
 #[derive(Debug, Clone)]
 pub struct Input {
     open: Arc<OpenRequest>,
 }
 
-/// The id of one request on one link.
+/// Id of one request on one link.
 #[derive(Debug)]
 struct OpenRequest {
     core: Arc<SandboxCore>,
@@ -41,30 +41,30 @@ impl Stream {
         }
     }
 
-    /// Sends input; blocks while the guest has no room for it.
+    /// Sends input. Blocks while there is no credit.
     ///
     /// # Errors
-    /// `job-ended` when the request has been answered, `invalid-argument` when it takes no input,
-    /// or the loss of the link.
+    /// `job-ended` if the request has been answered; `invalid-argument` if it takes no input; the
+    /// loss of the link.
     pub fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
         self.open.send(bytes)
     }
 
-    /// Ends the input. Ending it twice, or after the reply, changes nothing.
+    /// Ends the input. Has no effect after the first call or after the reply.
     pub fn finish_input(&self) -> Result<(), Fault> {
         self.open.finish()
     }
 
-    /// A handle on the input side for another thread.
+    /// Returns a handle for input from another thread.
     pub fn input(&self) -> Input {
         Input {
             open: Arc::clone(&self.open),
         }
     }
 
-    /// Waits for the next event. Taking data gives the guest room to send more. Once there is a
-    /// reply, every further call returns it again. A command with a deadline is waited for a little longer
-    /// than that; from a guest that then says nothing, `timed-out` stands for the reply.
+    /// Waits for the next event. Taking data gives the guest credit to send more. After the reply,
+    /// every further call returns it again. For a command with a deadline, waits a little longer
+    /// than that; if the guest then sends nothing, returns `timed-out` in place of the reply.
     pub fn recv(&mut self) -> Incoming {
         let patience = self.deadline.and_then(|deadline| {
             let latest = deadline.max(Instant::now());
@@ -87,7 +87,7 @@ impl Stream {
         Incoming::Reply(Err(fault))
     }
 
-    /// Like [`Self::recv`], giving up after `wait`.
+    /// As [`Self::recv`], but returns `None` after `wait`.
     pub fn recv_for(&mut self, wait: Duration) -> Option<Incoming> {
         self.recv_until(Instant::now().checked_add(wait))
     }
@@ -106,7 +106,7 @@ impl Stream {
         Some(Incoming::Reply(answer))
     }
 
-    /// Asks the guest to give the request up; the reply still comes.
+    /// Asks the guest to cancel the request. The reply still comes.
     pub fn cancel(&self) -> Result<(), Fault> {
         self.open.cancel()
     }
@@ -119,17 +119,17 @@ impl Drop for Stream {
 }
 
 impl Input {
-    /// See [`Stream::send`].
+    /// Sends input; see [`Stream::send`].
     pub fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
         self.open.send(bytes)
     }
 
-    /// See [`Stream::finish_input`].
+    /// Ends the input; see [`Stream::finish_input`].
     pub fn finish(&self) -> Result<(), Fault> {
         self.open.finish()
     }
 
-    /// See [`Stream::cancel`].
+    /// Cancels the request; see [`Stream::cancel`].
     pub fn cancel(&self) -> Result<(), Fault> {
         self.open.cancel()
     }

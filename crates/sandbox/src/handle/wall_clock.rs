@@ -1,5 +1,5 @@
-//! The wall-clock limit of a sandbox owned by this process: a small thread that ends it in time.
-//! (A supervisor needs no thread for that, it has a loop.)
+//! Wall-clock limit of a sandbox that this process owns: a small thread that ends it in time. A
+//! supervisor needs no thread, because its loop has a deadline.
 
 use crate::breach::LimitBreach;
 use crate::fault;
@@ -9,19 +9,19 @@ use std::sync::Weak;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Stack of the thread; it calls little.
+/// Stack size of the thread, in bytes.
 const STACK_BYTES: usize = 128 << 10;
 
-/// A running timer. Dropping it calls it off; nobody waits for its thread to notice, which takes longer
-/// than the end of a sandbox can spare.
+/// Running timer. Dropping it cancels the timer without waiting for its thread, which would delay
+/// the end of the sandbox.
 #[derive(Debug)]
 pub(crate) struct WallClockTimer {
-    /// Its end ends the thread.
+    /// Dropping the sender ends the thread.
     _call_off: Sender<()>,
 }
 
 impl WallClockTimer {
-    /// Ends the sandbox `wall_ms` from now, unless called off before.
+    /// Ends the sandbox after `wall_ms`, unless the timer is dropped before.
     pub(crate) fn start(core: Weak<SandboxCore>, wall_ms: u64) -> Result<Self, Fault> {
         let (call_off, called_off) = channel();
         std::thread::Builder::new()

@@ -1,10 +1,11 @@
-//! Programs for the inside as this one carries them: compressed, since they are a quarter of it and most
-//! runs never want their bytes (the guest is on disk after the first start, see [`kept`](super::kept)).
+//! Programs for the inside, embedded in compressed form: they are a quarter of this program, and
+//! most runs do not need their bytes (the guest is on disk after the first start; see
+//! [`kept`](super::kept)).
 
 use crate::fault;
 use glovebox_proto::Fault;
 
-/// A program of the build script's, compressed with zstd.
+/// Embedded program from the build script, compressed with zstd.
 #[derive(Debug)]
 pub struct CarriedProgram {
     name: &'static str,
@@ -13,7 +14,7 @@ pub struct CarriedProgram {
     blake3: &'static str,
 }
 
-/// One that the build script left in `OUT_DIR`, with the variables it has set for it.
+/// Embeds a program that the build script wrote to `OUT_DIR`, with the variables that it set.
 macro_rules! carried {
     ($name:literal, $prefix:literal) => {
         CarriedProgram::new(
@@ -27,7 +28,7 @@ macro_rules! carried {
 
 /// The static guest.
 pub static GUEST: CarriedProgram = carried!("glovebox-guest", "GUEST");
-/// The static program that runs scripts (`crates/js`), to be put into a sandbox that wants it.
+/// The static program that runs scripts (`crates/js`), copied into sandboxes that need it.
 pub static SCRIPTS: CarriedProgram = carried!("glovebox-js", "SCRIPTS");
 
 impl CarriedProgram {
@@ -48,20 +49,21 @@ impl CarriedProgram {
         }
     }
 
-    /// BLAKE3 of the program, in hex.
+    /// Returns the BLAKE3 hash of the program, in hexadecimal.
     pub const fn blake3(&self) -> &'static str {
         self.blake3
     }
 
-    /// Bytes of the program.
+    /// Returns the size of the program, in bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// The program, unpacked anew for every caller: a few milliseconds and as much memory as it has bytes.
+    /// Unpacks the program. Takes a few milliseconds, and memory of the size of the program, for
+    /// each call.
     ///
     /// # Errors
-    /// `internal` when this program's own copy of it is damaged, or there is no memory.
+    /// `internal` if the embedded copy is damaged or memory runs out.
     pub fn unpack(&self) -> Result<Vec<u8>, Fault> {
         let mut bytes = vec![0; self.len];
         match zstd_safe::decompress(bytes.as_mut_slice(), self.packed) {

@@ -1,10 +1,10 @@
-//! The guest: embedded in this library, handed to the kernel as a file of its own. Beside it the program
-//! that runs scripts, which is only carried.
+//! The guest, which is embedded in this library and executed from a file of its own. The program
+//! that runs scripts is only embedded.
 //!
-//! `/proc/PID/exe` of a guest is a way back to the file it runs from, and nothing inside may ever
-//! write to it, now or after the guest has ended (the class of CVE-2019-5736). Usually that file is
-//! one copy in the state directory that every start checks ([`kept`]); where there cannot be one,
-//! it is a sealed memory file.
+//! `/proc/PID/exe` of a guest leads to the file that it runs from, and nothing inside may ever
+//! write to that file, even after the guest has ended (the class of CVE-2019-5736). Usually the
+//! file is one copy in the state directory that every start checks ([`kept`]); if that is
+//! impossible, it is a sealed memory file.
 
 mod carried;
 pub(crate) mod kept;
@@ -21,22 +21,22 @@ use std::os::fd::AsRawFd as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// BLAKE3 of the embedded guest, in hex.
+/// BLAKE3 hash of the embedded guest, in hexadecimal.
 pub const GUEST_HASH: &str = GUEST.blake3();
-/// SHA-256 of the embedded guest, in hex: what remote machines can compute.
+/// SHA-256 hash of the embedded guest, in hexadecimal, for checks on remote machines.
 pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
-/// Name of the memory file, and so of the guest in process lists.
+/// Name of the memory file, and of the guest in process lists.
 const NAME: &CStr = c"glovebox-guest";
 
-/// The guest as an executable file that nothing inside can write to.
+/// Guest as an executable file that nothing inside can write to.
 #[derive(Debug)]
 pub struct GuestImage {
     fd: OwnedFd,
 }
 
 impl GuestImage {
-    /// The copy kept in the directory `base`, or a memory file where there cannot be one: on a file
-    /// system that is full, read-only or mounted `noexec`.
+    /// Opens the copy kept in the directory `base`. Creates a memory file if that is impossible,
+    /// such as on a file system that is full, read-only or mounted `noexec`.
     pub(crate) fn shared(base: &Path) -> Result<Self, Fault> {
         match kept::open(base) {
             Some(fd) => Ok(Self { fd }),
@@ -44,10 +44,10 @@ impl GuestImage {
         }
     }
 
-    /// Makes the sealed memory file.
+    /// Creates a sealed memory file.
     ///
     /// # Errors
-    /// `unavailable` when this kernel forbids executable memory files.
+    /// `unavailable` if this kernel forbids executable memory files.
     pub fn new() -> Result<Self, Fault> {
         let fd = memory_program::create(NAME).map_err(|errno| {
             fault::plain_io("cannot make a memory file for the guest", errno)
@@ -62,7 +62,8 @@ impl GuestImage {
         Ok(Self { fd })
     }
 
-    /// Path that names it in this process and in a child about to execute it.
+    /// Returns a path to the file, valid in this process and in a child that is about to execute
+    /// it.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }

@@ -1,4 +1,5 @@
-//! How sandboxes end and what becomes of them: killed from outside, swept after their owner died, parked for a day.
+//! End of sandboxes: killed from another process, swept after their owner died, or parked for a
+//! day.
 
 pub(crate) mod parking;
 pub(crate) mod sweep;

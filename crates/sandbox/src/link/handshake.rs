@@ -1,4 +1,4 @@
-//! The first exchange on a fresh byte stream, with a deadline: both sides say who they are.
+//! Handshake on a new byte stream: both sides send a greeting before a deadline.
 
 use super::outgoing::Outgoing;
 use super::{until, wire_fault};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-/// A byte stream whose other end has introduced itself.
+/// Byte stream whose peer has sent its greeting.
 #[derive(Debug)]
 pub(crate) struct GuestLink {
     pub(crate) reader: OwnedFd,
@@ -20,11 +20,11 @@ pub(crate) struct GuestLink {
     pub(crate) hello: Hello,
 }
 
-/// Exchanges handshakes with a guest. `early` are bytes of it that were read already.
+/// Exchanges greetings with a guest. `early` holds bytes of the guest that were read before.
 ///
 /// # Errors
-/// `link-lost` when the stream ends, `timed-out` at the deadline, `protocol` when the peer is not
-/// a guest of this version.
+/// `link-lost` if the stream ends; `timed-out` at the deadline; `protocol` if the peer is not a
+/// guest of this version.
 pub(crate) fn greet(
     reader: OwnedFd,
     writer: OwnedFd,
@@ -122,7 +122,7 @@ fn ended(errno: Errno) -> Fault {
     )
 }
 
-/// Makes reads and writes of this end return instead of wait.
+/// Makes reads and writes of a descriptor return instead of waiting.
 pub(crate) fn set_nonblocking(fd: impl AsFd) -> Result<(), Fault> {
     fcntl_getfl(&fd)
         .and_then(|flags| fcntl_setfl(&fd, flags | OFlags::NONBLOCK))

@@ -1,8 +1,8 @@
-//! What arrives for an open request.
+//! Events of an open request.
 
 use glovebox_proto::{Channel, Fault, Reply};
 
-/// What a stream delivers.
+/// Event of a stream.
 #[expect(
     clippy::large_enum_variant,
     reason = "the reply comes once, and data is a moved pointer"
@@ -11,13 +11,13 @@ use glovebox_proto::{Channel, Fault, Reply};
 pub enum Incoming {
     /// Bytes of one channel, in order.
     Data {
-        /// The channel.
+        /// Channel.
         channel: Channel,
-        /// The bytes; may be empty with `is_last`.
+        /// Bytes. May be empty if `is_last` is set.
         bytes: Vec<u8>,
-        /// Whether the channel ends here.
+        /// True if the channel ends with these bytes.
         is_last: bool,
     },
-    /// The answer; nothing follows.
+    /// Reply. No event follows.
     Reply(Result<Reply, Fault>),
 }

@@ -1,14 +1,14 @@
-//! The sending half of a link: frames leave in order and whole, and no lock is ever held while
-//! waiting for the peer to make room.
+//! Sending half of a link. Frames are sent in order and whole, and no lock is held while waiting
+//! for the peer to take bytes.
 
 use glovebox_proto::{Header, encode_header};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 
-/// Bytes waiting to leave above which further frames wait, credit and cancellation excepted.
+/// Number of queued bytes above which further frames wait, except credit and cancellation.
 pub(crate) const HIGH_WATER_BYTES: usize = 256 << 10;
-/// Buffers larger than this are given back once they are empty.
+/// Capacity above which an empty buffer is shrunk, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
 
 /// Bytes that could not be written at once.
@@ -19,17 +19,17 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Bytes waiting.
+    /// Returns the number of queued bytes.
     pub(crate) fn len(&self) -> usize {
         self.buffer.len() - self.start
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no bytes are queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Writes a frame now as far as the peer takes it, and keeps the rest. Nothing blocks.
+    /// Writes as much of a frame as the peer takes, and queues the rest. Does not block.
     pub(crate) fn send(
         &mut self,
         fd: impl AsFd,
@@ -39,7 +39,7 @@ impl Outgoing {
         self.write_or_keep(fd, [&encode_header(header), payload])
     }
 
-    /// Two frames as [`Self::send`] does one: a peer that sleeps is woken once for both.
+    /// As [`Self::send`] for two frames, so that a sleeping peer is woken only once.
     pub(crate) fn send_both(
         &mut self,
         fd: impl AsFd,
@@ -76,7 +76,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Writes what waits, as far as the peer takes it. Nothing blocks.
+    /// Writes queued bytes, as far as the peer takes them. Does not block.
     pub(crate) fn flush(&mut self, fd: impl AsFd) -> Result<(), Errno> {
         while !self.is_empty() {
             match rustix::io::write(&fd, &self.buffer[self.start..]) {

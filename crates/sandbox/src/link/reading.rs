@@ -1,5 +1,6 @@
-//! The leader's part: reading the stream once and handing out what came. The rest of a large frame whose
-//! content is gathered is read to where it belongs; everything else goes through the decoder's buffer.
+//! Reading by the leader: reads the stream once and distributes the frames. The rest of a large
+//! frame whose content is collected is read directly into its buffer; all other bytes pass through
+//! the decoder's buffer.
 
 use super::{Link, gone, lock, wire_fault};
 use glovebox_jail::program::read_more;
@@ -7,7 +8,8 @@ use glovebox_proto::{Channel, Decoder, Fault, Header, RequestId};
 use rustix::io::Errno;
 
 impl Link {
-    /// Reads what has arrived, at most a frame's rest and a buffer full, and hands it out. The caller leads.
+    /// Reads what has arrived, at most the rest of a frame and one buffer, and distributes it. The
+    /// caller must be the leader.
     pub(super) fn read(&self) -> Result<(), Fault> {
         let mut decoder = lock(&self.incoming);
         let mut credits = Vec::new();
@@ -40,8 +42,8 @@ impl Link {
         Ok(())
     }
 
-    /// Reads the rest of a large frame to where it is gathered, with no buffer in between. False when
-    /// some of it is still to come: there is nothing else to read then.
+    /// Reads the rest of a large frame directly into the buffer that collects it. Returns false if
+    /// some of it is still to come; then nothing else can be read.
     fn read_to_place(
         &self,
         decoder: &mut Decoder,
@@ -57,7 +59,7 @@ impl Link {
         let Some(place) = exchange.place(rest.channel, rest.len) else {
             return Ok(true);
         };
-        // Nothing blocks, so the lock is held for no longer than copying takes.
+        // The read does not block, so the lock is held only for the time of copying.
         let count = match read_more(&self.reader, place, rest.len as usize) {
             Ok(0) => return Err(cut_off(decoder)),
             Ok(count) => count,
@@ -74,8 +76,8 @@ impl Link {
         Ok(piece.len == rest.len)
     }
 
-    /// Gives credit for requests whose data nobody takes one by one. Not waited for: the leader must go
-    /// on reading.
+    /// Sends credit for requests whose data is not taken piece by piece. Does not wait, because the
+    /// leader must continue reading.
     fn give_all(&self, credits: Vec<(u32, Channel, u32)>) {
         if credits.is_empty() {
             return;
@@ -88,7 +90,7 @@ impl Link {
     }
 }
 
-/// What the end of the stream means.
+/// Returns the fault for the end of the stream.
 fn cut_off(decoder: &Decoder) -> Fault {
     if decoder.is_mid_frame() {
         gone(" in the middle of a message")

@@ -1,4 +1,4 @@
-//! What the threads of one link share: the open requests, who leads, and who waits.
+//! State that the threads of one link share: open requests, the leader, and waiting threads.
 
 use super::exchange::Exchange;
 use super::spin::SpinPolicy;
@@ -17,7 +17,7 @@ pub(super) struct LinkState {
     pub(super) spin_policy: SpinPolicy,
 }
 
-/// A thread that waits for something to happen to a request.
+/// Thread that waits for an event of a request.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) token: u64,
@@ -57,7 +57,7 @@ impl LinkState {
         self.pass_on();
     }
 
-    /// Wakes one that waits if nobody leads.
+    /// Wakes a waiting thread if there is no leader.
     pub(super) fn pass_on(&self) {
         if !self.has_leader
             && let Some(waiter) = self.waiters.first()
@@ -71,7 +71,7 @@ impl LinkState {
         frame: FrameRef<'_>,
         credits: &mut Vec<(u32, Channel, u32)>,
     ) -> Result<(), WireError> {
-        // TRUST: the id is the guest's word; it must name a request this side has open.
+        // TRUST: the guest chose the id. It must be that of an open request.
         let id = frame.header.id.0;
         let Some(exchange) = self.exchanges.get_mut(&id) else {
             return Err(WireError::BadHeader("frame for a request that is not open"));

@@ -1,5 +1,5 @@
-//! What callers do with checkpoints: of a sandbox that lives through its supervisor, of one that is
-//! kept by themselves.
+//! Operations on checkpoints. The supervisor of a running sandbox carries them out; for a kept one,
+//! this process does.
 
 use crate::checkpoint::stack::{self, Stack, VERSION};
 use crate::checkpoint::workspace;
@@ -16,42 +16,43 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a supervisor may take: a copy of what was written can be large.
+/// Maximum time for a supervisor's answer. Copying written files may take long.
 const ORDER_WAIT: Duration = Duration::from_mins(10);
 
-/// The checkpoints of one sandbox.
+/// Checkpoints of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoints {
-    /// Oldest first.
+    /// Checkpoints, oldest first.
     pub list: Vec<Checkpoint>,
-    /// The one that what is written now comes after.
+    /// Checkpoint that the present files are based on. `None` if there is none or it was deleted.
     pub current: Option<String>,
 }
 
-/// A sandbox made from a checkpoint of another.
+/// Sandbox that was created from a checkpoint of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fork {
-    /// The checkpoint it began with.
+    /// Checkpoint that it begins with.
     pub from: Checkpoint,
-    /// What the new one is like: as the old one. [`Registry::start`] wants it.
+    /// Spec of the new sandbox, equal to that of the old one, for [`Registry::start`].
     pub spec: SandboxSpec,
 }
 
-/// A sandbox whose files can be changed, or the one to ask.
+/// Owner of the right to change a sandbox's files: this process, or a supervisor.
 enum CheckpointAccess {
     Ours(SandboxDir),
     Supervised,
 }
 
 impl Registry {
-    /// Makes a checkpoint of a named native sandbox, running or kept.
+    /// Creates a checkpoint of a named native sandbox, running or kept.
     ///
-    /// A running one must be idle. Its layers are exchanged under it, or where that cannot be its
-    /// guest is started anew and forgets ended jobs. With `is_live` it is copied instead, while everything in it is held still: jobs go on
-    /// afterwards, and it takes as long as copying what was written since the last checkpoint.
+    /// A running one must be idle. Its layers are exchanged; if that is impossible, its guest is
+    /// restarted and forgets ended jobs. With `is_live` the layers are copied instead, while the
+    /// sandbox is frozen. Jobs continue afterwards, and the freeze takes as long as copying
+    /// everything written since the last checkpoint.
     ///
     /// # Errors
-    /// `busy` when something runs inside; `unsupported` where there are no layers on disk;
+    /// `busy` if a command runs inside; `unsupported` if there are no layers on disk;
     /// `sandbox-not-found`.
     pub fn checkpoint(
         &self,
@@ -77,7 +78,7 @@ impl Registry {
         }
     }
 
-    /// The checkpoints of a named sandbox, running or not.
+    /// Returns the checkpoints of a named sandbox, running or not.
     ///
     /// # Errors
     /// `sandbox-not-found`.
@@ -88,16 +89,16 @@ impl Registry {
         }
         let list = stack::checkpoints(&dir)?;
         let current = stack::read(&dir)?.parent;
-        // A checkpoint that was deleted may still be what the files come from.
+        // The files may be based on a checkpoint that was deleted.
         let current = current.filter(|id| list.iter().any(|one| one.id == *id));
         Ok(Checkpoints { list, current })
     }
 
-    /// Takes a sandbox back to a checkpoint. What was written since is thrown away, and what runs
-    /// inside is ended.
+    /// Restores a sandbox to a checkpoint. Later changes are discarded, and running commands are
+    /// ended.
     ///
     /// # Errors
-    /// `not-found` when there is no such checkpoint; otherwise as [`Self::checkpoint`].
+    /// `not-found` if there is no such checkpoint; otherwise as [`Self::checkpoint`].
     pub fn restore(&self, name: &Name, id: &str) -> Result<Checkpoint, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         match self.access(name)? {
@@ -116,11 +117,11 @@ impl Registry {
         }
     }
 
-    /// Forgets a checkpoint. The sandbox and its forks stay as they are; what nobody needs any more
-    /// is removed.
+    /// Deletes a checkpoint. The sandbox and its forks stay as they are; layers that no sandbox
+    /// needs are removed.
     ///
     /// # Errors
-    /// `not-found` when there is no such checkpoint; otherwise as [`Self::checkpoint`].
+    /// `not-found` if there is no such checkpoint; otherwise as [`Self::checkpoint`].
     pub fn delete_checkpoint(&self, name: &Name, id: &str) -> Result<Checkpoint, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         let gone = match self.access(name)? {
@@ -140,11 +141,11 @@ impl Registry {
         Ok(gone)
     }
 
-    /// Makes a sandbox that begins with the files of another, as they are (which makes a checkpoint
-    /// of that one) or were at a checkpoint. It is stopped; [`Self::start`] brings it up.
+    /// Creates a stopped sandbox that begins with the files of another, at a checkpoint or in their
+    /// present state, of which a checkpoint is made. [`Self::start`] starts it.
     ///
     /// # Errors
-    /// `already-exists` when the new name is taken; otherwise as [`Self::checkpoint`].
+    /// `already-exists` if the new name is taken; otherwise as [`Self::checkpoint`].
     pub fn fork(&self, name: &Name, new: &Name, from: Option<&str>) -> Result<Fork, Fault> {
         if self.entry(new)?.is_some() {
             return Err(taken(new));
@@ -182,10 +183,10 @@ impl Registry {
                 })?,
         };
         let guard = store::share(layout)?;
-        // It may have been deleted before its layers were safe.
+        // Read again under the lock: it may have been deleted before its layers were protected.
         let from = stack::checkpoint(&dir, &from.id)?;
         let spec = SandboxSpec {
-            // It is the user's own, whoever the one it comes from was made for.
+            // A fork belongs to the user, even if the original was made for another sandbox.
             parent: None,
             ..read_spec(&dir)?
         };
@@ -221,7 +222,7 @@ impl Registry {
         }
     }
 
-    /// Finds out who may change the files of a named sandbox.
+    /// Returns the owner of the right to change the files of a named sandbox.
     fn access(&self, name: &Name) -> Result<CheckpointAccess, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         let access = match SandboxDir::find(self.layout(), name)? {
@@ -248,7 +249,7 @@ impl Registry {
     }
 }
 
-/// Finishes a change and removes what it threw away.
+/// Finishes a recorded change and removes the files that it discarded.
 fn settle(layout: &Layout, dir: &Path) -> Result<(), Fault> {
     for place in change::finish(layout, dir)? {
         trash::remove(layout, &place)?;

@@ -1,4 +1,4 @@
-//! Connecting to a supervised sandbox.
+//! Connection to a supervised sandbox.
 
 use crate::control::socket::dial;
 use crate::handle::{Sandbox, SandboxCore, SandboxInfo};
@@ -14,19 +14,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often a sandbox that is starting is looked at.
+/// Interval of checks on a sandbox that is starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// How long a supervisor may take to introduce itself.
+/// Maximum time for a supervisor's greeting.
 const GREET_WAIT: Duration = Duration::from_secs(10);
 
-/// Connects, waiting until `deadline` for a sandbox that is starting.
+/// Connects to a sandbox. Waits until `deadline` for one that is starting.
 pub(crate) fn connect(layout: &Layout, name: &Name, deadline: Instant) -> Result<Sandbox, Fault> {
     let dir = layout.sandbox(name.as_str());
     loop {
         let why = match dial(&dir) {
             Ok(socket) => match meet(layout, &dir, name, socket) {
                 Ok(sandbox) => return Ok(sandbox),
-                // It was on its way out; the lock tells.
+                // The sandbox was about to end; the lock below decides.
                 Err(fault) if fault.class == Class::Lost && fault.code == Code::LinkLost => fault,
                 Err(fault) => return Err(fault),
             },
@@ -66,7 +66,7 @@ pub(crate) fn connect(layout: &Layout, name: &Name, deadline: Instant) -> Result
 
 pub(super) fn not_running(name: &Name, dir: &Path) -> Fault {
     let status = read_status(dir).ok();
-    // What ended in order says why; a fork that nobody has started has nothing to say.
+    // A sandbox that ended in order has a reason. A fork that was never started has none.
     let is_new = status
         .as_ref()
         .is_some_and(|status| status.state == SandboxState::Stopped && status.reason.is_none());

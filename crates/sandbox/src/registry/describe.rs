@@ -1,4 +1,4 @@
-//! One line of the list, from the files in a sandbox's directory.
+//! Entry of the list of sandboxes, from the files in a sandbox's directory.
 
 use super::RegistryEntry;
 use crate::backend;
@@ -9,7 +9,7 @@ use glovebox_proto::Code;
 use glovebox_spec::LimitKind;
 use std::path::Path;
 
-/// What the files say, and the lock: `is_live`.
+/// Builds the entry from the files in `dir`. `is_live` is true if the sandbox's lock is held.
 pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> RegistryEntry {
     let mut entry = RegistryEntry {
         name: name.clone(),
@@ -44,7 +44,7 @@ pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> RegistryEntry 
                 .parked
                 .filter(|_| entry.state == SandboxState::Parked);
         }
-        // A process's own sandbox that is just coming up has none yet.
+        // A command's own sandbox has no status while it is starting.
         Err(fault) if is_live && fault.code == Code::NotFound => entry.is_supervised = false,
         Err(fault) => entry.problem = Some(fault.message),
     }
@@ -62,7 +62,7 @@ pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> RegistryEntry 
     entry
 }
 
-/// What was asked for, in a few words.
+/// Describes a spec in a few words.
 fn summarise(spec: &SandboxSpec) -> String {
     let mut words = backend::summary(spec);
     for (kind, value) in spec.jail.limits.set() {

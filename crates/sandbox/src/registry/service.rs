@@ -6,15 +6,16 @@ use crate::{Name, SandboxSpec};
 use glovebox_proto::Fault;
 use std::time::{Duration, Instant};
 
-/// Most time that the service has for its answers.
+/// Maximum time for the responses of the service.
 const SERVICE_WAIT: Duration = Duration::from_mins(1);
 
 impl Registry {
-    /// Asks the service of the spec's backend whether sandboxes can be there, and makes none. Of the spec only options
-    /// and credential count.
+    /// Asks the service of the spec's backend whether it can host sandboxes. Creates none. Only the
+    /// options and the credential of the spec are used.
     ///
     /// # Errors
-    /// `unsupported` for a backend without such a service; why there can be none, or no answer within `wait`.
+    /// `unsupported` for a backend without a service; the reason for which it cannot host
+    /// sandboxes, or for which it did not respond within `wait`.
     pub fn probe_service(&self, spec: &SandboxSpec, wait: Duration) -> Result<ServiceFacts, Fault> {
         backend::probe(&ServiceCx {
             deadline: Instant::now() + wait,
@@ -22,16 +23,17 @@ impl Registry {
         })
     }
 
-    /// Machines that the service of the spec's backend holds. Of the spec only options and credential count.
+    /// Lists the machines that the service of the spec's backend holds. Only the options and the
+    /// credential of the spec are used.
     ///
     /// # Errors
-    /// `unsupported` for a backend without such a service; what keeps the service from answering.
+    /// `unsupported` for a backend without a service, and the errors of reaching the service.
     pub fn list_held(&self, spec: &SandboxSpec) -> Result<Vec<HeldMachine>, Fault> {
         let known = self.known_names()?;
         backend::list_held(&self.service_cx(spec, &known))
     }
 
-    /// Removes such a machine.
+    /// Removes a machine that [`Self::list_held`] returned.
     ///
     /// # Errors
     /// As [`Self::list_held`].
@@ -40,10 +42,11 @@ impl Registry {
         backend::remove_held(&self.service_cx(spec, &known), machine)
     }
 
-    /// Removes what the service of the spec's backend holds for a sandbox that does not run.
+    /// Removes the machine that the service of the spec's backend holds for a sandbox that does not
+    /// run.
     ///
     /// # Errors
-    /// What keeps the service from removing it: it is still there then.
+    /// The errors of the service. The machine still exists then.
     pub fn destroy_remote(&self, spec: &SandboxSpec, name: &Name) -> Result<(), Fault> {
         backend::destroy(&self.service_cx(spec, &[]), name)
     }

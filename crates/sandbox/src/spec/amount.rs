@@ -1,6 +1,6 @@
 //! Limits as people write them: `2 GiB`, `1.5 cpus`, `90 s`.
 //!
-//! For sentences and tables only. What programs read has plain numbers in the smallest unit.
+//! For sentences and tables only. Output for programs has plain numbers in the smallest unit.
 
 use glovebox_spec::{LimitKind, LimitUnit};
 
@@ -11,7 +11,7 @@ const UNITS: [(&str, u64); 4] = [
     ("KiB", 1 << 10),
 ];
 
-/// Value of a limit with its unit, exact where that is short.
+/// Returns the value of a limit with its unit, rounded if the exact one is long.
 pub fn limit_in_words(kind: LimitKind, value: u64) -> String {
     match kind.unit() {
         LimitUnit::Bytes => size(value),
@@ -25,7 +25,7 @@ pub fn limit_in_words(kind: LimitKind, value: u64) -> String {
     }
 }
 
-/// Bytes, exact where a unit divides them, otherwise with one decimal.
+/// Formats a number of bytes: exactly if a unit divides it, otherwise with one decimal.
 pub(crate) fn size(bytes: u64) -> String {
     let is_exact = |factor: u64| bytes >= factor && bytes.is_multiple_of(factor);
     if let Some((name, factor)) = UNITS.iter().find(|(_, factor)| is_exact(*factor)) {

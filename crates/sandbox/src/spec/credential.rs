@@ -1,36 +1,36 @@
-//! The key or token with which a backend reaches its service.
+//! Key or token with which a backend authenticates to its service.
 
 use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Longest value, in bytes.
+/// Maximum length, in bytes.
 pub(crate) const MAX_CREDENTIAL_BYTES: usize = 8 << 10;
 
-/// Key or token of a service. In memory alone: it is neither serialized nor shown. Copies share one buffer, which is
-/// overwritten when the last of them goes.
+/// Key or token of a service. It is kept in memory only, and neither serialized nor displayed.
+/// Copies share one buffer, which is overwritten when the last copy is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(Arc<Zeroizing<String>>);
 
-/// Why a text is no key or token. Nothing of the text is repeated.
+/// Reason for which a text is not a key or token. Contains nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
-    /// There is nothing in it.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// It is longer than [`MAX_CREDENTIAL_BYTES`].
+    /// The text is longer than [`MAX_CREDENTIAL_BYTES`].
     #[error("it is longer than {MAX_CREDENTIAL_BYTES} bytes")]
     Long,
-    /// A header cannot carry it.
+    /// A header cannot contain it.
     #[error("it has characters that a header cannot carry")]
     Characters,
 }
 
 impl Credential {
-    /// The credential that `text` is. White space around it does not count.
+    /// Parses a credential. Surrounding white space is removed.
     ///
     /// # Errors
-    /// Why the text is none.
+    /// The reason for which the text is not valid.
     pub fn new(text: &str) -> Result<Self, CredentialError> {
         let text = text.trim();
         if text.is_empty() {
@@ -45,7 +45,7 @@ impl Credential {
         Ok(Self(Arc::new(Zeroizing::new(text.to_owned()))))
     }
 
-    /// The value, for a header.
+    /// Returns the value, for a header.
     pub fn expose(&self) -> &str {
         &self.0
     }

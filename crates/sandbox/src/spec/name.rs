@@ -1,22 +1,22 @@
-//! Names of sandboxes: they become directory names, command-line words and host-visible labels, so
-//! the rule is strict and checked once, here (requirement R007).
+//! Names of sandboxes. They become directory names, command-line words and labels on the host, so
+//! the rule is strict and is checked in one place (requirement R007).
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Longest name in bytes: that of a DNS label.
+/// Maximum length of a name in bytes: that of a DNS label.
 const MAX_BYTES: usize = 63;
 /// Characters of the random part of a generated name (Crockford's base32, lower case).
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Length of the random part: 50 bits.
 const RANDOM_CHARS: usize = 10;
 
-/// A checked sandbox name: `^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`.
+/// Valid sandbox name: `^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
-/// Why a text is no sandbox name.
+/// Reason for which a text is not a sandbox name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{shown}` is not a sandbox name: {rule}")]
 pub struct NameError {
@@ -25,7 +25,7 @@ pub struct NameError {
 }
 
 impl Name {
-    /// Name of the sandbox's directory in the home of a login on another machine.
+    /// Returns the name of the sandbox's directory in the home of a login on another machine.
     pub fn directory_elsewhere(&self) -> String {
         format!("glovebox-{self}")
     }
@@ -53,7 +53,8 @@ impl Name {
         } else {
             return Ok(Self(text.to_owned()));
         };
-        // TRUST: the text may come from anywhere; what is shown is cut and free of control bytes.
+        // TRUST: the text may come from any source, so it is shortened and control characters are
+        // replaced.
         let shown = text
             .chars()
             .take(64)
@@ -62,7 +63,8 @@ impl Name {
         Err(NameError { shown, rule })
     }
 
-    /// `prefix-` and ten random characters. A prefix that is no name itself is replaced by `box`.
+    /// Returns `prefix-` with ten random characters. A prefix that is not a valid name or is too
+    /// long is replaced by `box`.
     pub fn random(prefix: &str) -> Self {
         let prefix = match Self::parse(prefix) {
             Ok(name) if name.0.len() + 1 + RANDOM_CHARS <= MAX_BYTES => name.0,
@@ -75,7 +77,7 @@ impl Name {
         Self(prefix + "-" + &tail.collect::<String>())
     }
 
-    /// Whether it is one that [`Self::random`] made with this prefix.
+    /// Returns true if the name has the form of [`Self::random`] with this prefix.
     pub fn is_random(&self, prefix: &str) -> bool {
         let tail = self
             .0
@@ -86,22 +88,23 @@ impl Name {
         })
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Sixteen random hexadecimal digits, for names nobody reads.
+/// Returns sixteen random hexadecimal digits, for names that people do not read.
 pub fn random_hex() -> String {
     format!("{:016x}", u64::from_ne_bytes(random_bytes()))
 }
 
-/// Random bytes from the kernel.
+/// Returns random bytes from the kernel.
 fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0_u8; N];
-    // A request of at most 256 bytes is answered whole once the pool is initialised, which is long
-    // before any of this runs (getrandom(2)). Should it fail, names collide and creation says so.
+    // A request of at most 256 bytes is answered completely once the pool is initialised, which is
+    // long before this runs (getrandom(2)). If it fails, names collide and the creation reports
+    // that.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     bytes
 }

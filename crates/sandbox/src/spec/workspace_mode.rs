@@ -1,25 +1,25 @@
-//! Ways of a sandbox to the project.
+//! Modes of a sandbox's access to the project.
 
 use serde::Serialize;
 
-/// Way of a sandbox to the project.
+/// Mode of a sandbox's access to the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkspaceMode {
-    /// It reads the project and writes to a layer of its own.
+    /// Reads the project and writes to a layer of its own.
     Overlay,
-    /// It reads the project and can write nothing there.
+    /// Reads the project and cannot write there.
     ReadOnly,
-    /// It has a copy.
+    /// Works on a copy.
     Copy,
-    /// It writes to the project itself.
+    /// Writes to the project itself.
     Live,
-    /// It has nothing.
+    /// Has no project.
     None,
 }
 
 impl WorkspaceMode {
-    /// The word used in flags and configuration.
+    /// Returns the word used in flags and configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Overlay => "overlay",

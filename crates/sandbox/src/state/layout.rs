@@ -1,4 +1,4 @@
-//! The state directory: where everything is, and the proof that it is ours.
+//! Layout of the state directory, and the check that only this user has access to it.
 //!
 //! ```text
 //! STATE/sandboxes/NAME/   one directory per sandbox (see `sandbox_dir`)
@@ -20,13 +20,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Name of the directory below the sandbox's own that holds its writable layers.
+/// Name of the directory of writable layers, below the sandbox's own.
 pub(crate) const LAYERS: &str = "layers";
-/// The layer that holds what changed in the workspace, below the sandbox's own directory.
+/// Layer with the changes to the workspace, below the sandbox's own directory.
 pub(crate) const WORKSPACE_UPPER: &str = "layers/workspace-upper";
 /// Directory of a sandbox's checkpoints, below its own.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
-/// File of a sandbox that says which frozen layers it stands on, once it has some.
+/// File of a sandbox with its stack of frozen layers, if it has any.
 pub(crate) const STACK: &str = "stack.json";
 
 /// Paths below one state directory.
@@ -36,7 +36,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Makes what is missing and refuses a state directory that others could have prepared.
+    /// Creates missing directories, and refuses a state directory that another user could have
+    /// prepared.
     pub(crate) fn open(state: &Path) -> Result<Self, Fault> {
         if !state.is_absolute() {
             return Err(Fault::failed(
@@ -109,26 +110,26 @@ impl Layout {
     }
 }
 
-/// Tells ext4 that the directories made in `dir` have nothing to do with each other, so that it
-/// puts each where there is room (chattr(1), attribute `T`). Sandboxes come and go; all in one place, the
-/// inodes of those that went are in the way of those that come: milliseconds, without a journal.
+/// Tells ext4 that the directories created in `dir` are unrelated, so that it places each where
+/// there is room (chattr(1), attribute `T`). If all sandboxes were in one place, freed inodes would
+/// slow down the creation of new ones: by milliseconds, without a journal.
 fn spread(dir: &Path) {
     use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
-    // Other file systems know no such thing and need none.
+    // Other file systems lack this flag and do not need it.
     let _ = open_dir(dir).and_then(|dir| {
         let flags = ioctl_getflags(&dir)?;
         ioctl_setflags(&dir, flags | IFlags::TOPDIR)
     });
 }
 
-/// Makes a directory of mode 0700, or checks the one that is there: a real directory, ours, and
-/// closed to everybody else. True when it is new.
+/// Creates a directory of mode 0700, or checks an existing one: it must be a real directory of this
+/// user that no other user can access. Returns true if it is new.
 fn make_private(path: &Path) -> Result<bool, Fault> {
     let found = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW);
     if matches!(found, Err(Errno::NOENT)) {
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => return Ok(true),
-            // Somebody else was first.
+            // Another process created it first.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(fault::io("make", path, error)),
         }
@@ -157,7 +158,7 @@ fn make_private(path: &Path) -> Result<bool, Fault> {
             "choose another state directory".into(),
         );
     }
-    // What others could write to, they could have prepared.
+    // Another user who can write to it could have prepared it.
     if stat.st_mode & 0o022 != 0 {
         return refuse(
             "others may write to it",
@@ -165,7 +166,8 @@ fn make_private(path: &Path) -> Result<bool, Fault> {
         );
     }
     if stat.st_mode & 0o055 != 0 {
-        // A directory of something else is not closed to others on a typing mistake.
+        // The user may have named a directory of other content by mistake, so its permissions are
+        // not changed.
         if !is_empty_or_state(path) {
             return refuse(
                 "others may look into it, and it holds something else",
@@ -179,14 +181,14 @@ fn make_private(path: &Path) -> Result<bool, Fault> {
     Ok(false)
 }
 
-/// Whether a directory is empty, or a state directory or a part of one.
+/// Returns true if a directory is empty, or a state directory or a part of one.
 fn is_empty_or_state(path: &Path) -> bool {
     let is_state = |dir: &Path| dir.join("sandboxes").is_dir() && dir.join("slots").is_dir();
     let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     is_state(path) || path.parent().is_some_and(is_state) || is_empty()
 }
 
-/// Opens a directory, for use as the anchor of relative operations.
+/// Opens a directory as the anchor of relative operations.
 pub(crate) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())

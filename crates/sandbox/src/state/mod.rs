@@ -1,4 +1,4 @@
-//! The state directory: where everything of every sandbox lies, and the locks that are the truth about it.
+//! The state directory: files of all sandboxes, and the locks that decide which of them live.
 
 pub(crate) mod ancestors;
 pub(crate) mod cleanup;

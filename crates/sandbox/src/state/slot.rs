@@ -1,5 +1,5 @@
-//! Slots: one lock file per live sandbox. A slot is what bounds the number of sandboxes over all
-//! processes, and what a backend derives things from that no two live sandboxes may share.
+//! Slots: one lock file for each live sandbox. They bound the number of sandboxes over all
+//! processes, and backends derive ids from them that no two live sandboxes may share.
 
 use crate::fault;
 use crate::state::layout::Layout;
@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// A leased slot; free again when it is released or the last copy of its file descriptor is closed.
+/// Leased slot. Free again when it is released or the last copy of its descriptor is closed.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
@@ -16,11 +16,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Leases the lowest free slot below `max`, one of `avoided` only when there is no other:
-    /// those belong to sandboxes that may be resumed.
+    /// Leases the lowest free slot below `max`. Slots in `avoided` belong to sandboxes that may be
+    /// resumed, so they are taken only if no other is free.
     ///
     /// # Errors
-    /// `too-many-sandboxes` when none is free.
+    /// `too-many-sandboxes` if none is free.
     pub(crate) fn lease(layout: &Layout, max: u32, avoided: &[u32]) -> Result<Self, Fault> {
         let others = (0..max).filter(|number| !avoided.contains(number));
         for number in others.chain(avoided.iter().copied().filter(|number| *number < max)) {
@@ -36,15 +36,15 @@ impl Slot {
         .retryable())
     }
 
-    /// Gives the slot back, whoever still has copies of the file descriptor.
+    /// Frees the slot, even if other processes have copies of the descriptor.
     pub(crate) fn release(self) {
         crate::state::sandbox_dir::unlock(&self.lock);
     }
 
-    /// Leases one slot and no other: the layers of a resumed sandbox belong to ids derived from it.
+    /// Leases exactly this slot: the layers of a resumed sandbox belong to ids derived from it.
     ///
     /// # Errors
-    /// `busy` when another sandbox has it.
+    /// `busy` if another sandbox has it.
     pub(crate) fn lease_again(layout: &Layout, number: u32) -> Result<Self, Fault> {
         match take(layout, number)? {
             Some(lock) => Ok(Self { number, lock }),

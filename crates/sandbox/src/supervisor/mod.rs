@@ -1,6 +1,6 @@
-//! The small process that owns one named sandbox: it brings the guest up, lets many clients talk to
-//! it, and ends with it. When it dies, however it dies, the guest sees the end of its link and ends
-//! too, and the kernel lets go of the locks.
+//! Supervisor: the small process that owns one named sandbox. It starts the guest, serves many
+//! clients, and ends with the guest. If it dies in any way, the guest sees the end of its link and
+//! ends too, and the kernel releases the locks.
 
 mod exchange;
 mod router;
@@ -36,33 +36,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the handover may take.
+/// Maximum time for the handover.
 const HANDOVER_WAIT: Duration = Duration::from_secs(10);
-/// Clients that may wait to be accepted.
+/// Maximum number of clients that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// The body of `glovebox __supervise --state DIR NAME`. Returns when the sandbox has ended.
+/// Runs `glovebox __supervise --state DIR NAME`. Returns when the sandbox has ended.
 ///
 /// Preconditions: standard input is the handover socket of the process that starts the supervisor,
-/// and nothing has read from it. `after_ready` gets the layers of the workspace, when it has any, as
-/// soon as the sandbox may be used; it must not take long.
+/// and nothing has been read from it. As soon as the sandbox is ready, `after_ready` is called with
+/// the layers of the workspace, if it has any. It must return quickly.
 ///
 /// # Errors
-/// Whatever kept the sandbox from coming up, which the starter has been told as well, or what could
-/// not be removed afterwards.
+/// The errors of starting the sandbox, which are also sent to the process that started the
+/// supervisor, and the errors of removing files afterwards.
 pub fn supervise(
     state_dir: &Path,
     name: &Name,
     after_ready: impl FnOnce(WorkspaceLayers),
 ) -> Result<(), Fault> {
     let starter = take_stdin()?;
-    // Ctrl-C and the end of the starter's terminal are not for us. Fails only for a process that
-    // leads a group already, and then that is as good.
+    // Ctrl-C and a hang-up of that process's terminal must not end the supervisor. Fails only for
+    // the leader of a process group, which has the same effect.
     let _ = rustix::process::setsid();
     let layout = Layout::open(state_dir)?;
     let [lock, slot] = handover::take_over(&starter, Instant::now() + HANDOVER_WAIT)?;
     let sandbox_dir = SandboxDir::adopt(&layout, name, lock)?;
-    // A sandbox that lives again was kept for its files; they outlast a start that fails.
+    // A resumed sandbox was kept for its files, so a failed start must not remove them.
     let is_resumed = sandbox_dir.holds_work();
     let up = come_up(&layout, &sandbox_dir, &starter);
     let mut life = match up {
@@ -74,7 +74,8 @@ pub fn supervise(
             return Err(fault);
         }
     };
-    // From here on others may use the sandbox, so it stays even if its starter is gone by now.
+    // From here on other clients may use the sandbox, so it stays even if the process that started
+    // it is gone.
     handover::answer(&starter, Ok(()));
     drop(starter);
     let in_memory = || life.control.layers();
@@ -86,13 +87,13 @@ pub fn supervise(
     let caches = life.caches.map(|lease| KeptCaches::new(lease, &life.spec));
     let owner = life.owner.as_ref();
     let result = clean_up(&layout, sandbox_dir, owner, life.status, end, caches);
-    // What cannot be decided or removed now is found by the next sweep.
+    // The next sweep finds layers that stay.
     let _ = checkpoint::store::collect_garbage(&layout);
     drop(slot);
     result
 }
 
-/// When a sandbox ends by itself.
+/// Times at which a sandbox ends by itself. `None` for no limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     pub(crate) wall: Option<(Instant, u64)>,
@@ -110,7 +111,7 @@ impl Timing {
     }
 }
 
-/// Takes the handover socket off standard input and leaves `/dev/null` there.
+/// Takes the handover socket from standard input and replaces it by `/dev/null`.
 fn take_stdin() -> Result<OwnedFd, Fault> {
     let broken =
         |errno: rustix::io::Errno| fault::plain_io("cannot take over standard input", errno);
@@ -124,7 +125,7 @@ fn take_stdin() -> Result<OwnedFd, Fault> {
     Ok(starter)
 }
 
-/// A sandbox that has come up.
+/// A running sandbox.
 #[derive(Debug)]
 struct RunningSandbox {
     router: Router,
@@ -132,13 +133,13 @@ struct RunningSandbox {
     spec: SandboxSpec,
     status: Status,
     slot: u32,
-    /// The package caches that it keeps.
+    /// Package caches that it keeps. `None` if it keeps none.
     caches: Option<CacheLease>,
     control: Arc<ControlServer>,
 }
 
 impl RunningSandbox {
-    /// Serves until the sandbox ends, through every change of its files.
+    /// Serves clients until the sandbox ends, through every change of its files.
     fn live(&mut self, layout: &Layout, sandbox_dir: &SandboxDir) -> EndReason {
         let timing = Timing::of(&self.spec);
         loop {
@@ -161,15 +162,16 @@ impl RunningSandbox {
     }
 }
 
-/// A guest that serves.
+/// A guest that accepts requests.
 struct RunningGuest {
     greeted: GuestLink,
     owner: Box<dyn Owner>,
-    /// Places in the trash that are still to be removed.
+    /// Paths in the trash that are still to be removed.
     thrown: Vec<PathBuf>,
 }
 
-/// Starts a guest on what the sandbox stands on. `egress` is what holds for its network since an earlier guest.
+/// Starts a guest on the sandbox's stack. `egress` holds the rules and accounts of an earlier
+/// guest's proxy.
 fn raise(
     layout: &Layout,
     sandbox_dir: &SandboxDir,
@@ -179,7 +181,7 @@ fn raise(
     egress: Option<Arc<Control>>,
 ) -> Result<RunningGuest, Fault> {
     let begin = Instant::now();
-    // Closed again as soon as the guest runs from it.
+    // Closed again as soon as the guest runs.
     let image = GuestImage::shared(&layout.base())?;
     let begun = backend::begin(spec, &image, layout.state())?;
     let thrown = change::finish(layout, &sandbox_dir.path)?;
@@ -226,7 +228,8 @@ fn raise(
     })
 }
 
-/// Gives a saved layer the owners of the sandbox's ids of today, where it has a range of its own.
+/// Changes the owners of a saved layer to the sandbox's present ids, if it belongs to another
+/// range.
 fn give_to_slot(layer: &Path, slot: u32) -> Result<(), Fault> {
     let owner = std::fs::metadata(layer).map_err(|error| fault::io("inspect", layer, error))?;
     match range_of(owner.uid()) {
@@ -289,7 +292,7 @@ fn come_up(
     })
 }
 
-/// Undoes a start that failed, in the place of a starter that is gone.
+/// Undoes a failed start, in place of a starting process that is gone.
 fn undo(layout: &Layout, sandbox_dir: SandboxDir, is_resumed: bool) -> Result<(), Fault> {
     if !is_resumed {
         return sandbox_dir.discard(layout);
@@ -303,7 +306,7 @@ fn undo(layout: &Layout, sandbox_dir: SandboxDir, is_resumed: bool) -> Result<()
 fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
     let broken = |errno| fault::io("make the socket of", dir_path, errno);
     let dir = open_dir(dir_path).map_err(broken)?;
-    // One of an earlier life.
+    // Left by an earlier supervisor.
     let _ = std::fs::remove_file(dir_path.join("socket"));
     let listener = socket_with(
         AddressFamily::UNIX,
@@ -326,10 +329,11 @@ fn clean_up(
     end: EndReason,
     caches: Option<KeptCaches>,
 ) -> Result<(), Fault> {
-    // Not being there is what is wanted.
+    // Fails if there is no such file, which is the aim.
     let _ = std::fs::remove_file(sandbox_dir.path.join("socket"));
     let _ = std::fs::remove_file(sandbox_dir.path.join(control::CONTROL));
-    // Files at a service go only when that was wanted: after a loss or a stop they may be all there is of the work.
+    // Files at a service are removed only on request. After a loss or a stop they may be the only
+    // copy of the work.
     let is_wanted = matches!(end, EndReason::Shutdown | EndReason::CommandPending);
     let ended = if sandbox_dir.has_remote_files() && !is_wanted {
         owner.halt()
@@ -337,7 +341,7 @@ fn clean_up(
         owner.kill()
     };
     if let Err(fault) = ended {
-        // Its files and its ids stay its own until the kernel says that nothing of it is left.
+        // Processes may still run, so the files and ids must not be used by another sandbox.
         status.state = SandboxState::Lost;
         status.reason = Some(fault.message.clone());
         sandbox_dir.write_status(&status)?;

@@ -1,7 +1,7 @@
-//! A sandbox that was made on behalf of another one ends with it.
+//! Watch over the parent of a sandbox that ends with it.
 //!
-//! Its supervisor holds a handle on the process of the other's. However that one ends (killed, stopped,
-//! by its lease, with a crash), the kernel tells, and nothing has to be remembered anywhere.
+//! The supervisor holds a pidfd of the parent's supervisor. However that one ends (killed, stopped,
+//! by its lease, by a crash), the kernel reports it, and nothing has to be recorded.
 
 use crate::control::{self, ControlServer, Order};
 use crate::lifecycle::termination;
@@ -15,13 +15,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an order that cannot be given now waits.
+/// Time after which an order that could not be given is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Has the sandbox of this control server end with its parent, if it is to.
+/// Ends the sandbox of this control server with its parent, if its spec says so.
 ///
 /// # Errors
-/// `sandbox-not-running` when the parent has ended already.
+/// `sandbox-not-running` if the parent has ended already.
 pub(crate) fn watch_parent(
     layout: &Layout,
     spec: &SandboxSpec,
@@ -41,7 +41,8 @@ pub(crate) fn watch_parent(
         let order = || Order::Stop {
             reason: reason.clone(),
         };
-        // Somebody may just be changing its files. Lost means that it has ended by itself.
+        // Fails while another change of its files is in progress. A lost link means that the
+        // sandbox has ended by itself.
         while matches!(control.post(order()), Err(fault) if fault.code != Code::LinkLost) {
             std::thread::sleep(AGAIN);
         }
@@ -49,10 +50,11 @@ pub(crate) fn watch_parent(
     .map_err(|error| fault::plain_io("cannot start a thread", error))
 }
 
-/// The process that owns the parent.
+/// Opens a pidfd of the process that owns the parent.
 fn find(layout: &Layout, parent: &Parent) -> Result<OwnedFd, Fault> {
     let dir = layout.sandbox(parent.name.as_str());
-    // Opened first: if another one has taken the name since, its time tells.
+    // Opened before the status is read: if another sandbox has taken the name since, its time of
+    // creation differs.
     let owner = termination::supervisor(&dir);
     let is_it =
         read_status(&dir).is_ok_and(|status| status.created_unix_ms == parent.created_unix_ms);
@@ -68,7 +70,7 @@ fn find(layout: &Layout, parent: &Parent) -> Result<OwnedFd, Fault> {
 }
 
 fn wait_ended(owner: &OwnedFd) {
-    // Anything but an interruption would be the end of the handle.
+    // Any result but an interruption means that the process has ended.
     while matches!(
         poll(&mut [PollFd::new(owner, PollFlags::IN)], None),
         Err(Errno::INTR)

@@ -1,18 +1,18 @@
-//! The processes of a sandbox as the host sees them: the first one and all its descendants.
+//! Processes of a sandbox as the host sees them: the first one and all its descendants.
 
 use crate::process;
 
-/// Most processes that are looked at.
+/// Maximum number of processes to examine.
 const MAX_PROCESSES: usize = 65_536;
 
-/// One process and its threads, which may each have open files of their own.
+/// Process and its threads, each of which may have open files of its own.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: i32,
     pub(super) threads: Vec<i32>,
 }
 
-/// All processes from `init` on. `None` when there are too many to look at.
+/// Returns `init` and all its descendants. `None` if there are too many to examine.
 pub(super) fn processes_of(init: i32) -> Option<Vec<Process>> {
     let mut found = Vec::new();
     let mut pending = vec![u32::try_from(init).ok()?];
@@ -25,7 +25,8 @@ pub(super) fn processes_of(init: i32) -> Option<Vec<Process>> {
             return all_below(init);
         };
         pending.extend(children);
-        // It may have ended meanwhile; what it had is then gone, or with another one.
+        // A process without threads has ended meanwhile. Its resources are released or held by
+        // another process.
         if !tasks.threads.is_empty() {
             found.push(Process::new(pid, &tasks.threads)?);
         }
@@ -33,7 +34,7 @@ pub(super) fn processes_of(init: i32) -> Option<Vec<Process>> {
     Some(found)
 }
 
-/// The same on a kernel that keeps no lists of children.
+/// As [`processes_of`], on a kernel that keeps no lists of children.
 fn all_below(init: i32) -> Option<Vec<Process>> {
     let init = u32::try_from(init).ok()?;
     let below = process::below(init);
@@ -50,7 +51,7 @@ fn all_below(init: i32) -> Option<Vec<Process>> {
 }
 
 impl Process {
-    /// `None` for ids that the kernel never gives.
+    /// Returns `None` for ids that the kernel never assigns.
     fn new(pid: u32, threads: &[u32]) -> Option<Self> {
         let threads = threads.iter().map(|thread| i32::try_from(*thread).ok());
         Some(Self {

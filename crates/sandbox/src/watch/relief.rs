@@ -1,8 +1,9 @@
-//! Making room when a sandbox without a memory controller uses too much memory: the command that holds most of it
-//! is ended, with all it started. The others and the sandbox go on.
+//! Relief of memory pressure in a sandbox without a memory controller: ends the command that uses
+//! most memory, with all processes it started. Other commands and the sandbox continue.
 //!
-//! A command and its descendants are what lives below one warden, however they forked. The warden itself is left
-//! alone: it tells the guest how the command ended.
+//! A command is the set of processes below one command supervisor (warden), however they were
+//! forked. The supervisor itself is not ended, because it reports the end of the command to the
+//! guest.
 
 use super::census::Process;
 use super::memory;
@@ -11,27 +12,27 @@ use glovebox_jail::process::{GuestMark, Member};
 use rustix::process::{Pid, Signal};
 use std::time::{Duration, Instant};
 
-/// How often processes are looked for that were started while others were ended.
+/// Maximum number of searches for processes that were started while others were ended.
 const ROUNDS: usize = 64;
-/// How long the kernel may take to give their memory back.
+/// Maximum time for the kernel to release their memory.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// A command with all it started.
+/// Command with all processes it started.
 #[derive(Debug)]
 pub(super) struct Command {
     warden: u32,
-    /// Of the guest that the warden belongs to.
+    /// Mark of the guest that the command supervisor belongs to.
     mark: GuestMark,
     resident_bytes: u64,
 }
 
-/// The command of the sandbox with the first process `init` whose processes hold most memory.
+/// Returns the command that uses most memory in the sandbox with the first process `init`.
 pub(super) fn largest_command(init: i32) -> Option<Command> {
     let mark = GuestMark::of(Pid::from_raw(init)?);
     let children = process::tasks(u32::try_from(init).ok()?).children;
     let wardens = match children {
         Some(children) => children,
-        // A kernel that keeps no lists of children.
+        // This kernel keeps no lists of children.
         None => process::below(u32::try_from(init).ok()?)
             .iter()
             .filter(|member| {
@@ -58,7 +59,7 @@ pub(super) fn largest_command(init: i32) -> Option<Command> {
 }
 
 impl Command {
-    /// Ends it, and waits a moment for its memory.
+    /// Ends the command and waits briefly until its memory is released.
     pub(super) fn end(&self) {
         let deadline = Instant::now() + END_WAIT;
         let mut ended = Vec::new();
@@ -67,16 +68,16 @@ impl Command {
             if members.is_empty() {
                 break;
             }
-            // Stopped first, so that none of them starts more meanwhile. But the command itself is killed at once: its
-            // caller hears of its stops, and would stop with it.
+            // Stopped first, so that none of them starts more meanwhile. The command itself is
+            // killed at once: its parent sees its stops and would stop as well.
             for signal in [Signal::STOP, Signal::KILL] {
                 for member in &members {
                     let is_command = u32::try_from(member.parent.map_or(0, Pid::as_raw_pid))
                         .is_ok_and(|parent| parent == self.warden);
                     let signal = if is_command { Signal::KILL } else { signal };
-                    // The handle means the process that was found, or it is left alone.
+                    // The handle refers to the process that was found, or the process is skipped.
                     if let Some(handle) = ProcessRef::of_member(member).and_then(ProcessRef::open) {
-                        // One that is gone already is what is wanted.
+                        // Fails if the process is gone, which is the aim.
                         let _ = process::signal(&handle, signal);
                         if signal == Signal::KILL {
                             ended.push(handle);
@@ -101,7 +102,7 @@ fn read(pid: u32) -> Option<Member> {
     Member::read(Pid::from_raw(i32::try_from(pid).ok()?)?)
 }
 
-/// What lives below a warden and is not the guest's own.
+/// Returns the processes below a command supervisor that are not the guest's own.
 fn commands_below(warden: u32, mark: GuestMark) -> Vec<Member> {
     let mut members = process::below(warden);
     members.retain(|member| !member.is_of_guest(mark));

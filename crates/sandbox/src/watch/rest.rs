@@ -1,21 +1,25 @@
-//! A sandbox in which nothing has run since the last look needs no other look: nothing in it has changed.
+//! Rest of a sandbox: if no processor time was used since the last sample, nothing can have changed
+//! and no sample is needed.
 
 use std::time::{Duration, Instant};
 
-/// The longest time without a look. The kernel counts processor time by ticks, of which a processor may have few.
+/// Maximum time without a sample. The kernel may count processor time by ticks, which can miss
+/// short work.
 const MAX_REST: Duration = Duration::from_secs(5);
 
-/// Since when a sandbox, in which all was well then, has stood still.
+/// Time of the last sample that found no limit exceeded, with the processor time used before it in
+/// microseconds. `None` if there is no such sample.
 #[derive(Debug, Default)]
 pub(super) struct Rest(Option<(Instant, u64)>);
 
 impl Rest {
-    /// All was well in a look at `now`, before which its processes had used `cpu_us`; `None` where nobody counts.
+    /// Records a sample at `now` that found no limit exceeded, before which the processes had used
+    /// `cpu_us`. `None` if the kernel does not count processor time.
     pub(super) fn since(now: Instant, cpu_us: Option<u64>) -> Self {
         Self(cpu_us.map(|cpu_us| (now, cpu_us)))
     }
 
-    /// Whether it has used no more since then.
+    /// Returns true if no processor time was used since then and less than [`MAX_REST`] has passed.
     pub(super) fn lasts(&self, now: Instant, cpu_us: Option<u64>) -> bool {
         self.0.zip(cpu_us).is_some_and(|((since, before), cpu_us)| {
             before == cpu_us && now.duration_since(since) < MAX_REST

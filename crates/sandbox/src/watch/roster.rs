@@ -1,4 +1,4 @@
-//! The thread that looks at all sandboxes of this process in turn.
+//! Thread that samples all watched sandboxes of this process in turn.
 
 use super::{DUTY, NextLook, SHORT_TICK, TICK, WatchedSandbox, lock};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -38,8 +38,8 @@ fn roster() -> &'static Roster {
         let builder = thread::Builder::new()
             .name("limits".to_owned())
             .stack_size(128 << 10);
-        // Without the thread there is nobody to hold the limits; `thread::park` below would never
-        // be reached, so the current thread stands in and the report's word would be untrue.
+        // Without the thread no limit is watched, although the report says so. The current thread
+        // stands in for the handle.
         let thread = match builder.spawn(move || watch(&seen)) {
             Ok(handle) => handle.thread().clone(),
             Err(_) => thread::current(),
@@ -72,7 +72,7 @@ fn watch(entries: &Mutex<Vec<Entry>>) {
             let is_over = outcome.is_err();
             if let Err(breach) = outcome {
                 *lock(&sandbox.breach) = Some(breach);
-                // Its owner hears of it by the end of the link, and whether it worked.
+                // The owner learns of the end, or of its failure, by the link.
                 let _ = sandbox.end();
             }
             let mut entries = lock(entries);

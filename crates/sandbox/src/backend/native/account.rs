@@ -1,4 +1,5 @@
-//! After the start: what holds, what was found inside, and whether that is good enough.
+//! Account of a start: walls and limits for the report, and the verdict on the guest's
+//! observations.
 
 use super::disk_quota::DiskLimit;
 use super::{controllers, verification, walls};
@@ -15,14 +16,14 @@ use glovebox_spec::{
 };
 use std::path::{Path, PathBuf};
 
-/// What counts as memory where no controller counts it.
+/// Description of sampled memory, if no controller counts it.
 const SAMPLED_MEMORY: &str =
     "memory of processes, memory files, shared segments, pipes and sockets is sampled";
-/// The same where commands can mount file systems.
+/// The same if commands can mount file systems.
 const SAMPLED_MEMORY_NESTED: &str = "memory of processes, memory files, shared segments, pipes and sockets is sampled, and not what \
      commands write to file systems in memory that they mount";
 
-/// The package caches, and what becomes of what is written there.
+/// Returns the package caches, with the treatment of files written to them.
 pub(super) fn caches(spec: &Isolation, keeping: CacheKeeping) -> Vec<CacheFact> {
     spec.caches
         .iter()
@@ -35,8 +36,8 @@ pub(super) fn caches(spec: &Isolation, keeping: CacheKeeping) -> Vec<CacheFact> 
         .collect()
 }
 
-/// How well each limit of the spec holds, given the control group or why there is none, and what holds that on
-/// disk.
+/// Returns how far each limit of the spec is enforced. `group` is the control group or the reason
+/// for having none; `disk` is the mechanism of the disk limit.
 pub(super) fn limits(
     spec: &Isolation,
     group: Result<&Cgroup, &str>,
@@ -130,11 +131,11 @@ pub(super) fn limits(
         .collect()
 }
 
-/// The capabilities of the guest, which does not hand it on: `CAP_KILL` (capabilities(7)).
+/// Capabilities of the guest, which commands do not inherit: `CAP_KILL` (capabilities(7)).
 const CAP_KILL: u64 = 1 << 5;
 
-/// Compares what the guest found inside with what was wanted. Any difference ends the start; `wrong` has those
-/// that were found already.
+/// Compares the guest's self-test with the plan. Any difference fails the start; `wrong` holds the
+/// differences that were found before.
 pub(super) fn judge(found: &SelfTest, plan: &Plan, mut wrong: Vec<String>) -> Result<(), Fault> {
     let mut check = |holds: bool, what: &str| {
         if !holds {
@@ -173,7 +174,7 @@ pub(super) fn judge(found: &SelfTest, plan: &Plan, mut wrong: Vec<String>) -> Re
         found.cwd == WORKSPACE,
         "the working directory is not the workspace",
     );
-    // The supervisor's pidfd and the Landlock ruleset; the two sockets are not counted.
+    // The command supervisor's pidfd and the Landlock ruleset. The two sockets are not counted.
     check(
         found.open_fds.len() <= 2,
         "descriptors of the host are open",
@@ -191,7 +192,7 @@ pub(super) fn judge(found: &SelfTest, plan: &Plan, mut wrong: Vec<String>) -> Re
     .remedy("`glovebox doctor` shows what this machine offers; please report this"))
 }
 
-/// What stands between commands and the project on the host.
+/// Adds the wall between commands and the project on the host.
 fn workspace_wall(report: &mut Report, spec: &Isolation, plan: &Plan) {
     let hidden = match spec.hidden.len() {
         0 => String::new(),
@@ -250,7 +251,7 @@ fn workspace_wall(report: &mut Report, spec: &Isolation, plan: &Plan) {
     }
 }
 
-/// The isolation report, without the limits.
+/// Returns the isolation report, without the limits.
 pub(super) fn report(
     name: &Name,
     spec: &Isolation,

@@ -1,4 +1,4 @@
-//! The way out of a sandbox that may reach listed hosts: its proxy, which lives as long as the sandbox.
+//! Egress proxy of a sandbox, which ends with the sandbox.
 
 use super::secrets::read_certificates;
 use crate::SandboxSpec;
@@ -15,13 +15,14 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The proxy of a sandbox, as long as it lives.
+/// Egress proxy of a sandbox. `None` inside if the sandbox has none or it was closed.
 #[derive(Debug, Default)]
 pub(super) struct SandboxProxy(Mutex<Option<Proxy>>);
 
 impl SandboxProxy {
-    /// Starts one on the sockets of a new sandbox: where questions for names arrive, then unbound stream sockets.
-    /// `interceptor` fills secrets in, where there are any; `upstream` is the machine's proxy, if it has one.
+    /// Starts the proxy on the sockets of a new sandbox: the one that receives DNS queries, then
+    /// unbound stream sockets. `interceptor` fills in secrets, if there are any; `upstream` is the
+    /// machine's proxy, if it has one.
     pub(super) fn open(
         sockets: Vec<OwnedFd>,
         control: Arc<Control>,
@@ -47,7 +48,8 @@ impl SandboxProxy {
             .map_err(|error| fault::plain_io("cannot open the sandbox's way out", error))
     }
 
-    /// The machine's proxy as a sandbox uses it, with the certificates that it is checked with.
+    /// Returns the settings of the machine's proxy for a sandbox, with the certificates that verify
+    /// it.
     pub(super) fn upstream(wanted: &SandboxSpec) -> Result<Option<UpstreamSettings>, Fault> {
         let Some(proxies) = wanted.upstream.clone() else {
             return Ok(None);
@@ -59,18 +61,18 @@ impl SandboxProxy {
         Ok(Some(UpstreamSettings { proxies, trusted }))
     }
 
-    /// What can be asked of it; `None` when there is no such way.
+    /// Returns a handle of the proxy. `None` if there is none.
     pub(super) fn handle(&self) -> Option<ProxyHandle> {
         self.proxy().as_ref().map(Proxy::handle)
     }
 
-    /// What was refused in this time (CLOCK_MONOTONIC, in nanoseconds).
+    /// Returns the hosts that were refused during a time (CLOCK_MONOTONIC, in nanoseconds).
     pub(super) fn refused(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         self.handle()
             .map_or_else(Vec::new, |proxy| proxy.denials(during, is_shared))
     }
 
-    /// Ends it, with all it carries.
+    /// Ends the proxy with all its connections.
     pub(super) fn close(&self) {
         let proxy = self.proxy().take();
         drop(proxy);
@@ -81,7 +83,7 @@ impl SandboxProxy {
     }
 }
 
-/// The network namespace of a sandbox, by a socket that is of it.
+/// Network namespace of a sandbox, identified by a socket in it.
 #[derive(Debug)]
 struct OwnNetwork(OwnedFd);
 

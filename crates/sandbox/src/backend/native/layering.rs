@@ -1,4 +1,4 @@
-//! Other layers for a sandbox that lives: see [`glovebox_jail::exchange`].
+//! Exchange of the layers of a live native sandbox: see [`glovebox_jail::exchange`].
 
 use super::disk_quota::{DiskLimit, LooseLimit};
 use super::{Native, launch_fault, plan_fault, workspace_mode};
@@ -16,20 +16,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long each step may take.
+/// Maximum time for each step.
 const STEP_WAIT: Duration = Duration::from_secs(10);
 
-/// What a plan was made from, and another can be.
+/// Inputs of a plan, kept to make another one.
 #[derive(Debug)]
 pub(super) struct PlanInput {
     pub(super) spec: Isolation,
     pub(super) facts: HostFacts,
-    /// Without what is frozen, which changes.
+    /// Host resources without the frozen layers, which change.
     pub(super) place: HostResources,
     pub(super) state_dir: PathBuf,
 }
 
-/// An exchange that is prepared.
+/// Prepared exchange of layers.
 #[derive(Debug)]
 pub struct Layering {
     exchange: Exchange,
@@ -70,8 +70,8 @@ pub(super) fn begin(native: &Native, cx: ExchangeCx<'_>) -> Result<Layering, Fau
 }
 
 impl Layering {
-    /// Makes what is written now read-only. `None` when that cannot be while the sandbox lives, and
-    /// nothing has changed; after a fault it has to be ended.
+    /// Makes the present layers read-only. `None` if that is impossible while the sandbox runs;
+    /// then nothing has changed. After a fault the sandbox must be ended.
     pub(crate) fn close(self) -> Result<Option<ClosedLayering>, Fault> {
         let Self {
             exchange,
@@ -98,7 +98,7 @@ impl Layering {
     }
 }
 
-/// A sandbox that can write nothing until the exchange is finished.
+/// Exchange in progress: the sandbox cannot write until it is finished.
 #[derive(Debug)]
 pub(crate) struct ClosedLayering {
     closed: ClosedExchange,
@@ -111,8 +111,9 @@ pub(crate) struct ClosedLayering {
 }
 
 impl ClosedLayering {
-    /// Makes new writable layers, where there are none any more, and puts everything in place. `frozen`
-    /// is where the frozen layers are by now. The result is to be dropped when there is time.
+    /// Creates missing writable layers and mounts the new stack. `frozen` names the present paths
+    /// of the frozen layers. Dropping the result may take time, so the caller should answer its
+    /// client first.
     pub(crate) fn finish(self, frozen: Vec<CheckpointLayer>) -> Result<Exchange, Fault> {
         skeleton::make_layers(&self.plan, &self.place.layers, self.mode)
             .map_err(|error| fault::io("make the layers in", &self.place.layers, error))?;

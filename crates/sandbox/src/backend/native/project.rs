@@ -1,4 +1,4 @@
-//! What a native sandbox sees of applies to its project: see [`crate::applied`].
+//! Visibility of applied changes in a native sandbox: see [`crate::applied`].
 
 use super::Native;
 use crate::applied::follow::{FollowedSandbox, follow};
@@ -18,7 +18,7 @@ pub(super) fn follow_project(cx: &CreateCx<'_>, native: &Native) {
     if spec.workspace_access == WorkspaceAccess::Live {
         return;
     }
-    // Without a descriptor of its own the sandbox goes on as it is.
+    // Without a descriptor the sandbox runs on, and sees applied changes late.
     let Ok(program) = cx.image.as_fd().try_clone_to_owned() else {
         return;
     };

@@ -1,14 +1,15 @@
-//! Lines of the isolation report that say what was seen and tried inside, and not what was asked for.
+//! Lines of the isolation report about what was observed and tried inside, not about what was
+//! requested.
 
 use crate::Report;
 use glovebox_jail::plan::Plan;
 use glovebox_jail::stage0::SelfTest;
 use glovebox_spec::{Isolation, LimitState, Net};
 
-/// The first ABI of Landlock with which abstract Unix sockets can be refused.
+/// First ABI of Landlock that can refuse abstract Unix sockets.
 const SCOPE_ABI: u32 = 6;
 
-/// What can be reached beyond the sandbox.
+/// Adds the wall around the network.
 pub(super) fn network(report: &mut Report, spec: &Isolation, found: &SelfTest) {
     let seen = &found.observed;
     let interfaces = seen.interfaces.join(", ");
@@ -49,7 +50,7 @@ pub(super) fn network(report: &mut Report, spec: &Isolation, found: &SelfTest) {
     }
 }
 
-/// The second wall around files.
+/// Adds Landlock, the second wall around files.
 pub(super) fn landlock(report: &mut Report, found: &SelfTest) {
     match (found.landlock_abi, found.observed.landlock) {
         (abi, Some(trial)) if trial.is_refused => report.wall(
@@ -67,7 +68,7 @@ pub(super) fn landlock(report: &mut Report, found: &SelfTest) {
     }
 }
 
-/// Says why debuggers do not work inside, if they do not.
+/// Adds the reason for which debuggers do not work inside, if they do not.
 pub(super) fn tracing(report: &mut Report, found: &SelfTest) {
     if let Some(why) = found.tracing.why_off() {
         let hint = found.tracing.remedy();
@@ -78,7 +79,7 @@ pub(super) fn tracing(report: &mut Report, found: &SelfTest) {
     }
 }
 
-/// Whether commands can make namespaces, and what that opens.
+/// Adds whether commands can create namespaces, and the risks of that.
 pub(super) fn namespaces(report: &mut Report, plan: &Plan, found: &SelfTest) {
     let Some(nested) = plan.seal.nested else {
         let detail = match found.max_user_namespaces {

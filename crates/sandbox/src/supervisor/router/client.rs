@@ -1,4 +1,4 @@
-//! One connected client of a supervisor.
+//! Client that is connected to a supervisor.
 
 use crate::link::Outgoing;
 use glovebox_proto::Decoder;
@@ -7,20 +7,21 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// Most bytes kept for a client that does not read. Windows keep a reading client far below it.
+/// Maximum number of bytes queued for a client that does not read. A client that reads stays far
+/// below it because of its windows.
 const MAX_QUEUED_BYTES: usize = 48 << 20;
 
-/// A connection.
+/// Connection of a client.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) socket: OwnedFd,
     pub(super) decoder: Decoder,
     pub(super) outgoing: Outgoing,
-    /// The guest's id by the client's.
+    /// Ids of the guest's requests by the client's ids.
     pub(super) ids: HashMap<u32, u32>,
     pub(super) has_greeted: bool,
     pub(super) since: Instant,
-    /// Nothing more can be said to it or heard from it.
+    /// True if the connection is to be dropped.
     pub(super) is_broken: bool,
 }
 
@@ -51,7 +52,7 @@ impl Client {
         }
     }
 
-    /// Reads once; an end or error breaks the connection.
+    /// Reads once. The end or an error marks the connection as broken.
     pub(super) fn read(&mut self) {
         match rustix::io::read(&self.socket, self.decoder.space()) {
             Ok(0) => self.is_broken = true,

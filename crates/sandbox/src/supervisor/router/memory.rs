@@ -1,17 +1,19 @@
-//! The end of a job says which limits have acted and which hosts were refused while it ran; only this side knows.
+//! Completion of exit reports by the supervisor: only it knows which limits have acted and which
+//! hosts were refused.
 
 use crate::backend::Owner;
 use crate::handle::{LimitCounts, complete};
 use glovebox_proto::{Fault, Reply, decode};
 
-/// The reply with what the owner knows, if it is the end of a job and there is something to know: a limit has acted
-/// since the last one, or hosts may be refused. Other replies are passed on unread.
+/// Adds the owner's facts to a reply that reports a command's exit, if a limit has acted since the
+/// last one or hosts may have been refused. Returns `None` for any other reply, which is passed on
+/// unchanged.
 pub(super) fn with_limits(
     payload: &[u8],
     owner: &dyn Owner,
     seen: &LimitCounts,
 ) -> Option<Result<Reply, Fault>> {
-    // Postcard writes the index of a variant first: `Ok`, then `Reply::Exited`.
+    // Postcard encodes the index of a variant first: `Ok`, then `Reply::Exited`.
     const EXITED: [u8; 2] = [0, 3];
     if !payload.starts_with(&EXITED) {
         return None;

@@ -1,4 +1,4 @@
-//! One request of the supervisor's own, between those of its clients.
+//! Request of the supervisor itself, between those of its clients.
 
 use super::Router;
 use crate::fault;
@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
 impl Router {
-    /// Tells the guest that its mounts have been exchanged. Precondition: no request is open.
+    /// Tells the guest that its mounts have been exchanged, and waits for its reply. Precondition:
+    /// no request is open.
     pub(crate) fn renew(&mut self, wait: Duration) -> Result<(), Fault> {
         let lost = |errno: Errno| super::gone(&format!(": {errno}"));
         let deadline = Some(Instant::now() + wait);
@@ -25,7 +26,7 @@ impl Router {
                 .next_frame()
                 .map_err(|error| wire_fault(&error))?
             {
-                // TRUST: nothing else is open, so nothing else may come.
+                // TRUST: no other request is open, so no other frame may come.
                 if frame.header.kind != FrameKind::Reply || frame.header.id != id {
                     return Err(fault::internal("the guest answers what nobody asked"));
                 }
@@ -57,7 +58,7 @@ impl Router {
         }
     }
 
-    /// An id that no open request has.
+    /// Returns an id that no open request has.
     pub(super) fn next_id(&mut self) -> RequestId {
         loop {
             self.last_id = self.last_id.wrapping_add(1);

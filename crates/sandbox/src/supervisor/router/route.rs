@@ -1,27 +1,27 @@
-//! One request on its way through the supervisor: whose it is, and how much may still flow.
+//! Route of one request through the supervisor: its client, and the credit of each channel.
 //!
-//! Credit travels end to end, from the one that consumes to the one that produces. The supervisor
-//! only keeps the books, so that neither side can make it hold more than one window per channel.
+//! Credit is passed from end to end, from the consumer to the producer. The supervisor only checks
+//! it, so that neither side can make it buffer more than one window for each channel.
 
 use crate::link::StreamSet;
 use glovebox_proto::limits::WINDOW_BYTES;
 use glovebox_proto::{Channel, WireError};
 
-/// Which client, by a number that is never used twice.
+/// Key of a client, which is never used twice.
 pub(super) type ClientKey = u64;
 
 /// An open request.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// Whose it is; `None` when the client has left and the guest has not answered yet.
+    /// Client of the request. `None` if it has disconnected and the guest has not replied yet.
     pub(super) client: Option<ClientKey>,
-    /// The client's own id for it.
+    /// Id of the request that the client chose.
     pub(super) client_id: u32,
     flow: StreamSet,
-    /// Bytes the guest may still send, by channel from [`Channel::Stdout`] on.
+    /// Number of bytes that the guest may still send, by channel from [`Channel::Stdout`] on.
     inbound: [u32; 3],
     ended: [bool; 3],
-    /// Bytes the client may still send.
+    /// Number of bytes that the client may still send.
     outbound: u32,
 }
 
@@ -55,7 +55,7 @@ impl Route {
         }
     }
 
-    /// Books data from the guest. False when the frame carries no news and can be left out.
+    /// Accounts for data from the guest. Returns false if the frame is empty and can be dropped.
     pub(super) fn output(
         &mut self,
         channel: Channel,
@@ -79,7 +79,7 @@ impl Route {
         Ok(len > 0 || is_last)
     }
 
-    /// Books room the client gives to the guest.
+    /// Accounts for credit from the client to the guest.
     pub(super) fn credit_from_client(
         &mut self,
         channel: Channel,
@@ -91,7 +91,7 @@ impl Route {
         add(&mut self.inbound[slot], bytes)
     }
 
-    /// Books input from the client.
+    /// Accounts for input from the client.
     pub(super) fn input(&mut self, channel: Channel, len: u32) -> Result<(), WireError> {
         if channel != Channel::Input || !self.flow.has_input {
             return Err(violation("input the request does not have"));
@@ -105,7 +105,7 @@ impl Route {
         Ok(())
     }
 
-    /// Books room the guest gives to the client.
+    /// Accounts for credit from the guest to the client.
     pub(super) fn credit_from_guest(
         &mut self,
         channel: Channel,
@@ -117,7 +117,8 @@ impl Route {
         add(&mut self.outbound, bytes)
     }
 
-    /// The client has left: gives the room back that it never will, so that the guest can finish.
+    /// Detaches a client that has disconnected. Returns the credit that it will not send any
+    /// longer, so that the guest can finish.
     pub(super) fn abandon(&mut self) -> Vec<(Channel, u32)> {
         self.client = None;
         OUTPUTS
@@ -126,7 +127,7 @@ impl Route {
             .collect()
     }
 
-    /// Room to give back at once for data nobody wants any more.
+    /// Returns the credit to send at once for data that has no receiver.
     pub(super) fn refill(&mut self, channel: Channel) -> Option<(Channel, u32)> {
         let slot = slot(channel).filter(|slot| self.flow.allows(channel) && !self.ended[*slot])?;
         let used = WINDOW_BYTES - self.inbound[slot];
