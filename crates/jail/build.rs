@@ -1,12 +1,12 @@
-//! Turns `seccomp.toml` (the policy) and `syscalls.txt` (the numbers) into the filters of the target
-//! architecture, as constants that `src/seccomp.rs` includes.
+//! Compiles `seccomp.toml` (the policy) and `syscalls.txt` (the numbers) into the filters of the
+//! target architecture, as constants that `src/seccomp.rs` includes.
 //!
-//! The filter is one program that searches the number in a balanced tree. On installation the kernel
-//! runs a filter once for every system call there is, to learn which ones it always allows; with a
-//! linear program, such as the usual libraries emit, that took longer than everything else a
-//! sandbox needs to start.
+//! A filter is one program that searches the number in a balanced tree. On installation the kernel
+//! runs a filter once for every system call, to learn which ones it always allows. With a linear
+//! program, such as the usual libraries emit, that took longer than everything else a sandbox needs
+//! to start.
 //!
-//! Whatever is inconsistent is a build error that names it: a call in the policy that has no number, a
+//! Every inconsistency is a build error that names it: a call in the policy that has no number, a
 //! number without a policy, a call named twice, a rule on a call that is not allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +68,8 @@ struct Compute {
     argument: Vec<Argument>,
 }
 
-/// One `[[argument]]` or `[[same_user]]` of the policy; its meaning is described at the head of `seccomp.toml`.
+/// One `[[argument]]` or `[[same_user]]` of the policy. The head of `seccomp.toml` describes its
+/// meaning.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Argument {
@@ -84,7 +85,7 @@ struct Argument {
     when: Option<Condition>,
 }
 
-/// A rule is one on calls with one of these values in this argument.
+/// Restricts a rule to calls with one of these values in this argument.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Condition {
@@ -99,7 +100,7 @@ struct MaskCondition {
     equals: Vec<u64>,
 }
 
-/// One line of `syscalls.txt` for the target: `None` where the architecture lacks the call.
+/// One line of `syscalls.txt` for the target. `value` is `None` if the architecture lacks the call.
 struct Number {
     value: Option<i64>,
     in_libc: bool,
@@ -111,7 +112,7 @@ fn main() -> Outcome<()> {
     println!("cargo::rerun-if-changed=syscalls.txt");
 
     let arch_name = env::var("CARGO_CFG_TARGET_ARCH")?;
-    // The architecture as audit(8) and so seccomp(2) names it (linux/audit.h).
+    // Identifier of the architecture in audit(8) and thus in seccomp(2) (linux/audit.h).
     let (column, audit_arch) = match arch_name.as_str() {
         "x86_64" => (1, 0xc000_003e),
         "aarch64" => (2, 0xc000_00b7),
@@ -175,7 +176,7 @@ fn read_numbers(text: &str, column: usize) -> Outcome<BTreeMap<String, Number>> 
     Ok(numbers)
 }
 
-/// Every call is in the policy exactly once, and nothing else is.
+/// Checks that the policy contains every call exactly once and no other name.
 fn check_names(policy: &Policy, numbers: &BTreeMap<String, Number>) -> Outcome<()> {
     let mut seen = BTreeSet::new();
     for name in [&policy.allowed, &policy.refused, &policy.unsupported]
@@ -239,7 +240,7 @@ fn check_names(policy: &Policy, numbers: &BTreeMap<String, Number>) -> Outcome<(
     check_rules(&allowed, &policy.nested.argument)
 }
 
-/// A rule narrows a call that is allowed, and answers with an error that is known here.
+/// Checks that a rule narrows an allowed call and that its errno is supported here.
 fn check_rule(allowed: &BTreeSet<&String>, argument: &Argument) -> Outcome<()> {
     if !allowed.contains(&argument.syscall) {
         return Err(format!(
@@ -288,7 +289,7 @@ const RETURN: u16 = 0x06; // RET | K
 // Answers (linux/seccomp.h).
 const KILL_PROCESS: Insn = insn(RETURN, 0x8000_0000);
 const ALLOW: Insn = insn(RETURN, 0x7fff_0000);
-/// The listener of the filter answers.
+/// The filter's listener answers.
 const NOTIFY: Insn = insn(RETURN, 0x7fc0_0000);
 const fn refuse(errno: u32) -> Insn {
     insn(RETURN, 0x0005_0000 | errno)
@@ -302,7 +303,7 @@ const fn argument_low(index: u8) -> u32 {
     16 + 8 * index as u32
 }
 
-/// The whole filter.
+/// Returns the default filter.
 fn filter(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,
@@ -310,11 +311,11 @@ fn filter(
 ) -> Outcome<Vec<Insn>> {
     let mut answers = group_answers(policy, numbers)?;
     narrow(&mut answers, &policy.argument, numbers, ALLOW)?;
-    // What has no number is as if the kernel did not know it.
+    // A call without a number here is treated as unknown to the kernel.
     Ok(program(&answers, refuse(errno("ENOSYS")?), audit_arch))
 }
 
-/// The filter of a sandbox whose commands may make namespaces.
+/// Returns the filter of a sandbox whose commands may make namespaces.
 fn nested_filter(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,
@@ -341,7 +342,7 @@ fn nested_filter(
     Ok(program(&answers, unsupported, audit_arch))
 }
 
-/// Builds the filter on top of another one that refuses what traces a process.
+/// Returns the filter that refuses tracing of processes, for use in addition to another one.
 fn untraced_filter(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,
@@ -353,7 +354,7 @@ fn untraced_filter(
     Ok(program(&answers, ALLOW, audit_arch))
 }
 
-/// The filter of a sandbox without namespaces.
+/// Returns the filter of a sandbox without namespaces.
 fn confined_filter(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,
@@ -371,7 +372,8 @@ fn confined_filter(
     Ok(program(&answers, unsupported, audit_arch))
 }
 
-/// The filter of a process that only computes: whatever it does not name ends the process.
+/// Returns the filter of a process that only computes. Any call that it does not name kills the
+/// process.
 fn compute_filter(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,
@@ -383,7 +385,7 @@ fn compute_filter(
     Ok(program(&answers, KILL_PROCESS, audit_arch))
 }
 
-/// What each call is answered by its group.
+/// Returns the answer to each call according to its group.
 fn group_answers(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,
@@ -401,7 +403,7 @@ fn group_answers(
     Ok(answers)
 }
 
-/// Gives every call of `names` one answer.
+/// Sets one answer for every call of `names`.
 fn answer_all(
     answers: &mut BTreeMap<u32, Vec<Insn>>,
     names: &[String],
@@ -416,7 +418,8 @@ fn answer_all(
     Ok(())
 }
 
-/// The filter that commands get on top of the first one where the program on the inside has their user id.
+/// Returns the filter that commands get in addition to the first one if the guest has their user
+/// id.
 fn same_user_filter(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,
@@ -427,7 +430,8 @@ fn same_user_filter(
     Ok(program(&answers, ALLOW, audit_arch))
 }
 
-/// Puts the rules of `arguments` before what each call is answered so far, `otherwise` where that is nothing.
+/// Puts the rules of `arguments` before the present answers to their calls. A call without an
+/// answer gets `otherwise`.
 fn narrow<'a>(
     answers: &mut BTreeMap<u32, Vec<Insn>>,
     arguments: impl IntoIterator<Item = &'a Argument>,
@@ -451,7 +455,7 @@ fn narrow<'a>(
     Ok(())
 }
 
-/// A program that answers each number as `answers` says, and all others with `otherwise`.
+/// Returns a program that gives each number its answer of `answers`, and all others `otherwise`.
 fn program(answers: &BTreeMap<u32, Vec<Insn>>, otherwise: Insn, audit_arch: u32) -> Vec<Insn> {
     // Runs of numbers with the same answer.
     let otherwise = vec![otherwise];
@@ -477,7 +481,7 @@ fn program(answers: &BTreeMap<u32, Vec<Insn>>, otherwise: Insn, audit_arch: u32)
     program
 }
 
-/// A balanced search for the run that holds the number in the accumulator.
+/// Returns a balanced search for the run that contains the number in the accumulator.
 fn search(runs: &[(u32, Vec<Insn>)]) -> Vec<Insn> {
     if let [(_, answer)] = runs {
         return answer.clone();
@@ -497,7 +501,7 @@ fn search(runs: &[(u32, Vec<Insn>)]) -> Vec<Insn> {
     code
 }
 
-/// Refuses by one argument, or falls through.
+/// Returns instructions that refuse by one argument, or fall through.
 fn argument_rule(argument: &Argument) -> Outcome<Vec<Insn>> {
     let no = if argument.errno == "KILL" {
         KILL_PROCESS
@@ -535,7 +539,7 @@ fn argument_rule(argument: &Argument) -> Outcome<Vec<Insn>> {
     let Some(condition) = &argument.when else {
         return Ok(code);
     };
-    // Any of the values leads into the rule, and none of them past it.
+    // Each of the values leads into the rule; any other value jumps past it.
     let values = &condition.equals;
     let rule_length = u8::try_from(code.len())?;
     let mut whole = vec![insn(LOAD, argument_low(condition.index))];
@@ -548,7 +552,8 @@ fn argument_rule(argument: &Argument) -> Outcome<Vec<Insn>> {
     Ok(whole)
 }
 
-/// The same on x86_64 and aarch64 (asm-generic/errno.h), whatever machine runs this build.
+/// Returns the number of an errno. It is the same on x86_64 and aarch64 (asm-generic/errno.h), and
+/// does not depend on the build machine.
 fn errno(name: &str) -> Outcome<u32> {
     match name {
         "EPERM" => Ok(1),
@@ -558,7 +563,7 @@ fn errno(name: &str) -> Outcome<u32> {
     }
 }
 
-/// The source that `src/seccomp.rs` includes.
+/// Returns the source that `src/seccomp.rs` includes.
 fn generate(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,

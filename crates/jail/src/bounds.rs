@@ -28,7 +28,8 @@ pub(crate) enum Mechanism {
     /// The hard limit alone. Commands start with a lower soft limit and may raise it up to the hard
     /// one.
     HardRlimit(Resource),
-    /// A file below `/proc/sys/user`, which belongs to the sandbox's own user namespace (namespaces(7)).
+    /// A file below `/proc/sys/user`, which belongs to the sandbox's own user namespace
+    /// (namespaces(7)).
     UserSetting(&'static str),
     /// An option of a mount.
     MountOption,

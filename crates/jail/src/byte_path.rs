@@ -1,16 +1,16 @@
-//! A path as it travels.
+//! Paths in serialized messages.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A path as bytes: names on Linux need not be UTF-8.
+/// A path as bytes, because names on Linux need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BytePath(#[serde(with = "serde_bytes")] Vec<u8>);
 
 impl BytePath {
-    /// The path.
+    /// Returns the path.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }

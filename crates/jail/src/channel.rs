@@ -1,5 +1,5 @@
-//! Messages with file descriptors over a stream socket: how a plan reaches stage 0 and how news
-//! comes back. One message is a `u32` length, then postcard; descriptors ride on its first byte.
+//! Messages with file descriptors over a stream socket, used between the host and stage 0. A
+//! message is a `u32` length, then postcard; descriptors are attached to its first byte.
 
 use crate::sys::once;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,19 +12,19 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Most descriptors in one message (`SCM_MAX_FD` of unix(7) is 253).
+/// Maximum number of descriptors in one message (`SCM_MAX_FD` of unix(7) is 253).
 const MAX_FDS: usize = 250;
-/// Largest message in bytes.
+/// Maximum size of a message in bytes.
 const MAX_BYTES: usize = 4 << 20;
 
 fn invalid(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Takes the only order of a process that was started for it, with the descriptors that come along. Returns first the
-/// socket on descriptor 0, where the answer goes.
+/// Receives the only order of a process that was started to carry it out, with its descriptors. The
+/// first returned value is the socket for the reply. `None` if the order cannot be received.
 ///
-/// Preconditions: the process has one thread and has opened nothing yet.
+/// Preconditions: the process has one thread and has opened no descriptor.
 pub(crate) fn take_order<T: DeserializeOwned, const N: usize>() -> Option<(OwnedFd, T, [OwnedFd; N])>
 {
     once::close_from(3).ok()?;
@@ -64,7 +64,7 @@ pub(crate) fn send<T: Serialize>(
     Ok(())
 }
 
-/// Receives a message; `None` at the end of the stream.
+/// Receives a message. Blocks until it is complete. `None` at the end of the stream.
 pub(crate) fn receive<T: DeserializeOwned>(
     socket: impl AsFd,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {

@@ -1,26 +1,27 @@
-//! A process that only computes: it reads a task from its standard input, writes the answer to its standard output,
-//! and can do nothing else any more. It gives everything else up itself, for good, before it reads the first byte.
+//! Confinement of a process that only computes: it reads a task from its standard input and writes
+//! the answer to its standard output. It gives up all other rights irrevocably before it reads the
+//! first byte.
 
 use crate::seccomp::{self, Profile};
 use crate::sys::once::close_from;
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
-/// What the process may use.
+/// Resource limits of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComputeLimits {
-    /// Address space, in bytes: everything that is mapped already counts.
+    /// Address space in bytes. Existing mappings count.
     pub memory_bytes: u64,
-    /// Time of a processor, in seconds. SIGXCPU ends the process then.
+    /// Processor time in seconds. SIGXCPU then ends the process.
     pub cpu_s: u64,
 }
 
-/// A wall that the kernel did not give. What was to be computed must not be touched then.
+/// Error of a restriction that the kernel refused. The caller must not touch the input then.
 #[derive(Debug, thiserror::Error)]
 #[error("{wall} cannot be had on this machine: {reason}")]
 pub struct ConfineError {
-    /// Which wall.
+    /// Name of the restriction.
     pub wall: &'static str,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub reason: String,
 }
 
@@ -32,10 +33,11 @@ impl ConfineError {
 }
 
 /// Confines every thread of the calling process: limits, no new privileges, and the system calls of
-/// [`Profile::Compute`]. Closes every descriptor but the standard three. The process ends with its parent.
+/// [`Profile::Compute`]. Closes every descriptor except the standard three. The process dies with
+/// its parent.
 ///
 /// # Errors
-/// For the first wall that the kernel refuses.
+/// For the first restriction that the kernel refuses.
 pub fn confine(limits: ComputeLimits) -> Result<(), ConfineError> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| ConfineError::new("an end with the parent (PR_SET_PDEATHSIG)", &error))?;
@@ -46,7 +48,8 @@ pub fn confine(limits: ComputeLimits) -> Result<(), ConfineError> {
             "the limit on processor time (RLIMIT_CPU)",
             Resource::Cpu,
             limits.cpu_s,
-            // SIGXCPU tells the parent which limit it was; a second later SIGKILL does not ask.
+            // SIGXCPU tells the parent which limit was reached. SIGKILL follows a second later, in
+            // case the process ignores it.
             limits.cpu_s + 1,
         ),
         (
@@ -201,7 +204,8 @@ mod tests {
         confined();
         let mut kept = Vec::new();
         loop {
-            // Not written to: touching a gibibyte takes a good part of the second of processor time.
+            // Not written to: touching a gibibyte takes a good part of the second of processor
+            // time.
             kept.push(std::hint::black_box(Vec::<u8>::with_capacity(1 << 20)));
         }
     }

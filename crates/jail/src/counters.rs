@@ -1,25 +1,25 @@
-//! What tells from outside how much memory a sandbox holds that is in no process: files in its
-//! `/dev/shm`, and the segments, semaphores and messages of its System V IPC namespace.
+//! Counters of a sandbox's memory that belongs to no process: files in its `/dev/shm`, and the
+//! segments, semaphores and messages of its System V IPC namespace.
 //!
-//! The child of stage 0 opens them and hands them over, for nobody outside can: `/dev/shm` has no path
-//! there, and `/proc/sysvipc` shows the namespace of whoever opened it. They keep both alive, so they are
-//! to be closed when the sandbox ends.
+//! The child of stage 0 opens the descriptors and sends them, because no process outside can:
+//! `/dev/shm` has no path there, and `/proc/sysvipc` shows the namespace of the process that opened
+//! it. The descriptors keep both alive, so they must be closed when the sandbox ends.
 
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Tables of `/proc/sysvipc`, in the order in which they are handed over.
+/// Tables of `/proc/sysvipc`, in the order in which they are sent.
 const TABLES: [&str; 3] = ["shm", "sem", "msg"];
-/// Most of one table that is read: 32,000 queues, the most there can be, take 4 MiB.
+/// Maximum size of one table in bytes: 32,000 queues, the maximum of the kernel, take 4 MiB.
 const MAX_TABLE_BYTES: usize = 8 << 20;
-/// One semaphore, which has a cache line of its own, and the head of a set or a queue.
+/// Size of a semaphore, which has a cache line of its own, and of the head of a set or a queue.
 const SEMAPHORE_BYTES: u64 = 64;
 const HEAD_BYTES: u64 = 256;
-/// What the kernel keeps beside the text of a message.
+/// Size of the kernel's bookkeeping beside the text of a message.
 const MESSAGE_BYTES: u64 = 64;
 
-/// Opens the tables of the namespace this process is in. None on a kernel without them.
+/// Opens the tables of this process's namespace. Empty on a kernel without them.
 pub(crate) fn open_tables() -> Result<Vec<OwnedFd>, Errno> {
     let open = |name: &str| {
         let path = format!("/proc/sysvipc/{name}");
@@ -31,7 +31,7 @@ pub(crate) fn open_tables() -> Result<Vec<OwnedFd>, Errno> {
     }
 }
 
-/// Descriptors that were handed over.
+/// Descriptors of one sandbox's counters.
 #[derive(Debug)]
 pub struct Counters {
     shm: OwnedFd,
@@ -46,18 +46,18 @@ impl Counters {
         (tables.is_empty() || tables.len() == TABLES.len()).then_some(Self { shm, tables })
     }
 
-    /// The device of `/dev/shm`, whose files [`Self::held_bytes`] contains.
+    /// Returns the device number of `/dev/shm`. [`Self::held_bytes`] includes its files.
     ///
     /// # Errors
-    /// Of fstat(2).
+    /// Those of fstat(2).
     pub fn device(&self) -> Result<u64, Errno> {
         Ok(rustix::fs::fstat(&self.shm)?.st_dev)
     }
 
-    /// Bytes in all of them.
+    /// Returns the size of all counted memory in bytes.
     ///
     /// # Errors
-    /// When one cannot be read, or not be understood.
+    /// A counter cannot be read or parsed.
     pub fn held_bytes(&self) -> Result<u64, Errno> {
         let shm = used_bytes(self.shm.as_fd())?;
         let tables = self.tables.iter().zip([segments, semaphores, messages]);
@@ -70,10 +70,10 @@ impl Counters {
     }
 }
 
-/// Bytes in use on the file system of `fd`.
+/// Returns the bytes in use on the file system of `fd`.
 ///
 /// # Errors
-/// Of fstatfs(2).
+/// Those of fstatfs(2).
 pub fn used_bytes(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let found = rustix::fs::fstatfs(fd)?;
     let blocks = found.f_blocks.saturating_sub(found.f_bfree);
@@ -95,7 +95,7 @@ fn read_table(fd: &OwnedFd) -> Result<String, Errno> {
     }
 }
 
-/// Adds up what `cost` makes of the named columns of each line.
+/// Returns the sum of `cost` over all lines, applied to the named columns.
 fn sum<const N: usize>(
     table: &str,
     columns: [&str; N],

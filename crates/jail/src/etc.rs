@@ -1,9 +1,11 @@
-//! The rule by which a sandbox sees the host's `/etc`: settings of programs, and nothing that is for the machine alone.
+//! Rule for the part of the host's `/etc` that a sandbox sees: settings of programs, but nothing
+//! that concerns the machine alone.
 //!
-//! In: the host's `/etc`. Out: its entries that are shown, and for each path that is not the reason. Shown are regular
-//! files of root that everybody may read and nobody else may write, directories of root that everybody may list, and
-//! links as they are. Never shown are names that stand for accounts, keys, mounts and services ([`NEVER`]), and files
-//! in which a line looks like a secret ([`secrets`]): when in doubt a file is held back.
+//! It lists the shown entries of `/etc`, and gives a reason for each path that is not shown. Shown
+//! are regular files of root that everybody may read and only root may write, directories of root
+//! that everybody may list, and links unchanged. Never shown are names of accounts, keys, mounts
+//! and services (`names::NEVER`), and files with a line that looks like a secret ([`secrets`]). In
+//! doubt a file is held back.
 
 mod names;
 mod secrets;
@@ -22,27 +24,29 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The host's directory.
+/// Path of the host's directory.
 pub(crate) const ETC: &str = "/etc";
-/// Largest file, most entries and most bytes that are shown, so that an odd `/etc` cannot fill the state directory.
+/// Maximum size of a file, number of entries and total bytes that are shown, so that an unusual
+/// `/etc` cannot fill the state directory.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 const MAX_ENTRIES: usize = 20_000;
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Set-user-id, set-group-id; writable by group or others.
+/// Mode bits: set-user-id and set-group-id; writable by group or others.
 const SPECIAL_BITS: u32 = 0o6000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Reason why a path below `/etc` is not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeldBackReason {
-    /// Its name stands for accounts, keys, mounts or services of the machine.
+    /// Name of accounts, keys, mounts or services of the machine.
     Name,
-    /// It belongs to another user than root, is not readable by all, writable by others, or no file, directory or link.
+    /// Owned by another user than root, not readable by all, writable by others, or not a file,
+    /// directory or link.
     Permissions,
-    /// It is larger than what is copied.
+    /// Larger than the limit for copies.
     Size,
-    /// A line of it looks like a secret.
+    /// Contains a line that looks like a secret.
     Secret(SecretKind),
 }
 
@@ -50,7 +54,7 @@ pub enum HeldBackReason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EtcEntryKind {
     Directory,
-    /// `is_executable`: by its owner or others.
+    /// `is_executable` is true if its owner, its group or others may execute it.
     File {
         is_executable: bool,
     },
@@ -65,8 +69,8 @@ pub(crate) struct EtcEntry {
     pub(crate) kind: EtcEntryKind,
 }
 
-/// Lists what is shown of `etc` by names, owners and permissions: parents before their children, in the order of names.
-/// Contents are not looked at yet ([`read_file`]).
+/// Lists the shown entries of `etc` by names, owners and permissions: parents before their
+/// children, sorted by name. Contents are examined later, by [`read_file`].
 pub(crate) fn list(etc: &Path) -> Vec<EtcEntry> {
     let mut entries = Vec::new();
     let Ok(top) = fs::symlink_metadata(etc) else {
@@ -123,7 +127,7 @@ fn list_below(etc: &Path, dir: &Path, device: u64, entries: &mut Vec<EtcEntry>, 
     }
 }
 
-/// Judges owner, permissions, kind and size.
+/// Checks owner, permissions, kind and size.
 fn judge_metadata(meta: &Metadata) -> Result<(), HeldBackReason> {
     let mode = meta.mode();
     if meta.is_symlink() {
@@ -144,7 +148,8 @@ fn judge_metadata(meta: &Metadata) -> Result<(), HeldBackReason> {
     Ok(())
 }
 
-/// Reads a file that may be shown; it is judged by what is open, since its name may lead elsewhere meanwhile.
+/// Reads a file if it may be shown. The open file is judged, because another file may take its name
+/// meanwhile.
 pub(crate) fn read_file(etc: &Path, name: &Path) -> Result<Vec<u8>, HeldBackReason> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = rustix::fs::openat(CWD, etc.join(name), flags, Mode::empty());
@@ -164,8 +169,8 @@ pub(crate) fn read_file(etc: &Path, name: &Path) -> Result<Vec<u8>, HeldBackReas
     }
 }
 
-/// Returns a text that changes whenever what is shown of `etc` changes. It may change without that: only names at the
-/// top are judged, because every start pays for this walk.
+/// Returns a text that changes whenever the shown part of `etc` changes. It may change without
+/// that: only names at the top are judged, because every start performs this walk.
 pub(crate) fn stamp(etc: &Path) -> String {
     let (mut sum, mut left) = (0, MAX_ENTRIES);
     if let Ok(dir) = open_dir(CWD, etc) {
@@ -174,7 +179,8 @@ pub(crate) fn stamp(etc: &Path) -> String {
     format!("{sum:x}")
 }
 
-/// Adds what identifies the contents of a directory and of all below it, in any order.
+/// Adds the identity of a directory and of all entries below it to `sum`. The order does not
+/// matter.
 fn add_directory(dir: &OwnedFd, is_top: bool, sum: &mut u64, left: &mut usize) {
     let Ok(entries) = rustix::fs::Dir::read_from(dir) else {
         return;
@@ -190,7 +196,7 @@ fn add_directory(dir: &OwnedFd, is_top: bool, sum: &mut u64, left: &mut usize) {
         }
         *left -= 1;
         match entry.file_type() {
-            // A link never changes: another one in its place changes the directory.
+            // A link cannot be changed: replacing it changes the directory.
             FileType::Symlink => {}
             FileType::Directory => {
                 if let Ok(below) = open_dir(dir.as_fd(), Path::new(name)) {
@@ -212,7 +218,7 @@ fn open_dir(at: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, path, flags, Mode::empty())
 }
 
-/// Returns a number that another file, and the same one with another content, mode or owner, does not have.
+/// Returns a number that identifies a file and its present content, mode and owner.
 fn identify(stat: &Stat) -> u64 {
     let mut hasher = DefaultHasher::new();
     (stat.st_dev, stat.st_ino, stat.st_size).hash(&mut hasher);
@@ -220,7 +226,7 @@ fn identify(stat: &Stat) -> u64 {
     hasher.finish()
 }
 
-/// Paths of `/etc` that are shown in place, where nothing can be copied there.
+/// Paths of `/etc` that are shown in place, in a sandbox that cannot have copies.
 #[derive(Debug, Default)]
 pub(crate) struct ShownPaths {
     /// Directories that may be listed.
@@ -229,7 +235,8 @@ pub(crate) struct ShownPaths {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Finds what is shown of `/etc` in place. A link is followed by a process that may read its target.
+/// Finds the paths of `/etc` that are shown in place. A link is left out: a process can follow it
+/// if its target is shown.
 pub(crate) fn list_paths() -> ShownPaths {
     let etc = Path::new(ETC);
     let mut shown = ShownPaths::default();
@@ -245,7 +252,8 @@ pub(crate) fn list_paths() -> ShownPaths {
     shown
 }
 
-/// Says why a path of the host below `/etc` is not shown; `None` if it is shown, or is not there.
+/// Returns the reason why a host path below `/etc` is not shown. `None` if it is shown or does not
+/// exist.
 pub fn why_held_back(path: &Path) -> Option<HeldBackReason> {
     judge_path(Path::new(ETC), path.strip_prefix(ETC).ok()?).err()
 }

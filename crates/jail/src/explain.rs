@@ -1,4 +1,4 @@
-//! A plan in plain words, for `--explain`.
+//! Description of a plan in plain words, for `--explain`.
 
 use crate::bounds;
 use crate::cgroup::GROUPS;

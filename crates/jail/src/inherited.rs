@@ -1,15 +1,16 @@
-//! Descriptors from 3 on that the caller of this program had open.
+//! Descriptors from 3 on that this process inherited.
 
 use crate::sys::inherited;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::fs;
 
-/// First number that is not a standard stream.
+/// Lowest number that is not a standard stream.
 const FIRST_DESCRIPTOR: i32 = 3;
 
-/// Returns the numbers of the descriptors that this process was started with, in order, and has no program that it
-/// starts inherit them. Must be called before anything is opened. Without `/proc` there are none.
+/// Returns the numbers of the descriptors that this process was started with, in ascending order,
+/// and sets them to close-on-exec. Must be called before any file is opened. Empty if `/proc`
+/// cannot be read.
 pub fn note_descriptors() -> Vec<i32> {
     let dir = "/proc/self/fd";
     let mut numbers: Vec<i32> = fs::read_dir(dir)
@@ -19,7 +20,7 @@ pub fn note_descriptors() -> Vec<i32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|number| *number >= FIRST_DESCRIPTOR)
         .collect();
-    // The directory itself was one of them, and is closed by now.
+    // The descriptor of the directory itself was listed too, and is closed by now.
     numbers.retain(|number| fs::symlink_metadata(format!("{dir}/{number}")).is_ok());
     numbers.sort_unstable();
     for number in &numbers {
@@ -28,10 +29,10 @@ pub fn note_descriptors() -> Vec<i32> {
     numbers
 }
 
-/// Makes another descriptor of the open file that has this number in this process.
+/// Duplicates the descriptor of this process with this number.
 ///
 /// # Errors
-/// Nothing is open under this number.
+/// No descriptor has this number.
 pub fn duplicate_descriptor(number: i32) -> Result<OwnedFd, Errno> {
     inherited::duplicate(number)
 }

@@ -1,14 +1,16 @@
-//! The second wall: a Landlock ruleset, built once and put on every command and on every thread
-//! that touches files on a command's behalf.
+//! The second barrier: a Landlock ruleset, built once and applied to every command and to every
+//! thread that accesses files on a command's behalf.
 //!
-//! The mounts already decide what can be reached; Landlock says the same thing a second time, in a
-//! part of the kernel that shares no code with them. In: paths that exist, as the *sandbox* sees
-//! them. Out: a descriptor to restrict threads with, and the ABI version it was built for.
+//! The mounts already decide which paths can be reached. Landlock enforces the same in a part of
+//! the kernel that shares no code with them. From paths as the *sandbox* sees them, which must
+//! exist, it builds a descriptor that restricts threads, and returns the ABI version it was built
+//! for.
 //!
-//! Invariants: what the running kernel can handle is handled in full (a kernel that claims an ABI
-//! and then refuses one of its rights is an error, not a weaker wall); renames and links across
-//! directories stay possible inside a writable tree; signals are scoped only by the rules of a whole
-//! sandbox without namespaces, never by those of one command, because one job must be able to end another.
+//! Invariants: every right that the running kernel can handle is handled. A kernel that reports an
+//! ABI version but refuses one of its rights is an error, not a weaker barrier. Renames and links
+//! across directories stay possible inside a writable tree. Signals are scoped only by the rules of
+//! a whole sandbox without namespaces, never by those of one command, because one job must be able
+//! to end another.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,48 +24,49 @@ use rustix::io::Errno;
 
 use crate::sys;
 
-/// What commands may reach, as paths of the calling process. Everything unnamed is denied.
+/// Paths that commands may access, as the calling process sees them. All other paths are denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Files and trees that may be read, listed and executed.
     pub read_exec: Vec<PathBuf>,
     /// Trees whose directories may be listed, and nothing else.
     pub list: Vec<PathBuf>,
-    /// Files and trees that may also be changed in every way short of making device nodes.
+    /// Files and trees that may also be changed in every way except making device nodes.
     pub read_write: Vec<PathBuf>,
-    /// The same, of which those that do not exist are left out.
+    /// As `read_write`, but paths that do not exist are left out.
     pub read_write_if_there: Vec<PathBuf>,
-    /// Device files and trees of them (`/dev`): read, write and `ioctl`, but nothing created.
-    /// Terminals need this from ABI 5 on.
+    /// Device files and trees of them (`/dev`): read, write and `ioctl`, but no creation. Terminals
+    /// need this from ABI 5 on.
     pub devices: Vec<PathBuf>,
-    /// Refuse connections to abstract Unix sockets made by a process outside the domain (ABI 6).
+    /// True to refuse connections to abstract Unix sockets made by a process outside the domain
+    /// (ABI 6).
     pub scope_abstract_sockets: bool,
-    /// Refuse signals to processes outside the domain (ABI 6).
+    /// True to refuse signals to processes outside the domain (ABI 6).
     pub scope_signals: bool,
-    /// Refuse every use of TCP (ABI 4).
+    /// True to refuse every use of TCP (ABI 4).
     pub refuse_tcp: bool,
 }
 
-/// A ruleset was not built, or not applied.
+/// Error of building or applying a ruleset.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A path of the policy cannot be opened. A grant that silently vanishes would surface as
-    /// a riddle inside a command, so it is refused here.
+    /// A path of the policy cannot be opened. It is an error, because a grant without effect would
+    /// only show as an inexplicable failure of a command.
     #[error(
         "the Landlock policy names {path}, which cannot be opened: {source}; grant only paths that exist inside the sandbox"
     )]
     Path {
         /// The path of the policy.
         path: PathBuf,
-        /// What opening it answered.
+        /// Error of opening it.
         source: std::io::Error,
     },
-    /// The kernel refused a right its ABI version promises.
+    /// The kernel refused a right that belongs to its ABI version.
     #[error("Landlock ABI {abi} refused the ruleset: {source}")]
     Refused {
         /// The version the kernel reported.
         abi: u32,
-        /// What the kernel or its binding said.
+        /// Error of the kernel or its binding.
         source: Box<RulesetError>,
     },
     /// The thread was not restricted. `EPERM` means that `no_new_privs` is not set.
@@ -83,39 +86,41 @@ impl Error {
 /// A finished ruleset.
 #[derive(Debug)]
 pub struct BuiltRuleset {
-    /// The descriptor to restrict threads with (close-on-exec), or `None` without Landlock.
+    /// Descriptor that restricts threads (close-on-exec). `None` without Landlock.
     pub fd: Option<OwnedFd>,
-    /// The ABI version the rules were built for; 0 when the kernel has no Landlock.
+    /// ABI version the rules were built for; 0 if the kernel has no Landlock.
     pub abi: u32,
 }
 
-/// The ABI version of the running kernel; 0 when it has no Landlock or the boot line left it out.
+/// Returns the ABI version of the running kernel; 0 if it has no Landlock or the boot parameters
+/// leave it out.
 pub fn abi_version() -> u32 {
     sys::landlock::abi_version()
 }
 
-/// Builds rulesets; see [`Ruleset::build`].
+/// Builder of rulesets; see [`Ruleset::build`].
 #[derive(Debug)]
 pub struct Ruleset;
 
 impl Ruleset {
-    /// Builds the ruleset for `policy` with everything the running kernel supports.
+    /// Builds the ruleset for `policy` with everything that the running kernel supports.
     ///
-    /// Without Landlock this succeeds with `fd: None`: the caller reports it, the mounts still hold.
+    /// Without Landlock this succeeds with `fd: None`. The caller reports that; the mounts still
+    /// apply.
     pub fn build(policy: &Policy) -> Result<BuiltRuleset, Error> {
         Self::build_for(CWD, ResolveFlags::empty(), policy, abi_version())
     }
 
-    /// As [`Self::build`], with paths as a process sees them whose root is `root`.
+    /// Does the same as [`Self::build`], with paths as a process whose root is `root` sees them.
     pub(crate) fn build_in(root: BorrowedFd<'_>, policy: &Policy) -> Result<BuiltRuleset, Error> {
         Self::build_for(root, ResolveFlags::IN_ROOT, policy, abi_version())
     }
 
-    /// Builds a ruleset that says nothing about files, and refuses connections to abstract Unix sockets made by a
-    /// process outside the domain; `None` where the kernel has no such rule.
+    /// Builds a ruleset that contains no rule about files and refuses connections to abstract Unix
+    /// sockets made by a process outside the domain. `None` if the kernel has no such rule.
     ///
     /// # Errors
-    /// The kernel refuses what its ABI version promises.
+    /// The kernel refuses a right that belongs to its ABI version.
     pub fn build_scope() -> Result<Option<OwnedFd>, Error> {
         let abi = abi_version();
         if abi < ABI::V6 as u32 {
@@ -142,7 +147,7 @@ impl Ruleset {
             return Ok(BuiltRuleset { fd: None, abi: 0 });
         }
         let abi = ABI::from(i32::try_from(kernel_abi).unwrap_or(i32::MAX));
-        // A kernel newer than the binding is used up to what the binding knows.
+        // A kernel newer than the binding is used up to the version that the binding knows.
         let abi_used = abi as u32;
         let refused = |source: RulesetError| Error::Refused {
             abi: abi_used,
@@ -188,9 +193,9 @@ impl Ruleset {
     }
 }
 
-/// Restricts the calling thread, for good, to the ruleset behind `fd`. Needs `no_new_privs`.
+/// Restricts the calling thread permanently by the ruleset `fd`. Needs `no_new_privs`.
 ///
-/// Threads and processes it creates afterwards inherit the restriction; its siblings do not.
+/// Threads and processes that it creates afterwards inherit the restriction; its siblings do not.
 pub fn restrict_thread(fd: BorrowedFd<'_>) -> Result<(), Error> {
     match sys::landlock::restrict_self_raw(fd.as_raw_fd()) {
         0 => Ok(()),
@@ -201,12 +206,13 @@ pub fn restrict_thread(fd: BorrowedFd<'_>) -> Result<(), Error> {
 }
 
 fn reading(abi: ABI) -> BitFlags<AccessFs> {
-    // Connecting to a socket file is a use of the program behind it; who may see it may use it.
+    // Connecting to a socket file uses the program behind it. A process that may read the file may
+    // use it.
     AccessFs::from_read(abi) | (AccessFs::from_all(abi) & AccessFs::ResolveUnix)
 }
 
 fn writing(abi: ABI) -> BitFlags<AccessFs> {
-    // Devices are neither made nor driven through a writable tree; `devices` is for those.
+    // Writable trees give no right to make or use devices; `devices` does.
     AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
 
@@ -228,7 +234,7 @@ fn open_granted(
     rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
 }
 
-/// Adds one rule; a file gets only the rights that mean something on a file.
+/// Adds one rule. A file gets only the rights that apply to files.
 fn grant(
     ruleset: RulesetCreated,
     file: &OwnedFd,

@@ -1,8 +1,9 @@
-//! Linux isolation: what is wanted ([`spec`]), what the machine offers ([`facts`]), an ordered plan
-//! that can be printed before anything happens ([`plan`]), and its application ([`stage0`]).
+//! Linux isolation: the requested sandbox ([`glovebox_spec`]), facts about the machine ([`facts`]),
+//! an ordered plan that can be printed before it is carried out ([`plan`]), and its application
+//! ([`stage0`]).
 //!
-//! Nothing here knows the wire protocol or the registry. The only `unsafe` code of the whole
-//! project lives under `sys`, each block with the invariant that makes it sound.
+//! This crate knows neither the wire protocol nor the registry. The only `unsafe` code of the whole
+//! project is below `sys`, each block with the invariant that makes it sound.
 
 pub mod bounds;
 mod byte_path;

@@ -1,10 +1,9 @@
-//! The layer that hides names of the project: whiteouts, files that are shown with other content, and the
-//! directories that lead to them.
+//! The mask, a layer that hides names of the project: whiteouts, files with replaced content, and
+//! the directories that contain them.
 //!
-//! In: the project, and paths relative to it. Out: a directory to put between the project and what
-//! is written. A directory that several layers have shows the attributes of the topmost, so the
-//! ones made here copy those of the project. Whiteouts are character devices 0:0, which anybody may
-//! make (Linux 5.8).
+//! It lies between the project and the writable layers. A directory that exists in several layers
+//! shows the attributes of the topmost, so the directories made here copy those of the project.
+//! Whiteouts are character devices 0:0, which any user may make (Linux 5.8).
 
 use crate::skeleton::make_dir;
 use glovebox_spec::ReplacedFile;
@@ -16,10 +15,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 
-/// Makes the layer at `mask` anew.
+/// Builds the layer at `mask`, replacing an existing one.
 ///
-/// What the project does not have is hidden all the same when the directory it would be in exists:
-/// the host may create it later.
+/// A name that the project lacks is hidden too if its directory exists, because the host may create
+/// it later.
 ///
 /// # Errors
 /// Any failure to write.
@@ -38,7 +37,7 @@ pub fn build(
     let mut made: Vec<(PathBuf, Metadata)> =
         vec![(mask.to_owned(), fs::symlink_metadata(project)?)];
     let mut seen = BTreeSet::new();
-    // Sorted, a directory that is hidden itself comes before what is in it.
+    // The set is sorted, so a directory that is hidden itself comes before its entries.
     let hidden: BTreeSet<&PathBuf> = hidden.iter().collect();
     for path in hidden {
         if lead(mask, project, path, &mut seen, &mut made)? {
@@ -46,7 +45,7 @@ pub fn build(
         }
     }
     for file in replaced {
-        // What is no file any more has nothing of it to show.
+        // Nothing is shown in place of a file that has become something else.
         let meta = fs::symlink_metadata(project.join(&file.path));
         if let Ok(meta) = meta
             && meta.is_file()
@@ -62,7 +61,7 @@ pub fn build(
             made.push((path, meta));
         }
     }
-    // Deepest first: making an entry changes the times of the directory it is in.
+    // Deepest first: making an entry changes the times of its directory.
     for (path, meta) in made.iter().rev() {
         if is_privileged {
             lchown(path, Some(meta.uid()), Some(meta.gid()))?;
@@ -81,7 +80,8 @@ pub fn build(
     Ok(())
 }
 
-/// Writes the files that are shown in place of others of grants, numbered, for `owner`'s eyes.
+/// Writes the files that replace files of grants, named by number. They get the owner and group of
+/// `owner` if `is_privileged`.
 ///
 /// # Errors
 /// Any failure to write.
@@ -107,8 +107,8 @@ pub fn write_replaced(
     Ok(())
 }
 
-/// Makes the directories above `path`. False when the project has none there, or when one of them is
-/// hidden already.
+/// Makes the directories above `path`. Returns false if the project lacks one of them, or if one is
+/// already hidden.
 fn lead(
     mask: &Path,
     project: &Path,

@@ -1,4 +1,4 @@
-//! Programs in files of memory: executable, without a name, and sealed against every change.
+//! Programs in memory files: executable, without a path, and sealed against every change.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -6,26 +6,28 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::time::Duration;
 
-/// How often sealing is tried again, and how long after; each try waits a while in the kernel too.
+/// Number of retries of sealing and the pause between them. Each try also waits a while in the
+/// kernel.
 const SEAL_TRIES: u32 = 50;
 const SEAL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Makes an empty one; the name is shown in process lists and means nothing.
+/// Creates an empty file. `name` only appears in lists of processes.
 ///
 /// # Errors
-/// `ACCESS` where `vm.memfd_noexec` or a security module forbids programs in memory.
+/// `ACCESS` if `vm.memfd_noexec` or a security module forbids programs in memory.
 pub fn create(name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // `MFD_EXEC` says that execution is meant, which kernels from 6.3 on may insist upon and older
-    // ones do not know.
+    // `MFD_EXEC` requests an executable file. Kernels from 6.3 on may require the flag; older ones
+    // do not know it.
     match rustix::fs::memfd_create(name, flags | MemfdFlags::EXEC) {
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
         other => other,
     }
 }
 
-/// Forbids every change, for good. The kernel refuses (`EBUSY`) while anybody holds one of its pages,
-/// which on a busy machine may be the kernel itself, for a moment longer than it waits by itself.
+/// Forbids every change permanently. The kernel refuses (`EBUSY`) while one of the pages is in use.
+/// On a busy machine the kernel itself may use one, for longer than it waits, so sealing is
+/// retried.
 ///
 /// # Errors
 /// Those of `F_ADD_SEALS` in fcntl(2).

@@ -1,5 +1,5 @@
-//! Mounts by descriptor: nothing here names a mount point by a path that somebody else could
-//! exchange in the meantime.
+//! Mounts by descriptor. Nothing here names a mount point by a path that another process could
+//! replace in the meantime.
 
 use crate::sys::mount_attr::{self, Attributes};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use rustix::mount::{
 };
 use std::path::{Component, Path};
 
-/// One option of a new file system.
+/// Option of a new file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FsOption<'a> {
     /// A bare word.
@@ -21,7 +21,7 @@ pub(crate) enum FsOption<'a> {
     Value(&'a str, &'a str),
 }
 
-/// A new file system, mounted nowhere yet. Always `nosuid`.
+/// Creates a new file system, detached. The mount is always `nosuid`.
 pub(crate) fn create(
     kind: &str,
     options: &[FsOption<'_>],
@@ -43,7 +43,7 @@ pub(crate) fn create(
     )
 }
 
-/// The file system that `at` is in, to be configured anew.
+/// Opens the file system of `at` for reconfiguration.
 pub(crate) fn pick(at: impl AsFd) -> Result<OwnedFd, Errno> {
     fspick(
         at,
@@ -52,7 +52,7 @@ pub(crate) fn pick(at: impl AsFd) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// A detached copy of the mount at `path`, an absolute path free of symbolic links.
+/// Returns a detached copy of the mount at `path`, an absolute path without symbolic links.
 pub(crate) fn copy_path(path: &Path, is_recursive: bool) -> Result<OwnedFd, Errno> {
     let found = rustix::fs::openat2(
         CWD,
@@ -64,7 +64,7 @@ pub(crate) fn copy_path(path: &Path, is_recursive: bool) -> Result<OwnedFd, Errn
     copy(&found, "", is_recursive)
 }
 
-/// A detached copy of the mount at `path` below `at` (of `at` itself when empty).
+/// Returns a detached copy of the mount at `path` below `at` (of `at` itself if `path` is empty).
 pub(crate) fn copy(at: impl AsFd, path: &str, is_recursive: bool) -> Result<OwnedFd, Errno> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -74,7 +74,7 @@ pub(crate) fn copy(at: impl AsFd, path: &str, is_recursive: bool) -> Result<Owne
     open_tree(at, path, flags)
 }
 
-/// Puts a detached mount at what `target` refers to.
+/// Attaches a detached mount to the directory or file that `target` refers to.
 pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> Result<(), Errno> {
     move_mount(
         mount,
@@ -85,12 +85,12 @@ pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> Result<(), Errno> {
     )
 }
 
-/// Puts a detached mount over the current root, where absolute paths do not see it.
+/// Attaches a detached mount over the current root, where absolute paths do not reach it.
 pub(crate) fn attach_over_root(mount: impl AsFd) -> Result<(), Errno> {
     move_mount(mount, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Narrows a mount: read-only, without devices, with other owners.
+/// Restricts a mount: without devices, and optionally read-only and with translated owners.
 pub(crate) fn narrow(
     mount: impl AsFd,
     is_read_only: bool,
@@ -108,12 +108,13 @@ pub(crate) fn narrow(
     )
 }
 
-/// Makes a bound device node `nosuid`, and nothing else: it must stay a device.
+/// Makes a bound device node `nosuid`. It must stay usable as a device, so no other attribute is
+/// set.
 pub(crate) fn keep_device(mount: impl AsFd) -> Result<(), Errno> {
     mount_attr::set(mount, Attributes::default(), false)
 }
 
-/// Opens `target` below `root` for attaching; links in it are refused, not followed.
+/// Opens `target` below `root` for attaching. Symbolic links in it are refused, not followed.
 pub(crate) fn open_target(root: impl AsFd, target: &Path) -> Result<OwnedFd, Errno> {
     let relative = target.strip_prefix("/").unwrap_or(target);
     if relative.as_os_str().is_empty() {
@@ -128,7 +129,7 @@ pub(crate) fn open_target(root: impl AsFd, target: &Path) -> Result<OwnedFd, Err
     )
 }
 
-/// Opens `target` below `root`, making what is missing: directories, and a file at the end if the
+/// Opens `target` below `root` and makes missing parts: directories, and a file at the end if the
 /// source is one.
 pub(crate) fn make_target(
     root: impl AsFd,
@@ -161,7 +162,7 @@ pub(crate) fn make_target(
     Ok(at)
 }
 
-/// Whether what `fd` refers to is a directory.
+/// Returns true if `fd` refers to a directory.
 pub(crate) fn is_directory(fd: impl AsFd) -> Result<bool, Errno> {
     let stat = rustix::fs::statat(fd, "", AtFlags::EMPTY_PATH)?;
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)

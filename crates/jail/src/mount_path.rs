@@ -1,11 +1,11 @@
-//! Paths as the kernel writes them into tables of mounts.
+//! Paths as the kernel writes them in tables of mounts.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-/// A path in a line of `mountinfo`, where blanks and backslashes stand as three octal digits; `None` for what the
-/// kernel writes nowhere.
+/// Decodes a path of a line of `mountinfo`, where blanks and backslashes are written as three octal
+/// digits. `None` for an invalid escape.
 pub fn unescape(text: &[u8]) -> Option<PathBuf> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

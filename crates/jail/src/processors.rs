@@ -1,14 +1,14 @@
-//! The processors that commands start on where processor time is limited, so that programs which ask the kernel how
-//! many there are make as many threads as fit.
+//! Processors that commands start on if processor time is limited. Programs that ask the kernel for
+//! the number of processors then make as many threads as the limit allows.
 //!
-//! In: the processors this process may use, and the limit. Out: a smaller set, or none where the limit leaves room for
-//! all of them. The set is information and not the limit itself: that is held by the control group, and a command may
-//! choose other processors (sched_setaffinity(2)).
+//! From the processors that this process may use and the limit, this module computes a smaller set,
+//! or `None` if the limit has room for all of them. The set is information only: the control group
+//! enforces the limit, and a command may choose other processors (sched_setaffinity(2)).
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// Numbers of processors that the kernel's mask of fixed size has room for.
+/// Number of processors in the kernel's mask of fixed size.
 const MAX_PROCESSORS: usize = 1024;
 
 /// A set of processors as sched_setaffinity(2) takes it.
@@ -19,8 +19,8 @@ pub(crate) type Mask = [u64; MAX_PROCESSORS / 64];
 pub struct Processors(Vec<u32>);
 
 impl Processors {
-    /// Those the calling thread may use. None where the kernel does not tell: on machines with more processors than
-    /// [`MAX_PROCESSORS`].
+    /// Returns the processors that the calling thread may use. Empty if the kernel does not report
+    /// them: on machines with more processors than [`MAX_PROCESSORS`].
     pub fn of_this_thread() -> Self {
         let Ok(set) = rustix::thread::sched_getaffinity(None) else {
             return Self(Vec::new());
@@ -34,7 +34,8 @@ impl Processors {
         )
     }
 
-    /// As many of these as a limit in thousandths of a processor needs, at least one. `None` when that is all of them.
+    /// Returns as many of these processors as a limit in thousandths of a processor needs, at least
+    /// one. `None` if that is all of them.
     ///
     /// `seed` decides where the choice begins, so that many sandboxes spread over the machine.
     #[must_use]
@@ -57,12 +58,12 @@ impl Processors {
         Some(Self(chosen))
     }
 
-    /// How many there are.
+    /// Returns the number of processors.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The set as the kernel takes it. Numbers beyond the mask are left out.
+    /// Returns the set as the kernel takes it. Numbers beyond the mask are left out.
     pub(crate) fn mask(&self) -> Mask {
         let mut mask: Mask = [0; MAX_PROCESSORS / 64];
         for number in &self.0 {

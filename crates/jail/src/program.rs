@@ -1,8 +1,7 @@
-//! Starting the guest program as a process of this machine. Every start passes here, whatever the
-//! guest is to be.
+//! Start of the guest program as a process of this machine, for each of its purposes.
 //!
-//! In: the program, which nothing inside must be able to write to (CVE-2019-5736). Out: a child, and
-//! for those that speak with stage 0, the other end of its standard input.
+//! No process of a sandbox may be able to write to the program (CVE-2019-5736). The result is a
+//! child, and for stage 0 and similar processes the other end of its standard input.
 
 use crate::sys::starter::StartedProgram;
 use rustix::fd::{AsFd, OwnedFd};
@@ -13,37 +12,39 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// Starts the program with an empty environment and a socket as its standard input; gives the other
-/// end of that. Whether it could be loaded is known later ([`StartedProgram::failure`]).
+/// Starts the program with an empty environment and a socket as its standard input. Returns the
+/// other end of the socket. Errors of loading the program are known later
+/// ([`StartedProgram::failure`]).
 pub(crate) fn start(program: &Path, args: &[&str]) -> io::Result<(StartedProgram, OwnedFd)> {
     let (link, theirs) = socket_pair()?;
     let process = StartedProgram::new(program, args, theirs)?;
     Ok((process, link))
 }
 
-/// Two connected stream sockets that no other child gets.
+/// Returns two connected stream sockets, both close-on-exec.
 ///
 /// # Errors
-/// Of socketpair(2).
+/// Those of socketpair(2).
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Reads once from one of them, at most `max` bytes, and appends those to `bytes`; returns how many. Nothing
-/// is written to what is reserved before there is something to write.
+/// Reads once, at most `max` bytes, and appends them to `bytes`. Returns the number of bytes read.
+/// The reserved capacity is not zeroed first.
 ///
 /// # Errors
-/// Of read(2); nothing has changed then.
+/// Those of read(2); `bytes` is then unchanged.
 pub fn read_more(link: impl AsFd, bytes: &mut Vec<u8>, max: usize) -> Result<usize, Errno> {
     crate::sys::append::append(link, bytes, max)
 }
 
-/// Starts a command whose program may have been written a moment ago: it may still be open for
-/// writing in a child which another thread is starting (`ETXTBSY`), until that child's own exec.
+/// Starts a command whose program may have been written a moment ago. A child that another thread
+/// is starting may still hold it open for writing (`ETXTBSY`), until that child's own exec. Retries
+/// for at most a second.
 ///
 /// # Errors
-/// Of [`Command::spawn`].
+/// Those of [`Command::spawn`].
 pub fn spawn_when_closed(command: &mut Command) -> io::Result<Child> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let begun = Instant::now();

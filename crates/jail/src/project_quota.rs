@@ -1,12 +1,13 @@
-//! A limit on what a sandbox writes to disk that the kernel holds: the quota of a project.
+//! Limit on the disk space of a sandbox, enforced by the kernel: the quota of a project.
 //!
-//! ext4 and xfs count the space of all files with the same project id, where they are mounted with `prjquota`. The
-//! directory of a sandbox's layers gets an id of a range of our own, which everything made below it inherits
-//! and nothing inside a user namespace can change; whoever writes past its limit meets `EDQUOT` (ext4) or `ENOSPC`
-//! (xfs). Only root of the first user namespace can arrange that.
+//! ext4 and xfs count the space of all files with the same project id if they are mounted with
+//! `prjquota`. The directory of a sandbox's layers gets an id of a range that Glovebox uses. Every
+//! file made below it inherits the id, and no process inside a user namespace can change it.
+//! Writing past the limit fails with `EDQUOT` (ext4) or `ENOSPC` (xfs). Only root of the first user
+//! namespace can set this up.
 //!
-//! Which ids are taken is known to the kernel alone: an id that anything uses, or that has a limit, belongs to
-//! somebody. So nothing is to be written down, and nothing is lost with whoever dies.
+//! The kernel alone knows which ids are taken: an id with usage or limits is in use. So no record
+//! has to be kept, and none is lost with a process that dies.
 
 use crate::sys::quota;
 use rustix::fd::BorrowedFd;
@@ -15,19 +16,19 @@ use rustix::io::Errno;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// The project ids that are ours.
+/// Range of project ids that Glovebox uses.
 const RANGE: RangeInclusive<u32> = 0x676c_0000..=0x676c_ffff;
-/// Room beyond what is used while layers are mounted: the kernel makes directories for that, in the name of the
-/// sandbox, also for one that has used up its limit.
+/// Room in addition to the present usage while layers are mounted. The kernel then makes
+/// directories on behalf of the sandbox, even of one that has used up its limit.
 const MOUNT_BYTES: u64 = 1 << 20;
 const MOUNT_INODES: u64 = 64;
-/// Ids that are tried before there is none.
+/// Maximum number of ids that are tried.
 const ATTEMPTS: u32 = 64;
 
-/// The most that may be used.
+/// Limits of a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProjectLimits {
-    /// Bytes on disk. The file system counts in blocks of 1 KiB; at least one.
+    /// Bytes on disk. The file system counts in blocks of 1 KiB; the limit is at least one block.
     pub bytes: u64,
     /// Files and directories.
     pub inodes: u64,
@@ -39,22 +40,22 @@ impl ProjectLimits {
     }
 }
 
-/// Why the kernel does not hold a limit here.
+/// Reason why the kernel does not enforce a limit here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaUnavailable {
-    /// Linux before 5.14.
+    /// Linux is older than 5.14.
     OldKernel,
-    /// The file system knows no project quotas.
+    /// The file system has no project quotas.
     NotSupported,
-    /// The file system counts without holding limits, or does neither.
+    /// The file system counts without enforcing limits, or does not count.
     NotEnforced,
-    /// Somebody else gave the directory a project id.
+    /// The directory has a project id outside the range. Holds that id.
     OtherProject(u32),
-    /// The directory holds files already, which have no project id.
+    /// The directory already contains files, which have no project id.
     Occupied,
-    /// Each id that was tried is in use.
+    /// Every id that was tried is in use.
     NoFreeId,
-    /// The kernel refused, in this step.
+    /// The kernel refused this step.
     Refused(&'static str, Errno),
 }
 
@@ -88,11 +89,12 @@ fn refused(step: &'static str) -> impl FnOnce(Errno) -> QuotaUnavailable {
     move |errno| QuotaUnavailable::Refused(step, errno)
 }
 
-/// Gives an empty directory a project id that nobody else has, or takes the one it has already. The limits are set
-/// with room to mount its layers, and are exact after [`tighten`].
+/// Gives an empty directory an unused project id, or keeps the one of the range that it has
+/// already. Returns the id. The limits include room for mounting the layers; [`tighten`] makes them
+/// exact.
 ///
 /// # Errors
-/// Why the kernel does not hold them. The directory is then as it was.
+/// The reason why the kernel does not enforce them. The directory is then unchanged.
 pub fn assign(dir: BorrowedFd<'_>, limits: ProjectLimits) -> Result<u32, QuotaUnavailable> {
     ensure_enforced(dir)?;
     let found = quota::attributes(dir).map_err(refused("tell the project id"))?;
@@ -127,8 +129,8 @@ pub fn assign(dir: BorrowedFd<'_>, limits: ProjectLimits) -> Result<u32, QuotaUn
     Err(QuotaUnavailable::NoFreeId)
 }
 
-/// Sets the limits of an id that was just given to a directory. False when another directory was given it at the
-/// same time: each of the two sees the other in what is used, or is the only one to go on.
+/// Sets the limits of an id that a directory was just given. Returns false if another directory was
+/// given the same id at the same time: then at least one of the two sees both in the usage.
 fn claim(dir: BorrowedFd<'_>, id: u32, limits: ProjectLimits) -> Result<bool, QuotaUnavailable> {
     let used = quota::quota(dir, id).map_err(refused("tell the use of a project"))?;
     if used.used_inodes != 1 {
@@ -142,11 +144,11 @@ fn give_back(dir: BorrowedFd<'_>, before: &quota::Attributes) -> Result<(), Quot
     quota::set_attributes(dir, before).map_err(refused("take a project id back"))
 }
 
-/// Gives room to mount the layers in a directory with this project, however much is used. What runs in the
-/// sandbox could use it, so nothing should.
+/// Sets limits with room for mounting the layers in a directory of this project, regardless of the
+/// present usage. Processes in the sandbox could use that room, so none should run.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub fn loosen(dir: BorrowedFd<'_>, id: u32, limits: ProjectLimits) -> Result<(), QuotaUnavailable> {
     let used = quota::quota(dir, id).map_err(refused("tell the use of a project"))?;
     let loose = ProjectLimits {
@@ -162,10 +164,10 @@ pub fn loosen(dir: BorrowedFd<'_>, id: u32, limits: ProjectLimits) -> Result<(),
     tighten(dir, id, loose)
 }
 
-/// Sets exactly these limits for a project. What is used beyond them already stays.
+/// Sets exactly these limits for a project. Existing usage beyond them stays.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub fn tighten(
     dir: BorrowedFd<'_>,
     id: u32,
@@ -175,10 +177,10 @@ pub fn tighten(
         .map_err(refused("set the limit of a project"))
 }
 
-/// Whether the project of `dir` is `id` and has these limits at this moment.
+/// Returns true if the project of `dir` is `id` and has these limits now.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// The values cannot be read.
 pub fn is_held(
     dir: BorrowedFd<'_>,
     id: u32,
@@ -191,8 +193,8 @@ pub fn is_held(
         && (held.max_blocks, held.max_inodes) == (limits.blocks(), limits.inodes))
 }
 
-/// Bytes that may still be written to a directory that has a limit of ours. `None` where it has none, or where the
-/// kernel does not tell: it tells root alone.
+/// Returns the bytes that may still be written to a directory that has a limit of ours. `None` if
+/// it has no limit or this process may not read it: the kernel shows it to root alone.
 pub fn bytes_left(dir: BorrowedFd<'_>) -> Option<u64> {
     let found = quota::attributes(dir).ok()?;
     if !RANGE.contains(&found.project) || quota::is_enforced(dir) != Ok(true) {
@@ -203,7 +205,8 @@ pub fn bytes_left(dir: BorrowedFd<'_>) -> Option<u64> {
     (max_bytes > 0).then(|| max_bytes.saturating_sub(held.used_bytes))
 }
 
-/// Files that may still be made in such a directory.
+/// Returns the number of files that may still be made in such a directory. `None` as for
+/// [`bytes_left`].
 pub fn files_left(dir: BorrowedFd<'_>) -> Option<u64> {
     let found = quota::attributes(dir).ok()?;
     if !RANGE.contains(&found.project) || quota::is_enforced(dir) != Ok(true) {
@@ -213,24 +216,26 @@ pub fn files_left(dir: BorrowedFd<'_>) -> Option<u64> {
     (held.max_inodes > 0).then(|| held.max_inodes.saturating_sub(held.used_inodes))
 }
 
-/// Lifts the limits of a directory that was given a project id earlier. One without is left alone.
+/// Removes the limits of a directory that has a project id of the range. Does nothing for other
+/// directories.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub fn lift(dir: BorrowedFd<'_>) -> Result<(), QuotaUnavailable> {
-    // Where none of this is known, there is nothing to be lifted.
+    // Without support for project ids there is no limit to remove.
     let Ok(found) = quota::attributes(dir) else {
         return Ok(());
     };
-    // Nor is what nobody holds.
+    // There is none either if the file system does not enforce it.
     if !RANGE.contains(&found.project) || quota::is_enforced(dir) != Ok(true) {
         return Ok(());
     }
     quota::set_limits(dir, found.project, 0, 0).map_err(refused("lift the limit of a project"))
 }
 
-/// Clears the limits of all ids of ours, on the file system of `dir`, that no file has any more: those of
-/// sandboxes that were removed, whoever removed them. What cannot be cleared stays, and such an id is not used.
+/// Clears the limits of all ids of the range, on the file system of `dir`, that no file has any
+/// more: those of removed sandboxes. Failures are ignored: such an id keeps its limits and is not
+/// used.
 pub fn reclaim(dir: BorrowedFd<'_>) {
     let mut next = Some(*RANGE.start());
     while let Some(id) = next.filter(|id| RANGE.contains(id)) {
@@ -256,7 +261,7 @@ fn ensure_enforced(dir: BorrowedFd<'_>) -> Result<(), QuotaUnavailable> {
     match quota::is_enforced(dir) {
         Ok(true) => Ok(()),
         Ok(false) => Err(QuotaUnavailable::NotEnforced),
-        // ext4 without any quota says the same as a file system that knows none.
+        // ext4 without any quota returns the same error as a file system that has no quotas.
         Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => match quota::attributes(dir) {
             Ok(_) => Err(QuotaUnavailable::NotEnforced),
             Err(_) => Err(QuotaUnavailable::NotSupported),
@@ -265,7 +270,7 @@ fn ensure_enforced(dir: BorrowedFd<'_>) -> Result<(), QuotaUnavailable> {
     }
 }
 
-/// Whether nothing uses an id, and nobody has set a limit for it.
+/// Returns true if an id has neither usage nor limits.
 fn is_free(dir: BorrowedFd<'_>, id: u32) -> Result<bool, QuotaUnavailable> {
     let found = quota::quota(dir, id).map_err(refused("tell the use of a project"))?;
     Ok((

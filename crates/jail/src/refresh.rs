@@ -1,9 +1,10 @@
-//! Letting a sandbox that lives see what the host has replaced below its overlays.
+//! Refresh of a running sandbox's view of files that the host has replaced below its overlays.
 //!
-//! An overlay keeps the names that it has looked up: a file that the host replaces by rename stays the old one for
-//! such a name. Reconfiguring the file system without any option drops all names that nothing holds open. A process of
-//! its own does it, the guest program started as `refresh`, in the sandbox's user and mount namespaces, so that no
-//! capability reaches the guest. It looks up mount points and the paths that it is asked about, and follows no link.
+//! An overlay caches the names that it has looked up: if the host replaces a file by rename, such a
+//! name still leads to the old one. Reconfiguring the file system without any option drops all
+//! names that no process holds open. A separate process does it, the guest program started as
+//! `refresh`, in the sandbox's user and mount namespaces, so that the guest needs no capability. It
+//! looks up mount points and the requested paths only, and follows no link.
 
 use crate::channel;
 use crate::launch::{Init, LaunchError, receive_answer};
@@ -21,31 +22,31 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// First argument of the guest program that refreshes overlays.
+/// First argument of the guest program that makes it refresh overlays.
 pub const MODE: &str = "refresh";
 
-/// What is at a path, as far as it tells an old version from a new one.
+/// State of a path, detailed enough to distinguish an old version from a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PathState {
-    /// Nothing.
+    /// The path does not exist.
     Absent,
     /// A regular file or a link.
     File {
         /// Length in bytes.
         size: u64,
-        /// Time of the last change of its content, in seconds.
+        /// Time of the last change of its content: seconds since the epoch.
         mtime_s: i64,
-        /// Nanoseconds of that.
+        /// Time of the last change of its content: nanoseconds within the second.
         mtime_ns: u64,
     },
-    /// Anything else, by the type in its mode.
+    /// Another kind of file. Holds the type bits of its mode.
     Other(u32),
-    /// It cannot be looked at.
+    /// The path cannot be examined.
     Unknown,
 }
 
 impl PathState {
-    /// Looks at `path` below a directory, following no link.
+    /// Returns the state of `path` below a directory, following no link.
     pub fn look(dir: impl AsFd, path: &Path) -> Self {
         let found = rustix::fs::openat2(
             dir,
@@ -70,18 +71,19 @@ impl PathState {
     }
 }
 
-/// What is refreshed; the sandbox's user and mount namespaces come along.
+/// Request for a refresh. Carries the sandbox's user and mount namespaces.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Order {
     overlays: Vec<Vec<u8>>,
     paths: Vec<Vec<u8>>,
 }
 
-/// Drops the cached names of the overlays of a sandbox at these mount points, and looks at `paths` below the first of
-/// them. What is no overlay is left alone. `program` is the guest program.
+/// Drops the cached names of a sandbox's overlays at these mount points, and returns the states of
+/// `paths` below the first of them. Mounts that are no overlay are left alone. `program` is the
+/// guest program.
 ///
 /// # Errors
-/// [`LaunchError`]; some of the overlays may have been refreshed then.
+/// [`LaunchError`]; some of the overlays may have been refreshed.
 pub fn refresh(
     program: &Path,
     init: &Init,
@@ -107,9 +109,9 @@ pub fn refresh(
     answer.map_err(LaunchError::Step)
 }
 
-/// Refreshes what is asked for on descriptor 0, and answers there.
+/// Carries out the refresh that is requested on descriptor 0, and replies there.
 ///
-/// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
+/// Preconditions: the process has one thread, was started for this, and has opened no descriptor.
 pub fn run() -> ProcessExit {
     let Some((control, order, [user, mounts])) = channel::take_order::<Order, 2>() else {
         return ProcessExit(1);
@@ -123,7 +125,8 @@ fn refresh_inside(
     user: &OwnedFd,
     mounts: &OwnedFd,
 ) -> Result<Vec<PathState>, FailedStep> {
-    // The user namespace first: only in it does this process have the right to enter the other.
+    // The user namespace comes first: only in it does this process have the right to enter the
+    // other.
     move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
         .cannot("enter the sandbox's user namespace")?;
     move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))

@@ -63,9 +63,9 @@ pub enum Verdict {
     Allowed,
     /// The kernel carries it out unless an argument is refused.
     ByArgument,
-    /// It fails with EPERM.
+    /// Fails with EPERM.
     Refused,
-    /// It fails with ENOSYS.
+    /// Fails with ENOSYS.
     Unsupported,
 }
 

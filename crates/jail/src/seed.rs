@@ -1,7 +1,7 @@
-//! The parts of a sandbox's git seed, and where they are shown inside.
+//! Parts of a sandbox's git seed, and their places inside.
 //!
-//! A seed is a frozen layer: a git directory of one moment, and object files of the project that a clean-up on the
-//! host cannot take away.
+//! A seed is a frozen layer: a git directory of one moment, and object files of the project that a
+//! clean-up on the host cannot remove.
 
 use glovebox_spec::seed::{
     GIT_DIR, HELD, HELD_INSIDE, LIVE_LFS, LIVE_LFS_INSIDE, LIVE_OBJECTS, LIVE_OBJECTS_INSIDE,
@@ -13,16 +13,17 @@ use std::path::{Path, PathBuf};
 pub struct Seed {
     /// Layer over the project and its mask.
     pub git_dir: PathBuf,
-    /// Links to object files.
+    /// Directory of hard links to object files.
     pub held: PathBuf,
-    /// The project's own objects, as they are at any time.
+    /// The project's own object directory, which the host may change. `None` if it is not shown.
     pub live_objects: Option<PathBuf>,
-    /// The project's own large files of git-lfs.
+    /// The project's own directory of git-lfs files. `None` if it is not shown.
     pub live_lfs: Option<PathBuf>,
 }
 
 impl Seed {
-    /// Finds the parts of the seed in the directory `layer`. A directory of the host that is gone is not shown.
+    /// Finds the parts of the seed in the directory `layer`. A directory of the host that no longer
+    /// exists is left out.
     pub fn find(layer: &Path) -> Self {
         let live = |name: &str| {
             let target = std::fs::read_link(layer.join(name)).ok()?;
@@ -37,7 +38,7 @@ impl Seed {
         }
     }
 
-    /// Sources on the host and where they are shown inside.
+    /// Returns the directories on the host and their places inside.
     pub(crate) fn binds(&self) -> Vec<(&Path, &'static str)> {
         let mut binds = vec![(self.held.as_path(), HELD_INSIDE)];
         binds.extend(

@@ -1,9 +1,10 @@
-//! The generated lower layers of a host root, built once per content and shared, read-only, by every
+//! Generated lower layers of a host root, built once per content and shared read-only by every
 //! sandbox that they fit.
 //!
-//! The *skeleton* has empty mount points, the accounts and names of one kind of sandbox, and a link to the
-//! workspace: a few files, other ones for each project. Below it lies the machine's part, what programs need of the
-//! host's `/etc`: hundreds of files and links, the same ones for all.
+//! The *skeleton* contains empty mount points, the accounts and names of one kind of sandbox, and a
+//! link to the workspace: a few files that differ between projects. Below it lies the machine
+//! layer, the part of the host's `/etc` that programs need: hundreds of files and links, the same
+//! for all sandboxes.
 
 use crate::etc::{self, EtcEntryKind};
 use crate::facts::{EntryKind, HostFacts};
@@ -18,19 +19,20 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// What a skeleton is made of; equal recipes give equal skeletons.
+/// Content of a skeleton; equal recipes give equal skeletons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recipe {
     dirs: BTreeMap<PathBuf, (u32, u32)>,
     files: Vec<PathBuf>,
     links: BTreeMap<PathBuf, PathBuf>,
     text: BTreeMap<&'static str, String>,
-    /// What the host's `/etc` is like, where that is copied.
+    /// Stamp of the host's `/etc`. `None` if that is not copied.
     etc: Option<String>,
 }
 
 impl Recipe {
-    /// The machine's part, below the skeleton of [`Recipe::new`]; `None` where all of the host is shown.
+    /// Returns the recipe of the machine layer, below the skeleton of [`Recipe::new`]. `None`
+    /// unless the root is [`RootFs::Host`].
     pub fn machine(spec: &Isolation) -> Option<Self> {
         (spec.rootfs == RootFs::Host).then(|| Self {
             dirs: BTreeMap::from([("etc".into(), (0o755, 0))]),
@@ -39,7 +41,7 @@ impl Recipe {
         })
     }
 
-    /// Works out what the skeleton for this spec holds.
+    /// Determines the content of the skeleton for a spec.
     pub fn new(spec: &Isolation, facts: &HostFacts) -> Self {
         let mut recipe = Self::default();
         for (path, mode) in [
@@ -86,7 +88,7 @@ impl Recipe {
                 recipe.files.push(target.to_owned());
             }
         }
-        // Mount points, so that none of them is made in the layer that commands write.
+        // These mount points would otherwise be made in the layer that commands write to.
         for path in facts.kernel_dirs.iter().chain(&facts.package_dirs) {
             recipe.own_dir(path, 0, &is_bound);
         }
@@ -132,9 +134,9 @@ impl Recipe {
         recipe
     }
 
-    /// Where a symbolic link to the workspace goes: to the place at which the project stands on the host, for what was
-    /// built there may hold its own path (the scripts of a Python virtual environment do). `None` where something else
-    /// stands there, or would be hidden by it.
+    /// Returns the place of the symbolic link to the workspace: the project's path on the host,
+    /// because build output may contain that path (scripts of a Python virtual environment do).
+    /// `None` if the path is taken, or if the link would hide another entry.
     fn project_link(&self, spec: &Isolation, facts: &HostFacts) -> Option<PathBuf> {
         let project = spec.workspace.as_deref()?;
         let path = project.strip_prefix("/").ok()?;
@@ -155,7 +157,7 @@ impl Recipe {
                 .caches
                 .iter()
                 .any(|cache| project.starts_with(&cache.target));
-        // What the skeleton has at this place or below it would be out of reach.
+        // Entries of the skeleton at this path or below it would be unreachable.
         let is_free = self
             .dirs
             .keys()
@@ -188,7 +190,7 @@ impl Recipe {
         }
     }
 
-    /// A stable text of everything that matters; its digest names the skeleton.
+    /// Returns a stable text of the whole content. Its digest names the skeleton.
     pub fn fingerprint(&self) -> String {
         format!(
             "4\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}",
@@ -196,12 +198,11 @@ impl Recipe {
         )
     }
 
-    /// Builds the skeleton at `path`, which must not exist yet.
-    ///
-    /// `ids` translates an id inside to one on the host when the builder is privileged.
+    /// Builds the skeleton at `path`, which must not exist yet. Entries get their owners, as ids
+    /// inside, if `is_privileged`.
     ///
     /// # Errors
-    /// Any failure to write; what was made so far is removed again.
+    /// Any failure to write. A partly built skeleton is removed.
     pub fn build(&self, path: &Path, is_privileged: bool) -> io::Result<()> {
         let built = self.build_in(path, is_privileged);
         if built.is_err() {
@@ -249,10 +250,11 @@ impl Recipe {
     }
 }
 
-/// Makes the directories for a sandbox's writable layers and gives them to their owners inside.
+/// Makes the directories of a sandbox's writable layers and, under root, gives them to their owners
+/// inside.
 ///
 /// # Errors
-/// Any failure to make or own them.
+/// A directory cannot be made, or its owner or mode cannot be set.
 pub fn make_layers(plan: &Plan, layers: &Path, workspace_mode: u32) -> io::Result<()> {
     let is_privileged = plan.identity.writer == crate::plan::MapWriter::Privileged;
     for (name, owner) in plan.layer_dirs() {
@@ -271,18 +273,18 @@ pub fn make_layers(plan: &Plan, layers: &Path, workspace_mode: u32) -> io::Resul
         };
         match rustix::fs::mkdir(&path, Mode::RWXU) {
             Ok(()) => {}
-            // A kept sandbox starts again on what it wrote, but with a new work directory: the
-            // mark that a volatile overlay leaves in the old one forbids its use.
+            // A kept sandbox starts again on its old changes, but with a new work directory: a
+            // volatile overlay leaves a mark in the old one that forbids its use.
             Err(Errno::EXIST) if name.ends_with("-work") => {
                 remove_work(&path)?;
                 rustix::fs::mkdir(&path, Mode::RWXU)?;
             }
-            // It was made before for its project id, and has no owner yet.
+            // The directory was made earlier for its project id and has no owner yet.
             Err(Errno::EXIST) if name.is_empty() => {}
             Err(Errno::EXIST) => continue,
             Err(error) => return Err(error.into()),
         }
-        // Set apart from creation, so that the caller's umask has no say.
+        // chmod is separate from creation, so that the caller's umask does not apply.
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         if is_privileged
             && let (Some(uid), Some(gid)) = (plan.host_uid(owner), plan.host_gid(owner))
@@ -293,11 +295,11 @@ pub fn make_layers(plan: &Plan, layers: &Path, workspace_mode: u32) -> io::Resul
     Ok(())
 }
 
-/// Gives a tree to the range that begins at `first_id`: each entry to the id of the range that its owner stands for, be
-/// that an id of this machine or one of another range.
+/// Gives a tree to the range that begins at `first_id`. The owner of each entry, whether an id of
+/// this machine or of another range, is mapped to the id of the new range with the same offset.
 ///
 /// # Errors
-/// Any entry whose owner cannot be changed.
+/// The owner of an entry cannot be changed.
 pub fn give_to_range(path: &Path, first_id: u32) -> io::Result<()> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_dir() {
@@ -309,13 +311,15 @@ pub fn give_to_range(path: &Path, first_id: u32) -> io::Result<()> {
     std::os::unix::fs::lchown(path, shifted(meta.uid()), shifted(meta.gid()))
 }
 
-/// The kernel makes its own directories in there without any permission bits.
+/// Removes a work directory. The kernel makes its own directories in it, without any permission
+/// bits.
 fn remove_work(path: &Path) -> io::Result<()> {
     unlock(path)?;
     fs::remove_dir_all(path)
 }
 
-/// Gives the owner its rights on a directory and all below it. Nobody else is at work there.
+/// Gives the owner all rights on a directory and all directories below it. No other process may be
+/// changing the tree.
 fn unlock(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
     for entry in fs::read_dir(dir)? {
@@ -327,18 +331,18 @@ fn unlock(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory of this mode, or gives the one that is there this mode.
+/// Makes a directory with this mode, or sets the mode of an existing one.
 pub(crate) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    // Set apart from creation, so that the caller's umask has no say.
+    // chmod is separate from creation, so that the caller's umask does not apply.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Copies what is shown of a directory like `/etc` into one that is there.
+/// Copies the shown part of a directory like `/etc` into an existing directory.
 fn copy_etc(from: &Path, to: &Path) -> io::Result<()> {
     for entry in etc::list(from) {
         let path = to.join(&entry.name);
@@ -387,7 +391,7 @@ fn accounts(spec: &Isolation) -> BTreeMap<&'static str, String> {
                 glovebox_spec::Net::None => {
                     "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n".to_owned()
                 }
-                // The owner answers there, and may have to ask somebody first.
+                // The owner answers there, and may have to ask another server first.
                 glovebox_spec::Net::Egress => {
                     "nameserver 127.0.0.1\noptions timeout:12 attempts:1\n".to_owned()
                 }

@@ -1,12 +1,13 @@
-//! Data of the machine that programs read besides `/usr` and `/etc`: processors and memory nodes as the kernel tells
-//! them, and tables of packages.
+//! Data of the machine that programs read in addition to `/usr` and `/etc`: the kernel's files
+//! about processors and memory nodes, and tables of packages.
 //!
-//! A closed list, since secrets lie beside: the catalogue of a package manager, but no database of a server.
+//! The list is closed, because secrets lie beside these files: it has the catalogue of a package
+//! manager, but no database of a server.
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use std::path::{Path, PathBuf};
 
-/// Facts of the kernel about processors and memory. Its file system translates no owners.
+/// The kernel's files about processors and memory. Their file system translates no owners.
 pub(crate) const KERNEL: [&str; 2] = ["/sys/devices/system/cpu", "/sys/devices/system/node"];
 
 /// Directories that packages fill and every user may read.
@@ -31,12 +32,12 @@ const PACKAGES: [&str; 18] = [
     "/var/cache/man",
 ];
 
-/// Those of [`KERNEL`] that this machine has.
+/// Returns the paths of [`KERNEL`] that this machine has.
 pub(crate) fn kernel_dirs() -> Vec<PathBuf> {
     existing(&KERNEL)
 }
 
-/// Those of the packages' that this machine has.
+/// Returns the directories of packages that this machine has.
 pub(crate) fn package_dirs() -> Vec<PathBuf> {
     existing(&PACKAGES)
 }
@@ -49,8 +50,8 @@ fn existing(list: &[&str]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// True for a directory of root that all may list and nobody else writes, on a path of such directories without
-/// symbolic links.
+/// Returns true for a directory of root that everybody may list and only root may write to, if all
+/// its parents are such directories and no part is a symbolic link.
 fn is_public(path: &Path) -> bool {
     path.ancestors().all(|part| {
         let flags = AtFlags::SYMLINK_NOFOLLOW;

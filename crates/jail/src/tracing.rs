@@ -1,31 +1,34 @@
-//! Decision whether commands may trace what they started (ptrace(2)), as debuggers, strace and LeakSanitizer do.
+//! Decision whether commands may trace their own children (ptrace(2)), as debuggers, strace and
+//! LeakSanitizer do.
 //!
-//! In: what the kernel has. Out: one answer for the filter of a start, its report and `doctor`. The wall is Landlock:
-//! each command is in a domain of its own, and the kernel lets no process trace out of its domain. So where commands
-//! have none, the calls are refused.
+//! The facts of the kernel give one answer for the filter of a start, its report and `doctor`.
+//! Landlock is the barrier: each command is in a domain of its own, and the kernel lets no process
+//! trace beyond its domain. Without Landlock domains the filter refuses the calls.
 
 use serde::{Deserialize, Serialize};
 
-/// `kernel.yama.ptrace_scope` from which on tracing takes a capability that no command has.
+/// Value of `kernel.yama.ptrace_scope` from which on tracing needs a capability that no command
+/// has.
 const SCOPE_ADMIN_ONLY: u64 = 2;
 
 /// State of tracing in a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tracing {
-    /// A command can trace what it started.
+    /// A command can trace its own children.
     #[default]
     Works,
     /// The kernel has no Landlock.
     WithoutLandlock,
-    /// Commands may make namespaces, and are in no Landlock domain for that.
+    /// Commands may make namespaces, so they are in no Landlock domain.
     Nested,
-    /// Yama refuses it, with this value of `kernel.yama.ptrace_scope`.
+    /// Yama refuses it. Holds the value of `kernel.yama.ptrace_scope`.
     Yama(u64),
 }
 
 impl Tracing {
-    /// Judges by the ABI of Landlock (0 for none), and `kernel.yama.ptrace_scope` if there is one.
+    /// Judges by the ABI version of Landlock (0 for none) and by `kernel.yama.ptrace_scope`, if
+    /// there is such a setting.
     pub fn judge(landlock_abi: u32, is_nested: bool, ptrace_scope: Option<u64>) -> Self {
         match ptrace_scope {
             _ if landlock_abi == 0 => Self::WithoutLandlock,
@@ -35,12 +38,12 @@ impl Tracing {
         }
     }
 
-    /// Returns true if a filter of ours has to refuse it, because the kernel would not.
+    /// Returns true if the filter has to refuse tracing, because the kernel would not.
     pub(crate) fn needs_filter(self) -> bool {
         matches!(self, Self::WithoutLandlock | Self::Nested)
     }
 
-    /// Says why it is off; `None` if it works.
+    /// Returns the reason why tracing is off; `None` if it works.
     pub fn why_off(self) -> Option<String> {
         match self {
             Self::Works => None,
@@ -57,7 +60,7 @@ impl Tracing {
         }
     }
 
-    /// Says what to do about it, if something can be done.
+    /// Returns advice; `None` if nothing can be changed.
     pub fn remedy(self) -> Option<String> {
         match self {
             Self::Works => None,
@@ -65,7 +68,8 @@ impl Tracing {
                 Some("use Linux 5.13 or later with `landlock` in its `lsm=` list".to_owned())
             }
             Self::Nested => Some("debug in a sandbox that holds no others".to_owned()),
-            // This value stays until the next start of the machine (Documentation/admin-guide/LSM/Yama.rst).
+            // This value stays until the next start of the machine
+            // (Documentation/admin-guide/LSM/Yama.rst).
             Self::Yama(3) => {
                 Some("set it to 1 where it is set at boot (/etc/sysctl.d), and restart".to_owned())
             }

@@ -1,9 +1,10 @@
-//! Finding the hierarchies in which we may make groups, from `mountinfo` and `cgroup` of proc(5).
+//! Detection of the hierarchies in which we may make groups, from `mountinfo` and `cgroup` of
+//! proc(5).
 //!
-//! Version 2 has a rule that shapes this file: a group with processes of its own cannot share out memory
-//! to children (cgroups(7), "no internal processes"). Where our own group holds processes, sandboxes
-//! therefore become its siblings, provided its parent was delegated to us; otherwise they become its children
-//! without limits, which is still enough to freeze and kill them.
+//! Version 2 has a rule that shapes this file: a group with processes of its own cannot distribute
+//! memory to children (cgroups(7), "no internal processes"). If our own group holds processes,
+//! sandboxes therefore become its siblings, provided that its parent was delegated to us. Otherwise
+//! they become its children without limits, which is still enough to freeze and kill them.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,7 +35,7 @@ pub(super) struct CgroupMount {
     pub(super) version: Version,
     /// Controllers of a version 1 mount; empty for version 2.
     pub(super) controllers: Vec<String>,
-    /// Where it is mounted.
+    /// Mount point.
     pub(super) mount_point: PathBuf,
     /// Our own group, below the mount point.
     pub(super) own: PathBuf,
@@ -48,7 +49,7 @@ pub(super) fn detect(cx: &DetectCx) -> DetectedHierarchies {
         absent: Vec::new(),
     };
     let mut reasons: Vec<(Controller, String)> = Vec::new();
-    // Version 2 first: where it is there, even if only beside version 1, it kills in one write.
+    // Version 2 comes first: even if only mounted beside version 1, it kills a group in one write.
     for mount in mounts.iter().filter(|m| m.version == Version::V2) {
         match unified(cx, mount) {
             Ok((hierarchy, missing)) => {
@@ -58,7 +59,7 @@ pub(super) fn detect(cx: &DetectCx) -> DetectedHierarchies {
             Err(why) => reasons.extend(Controller::ALL.map(|c| (c, why.clone()))),
         }
     }
-    // Programs that find version 2 with its limits look at nothing else.
+    // Programs that find version 2 with its limits look at no other hierarchy.
     let is_unified = found
         .hierarchies
         .iter()
@@ -96,7 +97,7 @@ pub(super) fn detect(cx: &DetectCx) -> DetectedHierarchies {
         {
             continue;
         }
-        // What version 1 said about its own mount is closer to the point than a bare version 2.
+        // The reason of version 1's own mount is more specific than that of a bare version 2.
         let why = reasons.iter().rev().find(|(c, _)| *c == controller);
         let why = why.map_or_else(
             || {
@@ -114,7 +115,7 @@ pub(super) fn detect(cx: &DetectCx) -> DetectedHierarchies {
     found
 }
 
-/// What to do where a version 1 hierarchy does not let us in: version 1 knows no delegation but the
+/// Returns advice for a version 1 hierarchy that refuses us. Version 1 has no delegation except the
 /// owner of a directory.
 fn let_in(path: &Path, errno: Errno) -> String {
     match errno {
@@ -131,7 +132,8 @@ fn let_in(path: &Path, errno: Errno) -> String {
     }
 }
 
-/// A version 1 hierarchy: whoever may make a directory in our own group may use it.
+/// Opens a version 1 hierarchy. It can be used if this process may make a directory in its own
+/// group.
 fn legacy(path: &Path, serves: Vec<Controller>) -> Result<Hierarchy, Errno> {
     let hierarchy = Hierarchy {
         version: Version::V1,
@@ -146,7 +148,8 @@ fn legacy(path: &Path, serves: Vec<Controller>) -> Result<Hierarchy, Errno> {
 
 type AbsentControllers = Vec<(Controller, String)>;
 
-/// The version 2 hierarchy: limits if a place for them can be found, freezing in any case.
+/// Opens the version 2 hierarchy, with limits if its controllers can be enabled. Without them it
+/// still serves for freezing.
 fn unified(cx: &DetectCx, mount: &CgroupMount) -> Result<(Hierarchy, AbsentControllers), String> {
     let own = under(&cx.root, &mount.own);
     let top = under(&cx.root, &mount.mount_point);
@@ -170,7 +173,7 @@ fn unified(cx: &DetectCx, mount: &CgroupMount) -> Result<(Hierarchy, AbsentContr
             }
         }
     }
-    // Children of our own group, which need no controller to be frozen or killed.
+    // Use children of our own group, which need no controller to be frozen or killed.
     let hierarchy = open_base(&own).and_then(|base| {
         let hierarchy = Hierarchy {
             version: Version::V2,
@@ -191,7 +194,7 @@ fn unified(cx: &DetectCx, mount: &CgroupMount) -> Result<(Hierarchy, AbsentContr
     }
 }
 
-/// The directory whose children may have limits, or why there is none.
+/// Returns the directory whose children may have limits, or the reason why there is none.
 fn limited_place(own: &Path, top: &Path) -> Result<PathBuf, String> {
     let dir = open_base(own).map_err(|e| {
         format!(
@@ -200,7 +203,7 @@ fn limited_place(own: &Path, top: &Path) -> Result<PathBuf, String> {
             std::io::Error::from(e)
         )
     })?;
-    // Only the true root of the hierarchy has no type; it may hold processes beside its children.
+    // Only the root of the hierarchy has no type. It may hold processes beside its children.
     let is_root =
         rustix::fs::accessat(&dir, "cgroup.type", Access::EXISTS, AtFlags::empty()).is_err();
     let is_empty = read_file(dir.as_fd(), "cgroup.procs").is_ok_and(|text| text.trim().is_empty());
@@ -216,7 +219,7 @@ fn limited_place(own: &Path, top: &Path) -> Result<PathBuf, String> {
     let Some(parent) = own.parent() else {
         return Err("our own group has no parent".to_owned());
     };
-    // Moving a process between siblings is a write to the common parent's list.
+    // Moving a process between siblings requires write access to the common parent's list.
     rustix::fs::access(parent.join("cgroup.procs"), Access::WRITE_OK).map_err(|errno| {
         format!(
             "our own group {} holds processes, and its parent is not delegated to us ({}); {DELEGATE}",
@@ -227,7 +230,8 @@ fn limited_place(own: &Path, top: &Path) -> Result<PathBuf, String> {
     Ok(parent.to_path_buf())
 }
 
-/// Hands the controllers down to `place/glovebox` and its children, as many as there are.
+/// Enables the controllers in `place/glovebox` and its children. Returns those that cannot be
+/// enabled, with the reasons.
 fn enable(place: &Path) -> Result<(Hierarchy, AbsentControllers), Errno> {
     let mut hierarchy = Hierarchy {
         version: Version::V2,
@@ -269,17 +273,17 @@ fn open_base(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(CWD, path, flags, Mode::empty())
 }
 
-/// `glovebox` may be there already and belong to somebody else.
+/// Checks that we may write to `glovebox`. Another user may have made it.
 fn writable(hierarchy: &Hierarchy) -> Result<(), Errno> {
     rustix::fs::accessat(&hierarchy.base, PARENT, Access::WRITE_OK, AtFlags::empty())
 }
 
-/// `path` (absolute) below `root`; `/` changes nothing.
+/// Returns `path` (absolute) below `root`; with `/` it is unchanged.
 fn under(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Reads the two files of proc(5) into the hierarchies that are mounted, with our place in each.
+/// Parses the two files of proc(5). Returns the mounted hierarchies, with our own group in each.
 pub(super) fn parse(mountinfo: &str, membership: &str) -> Vec<CgroupMount> {
     let mut mounts: Vec<CgroupMount> = Vec::new();
     for line in mountinfo.lines() {
@@ -310,7 +314,8 @@ pub(super) fn parse(mountinfo: &str, membership: &str) -> Vec<CgroupMount> {
         };
         let own = relative_to(Path::new(own), &root);
         let own = own.map_or_else(|| mount_point.clone(), |rest| mount_point.join(rest));
-        // A later mount on the same point hides the earlier one; the same hierarchy elsewhere adds nothing.
+        // A later mount on the same mount point hides the earlier one. A second mount of a
+        // hierarchy adds nothing.
         mounts.retain(|m| m.mount_point != mount_point);
         if mounts
             .iter()
@@ -328,7 +333,7 @@ pub(super) fn parse(mountinfo: &str, membership: &str) -> Vec<CgroupMount> {
     mounts
 }
 
-/// The path in `/proc/self/cgroup` of the hierarchy with these controllers.
+/// Returns the path in `/proc/self/cgroup` of the hierarchy with these controllers.
 fn own_group<'a>(membership: &'a str, version: Version, controllers: &[String]) -> Option<&'a str> {
     membership.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -346,7 +351,8 @@ fn own_group<'a>(membership: &'a str, version: Version, controllers: &[String]) 
     })
 }
 
-/// `own` below the mounted `root`; `None` when it lies outside (a mount from another namespace).
+/// Returns `own` relative to the mounted `root`. `None` if it lies outside (a mount from another
+/// namespace).
 fn relative_to(own: &Path, root: &Path) -> Option<PathBuf> {
     let rest = own.strip_prefix(root).ok()?;
     let plain = rest.components().all(|c| matches!(c, Component::Normal(_)));

@@ -1,7 +1,8 @@
-//! Holding every process of a group still by the kernel's own freezer, version 2 (`cgroup.freeze`).
+//! Freezing of all processes of a group by the kernel's freezer of version 2 (`cgroup.freeze`).
 //!
-//! Nothing inside can undo it, and a frozen process can still be killed. Version 1 has a freezer as well, but
-//! a process that it holds does not die before it is thawed: one whose owner is killed would stay for ever.
+//! No process inside can undo it, and a frozen process can still be killed. The freezer of version
+//! 1 is not used: a process frozen by it does not die before it is thawed, so it would stay for
+//! ever if its owner were killed.
 
 use super::hierarchy::{read_file, read_keyed, write_file};
 use rustix::fd::{AsFd, OwnedFd};
@@ -10,7 +11,7 @@ use rustix::process::Pid;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the kernel is asked whether all of them stand still.
+/// Interval at which the kernel is asked whether all processes are frozen.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// The freezer of one group. It does not keep the group from being removed.
@@ -20,15 +21,16 @@ pub struct GroupFreezer {
 }
 
 impl GroupFreezer {
-    /// Precondition: `dir` is the directory of a group in the version 2 hierarchy.
+    /// Creates the freezer. Precondition: `dir` is the directory of a group in the version 2
+    /// hierarchy.
     pub(super) const fn new(dir: OwnedFd) -> Self {
         Self { dir }
     }
 
-    /// Stops every process in the group and waits until all of them stand still.
+    /// Freezes every process in the group. Blocks until all of them are frozen.
     ///
     /// # Errors
-    /// ETIMEDOUT when that took longer than `wait`; the group runs on then.
+    /// ETIMEDOUT if that took longer than `wait`; the group is thawed again.
     pub fn freeze(&self, wait: Duration) -> Result<(), Errno> {
         write_file(self.dir.as_fd(), "cgroup.freeze", "1")?;
         let deadline = Instant::now() + wait;
@@ -42,19 +44,20 @@ impl GroupFreezer {
         Ok(())
     }
 
-    /// Whether every process in the group stands still.
+    /// Returns true if every process in the group is frozen.
     pub fn is_frozen(&self) -> bool {
         read_keyed(self.dir.as_fd(), "cgroup.events", "frozen") == Some(1)
     }
 
-    /// Whether the process is in the group, so that holding the group holds it and all it has started.
+    /// Returns true if the process is in the group, so that freezing the group freezes it and all
+    /// its descendants.
     pub fn contains(&self, pid: Pid) -> bool {
         let pid = pid.as_raw_nonzero().to_string();
         read_file(self.dir.as_fd(), "cgroup.procs")
             .is_ok_and(|list| list.lines().any(|line| line == pid))
     }
 
-    /// Lets them run again.
+    /// Lets the processes run again.
     pub fn thaw(&self) -> Result<(), Errno> {
         write_file(self.dir.as_fd(), "cgroup.freeze", "0")
     }

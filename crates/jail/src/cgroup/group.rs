@@ -1,4 +1,5 @@
-//! One group: made, filled, asked, frozen, killed and removed, in all of its hierarchies at once.
+//! Group of one sandbox, in all of its hierarchies: created, filled, read, frozen, killed and
+//! removed together.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,8 @@ use super::hierarchy::{self, Hierarchy, Version};
 use super::keyed_count::KeyedCount;
 use super::{Controller, Controllers, Error, LimitState, LimitStates, Limits, PARENT, check_name};
 
-/// One directory of a group: which hierarchy, and the descriptor of the group's directory in it.
+/// Directory of a group: the index of the hierarchy, and the descriptor of the group's directory in
+/// it.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) index: usize,
@@ -37,7 +39,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// A group that has `dirs` already and of whose limits nothing is known.
+    /// Creates the value for a group that has `dirs` already. The states of its limits are unknown.
     pub(super) fn of(controllers: &Controllers, name: &str, dirs: Vec<Dir>) -> Self {
         Self {
             controllers: controllers.clone(),
@@ -50,10 +52,10 @@ impl Cgroup {
         }
     }
 
-    /// Makes the group `name` with `limits`.
+    /// Creates the group `name` with `limits`.
     ///
-    /// A limit that cannot be had is not an error but a state ([`Cgroup::applied`]): whoever asked
-    /// for it decides. Fails on a bad or taken name, and leaves nothing behind then.
+    /// A limit that cannot be set is not an error but a state ([`Cgroup::applied`]), so that the
+    /// caller decides. Fails on an invalid or existing name, and then leaves no directory behind.
     pub fn create(controllers: &Controllers, name: &str, limits: &Limits) -> Result<Self, Error> {
         check_name(name)?;
         if let Some(cpus) = limits.cpus
@@ -112,18 +114,18 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// The name it was made under.
+    /// Returns the name of the group.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How far each limit holds.
+    /// Returns the state of each limit.
     pub fn applied(&self) -> &LimitStates {
         &self.applied
     }
 
-    /// The directory in the version 2 hierarchy, for a process to be born in; see
-    /// [`crate::launch::Stage0::place`].
+    /// Returns the directory in the version 2 hierarchy, in which a process can be created; see
+    /// [`crate::launch::Stage0::place`]. `None` if the group is not in that hierarchy.
     pub fn unified_dir(&self) -> Option<BorrowedFd<'_>> {
         let dir = self
             .dirs
@@ -132,18 +134,18 @@ impl Cgroup {
         Some(dir.fd.as_fd())
     }
 
-    /// The kernel's freezer for this group, if it is in the version 2 hierarchy.
+    /// Returns the freezer of this group. `None` unless the group is in the version 2 hierarchy.
     pub fn freezer_of_version_2(&self) -> Option<GroupFreezer> {
         let dir = self.unified_dir()?.try_clone_to_owned().ok()?;
         Some(GroupFreezer::new(dir))
     }
 
-    /// The files through which a process with a single thread joins the version 1 parts of the group
-    /// by itself: it writes `0` to each.
+    /// Opens the files through which a process with a single thread joins the version 1 parts of
+    /// the group: it writes `0` to each.
     ///
-    /// Moving another process takes a lock that every fork and exit on the machine shares, and waits for
-    /// a grace period of the kernel before it gets it: milliseconds. A thread that moves itself through
-    /// `tasks` takes no lock.
+    /// Moving another process takes milliseconds: it takes a lock that every fork and exit on the
+    /// machine shares, and waits for a grace period of the kernel. A thread that moves itself
+    /// through `tasks` takes no lock.
     pub fn entrances(&self) -> Result<Vec<OwnedFd>, Error> {
         self.dirs
             .iter()
@@ -155,7 +157,7 @@ impl Cgroup {
             .collect()
     }
 
-    /// Moves a process into the version 2 part of the group, if it has one.
+    /// Moves a process into the version 2 part of the group, if there is one.
     pub fn attach_unified(&self, pid: Pid) -> Result<(), Error> {
         let Some(dir) = self
             .dirs
@@ -169,9 +171,10 @@ impl Cgroup {
             .map_err(|errno| self.refused("adding a process", self.hierarchy(dir), errno))
     }
 
-    /// Moves the process `pid` (all of its threads) in; what it starts afterwards is in as well.
+    /// Moves the process `pid` with all of its threads into the group. Its later children are in
+    /// the group as well.
     ///
-    /// Version 1 refuses real-time tasks in its `cpu` hierarchy: then only that limit is given up,
+    /// Version 1 refuses real-time tasks in its `cpu` hierarchy. Then only that limit is given up,
     /// and [`Cgroup::applied`] says so.
     pub fn attach(&mut self, pid: Pid) -> Result<(), Error> {
         let text = pid.as_raw_nonzero().to_string();
@@ -206,7 +209,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// How many processes the kernel killed because the memory limit was reached.
+    /// Returns the number of processes that the kernel killed because the memory limit was reached.
     pub fn oom_kills(&self) -> u64 {
         self.read(Controller::Memory, |hierarchy, dir| {
             let events = hierarchy.memory_events();
@@ -215,24 +218,25 @@ impl Cgroup {
         .unwrap_or(0)
     }
 
-    /// Bytes charged now; `None` when nobody counts.
+    /// Returns the bytes that are charged now. `None` if no controller counts them.
     pub fn memory_current(&self) -> Option<u64> {
         self.read(Controller::Memory, Hierarchy::memory_current)
     }
 
-    /// The most bytes ever charged; `None` when nobody counts (version 2 before Linux 5.19).
+    /// Returns the maximum of charged bytes so far. `None` if the kernel does not record it
+    /// (version 2 before Linux 5.19).
     pub fn memory_peak(&self) -> Option<u64> {
         self.read(Controller::Memory, Hierarchy::memory_peak)
     }
 
-    /// Processes and threads now; `None` when nobody counts.
+    /// Returns the current number of processes and threads. `None` if no controller counts them.
     pub fn pids_current(&self) -> Option<u64> {
         self.read(Controller::Pids, |_, dir| {
             hierarchy::read_number(dir, "pids.current")
         })
     }
 
-    /// How often a fork was refused because of the limit.
+    /// Returns the number of forks that were refused because of the limit.
     pub fn forks_refused(&self) -> u64 {
         self.read(Controller::Pids, |_, dir| {
             self.pids_events.read(dir, "pids.events", "max")
@@ -240,21 +244,23 @@ impl Cgroup {
         .unwrap_or(0)
     }
 
-    /// Processor time of all its processes so far, in microseconds; `None` when nobody counts (version 1).
+    /// Returns the processor time of all its processes so far, in microseconds. `None` without a
+    /// version 2 group.
     ///
-    /// Version 2 counts in every group, whatever its controllers (cgroup-v2.rst, `cpu.stat`). What a process has used
-    /// since the last tick of its processor may be missing.
+    /// Version 2 counts in every group, with any controllers (cgroup-v2.rst, `cpu.stat`). The
+    /// time that a process has used since the last tick of its processor may be missing.
     pub fn cpu_us(&self) -> Option<u64> {
         self.cpu_stat
             .read(self.unified_dir()?, "cpu.stat", "usage_usec")
     }
 
-    /// Stops every process in the group and waits until all of them stand still.
+    /// Freezes every process in the group. Blocks until all of them are frozen. After a timeout the
+    /// kernel may still freeze them, until [`Cgroup::thaw`].
     pub fn freeze(&self, timeout: Duration) -> Result<(), Error> {
         let (hierarchy, dir) = self.freezer()?;
         let begun = Instant::now();
         loop {
-            // Version 1 wants to be asked again while tasks are still on their way.
+            // Version 1 needs the write again while tasks are still being frozen.
             hierarchy
                 .set_frozen(dir, true)
                 .map_err(|errno| self.refused("freezing", hierarchy, errno))?;
@@ -276,11 +282,11 @@ impl Cgroup {
             .map_err(|errno| self.refused("thawing", hierarchy, errno))
     }
 
-    /// Kills every process in the group, forks in progress included, without waiting for the end.
+    /// Kills every process in the group, forks in progress included. Does not wait for their end.
     ///
-    /// Where the kernel has `cgroup.kill` this is one write. Elsewhere the group is frozen, each
-    /// process is sent SIGKILL, and the group is thawed; without a freezer the list is read again until
-    /// it stays empty.
+    /// With `cgroup.kill` this is one write. Without it the group is frozen, each process is sent
+    /// SIGKILL, and the group is thawed; without a freezer the list is read again until it stays
+    /// empty.
     pub fn kill_all(&self) -> Result<(), Error> {
         if let Some(dir) = self.unified_dir()
             && hierarchy::write_file(dir, "cgroup.kill", "1").is_ok()
@@ -289,7 +295,8 @@ impl Cgroup {
         }
         const ROUNDS: u32 = 50;
         for _ in 0..ROUNDS {
-            // A group that does not freeze in time is still killed; the next round sees who forked.
+            // A group that does not freeze in time is killed all the same; the next round finds
+            // processes that were forked meanwhile.
             let frozen = self.freeze(Duration::from_millis(100)).is_ok();
             let pids = self.processes();
             for pid in &pids {
@@ -310,22 +317,23 @@ impl Cgroup {
         ))
     }
 
-    /// The processes in the group, as seen from our pid namespace.
+    /// Returns the processes in the group, as seen from our pid namespace.
     pub fn processes(&self) -> Vec<Pid> {
         let dir = self.freezer().ok().map(|(_, dir)| dir);
         let dir = dir.or_else(|| self.dirs.first().map(|d| d.fd.as_fd()));
         let Some(text) = dir.and_then(|dir| hierarchy::read_file(dir, "cgroup.procs").ok()) else {
             return Vec::new();
         };
-        // A 0 is a process of a pid namespace that we cannot see.
+        // A 0 stands for a process of a pid namespace that is not visible here.
         text.lines()
             .filter_map(|line| Pid::from_raw(line.parse().ok()?))
             .collect()
     }
 
-    /// Removes the group from every hierarchy, waiting up to `timeout` for its last processes to be reaped.
+    /// Removes the group from every hierarchy. Blocks up to `timeout` until its last processes have
+    /// been reaped.
     ///
-    /// After a failure it can be tried again; what is gone already stays gone.
+    /// After a failure it can be called again; directories that were removed stay removed.
     pub fn remove(&mut self, timeout: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         let mut pause = Duration::from_micros(100);
@@ -342,7 +350,7 @@ impl Cgroup {
                     }
                 },
             );
-            // EBUSY: a zombie still counts as a member until its parent has looked at it.
+            // EBUSY: a zombie counts as a member until its parent has reaped it.
             match failure {
                 None => return Ok(()),
                 Some((index, errno)) if errno != Errno::BUSY => {
@@ -358,10 +366,11 @@ impl Cgroup {
         }
     }
 
-    /// Takes back a half-made group.
+    /// Removes a partly created group.
     fn unmake(&mut self) {
         for dir in self.dirs.drain(..) {
-            // Nothing was attached yet, so this cannot be busy; a failure is found by the next sweep.
+            // It holds no process yet, so this cannot be busy. The next sweep finds a directory
+            // that remains.
             let _ = self.controllers.shared.hierarchies[dir.index].remove_child(&self.name);
         }
     }

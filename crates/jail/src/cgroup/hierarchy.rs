@@ -1,5 +1,5 @@
-//! One mounted hierarchy as we use it: the directory we may make groups in, the files of either
-//! version, and the differences between the two, which end here.
+//! One mounted hierarchy: the directory in which we may make groups, the files of either version,
+//! and all differences between the two versions.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,11 +10,11 @@ use rustix::io::Errno;
 
 use super::{Controller, Limits, PARENT};
 
-/// The period over which processor time is shared out, in microseconds (the kernel's default).
+/// Period of the processor quota, in microseconds (the kernel's default).
 const CPU_PERIOD_US: f64 = 100_000.0;
 /// The smallest quota the kernel accepts, in microseconds.
 const CPU_QUOTA_MIN_US: f64 = 1_000.0;
-/// The largest file we ever read from a hierarchy: `cgroup.procs` of a group at its pids limit.
+/// Maximum size of a file that is read, in bytes: `cgroup.procs` of a group at its pids limit.
 const FILE_MAX_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Version {
     }
 }
 
-/// A directory of a hierarchy below which `glovebox` and the groups are made.
+/// Directory of a hierarchy in which `glovebox` and, below that, the groups are made.
 #[derive(Debug)]
 pub(super) struct Hierarchy {
     pub(super) version: Version,
@@ -40,12 +40,12 @@ pub(super) struct Hierarchy {
     pub(super) base: OwnedFd,
     /// The same directory, for messages.
     pub(super) path: PathBuf,
-    /// What groups made here are used for; never empty.
+    /// Controllers that groups here are used for; never empty.
     pub(super) serves: Vec<Controller>,
 }
 
 impl Hierarchy {
-    /// Makes the group's directory, and the one above it if somebody tidied it away meanwhile.
+    /// Creates the group's directory, and its parent if another process has removed that meanwhile.
     pub(super) fn create_child(&self, name: &str) -> Result<OwnedFd, Errno> {
         const ATTEMPTS: u32 = 8;
         let path = child_path(name);
@@ -63,7 +63,7 @@ impl Hierarchy {
             let filled = open_dir(self.base.as_fd(), PARENT)
                 .and_then(|parent| copy_processors(parent.as_fd(), child.as_fd()));
             if let Err(errno) = filled {
-                // No process could join it.
+                // No process could join the group.
                 let _ = self.remove_child(name);
                 return Err(errno);
             }
@@ -71,7 +71,7 @@ impl Hierarchy {
         Ok(child)
     }
 
-    /// Makes `glovebox` and, in version 2, hands the controllers down to its children.
+    /// Creates `glovebox` and, in version 2, enables the controllers for its children.
     pub(super) fn ensure_parent(&self) -> Result<(), Errno> {
         match make_dir(self.base.as_fd(), PARENT) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -84,7 +84,7 @@ impl Hierarchy {
         if self.version == Version::V2 {
             let parent = open_dir(self.base.as_fd(), PARENT)?;
             for controller in self.serves.iter().filter(|c| **c != Controller::Freezer) {
-                // One at a time, or one that is missing would take the others with it.
+                // One at a time: a missing controller would make a joint write fail for all.
                 write_file(
                     parent.as_fd(),
                     "cgroup.subtree_control",
@@ -103,12 +103,12 @@ impl Hierarchy {
         rustix::fs::unlinkat(&self.base, child_path(name), AtFlags::REMOVEDIR)
     }
 
-    /// Removes `glovebox` when it is empty; in use by others it stays.
+    /// Removes `glovebox` if it is empty. It stays while it holds other groups.
     pub(super) fn tidy(&self) {
         let _ = rustix::fs::unlinkat(&self.base, PARENT, AtFlags::REMOVEDIR);
     }
 
-    /// The names of the groups that exist, whoever made them.
+    /// Returns the names of all groups that exist, including those of other processes.
     pub(super) fn children(&self) -> Vec<String> {
         let Ok(parent) = open_dir(self.base.as_fd(), PARENT) else {
             return Vec::new();
@@ -122,7 +122,7 @@ impl Hierarchy {
             .collect()
     }
 
-    /// Writes the limit that `controller` stands for; on failure, the file and the answer.
+    /// Writes the limit of `controller`. On failure returns the name of the file and the errno.
     pub(super) fn set_limit(
         &self,
         dir: BorrowedFd<'_>,
@@ -132,7 +132,7 @@ impl Hierarchy {
         let write = |file: &'static str, value: &str| {
             write_file(dir, file, value).map_err(|errno| (file, errno))
         };
-        // Where the kernel does not account swap, or has none, the file does not exist.
+        // The file does not exist if the kernel does not account swap or has none.
         let write_if_there = |file: &'static str, value: &str| match write(file, value) {
             Err((_, Errno::NOENT)) => Ok(()),
             other => other,
@@ -172,7 +172,8 @@ impl Hierarchy {
         }
     }
 
-    /// The file that counts, behind `oom_kill`, how many processes were killed at the memory limit.
+    /// Returns the name of the file whose key `oom_kill` counts the processes killed at the memory
+    /// limit.
     pub(super) const fn memory_events(&self) -> &'static str {
         match self.version {
             Version::V1 => "memory.oom_control",
@@ -213,8 +214,8 @@ impl Hierarchy {
     }
 }
 
-/// Gives a group of `cpuset` the processors and memory nodes of the group above it. A new group has
-/// none and takes no process then (cpuset(7)); one that is there is brought up to date if it can be.
+/// Copies the processors and memory nodes of the parent group into a group of `cpuset`. A new group
+/// has none and accepts no process (cpuset(7)); an existing one is updated if possible.
 fn copy_processors(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let (wanted, present) = (read_file(from, file)?, read_file(to, file)?);
@@ -222,7 +223,7 @@ fn copy_processors(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno
         if wanted == present {
             continue;
         }
-        // Groups below may use what would be taken away: the kernel refuses that, and they keep it.
+        // The kernel refuses to remove processors that groups below use. Those keep them.
         let written = write_file(to, file, wanted);
         if present.is_empty() {
             written?;
@@ -243,7 +244,7 @@ fn plain_name(name: &CStr) -> Option<String> {
 pub(super) fn make_dir(at: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(0o755);
     rustix::fs::mkdirat(at, path, mode)?;
-    // Set apart from creation, so that the caller's umask has no say.
+    // chmod is separate from creation, so that the caller's umask does not apply.
     rustix::fs::chmodat(at, path, mode, AtFlags::empty())
 }
 
@@ -252,7 +253,7 @@ pub(super) fn open_dir(at: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno>
     rustix::fs::openat(at, path, flags, Mode::empty())
 }
 
-/// Writes `value` with one write(2), as the kernel's files want it.
+/// Writes `value` with one write(2), as the kernel's files require.
 pub(super) fn write_file(dir: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Errno> {
     let fd = open_for_writing(dir, file)?;
     rustix::io::write(&fd, value.as_bytes()).map(|_| ())
@@ -279,23 +280,23 @@ pub(super) fn read_file(dir: BorrowedFd<'_>, file: &str) -> Result<String, Errno
     String::from_utf8(text).map_err(|_| Errno::ILSEQ)
 }
 
-/// A file that holds one number.
+/// Reads a file that holds one number.
 pub(super) fn read_number(dir: BorrowedFd<'_>, file: &str) -> Option<u64> {
     read_file(dir, file).ok()?.trim().parse().ok()
 }
 
-/// A file of a group.
+/// Opens a file of a group for reading.
 pub(super) fn open_for_reading(dir: BorrowedFd<'_>, file: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(dir, file, flags, Mode::empty())
 }
 
-/// The number behind `key` in a file of `key number` lines.
+/// Returns the number after `key` in a file of `key number` lines.
 pub(super) fn read_keyed(dir: BorrowedFd<'_>, file: &str, key: &str) -> Option<u64> {
     value_of(&read_file(dir, file).ok()?, key)
 }
 
-/// The number behind `key` in `key number` lines.
+/// Returns the number after `key` in `key number` lines.
 pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
     let value = text
         .lines()

@@ -1,23 +1,24 @@
-//! A count that the kernel keeps for a group: one number of a file of `key number` lines.
+//! Counter of a group: one number of a file of `key number` lines.
 //!
-//! It is asked for after every command or some times a second, so the file is opened once and read with one call; to
-//! open, read to the end and close it each time took four times as long.
+//! It is read after every command or a few times a second. So the file is opened once and read with
+//! one call; opening, reading and closing it each time took four times as long.
 
 use super::hierarchy::{open_for_reading, value_of};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// How much of the file is read. Such files have a few lines of some twenty bytes, or what is looked for in the first.
+/// Number of bytes that are read. Such a file is shorter, or has the key in its first line.
 const FILE_BYTES: usize = 512;
 
-/// The file, once it has been asked for.
+/// The file, opened at the first read.
 #[derive(Debug, Default)]
 pub(super) struct KeyedCount {
     file: OnceLock<OwnedFd>,
 }
 
 impl KeyedCount {
-    /// The number behind `key` in `file` of the group's directory `dir`; `None` when the kernel does not tell.
+    /// Returns the number after `key` in `file` of the group's directory `dir`. `None` if the file
+    /// or the key is missing.
     pub(super) fn read(&self, dir: BorrowedFd<'_>, file: &str, key: &str) -> Option<u64> {
         let fd = if let Some(fd) = self.file.get() {
             fd

@@ -1,14 +1,16 @@
-//! Resource limits of one sandbox: control groups of version 2, of version 1, or a mixture, by
-//! doing rather than by guessing.
+//! Resource limits of one sandbox by control groups of version 2, of version 1, or a mixture.
+//! Support is found out by trying.
 //!
-//! In: what `/proc/self` says about mounts and membership, and the limits wanted. Out: a directory per
-//! hierarchy below a `glovebox` directory of our own place in it, and for each limit whether the
-//! kernel enforces it. Runs on the host side only; nothing of this is visible inside.
+//! From the mounts and membership in `/proc/self` and the requested limits, it makes a directory
+//! per hierarchy below a `glovebox` directory of our own group, and tells for each limit whether
+//! the kernel enforces it. It runs on the host only; see [`GroupView`] for the part that a sandbox
+//! sees.
 //!
-//! Invariants: a limit is reported [`LimitState::Enforced`] only after its value was written; we stay
-//! below the group we were started in, so whatever bounds us bounds our sandboxes; nothing is
-//! moved that is not ours; paths are always relative to a directory descriptor that [`Controllers`]
-//! holds. `memory.oom.group` stays off: it would kill the program on the inside with the command.
+//! Invariants: a limit is reported [`LimitState::Enforced`] only after its value was written.
+//! Groups are made below the group we were started in, so every bound on us bounds our sandboxes.
+//! Only our own processes are moved. Paths are always relative to a directory descriptor that
+//! [`Controllers`] holds. `memory.oom.group` stays off, because it would kill the guest with the
+//! command.
 
 mod detect;
 mod freezer;
@@ -32,15 +34,15 @@ use group::Dir;
 use hierarchy::{Hierarchy, Version};
 pub use view::{GROUPS, GroupView};
 
-/// The directory below our own group in which every sandbox has its own.
+/// Directory below our own group that contains the groups of all sandboxes.
 pub(crate) const PARENT: &str = "glovebox";
 
-/// Where detection reads and where it looks for the mounts; tests point it at a tree of their own.
+/// Paths that detection reads; tests use a tree of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectCx {
     /// The directory with `mountinfo` and `cgroup` of the calling process.
     pub proc_self: PathBuf,
-    /// What the mount points of `mountinfo` are relative to.
+    /// Directory that the mount points of `mountinfo` are relative to.
     pub root: PathBuf,
 }
 
@@ -53,7 +55,8 @@ impl Default for DetectCx {
     }
 }
 
-/// Controllers of the kernel that sandboxes use: for limits, for stopping, and because programs look for them.
+/// Controllers of the kernel that sandboxes use: for limits, for stopping, or because programs look
+/// for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Controller {
@@ -63,12 +66,12 @@ pub enum Controller {
     Pids,
     /// Share of processor time.
     Cpu,
-    /// Stopping and killing all at once.
+    /// Freezing and killing all processes at once.
     Freezer,
     /// Counter of used processor time (version 1). Java ignores every limit where this controller,
     /// [`Self::CpuSet`], [`Self::Cpu`] or [`Self::Memory`] is not mounted.
     CpuAccount,
-    /// Set of processors (version 1): those of the group above, so that it limits nothing.
+    /// Set of processors (version 1). It is that of the parent group, so it limits nothing.
     CpuSet,
 }
 
@@ -79,7 +82,7 @@ impl Controller {
     /// Controllers of version 1 that limit nothing; their groups are only shown to programs.
     const SHOWN: [Self; 2] = [Self::CpuAccount, Self::CpuSet];
 
-    /// The kernel's name.
+    /// Returns the kernel's name of the controller.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -92,23 +95,24 @@ impl Controller {
     }
 }
 
-/// What a sandbox may use; `None` is unlimited.
+/// Limits of a sandbox; `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Bytes of memory, page cache and tmpfs included. Swap is not given on top where it can be refused.
+    /// Memory in bytes, page cache and tmpfs included. Swap in addition is refused where the kernel
+    /// can.
     pub memory_bytes: Option<u64>,
-    /// Processors, as a share of time: 1.5 is one and a half. The smallest share is 0.01.
+    /// Processor time as a number of processors: 1.5 is one and a half. The minimum is 0.01.
     pub cpus: Option<f64>,
-    /// Processes and threads together.
+    /// Maximum number of processes and threads together.
     pub pids: Option<u64>,
-    /// Make sure that all processes can be stopped at once, also where that takes a hierarchy of its
-    /// own (version 1). Where it takes none it is always so.
+    /// True if all processes must be freezable at once, even if that takes a hierarchy of its own
+    /// (version 1). In version 2 they always are.
     pub can_freeze: bool,
 }
 
 impl Limits {
-    /// Those of the group of a sandbox. The end of its first process is everybody's end, so a group
-    /// is of use to stop and end them all, and none is made for that alone.
+    /// Returns the limits of a sandbox's group. When the sandbox's first process ends, all others
+    /// end too. So freezing and killing alone is no reason for a group.
     pub const fn of_sandbox(
         memory_bytes: Option<u64>,
         cpus: Option<f64>,
@@ -124,10 +128,10 @@ impl Limits {
 
     /// Returns true if a group with these limits has a directory in `hierarchy`.
     fn need(&self, hierarchy: &Hierarchy) -> bool {
-        // Java reads a limit of version 1 only where all four of these controllers are mounted.
+        // Java reads a limit of version 1 only if all four of these controllers are mounted.
         let is_read_by_java = self.memory_bytes.is_some() || self.cpus.is_some();
         hierarchy.serves.iter().any(|controller| match controller {
-            // Memory is wanted even without a limit, for its counters.
+            // Memory is needed even without a limit, for its counters.
             Controller::Memory => true,
             Controller::Pids => self.pids.is_some(),
             Controller::Cpu => {
@@ -139,18 +143,18 @@ impl Limits {
     }
 }
 
-/// How far a limit holds.
+/// State of a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LimitState {
-    /// Nobody asked for a limit.
+    /// No limit was requested.
     #[default]
     Unlimited,
-    /// The kernel holds it.
+    /// The kernel enforces it.
     Enforced,
-    /// Something weaker than the kernel holds it; the reason says what.
+    /// A weaker mechanism than the kernel enforces it. Holds the description.
     Approximate(String),
-    /// Nothing holds it; the reason says why.
+    /// It is not enforced. Holds the reason.
     Absent(String),
 }
 
@@ -165,43 +169,43 @@ pub struct LimitStates {
     pub pids: LimitState,
 }
 
-/// A control group operation failed.
+/// Error of a control-group operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Names are path components of the kernel's tree.
+    /// The name is invalid. Names are path components of the kernel's tree.
     #[error("`{0}` cannot name a control group; use 1 to 64 letters, digits, `-` and `_`")]
     Name(String),
-    /// The name is taken, perhaps by a sandbox whose owner died; sweeping removes those.
+    /// The group exists, perhaps of a sandbox whose owner died; a sweep removes those.
     #[error("the control group {0} exists already")]
     Exists(String),
-    /// A share of processors that is not a positive number.
+    /// The number of processors is not positive and finite.
     #[error("{0} is not a number of processors; use a positive number such as 1.5")]
     Cpus(f64),
     /// The kernel refused a step.
     #[error("{step} in the control group {path}: {source}")]
     Refused {
-        /// What was attempted.
+        /// Description of the step.
         step: &'static str,
-        /// The directory, for people.
+        /// The directory, for messages.
         path: PathBuf,
-        /// The kernel's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// Processes were still there when the time was over.
+    /// Processes were still there when the timeout ended.
     #[error("the control group {name} did not {what} within {waited_ms} ms")]
     Timeout {
         /// The name of the group.
         name: String,
-        /// What was waited for.
+        /// Condition that was awaited, as a phrase that follows "did not".
         what: &'static str,
-        /// How long, in milliseconds.
+        /// Length of the timeout, in milliseconds.
         waited_ms: u64,
     },
 }
 
-/// What this machine and our place in it offer. Detect once, keep, and clone freely.
+/// Hierarchies that this process may use. Detect once, keep, and clone freely.
 ///
-/// When the last clone is dropped, `glovebox` directories that are empty by then are removed.
+/// When the last clone is dropped, `glovebox` directories that are empty are removed.
 #[derive(Clone, Debug)]
 pub struct Controllers {
     shared: Arc<SharedHierarchies>,
@@ -210,7 +214,7 @@ pub struct Controllers {
 #[derive(Debug)]
 struct SharedHierarchies {
     hierarchies: Vec<Hierarchy>,
-    /// Why a controller is served by no hierarchy.
+    /// Reasons why controllers are served by no hierarchy.
     absent: Vec<(Controller, String)>,
 }
 
@@ -223,7 +227,8 @@ impl Drop for SharedHierarchies {
 }
 
 impl Controllers {
-    /// Finds the hierarchies in which we may make groups. Never fails: what is missing has a reason.
+    /// Finds the hierarchies in which this process may make groups. Never fails: each missing
+    /// controller has a reason.
     pub fn detect(cx: &DetectCx) -> Self {
         let found = detect::detect(cx);
         Self {
@@ -234,7 +239,7 @@ impl Controllers {
         }
     }
 
-    /// Why `controller` cannot be used, or `None` when it can.
+    /// Returns the reason why `controller` cannot be used. `None` if it can.
     pub fn why_absent(&self, controller: Controller) -> Option<&str> {
         if self.serving(controller).is_some() {
             return None;
@@ -243,21 +248,23 @@ impl Controllers {
         Some(reason.map_or("no hierarchy serves it", |(_, why)| why))
     }
 
-    /// Where `controller` is served and by which version, for reports.
+    /// Returns the directory in which `controller` is served, and the version of its hierarchy, for
+    /// reports. `None` if it is not served.
     pub fn place(&self, controller: Controller) -> Option<(PathBuf, u8)> {
         let hierarchy = &self.shared.hierarchies[self.serving(controller)?];
         Some((hierarchy.path.clone(), hierarchy.version.number()))
     }
 
-    /// Returns true if a group with these limits has a directory where the freezer of version 2 is,
-    /// which is the only one that sandboxes are stopped with.
+    /// Returns true if a group with these limits has a directory in a hierarchy with the freezer of
+    /// version 2, the only one that sandboxes are stopped with.
     pub fn can_stop(&self, limits: &Limits) -> bool {
         self.serving(Controller::Freezer)
             .map(|index| &self.shared.hierarchies[index])
             .is_some_and(|found| found.version == Version::V2 && limits.need(found))
     }
 
-    /// The names of groups of ours that begin with `prefix`, whoever made them.
+    /// Returns the names of our groups that begin with `prefix`, including those that other
+    /// processes made.
     pub fn list_ours(&self, prefix: &str) -> Vec<String> {
         let names: BTreeSet<String> = self
             .shared
@@ -269,9 +276,9 @@ impl Controllers {
         names.into_iter().collect()
     }
 
-    /// Takes over the group `name` that somebody else made, so that it can be killed and removed.
+    /// Opens the group `name` that another process made, so that it can be killed and removed.
     ///
-    /// `None` when no hierarchy has it (any more). The states of its limits are not known.
+    /// `None` if no hierarchy has it. The states of its limits are unknown.
     pub fn adopt(&self, name: &str) -> Option<Cgroup> {
         check_name(name).ok()?;
         let hierarchies = self.shared.hierarchies.iter().enumerate();
@@ -284,8 +291,8 @@ impl Controllers {
         (!dirs.is_empty()).then(|| Cgroup::of(self, name, dirs))
     }
 
-    /// Whether version 2 holds a limit, so that groups have a directory a process can be born in
-    /// ([`Cgroup::unified_dir`]).
+    /// Returns true if version 2 enforces a limit. Groups then have a directory in which a process
+    /// can be created ([`Cgroup::unified_dir`]).
     pub fn limits_unified(&self) -> bool {
         detect::LIMITED.into_iter().any(|controller| {
             let serving = self.serving(controller);
@@ -301,7 +308,8 @@ impl Controllers {
     }
 }
 
-/// Letters, digits, `-` and `_`: never a path, never one of the kernel's own files (they have dots).
+/// Checks a name: letters, digits, `-` and `_`. Such a name is no path and none of the kernel's own
+/// files, which have dots.
 fn check_name(name: &str) -> Result<(), Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if (1..=64).contains(&name.len()) && name.chars().all(plain) {

@@ -1,29 +1,31 @@
-//! What a sandbox sees of its own group: the directories, and where they appear inside.
+//! View of a sandbox's own group: its directories, and their places inside.
 //!
-//! The places are those that programs look at by habit (and where containers have them): version 2 alone at
-//! `/sys/fs/cgroup`; otherwise each hierarchy of version 1 in a directory named after its controller.
+//! The places are those where programs look by habit (and where containers have them): version 2
+//! alone at `/sys/fs/cgroup`; otherwise each hierarchy of version 1 in a directory named after its
+//! controller.
 
 use super::hierarchy::{Hierarchy, Version};
 use super::{Controller, Controllers, Limits, PARENT};
 use crate::byte_path::BytePath;
 use serde::{Deserialize, Serialize};
 
-/// Where a sandbox sees its control group.
+/// Directory at which a sandbox sees its control group.
 pub const GROUPS: &str = "/sys/fs/cgroup";
 
-/// A group's directory in one hierarchy, and where the sandbox sees it.
+/// Directory of a group in one hierarchy, and its place inside the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupView {
-    /// The directory on the host, which may have to be made yet.
+    /// The directory on the host. It need not exist yet.
     pub source: BytePath,
-    /// Name below [`GROUPS`]; empty for [`GROUPS`] itself, and then there is no other view.
+    /// Name below [`GROUPS`]. Empty for [`GROUPS`] itself; there is then no other view.
     pub name: String,
-    /// Symbolic links beside it that lead to it.
+    /// Names of symbolic links beside the directory that lead to it.
     pub links: Vec<String>,
 }
 
 impl Controllers {
-    /// What the sandbox whose group has this name and these limits may see of it. The group need not exist yet.
+    /// Returns the views for a sandbox whose group has this name and these limits. The group need
+    /// not exist yet.
     pub fn views(&self, name: &str, limits: &Limits) -> Vec<GroupView> {
         let used: Vec<&Hierarchy> = self
             .shared
@@ -52,7 +54,8 @@ impl Controllers {
     }
 }
 
-/// The names of a hierarchy of version 1: its controllers, and the one that programs look for.
+/// Returns the names of a version 1 hierarchy: its controllers, and the joint name that programs
+/// look for.
 fn names_of_version_1(hierarchy: &Hierarchy) -> Vec<String> {
     let mut names: Vec<String> = hierarchy
         .serves

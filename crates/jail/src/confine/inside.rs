@@ -1,4 +1,5 @@
-//! The guest's way in: walls around this process, and a look whether they stand.
+//! The guest's side of a sandbox without namespaces: restricts this process, and verifies the
+//! restrictions.
 
 use super::{GuestOrder, GuestRequest, MIN_LANDLOCK_ABI, Setup, TerminalReply};
 use crate::landlock::{self, Policy, Ruleset};
@@ -11,11 +12,11 @@ use rustix::process::{Pid, Signal};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Programs and libraries of the machine.
+/// Paths of the machine's programs and libraries.
 const PROGRAMS: [&str; 8] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc",
 ];
-/// Facts about the machine that programs ask for.
+/// Files about the machine that programs read.
 const FACTS: [&str; 5] = [
     "/etc/passwd",
     "/etc/group",
@@ -23,7 +24,8 @@ const FACTS: [&str; 5] = [
     "/etc/resolv.conf",
     "/sys/fs/cgroup",
 ];
-/// Devices, one by one: `/dev` has the disks of the machine, `/dev/pts` the terminals of others.
+/// Devices, listed one by one: `/dev` contains the disks of the machine, `/dev/pts` the terminals
+/// of other users.
 const DEVICES: [&str; 6] = [
     "/dev/null",
     "/dev/zero",
@@ -33,14 +35,15 @@ const DEVICES: [&str; 6] = [
     "/dev/tty",
 ];
 
-/// A guest behind its walls.
+/// A confined guest.
 #[derive(Debug)]
 pub struct ConfinedGuest {
-    /// Landlock rules that each command gets once more, so that none can trace the guest or another one.
+    /// Landlock ruleset that is applied to each command again, so that none can trace the guest or
+    /// another command.
     pub landlock: OwnedFd,
     /// Directory in which commands start, as bytes.
     pub cwd: Vec<u8>,
-    /// The monitor.
+    /// Connection to the monitor.
     pub monitor: MonitorClient,
 }
 
@@ -51,10 +54,11 @@ pub struct MonitorClient {
 }
 
 impl MonitorClient {
-    /// A new terminal: the end to hold and the end for a command.
+    /// Opens a new terminal. Returns the master and the slave for a command. Blocks until the
+    /// monitor replies.
     ///
     /// # Errors
-    /// Of openpty(3) in the monitor.
+    /// Those of openpty(3) in the monitor; EIO if the monitor is gone.
     pub fn open_terminal(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
         let lost = |_| Errno::IO;
         channel::send(&self.socket, &GuestRequest::OpenTerminal, &[]).map_err(lost)?;
@@ -69,12 +73,12 @@ impl MonitorClient {
     }
 }
 
-/// Puts walls around this process, which `control` connects to its monitor.
+/// Restricts this process, which `control` connects to its monitor.
 ///
 /// Precondition: no other thread runs.
 ///
 /// # Errors
-/// The step that failed, or the wall that does not stand. The process must end then.
+/// The step that failed, or the restriction that has no effect. The process must end then.
 pub fn enter(control: OwnedFd) -> Result<ConfinedGuest, String> {
     let order = channel::receive::<GuestOrder>(&control).map_err(|error| error.to_string())?;
     let (GuestOrder { setup, monitor }, _) = order.ok_or("the monitor has ended")?;
@@ -84,13 +88,15 @@ pub fn enter(control: OwnedFd) -> Result<ConfinedGuest, String> {
     if rustix::process::getppid() != Some(monitor) {
         return Err("the monitor has ended".to_owned());
     }
-    // In the monitor's group a stopped guest would have the kernel send SIGHUP to both when the owner ends.
+    // In the monitor's process group, a stopped guest would make the kernel send SIGHUP to both
+    // when the owner ends.
     rustix::process::setsid().map_err(failed("begin a session"))?;
     let for_commands = build(&setup, false)?;
     let for_all = build(&setup, true)?;
     landlock::restrict_thread(for_all.as_fd()).map_err(|error| error.to_string())?;
     drop(for_all);
-    // After Landlock, for whose calls a filter around a container may have an opinion; before anything is served.
+    // This comes after Landlock, whose calls a container's outer filter may refuse, and before the
+    // guest serves requests.
     let listener = seccomp::install_with_listener()
         .map_err(|error| format!("cannot install the system call filter: {error}"))?;
     channel::send(&control, &GuestRequest::Confined, &[listener.as_fd()])
@@ -108,7 +114,7 @@ fn failed(step: &'static str) -> impl Fn(Errno) -> String {
     move |errno| format!("cannot {step}: {errno}")
 }
 
-/// Builds the rules. Those for the whole sandbox also keep signals in.
+/// Builds the ruleset. With `scope_signals`, for the whole sandbox, it also confines signals.
 fn build(setup: &Setup, scope_signals: bool) -> Result<OwnedFd, String> {
     let there = |path: &&str| Path::new(path).exists();
     let paths = |list: &[&'static str]| -> Vec<PathBuf> {
@@ -177,7 +183,7 @@ fn verify(monitor: Pid) -> Result<(), String> {
             Errno::AFNOSUPPORT,
         )?;
     }
-    // Changes nothing even where it is possible.
+    // This changes nothing, even if it succeeds.
     let omit = Timespec {
         tv_sec: 0,
         tv_nsec: UTIME_OMIT as _,

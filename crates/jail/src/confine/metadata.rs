@@ -1,9 +1,11 @@
-//! Calls that change mode, owner, times or attributes of a file, made for the caller in the sandbox's own trees.
+//! System calls that change mode, owner, times or attributes of a file, made by the monitor for a
+//! caller in the sandbox's own trees.
 //!
-//! In: a call that waits, with its numbers and what its pointers lead to, read once. Out: the call made by this
-//! process on the very file that was looked at, or an error. A caller that changes its memory, its descriptors or
-//! a link meanwhile changes nothing: the file is opened first and its place is asked for after that. Nothing from
-//! outside can come to lie in a tree of the sandbox's, since Landlock refuses links and renames into it.
+//! The numbers of a waiting call and the memory its pointers refer to are read once. This process
+//! then makes the call on the very file that was examined, or returns an error. A caller that
+//! changes its memory, its descriptors or a link meanwhile has no effect: the file is opened first,
+//! and its path is queried after that. No file from outside can move into a tree of the sandbox,
+//! because Landlock refuses links and renames into it.
 
 use crate::seccomp;
 use crate::sys::notify::{self, Notification};
@@ -19,26 +21,27 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// Longest path and longest name and value of an attribute (limits of the kernel).
+/// Maximum length of a path, and of the name and value of an attribute, in bytes (limits of the
+/// kernel).
 const PATH_BYTES: usize = 4096;
 const NAME_BYTES: usize = 256;
 const VALUE_BYTES: usize = 64 << 10;
 
-/// `AT_FDCWD`, as a call has it in 32 bits.
+/// `AT_FDCWD` as a 32-bit argument.
 const WORKING_DIR: i32 = libc::AT_FDCWD;
 
 /// Paths that name a descriptor of the caller.
 const DESCRIPTOR_DIRS: [&str; 3] = ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"];
 const STANDARD_STREAMS: [&str; 3] = ["/dev/stdin", "/dev/stdout", "/dev/stderr"];
 
-/// The calls and the trees.
+/// Known system calls, by number, and the trees in which files may be changed.
 #[derive(Debug)]
 pub(super) struct Metadata {
     names: HashMap<i64, &'static str>,
     trees: Vec<PathBuf>,
 }
 
-/// A file, as a call names it.
+/// A file as a call names it.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
     Descriptor(i32),
@@ -49,7 +52,7 @@ enum Target {
     },
 }
 
-/// What a call does to its file.
+/// Change that a call makes to its file.
 #[derive(Debug)]
 enum Change {
     Mode(u32),
@@ -63,7 +66,7 @@ enum Change {
     RemoveAttribute(Vec<u8>),
 }
 
-/// Unit of the times that a call has.
+/// Unit of a call's times.
 #[derive(Clone, Copy)]
 enum TimeUnit {
     Seconds,
@@ -72,7 +75,7 @@ enum TimeUnit {
 }
 
 impl Metadata {
-    /// For a sandbox that may write these trees, given by their real paths.
+    /// Creates the handler for a sandbox that may write to these trees, given by their real paths.
     pub(super) fn new(trees: Vec<PathBuf>) -> Self {
         let table = seccomp::table().iter();
         Self {
@@ -81,9 +84,10 @@ impl Metadata {
         }
     }
 
-    /// Answers the next call that waits.
+    /// Answers the next waiting call. Blocks until there is one.
     pub(super) fn answer_next(&self, listener: BorrowedFd<'_>) {
-        // The caller may have been killed before or while it was answered; then there is nobody to tell.
+        // The caller may have been killed before or during the answer. Then there is no process to
+        // answer.
         if let Ok(call) = notify::receive(listener) {
             let result = self.make(listener, &call);
             let _ = notify::answer(listener, call.id, result);
@@ -95,7 +99,8 @@ impl Metadata {
         let memory = Memory::open(call.thread)?;
         let (target, change) = parse(name, call.args, &memory)?;
         let file = open(call.thread, &target)?;
-        // The id of the thread is its own as long as it waits, so all that was read and opened was the caller's.
+        // While the thread waits, its id cannot be reused. So everything that was read and opened
+        // belonged to the caller.
         if !notify::is_waiting(listener, call.id) {
             return Err(Errno::SRCH);
         }
@@ -103,7 +108,7 @@ impl Metadata {
         apply(&file, &change)
     }
 
-    /// Refuses a file that does not lie in a tree of the sandbox's.
+    /// Refuses a file outside the sandbox's trees.
     fn check_place(&self, file: &OwnedFd) -> Result<(), Errno> {
         let place = rustix::fs::readlink(own_path(file), Vec::new())?;
         let place = Path::new(OsStr::from_bytes(place.as_bytes()));
@@ -115,21 +120,22 @@ impl Metadata {
     }
 }
 
-/// Memory of a thread that waits.
+/// Memory of a waiting thread.
 struct Memory(File);
 
 impl Memory {
     fn open(thread: i32) -> Result<Self, Errno> {
-        // A program that may be executed and not read has none that can be read.
+        // The memory of a program that may be executed but not read cannot be read either.
         File::open(format!("/proc/{thread}/mem"))
             .map(Self)
             .map_err(|_| Errno::ACCESS)
     }
 
-    /// A string that ends with a NUL within `max` bytes.
+    /// Reads a string that ends with a NUL within `max` bytes. `too_long` is the error if it does
+    /// not.
     fn string(&self, at: u64, max: usize, too_long: Errno) -> Result<Vec<u8>, Errno> {
         let mut text = vec![0; max];
-        // It may lie at the end of what is mapped.
+        // Read page by page, because the string may lie at the end of a mapping.
         let mut have = 0;
         while have < max && !text[..have].contains(&0) {
             let page_left = 4096 - ((at + have as u64) % 4096) as usize;
@@ -208,7 +214,7 @@ impl Memory {
     }
 }
 
-/// Reads what a call wants.
+/// Parses the arguments of a call into its file and its change.
 fn parse(name: &str, args: [u64; 6], memory: &Memory) -> Result<(Target, Change), Errno> {
     let number = |index: usize| args[index] as u32;
     let descriptor = |index: usize| Target::Descriptor(args[index] as i32);
@@ -268,7 +274,8 @@ fn parse(name: &str, args: [u64; 6], memory: &Memory) -> Result<(Target, Change)
     })
 }
 
-/// Opens the file that a thread means, as that thread would, without a right to anything in it.
+/// Opens the file that a call names, as the calling thread would, with `O_PATH`: without access to
+/// its content.
 fn open(thread: i32, target: &Target) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let descriptor = |number: i32| match number {
@@ -297,7 +304,7 @@ fn open(thread: i32, target: &Target) -> Result<OwnedFd, Errno> {
         return descriptor(number);
     }
     let from = match (path.starts_with(b"/"), dir) {
-        // The caller cannot have another root: chroot(2) and pivot_root(2) are refused.
+        // The caller has the same root as this process: chroot(2) and pivot_root(2) are refused.
         (true, _) => None,
         (false, WORKING_DIR) => Some(rustix::fs::open(
             format!("/proc/{thread}/cwd"),
@@ -312,7 +319,7 @@ fn open(thread: i32, target: &Target) -> Result<OwnedFd, Errno> {
     } else {
         OFlags::NOFOLLOW
     };
-    // Links such as /proc/PID/cwd lead where the process does that looks, which is this one.
+    // Magic links such as /proc/PID/cwd would resolve for this process, not for the caller.
     rustix::fs::openat2(
         from,
         path.as_slice(),
@@ -322,7 +329,7 @@ fn open(thread: i32, target: &Target) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// The descriptor of the caller's own that a path names.
+/// Returns the number of the caller's own descriptor that a path names.
 fn named_descriptor(path: &[u8]) -> Option<i32> {
     let path = std::str::from_utf8(path).ok()?;
     if let Some(number) = STANDARD_STREAMS.iter().position(|name| *name == path) {

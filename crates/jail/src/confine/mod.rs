@@ -1,18 +1,20 @@
-//! A sandbox without namespaces, for places that forbid them: Landlock, the system-call filter, and a monitor.
+//! A sandbox without namespaces, for environments that forbid them: Landlock, the system-call
+//! filter, and a monitor.
 //!
 //! ```text
 //! owner     sends a [`Setup`] over the link
-//!   monitor   [`watch_over`]: outside of the walls; answers calls that change metadata, opens terminals, and
-//!             ends everything with the owner or with the guest
-//!     guest     [`enter`]: inside, as are its wardens and commands; serves on the link
+//!   monitor   [`watch_over`]: unrestricted; answers calls that change metadata, opens terminals,
+//!             and ends the sandbox with the owner or with the guest
+//!   guest     [`enter`]: restricted, as are its wardens and commands; serves on the link
 //! ```
 //!
-//! The kernel holds files, processes and sockets by itself: Landlock decides about paths, signals and tracing, the filter
-//! lets no socket be made that could be connected. About mode, owner, times and attributes of a file the kernel
-//! asks for the owner alone, so those calls go to the monitor, which makes them for the caller in the sandbox's own
-//! trees. Limits are not held here.
+//! The kernel confines files, processes and sockets by itself: Landlock decides about paths,
+//! signals and tracing, and the filter allows no socket that could be connected. For mode, owner,
+//! times and attributes of a file the kernel checks the owner alone. So the filter passes those
+//! calls to the monitor, which makes them for the caller in the sandbox's own trees. Resource
+//! limits are not enforced here.
 //!
-//! Invariant: what is not as it should be ends the start; nothing is served with a wall less.
+//! Invariant: any deviation ends the start; the guest never serves with a missing restriction.
 
 mod inside;
 mod metadata;
@@ -29,31 +31,32 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// Word with which the guest's program becomes the monitor.
+/// First argument that makes the guest program the monitor.
 pub const MONITOR_MODE: &str = "confine";
-/// Word with which the monitor starts it as the guest.
+/// First argument with which the monitor starts it as the guest.
 pub const GUEST_MODE: &str = "confined";
 
 /// The oldest Landlock ABI that scopes signals and abstract sockets (Linux 6.12).
 pub const MIN_LANDLOCK_ABI: u32 = 6;
 
-/// What a sandbox may reach beside the programs of the machine.
+/// Paths that a sandbox may access in addition to the machine's programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Setup {
     /// Files and trees that may be read and executed.
     shown: Vec<BytePath>,
-    /// Trees of the sandbox's own, by their real paths.
+    /// Trees of the sandbox itself, by their real paths.
     writable: Vec<BytePath>,
-    /// Where commands start.
+    /// Working directory of commands.
     cwd: BytePath,
 }
 
 impl Setup {
-    /// `writable` are directories of the sandbox's own; links in their paths are resolved here, since the monitor
-    /// compares paths. `cwd` is one of them or below one.
+    /// Creates the set-up. `writable` are directories of the sandbox itself; symbolic links in
+    /// their paths are resolved here, because the monitor compares paths. `cwd` is one of them or
+    /// below one.
     ///
     /// # Errors
-    /// One of them is not there.
+    /// A directory does not exist.
     pub fn new(shown: Vec<PathBuf>, writable: &[PathBuf], cwd: &Path) -> io::Result<Self> {
         let real = writable
             .iter()
@@ -66,16 +69,16 @@ impl Setup {
         })
     }
 
-    /// Sends it to the monitor, which waits for it on the other end of `link`.
+    /// Sends the set-up to the monitor, which waits for it on the other end of `link`.
     ///
     /// # Errors
-    /// The monitor is gone.
+    /// The monitor has ended.
     pub fn send(&self, link: BorrowedFd<'_>) -> io::Result<()> {
         channel::send(link, self, &[])
     }
 }
 
-/// From the monitor to the guest, once.
+/// Message from the monitor to the guest, sent once.
 #[derive(Debug, Serialize, Deserialize)]
 struct GuestOrder {
     setup: Setup,
@@ -83,16 +86,17 @@ struct GuestOrder {
     monitor: i32,
 }
 
-/// From the guest to the monitor. Commands have no way to send one.
+/// Message from the guest to the monitor. Commands cannot send one.
 #[derive(Debug, Serialize, Deserialize)]
 enum GuestRequest {
-    /// The walls stand; with it comes the listener of the filter.
+    /// The restrictions apply. Carries the listener of the filter.
     Confined,
-    /// A terminal is wanted: devices are opened outside, since a right to `/dev/pts` would be one to all of it.
+    /// Request for a terminal. The monitor opens it, because a right to `/dev/pts` would cover all
+    /// terminals in it.
     OpenTerminal,
 }
 
-/// Answer to [`GuestRequest::OpenTerminal`]; with it come the two ends, if there are some.
+/// Reply to [`GuestRequest::OpenTerminal`]. Carries the two ends, unless `errno` is set.
 #[derive(Debug, Serialize, Deserialize)]
 struct TerminalReply {
     errno: i32,

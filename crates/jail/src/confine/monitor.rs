@@ -1,4 +1,5 @@
-//! The process outside: starts the guest, answers what the kernel does not decide, and ends everything.
+//! The monitor: starts the guest, answers calls that the kernel does not decide, and ends the
+//! sandbox.
 
 use super::metadata::Metadata;
 use super::{
@@ -13,23 +14,23 @@ use rustix::process::{Pid, PidfdFlags, WaitOptions};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the guest has to end by itself after its link has ended.
+/// Time that the guest has to exit by itself after its link has ended.
 const LEAVE_WAIT: Duration = Duration::from_secs(2);
-/// Between two rounds of killing.
+/// Pause between two rounds of killing.
 const ROUND_PAUSE: Duration = Duration::from_millis(2);
-/// Rounds after which killing begins anew.
+/// Number of rounds after which killing starts afresh.
 const FRESH_AFTER: u32 = 16;
 
-/// Opens a terminal: the end to hold and the end for a command.
+/// Opens a terminal. Returns the master and the slave.
 pub type OpenTerminal = fn() -> Result<(OwnedFd, OwnedFd), Errno>;
 
-/// Serves as the monitor of a sandbox whose owner is the parent of this process, at the other end of `link`. Returns
-/// when nothing of the sandbox is left.
+/// Serves as the monitor of a sandbox whose owner is the parent of this process, at the other end
+/// of `link`. Returns when no process of the sandbox is left.
 ///
 /// Precondition: no other thread runs.
 ///
 /// # Errors
-/// Why it did not come up, or how its guest ended unless it was by itself.
+/// The reason why the start failed, or why the guest ended, unless it exited with code 0.
 pub fn watch_over(link: OwnedFd, open_terminal: OpenTerminal) -> Result<(), String> {
     let owner = rustix::process::getppid().ok_or("there is no owner")?;
     let owner = rustix::process::pidfd_open(owner, PidfdFlags::empty())
@@ -43,7 +44,7 @@ pub fn watch_over(link: OwnedFd, open_terminal: OpenTerminal) -> Result<(), Stri
         ));
     }
     privileges::drop_all().map_err(|errno| format!("cannot give up capabilities: {errno}"))?;
-    // Nothing but SIGKILL ends this process before all that it watches over.
+    // Only SIGKILL may end this process before all that it watches.
     process::reset_and_block_signals().map_err(|errno| format!("cannot block signals: {errno}"))?;
     process::become_subreaper().map_err(|errno| format!("cannot become a subreaper: {errno}"))?;
     let started = Monitor::start(link, owner, &setup, open_terminal);
@@ -89,7 +90,7 @@ impl Monitor {
         channel::send(&control, &order, &[])
             .map_err(|error| format!("cannot send the guest its setup: {error}"))?;
         let confined = channel::receive::<GuestRequest>(&control);
-        // A guest that has given up has said why.
+        // A guest that has failed has reported the reason itself.
         let Ok(Some((GuestRequest::Confined, fds))) = confined else {
             return Err("the guest is not confined".to_owned());
         };
@@ -107,7 +108,7 @@ impl Monitor {
         })
     }
 
-    /// Works until the guest or the owner has ended.
+    /// Serves until the guest or the owner has ended.
     fn work(&mut self) -> Result<(), String> {
         let mut leave_by = None;
         let mut is_listening = true;
@@ -123,7 +124,7 @@ impl Monitor {
             if listener.contains(PollFlags::IN) {
                 self.metadata.answer_next(self.listener.as_fd());
             } else if !listener.is_empty() {
-                // Nobody is left under the filter.
+                // No process is left under the filter.
                 is_listening = false;
             }
             if control.contains(PollFlags::IN) {
@@ -144,13 +145,13 @@ impl Monitor {
         } else {
             PollFlags::empty()
         };
-        // A pidfd stands in for a listener that has nothing more to say: its end is everybody's.
+        // A closed listener would wake the poll at once, so a pidfd takes its place.
         let listener: BorrowedFd<'_> = if is_listening {
             self.listener.as_fd()
         } else {
             self.guest_end.as_fd()
         };
-        // A link that has ended would wake this process again and again.
+        // A closed link would wake this process again and again.
         let link = if wait.is_some() {
             PollFlags::empty()
         } else {
@@ -179,7 +180,8 @@ impl Monitor {
         }
     }
 
-    /// Answers one request of the guest's. What cannot be answered is the guest's end, which is heard of elsewhere.
+    /// Answers one request of the guest. Errors are ignored: they mean that the guest has ended,
+    /// which its pidfd reports.
     fn serve_guest(&self) {
         let Ok(Some((GuestRequest::OpenTerminal, _))) = channel::receive(&self.control) else {
             return;
@@ -210,17 +212,19 @@ impl Monitor {
     }
 }
 
-/// Kills and reaps every descendant, those that left their command included: whatever loses its parent becomes a child
-/// of this process, so there are none when there is no child.
+/// Kills and reaps every descendant, including processes that left their command. A process that
+/// loses its parent becomes a child of this process, so none is left when there is no child.
 fn end_everything() {
     let own = rustix::process::getpid();
     let mut kill = TreeKill::new();
     while !reap_all() {
-        // A look at /proc misses what changes its parent meanwhile, so what it finds is no reason to end.
+        // A census misses processes that are reparented while it is taken, so only the absence of
+        // children ends the loop.
         if let Ok(census) = Census::take() {
             let _ = kill.round(own, &census);
         }
-        // After many rounds it would take this process for the one that keeps the rest.
+        // After many rounds [`TreeKill`] would take this process for a warden that does not exit,
+        // and kill it.
         if kill.rounds() > FRESH_AFTER {
             kill = TreeKill::new();
         }
@@ -228,7 +232,7 @@ fn end_everything() {
     }
 }
 
-/// Reaps what is dead. True if no child is left.
+/// Reaps all dead children. Returns true if no child is left.
 fn reap_all() -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {

@@ -1,12 +1,13 @@
-//! Giving up what a process of the caller's user has beyond its user id.
+//! Dropping of the privileges that a process has beyond its user id.
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Gives up all capabilities, the bounding set and, where that is allowed, the supplementary groups, and the way back
-/// to any of them.
+/// Drops all capabilities, the bounding set and, where that is allowed, the supplementary groups.
+/// None of them can be regained.
 pub(super) fn drop_all() -> Result<(), Errno> {
-    // Root alone may do these two; without a capability there is nothing that they could take away.
+    // Only a privileged process may drop groups and the bounding set; for others the refusal is no
+    // error.
     match rustix::thread::set_thread_groups(&[]) {
         Ok(()) | Err(Errno::PERM) => {}
         Err(errno) => return Err(errno),
@@ -15,7 +16,7 @@ pub(super) fn drop_all() -> Result<(), Errno> {
         let one = CapabilitySet::from_bits_retain(1 << bit);
         match rustix::thread::remove_capability_from_bounding_set(one) {
             Ok(()) => {}
-            // The first number the kernel does not know ends the list.
+            // The first number that the kernel does not know ends the list.
             Err(Errno::INVAL | Errno::PERM) => break,
             Err(errno) => return Err(errno),
         }
@@ -30,6 +31,6 @@ pub(super) fn drop_all() -> Result<(), Errno> {
             inheritable: none,
         },
     )?;
-    // With it no program that is executed gets one, whoever owns it.
+    // Without this, a set-user-id program would regain privileges on exec.
     rustix::thread::set_no_new_privs(true)
 }

@@ -1,8 +1,9 @@
-//! Names below `/etc` that no sandbox sees, whatever they hold.
+//! Names below `/etc` that no sandbox sees, regardless of their content.
 
 use std::path::Path;
 
-/// Patterns of paths relative to `/etc`. A star stands for any characters but `/`; all below a match is meant too.
+/// Patterns of paths relative to `/etc`. A star stands for any characters except `/`. A match
+/// covers all paths below it.
 const NEVER: &[&str] = &[
     // Accounts, and what they may do.
     "*-",
@@ -101,7 +102,7 @@ const NEVER: &[&str] = &[
     "at.*",
     "anacrontab",
     "sysconfig",
-    // Texts of the sandbox's own stand in their place.
+    // The sandbox has its own versions of these files.
     "passwd",
     "group",
     "hosts",
@@ -111,14 +112,15 @@ const NEVER: &[&str] = &[
     "gitconfig",
 ];
 
-/// Endings of names of keys and of files with variables, in any directory.
+/// Extensions of keys and of files with variables, in any directory.
 const NEVER_ENDINGS: [&str; 7] = ["p12", "pfx", "jks", "keytab", "kdbx", "key", "env"];
 
-/// Settings of services, of which one file says what all programs use.
+/// Directory with settings of services, and the one file in it that all programs use.
 const DEFAULTS: &str = "default/";
 const LOCALE: &str = "default/locale";
 
-/// Returns true for a path relative to `/etc` that is never shown. Its parents are judged by themselves.
+/// Returns true for a path relative to `/etc` that is never shown. The caller judges its parents
+/// separately.
 pub(super) fn is_never_shown(name: &Path) -> bool {
     let name = name.to_string_lossy();
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);

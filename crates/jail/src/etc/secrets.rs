@@ -1,4 +1,4 @@
-//! Lines of settings that look like a secret. Whatever is in doubt counts as one.
+//! Detection of lines in settings that look like a secret. In doubt a line counts as one.
 
 use glovebox_spec::token_shapes::TOKEN_SHAPES;
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ pub enum SecretKind {
     Value,
 }
 
-/// Parts of names whose values are secrets, in small letters.
+/// Parts of names whose values are secrets, in lower case.
 const SECRET_NAMES: [&str; 7] = [
     "pass",
     "pwd",
@@ -27,14 +27,14 @@ const SECRET_NAMES: [&str; 7] = [
     "community",
     "bindpw",
 ];
-/// Names that are secret before `key`, with `_`, `-` or nothing between.
+/// Words before `key` that make a name secret, separated by `_`, `-` or nothing.
 const KEY_OWNERS: [&str; 5] = ["api", "auth", "license", "private", "access"];
-/// Values that only switch something.
+/// Values that only switch a setting on or off.
 const SWITCHES: [&str; 10] = [
     "on", "off", "yes", "no", "true", "false", "0", "1", "none", "null",
 ];
-/// Files of tables of names, in which such words are names of services, accounts and types. Only keys, tokens and
-/// addresses are looked for in them.
+/// Files of tables of names, where such words are names of services, accounts and types. They are
+/// searched for keys, tokens and addresses only.
 const TABLES_OF_NAMES: [&str; 8] = [
     "ld.so.cache",
     "login.defs",
@@ -47,10 +47,11 @@ const TABLES_OF_NAMES: [&str; 8] = [
 ];
 /// Certificates of authorities, some in binary form.
 const CERTIFICATES: &str = "ssl/certs";
-/// Programs to which a password is given behind `-p`.
+/// Programs that take a password after `-p`.
 const PASSWORD_BEHIND_P: [&str; 4] = ["mysql", "mariadb", "sshpass", "ldap"];
 
-/// Finds the first secret in a file of settings, `name` being its path relative to `/etc`.
+/// Returns the kind of the first secret in a file of settings. `name` is its path relative to
+/// `/etc`.
 pub(super) fn find_secret(name: &Path, content: &[u8]) -> Option<SecretKind> {
     let text = String::from_utf8_lossy(content);
     let text = without_xml_comments(&text);
@@ -83,7 +84,7 @@ fn is_comment(line: &str) -> bool {
         .any(|mark| line.starts_with(mark))
 }
 
-/// Leaves out comments of XML, in which examples stand. One that never ends takes the rest.
+/// Removes XML comments, which contain examples. An unterminated comment extends to the end.
 fn without_xml_comments(text: &str) -> Cow<'_, str> {
     if !text.contains("<!--") {
         return Cow::Borrowed(text);
@@ -114,7 +115,7 @@ fn has_address(line: &str) -> bool {
     })
 }
 
-/// Returns true if a line gives a value to something whose name stands for a secret.
+/// Returns true if a line assigns a value to a name that stands for a secret.
 fn has_value(line: &str) -> bool {
     let is_client = PASSWORD_BEHIND_P.iter().any(|client| line.contains(client));
     line.split_whitespace().any(|word| {
@@ -132,8 +133,8 @@ fn has_value(line: &str) -> bool {
     })
 }
 
-/// Returns true if what follows a part of a name gives a value: `=`, `:`, a blank or the end of an XML tag, and then
-/// something that is more than a switch.
+/// Returns true if the text after a part of a name assigns a value: `=`, `:`, a blank or the end of
+/// an XML tag, and then more than a switch.
 fn is_followed_by_value(rest: &str) -> bool {
     let is_of_name = |byte: char| byte.is_alphanumeric() || "_.$-".contains(byte);
     let rest = rest.trim_start_matches(is_of_name);

@@ -1,4 +1,4 @@
-//! The side that asks for an exchange and waits for it.
+//! Host side of an exchange: requests it and waits for it.
 
 use super::{Answer, MODE, Order};
 use crate::launch::{Init, LaunchError, receive_answer};
@@ -9,13 +9,13 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Why there was no exchange.
+/// Error of an exchange.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// Something inside has a file open for writing; nothing has changed.
+    /// A process inside has a file open for writing. Nothing has changed.
     #[error("a file in the sandbox is open for writing")]
     Busy,
-    /// The namespaces of the sandbox are out of reach.
+    /// The namespaces of the sandbox cannot be reached.
     #[error("the sandbox's mounts cannot be reached")]
     OutOfReach,
     /// A step failed.
@@ -23,8 +23,8 @@ pub enum ExchangeError {
     Failed(#[from] LaunchError),
 }
 
-/// A process that is about to make an exchange. It is started before it is needed: loading a program
-/// takes as long as finding out what to do.
+/// A process that is ready to make an exchange. It is started before it is needed, because loading
+/// a program takes as long as deciding about the exchange.
 #[derive(Debug)]
 pub struct Exchange {
     process: StartedProgram,
@@ -33,7 +33,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Starts the guest program at `program`, which nothing inside must be able to write to.
+    /// Starts the guest program at `program`. No process of a sandbox may be able to write to that
+    /// file.
     ///
     /// # Errors
     /// [`LaunchError::Spawn`].
@@ -46,11 +47,11 @@ impl Exchange {
         })
     }
 
-    /// Makes the overlays of `plan` in the sandbox of `init` read-only for good. Their writable layers
-    /// may be moved afterwards, and the new ones made where `plan` has them.
+    /// Makes the overlays of `plan` in the sandbox of `init` permanently read-only. Afterwards
+    /// their writable layers may be moved, and new ones made at the paths of `plan`.
     ///
     /// # Errors
-    /// [`ExchangeError`]. Unless it is `Busy` or `OutOfReach` the sandbox must be ended.
+    /// [`ExchangeError`]. Unless it is `Busy` or `OutOfReach`, the sandbox must be ended.
     pub fn close(
         self,
         init: &Init,
@@ -62,7 +63,7 @@ impl Exchange {
             let spaces = spaces.as_ref().ok_or(ExchangeError::OutOfReach)?;
             let fds = [spaces.user.as_fd(), spaces.mount.as_fd()];
             match channel::send(&self.link, &Order::of(plan), &fds) {
-                // It is gone; what it said before is worth more.
+                // The process has ended. Its earlier answer names the cause.
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
                 sent => sent.map_err(LaunchError::Spawn)?,
             }
@@ -80,14 +81,14 @@ impl Exchange {
     }
 }
 
-/// An exchange whose first step is done.
+/// An exchange whose first step is complete.
 #[derive(Debug)]
 #[must_use = "nothing inside can write until this is finished"]
 pub struct ClosedExchange(Exchange);
 
 impl ClosedExchange {
-    /// Puts the new overlays in place. What comes back is to be dropped when there is time: it waits for
-    /// the end of the process.
+    /// Puts the new overlays in place. The caller drops the returned value when there is time: that
+    /// waits for the end of the process.
     ///
     /// # Errors
     /// [`LaunchError`]; the sandbox must then be ended.

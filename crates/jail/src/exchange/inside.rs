@@ -1,7 +1,7 @@
-//! The process that makes an exchange: first on the host, then in the namespaces of the sandbox.
+//! The process that makes an exchange, first on the host, then in the namespaces of the sandbox.
 //!
-//! It is in the sandbox's mount and user namespaces but in none of its others, so nothing inside can
-//! name it, and it looks up nothing there but mount points, following no link.
+//! It enters the sandbox's mount and user namespaces but none of its others, so no process inside
+//! can address it. The only paths that it looks up there are mount points, without following links.
 
 use super::{Answer, Order};
 use crate::channel;
@@ -20,14 +20,14 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, fsconfig_reconfigure, f
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::path::{Path, PathBuf};
 
-/// Most bytes of the list of mounts that are looked at.
+/// Maximum size of the table of mounts in bytes.
 const MAX_MOUNTS_BYTES: usize = 4 << 20;
-/// Of the staging file system, which holds mount points only.
+/// Size of the staging file system in bytes. It holds mount points only.
 const STAGING_BYTES: u64 = 1 << 20;
 
-/// Makes the exchange that is asked for on descriptor 0.
+/// Makes the exchange that is requested on descriptor 0.
 ///
-/// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
+/// Preconditions: the process has one thread, was started for this, and has opened no descriptor.
 pub fn run() -> ProcessExit {
     if once::close_from(3).is_err() {
         return ProcessExit(1);
@@ -51,11 +51,12 @@ pub fn run() -> ProcessExit {
     if channel::send(&control, &Answer::Closed, &[]).is_err() {
         return ProcessExit(1);
     }
-    // Whoever asked is gone, and the sandbox with it.
+    // The host process is gone, and the sandbox with it.
     let Ok(Some(((), _))) = channel::receive::<()>(&control) else {
         return ProcessExit(1);
     };
-    // The namespace of our own is left, which takes a while, only after the answer: `site` lives on.
+    // This process's own mount namespace ends after the answer, because `site` lives until then.
+    // Its end takes a while, and the host need not wait for it.
     match site.exchange(&order) {
         Ok(()) => tell(&control, &Answer::Done),
         Err(broken) => tell(&control, &Answer::Broken(broken)),
@@ -66,34 +67,34 @@ fn tell(control: &OwnedFd, answer: &Answer) -> ProcessExit {
     ProcessExit(i32::from(channel::send(control, answer, &[]).is_err()))
 }
 
-/// The two places this process goes back and forth between.
+/// The two mount namespaces that this process switches between.
 struct ExchangeMounts {
-    /// The sandbox's mounts.
+    /// Mount namespace of the sandbox.
     inside: OwnedFd,
-    /// Mounts of our own, which the sandbox never sees.
+    /// Mount namespace of this process, which the sandbox never sees.
     own: OwnedFd,
-    /// In our own.
+    /// Staging file system, in the namespace of this process.
     staging: OwnedFd,
-    /// Names of the read-only layers in there, for each step.
+    /// Names of the read-only layers in the staging file system, for each step.
     lowers: Vec<Vec<String>>,
-    /// `/proc/self` as the host has it.
+    /// `/proc/self` of the host.
     proc: OwnedFd,
 }
 
-/// Something mounted in the old root, and where.
+/// A mount in the old root, and its mount point.
 struct ChildMount {
     mount: OwnedFd,
     path: PathBuf,
 }
 
 impl ExchangeMounts {
-    /// Opens everything the new overlays need, and ends up inside.
+    /// Opens everything that the new overlays need. Returns inside the sandbox's mount namespace.
     fn open(order: &Order, spaces: Vec<OwnedFd>) -> Result<Self, FailedStep> {
         let [user, inside] = <[OwnedFd; 2]>::try_from(spaces)
             .map_err(|_| FailedStep::new("find the sandbox's namespaces", Errno::INVAL))?;
         let writer = order.identity.writer;
         let opened = (writer == MapWriter::Privileged)
-            // What cannot be translated was reported when the sandbox started.
+            // Restrictions were reported when the sandbox started.
             .then(|| parent::open_sources(&order.identity, &order.sources, &user, |_| {}))
             .transpose()?
             .map(|opened| opened.mounts);
@@ -203,7 +204,8 @@ impl ExchangeMounts {
         Ok(())
     }
 
-    /// Moves everything that is mounted in the root to an empty file system, which becomes the root.
+    /// Moves all mounts in the root to an empty file system, which becomes the root. Returns the
+    /// mounts.
     fn empty_root(&self) -> Result<Vec<ChildMount>, FailedStep> {
         let children = self.children()?;
         let limbo = mount::create(
@@ -230,7 +232,7 @@ impl ExchangeMounts {
         Ok(children)
     }
 
-    /// What is mounted directly in the root.
+    /// Returns the mounts directly in the root.
     fn children(&self) -> Result<Vec<ChildMount>, FailedStep> {
         let step = "list the sandbox's mounts";
         let list = rustix::fs::openat(
@@ -264,7 +266,8 @@ impl ExchangeMounts {
     }
 }
 
-/// Makes the overlays read-only. False when a file is open for writing; then none is.
+/// Makes the overlays read-only. Returns false if a file is open for writing; all of them are then
+/// writable again.
 fn close(order: &Order) -> Result<bool, FailedStep> {
     let mut closed = Vec::new();
     for step in &order.steps {
@@ -290,7 +293,7 @@ fn target(step: &Step) -> &Path {
     }
 }
 
-/// What is mounted at `path`.
+/// Opens the mount at `path`.
 fn open_mount_point(path: &Path) -> Result<OwnedFd, FailedStep> {
     let root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open("/", root, Mode::empty()).cannot("open the sandbox's root")?;
@@ -312,14 +315,16 @@ fn overlay_at(path: &Path) -> Result<OwnedFd, FailedStep> {
     }
 }
 
-/// The whole file system, not the mount only: that holds for files opened long ago as well.
+/// Makes the whole file system writable or read-only, not only the mount, so that files opened
+/// earlier are affected too.
 fn set_writable(overlay: &OwnedFd, is_writable: bool) -> Result<(), Errno> {
     let context = mount::pick(overlay)?;
     fsconfig_set_flag(&context, if is_writable { "rw" } else { "ro" })?;
     fsconfig_reconfigure(&context)
 }
 
-/// Makes `root` the root of this process and of all that had the same, and takes the old one out.
+/// Makes `root` the root of this process and of all processes with the same root, and unmounts the
+/// old one.
 fn pivot(root: &OwnedFd) -> Result<(), FailedStep> {
     rustix::process::fchdir(root).cannot("enter the new root")?;
     rustix::process::pivot_root(".", ".").cannot("exchange the roots")?;
@@ -327,12 +332,13 @@ fn pivot(root: &OwnedFd) -> Result<(), FailedStep> {
     rustix::process::chdir("/").cannot("enter the new root")
 }
 
-/// Puts everything that was in the old root into the new one, and makes it the root.
+/// Moves all mounts of the old root into the new one and makes it the root.
 fn fill_root(overlay: &OwnedFd, moved: &[ChildMount]) -> Result<(), FailedStep> {
     mount::attach_over_root(overlay).cannot("mount the new root")?;
     for child in moved {
         let step = format!("move {} to the new root", child.path.display());
-        // What was shown first after a checkpoint was made has no place in the checkpoint's root.
+        // A mount point that was first used after the checkpoint does not exist in the checkpoint's
+        // root, so it is made.
         let at = mount::make_target(overlay, &child.path, &child.mount).cannot(&step)?;
         mount::attach(&child.mount, at).cannot(&step)?;
     }
@@ -340,7 +346,8 @@ fn fill_root(overlay: &OwnedFd, moved: &[ChildMount]) -> Result<(), FailedStep> 
     mounts::verify_root()
 }
 
-/// The mount points directly in the root, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+/// Returns the mount points directly in the root, from `/proc/self/mountinfo`
+/// (proc_pid_mountinfo(5)). `None` if the table is malformed.
 fn children_of_root(text: &[u8]) -> Option<Vec<PathBuf>> {
     let lines = || {
         text.split(|byte| *byte == b'\n').filter_map(|line| {

@@ -1,24 +1,24 @@
-//! Exchanging the overlays of a sandbox that lives, while nothing runs in it but its guest.
+//! Exchange of the overlays of a running sandbox while no process but its guest runs in it.
 //!
-//! A process of its own, the guest program started as `exchange`, does it in two steps, between which
-//! the host puts the layers where they belong:
+//! A separate process, the guest program started as `exchange`, does it in two steps. Between them
+//! the host moves the layers to their places:
 //!
 //! ```text
 //! host --Order+namespaces--> opens the layers, builds a staging file system in a mount namespace
 //!                            of its own, enters the sandbox's and makes its overlays read-only
-//! host <--Closed------------ from here on nothing inside can write to them, whatever it holds open
+//! host <--Closed------------ from here on no process inside can write, not even to open files
 //! host --()----------------> takes the old overlays out, makes new ones, puts them in
 //! host <--Done--------------
 //! ```
 //!
-//! The first step can be refused: while a file is open for writing the kernel makes no file system
-//! read-only. Then everything is as before. What fails later leaves a sandbox that has to be ended;
-//! its layers are whole.
+//! The first step can be refused: the kernel makes no file system read-only while a file is open
+//! for writing. Then nothing has changed. A later failure leaves a sandbox that has to be ended;
+//! its layers are intact.
 //!
-//! The root is exchanged by two `pivot_root`, which takes along every process whose root it is: first
-//! into limbo, an empty file system to which all that is mounted in the old root is moved, then to
+//! The root is exchanged by two `pivot_root`, each of which moves every process that has the old
+//! root: first into an empty file system, to which all mounts in the old root are moved, then to
 //! the new root. So the old overlay is gone before its writable layer becomes one of the read-only
-//! ones below the new one, and nothing of the staging file system ever shows inside.
+//! layers below the new one, and no part of the staging file system is ever visible inside.
 
 mod host;
 mod inside;
@@ -30,16 +30,16 @@ use crate::plan::{Identity, Plan, Source, Step};
 use crate::stage0::FailedStep;
 use serde::{Deserialize, Serialize};
 
-/// First argument of the guest program that makes an exchange.
+/// First argument of the guest program that makes it carry out an exchange.
 pub const MODE: &str = "exchange";
 
-/// What is exchanged: a part of a plan.
+/// Request for an exchange: a part of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) identity: Identity,
-    /// The first holds the writable layers.
+    /// Sources of the plan. The first one holds the writable layers.
     pub(crate) sources: Vec<Source>,
-    /// Overlays only.
+    /// Steps of the plan, all of them overlays.
     pub(crate) steps: Vec<Step>,
 }
 
@@ -53,14 +53,14 @@ impl Order {
     }
 }
 
-/// What comes back.
+/// Answer of the process that makes the exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// The old overlays are read-only.
     Closed,
-    /// They are not, for something has files open for writing.
+    /// The overlays are still writable, because a process has a file open for writing.
     Busy,
-    /// The new ones are in place.
+    /// The new overlays are in place.
     Done,
     /// A step failed.
     Broken(FailedStep),

@@ -42,7 +42,7 @@ impl Surroundings {
         }
     }
 
-    /// Returns true if the environment's owner, outside, decides what is allowed.
+    /// Returns true if settings of the machine can only be changed from outside.
     pub const fn is_container(self) -> bool {
         matches!(
             self,

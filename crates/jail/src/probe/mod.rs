@@ -197,7 +197,8 @@ impl fmt::Debug for ProbeCx<'_> {
 /// `root` is `/`.
 pub fn is_inside_sandbox(root: &Path) -> bool {
     let mounts = std::fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
-    // proc_pid_mountinfo(5): the mount point is the fifth field, the source the second after the dash.
+    // proc_pid_mountinfo(5): the mount point is the fifth field, the source the second after the
+    // dash.
     mounts.lines().any(|line| {
         let point = line.split(' ').nth(4);
         let source = line

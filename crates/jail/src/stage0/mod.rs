@@ -14,7 +14,8 @@
 //! host --Outside-----> parent --maps, Go-----> child
 //! host --Plan+fd-----------------------------> child
 //!                      parent --mounts-------> child    mounts
-//! host --Admission+fds-----------------------> child    sees its control groups, joins those of version 1
+//! host --Admission+fds-----------------------> child    sees its control groups,
+//!                                                       joins those of version 1,
 //!                                                       pivots, seals, checks itself
 //!                      exits                   child --Ready--> host, then speaks the wire
 //! ```

@@ -9,10 +9,10 @@ use crate::plan::NestedNamespaces;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Sets the limits of the sandbox's user namespace: the number of namespaces below it (none,
-/// whatever the system-call filter allows, or the bound of `nested`), and the bounds that are
-/// settings of it. Returns the names of those that this kernel, or a container around us, does not
-/// allow to be set.
+/// Sets the limits of the sandbox's user namespace: the number of namespaces below it, and the
+/// bounds that are settings of it. Without `nested` that number is 0, even if the system-call
+/// filter fails. Returns the names of the bounds that this kernel, or a container around us, does
+/// not allow to be set.
 pub(super) fn set_user_namespace(
     nested: Option<NestedNamespaces>,
 ) -> Result<Vec<String>, FailedStep> {

@@ -41,8 +41,9 @@ fn prefer_large_pages(bytes: &mut Vec<u8>) {
     let start = bytes.as_mut_ptr();
     let before = start.addr() % PAGE_BYTES;
     let len = (before + bytes.capacity()).next_multiple_of(PAGE_BYTES);
-    // SAFETY: this advice changes neither what memory holds nor who may use it, whoever uses the rest of
-    // the first and the last page; the address is only told to the kernel, which refuses wrong ones.
+    // SAFETY: this advice changes neither the content of memory nor the rights to it, for any data
+    // in the first and the last page. The address is only passed to the kernel, which refuses wrong
+    // ones.
     let _ = unsafe {
         rustix::mm::madvise(
             start.wrapping_sub(before).cast(),

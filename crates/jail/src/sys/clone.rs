@@ -67,8 +67,8 @@ pub(crate) fn clone_into_group(flags: Flags, group: BorrowedFd<'_>) -> Result<Si
         cgroup: group.as_raw_fd() as u64,
         ..CloneArgs::default()
     };
-    // SAFETY: as in `clone_into`: no stack is given and CLONE_VM is masked out. `args` has the size that is
-    // told, the kernel writes `pidfd` before returning, and both outlive the call.
+    // SAFETY: as in `clone_into`: no stack is given and CLONE_VM is masked out. `args` has the size
+    // that is told, the kernel writes `pidfd` before returning, and both outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) };
     side(result, pidfd)
 }
@@ -106,7 +106,8 @@ fn side(result: libc::c_long, pidfd: libc::c_int) -> Result<Side, Errno> {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
         0 => Ok(Side::Child),
         pid => {
-            // SAFETY: the kernel has just created this descriptor for the caller and nobody else owns it.
+            // SAFETY: the kernel has just created this descriptor for the caller, so nothing else
+            // owns it.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
             let pid = Pid::from_raw(pid as i32).ok_or(Errno::INVAL)?;
             Ok(Side::Parent { pid, pidfd })

@@ -96,9 +96,9 @@ pub(crate) fn unfiltered(is_nested: bool) -> Vec<String> {
                 trial.answer
             };
             let [first, second, third, fourth, fifth] = trial.arguments;
-            // SAFETY: all arguments are integers or null, and no call here does anything with them but
-            // refuse them: the reasons stand beside the trials. The socket of the last one is never made
-            // under the filter, and is closed on exec otherwise.
+            // SAFETY: all arguments are integers or null, and no call here does anything with them
+            // but refuse them: the reasons stand beside the trials. The socket of the last one is
+            // never made under the filter, and is closed on exec otherwise.
             let result =
                 unsafe { libc::syscall(trial.number, first, second, third, fourth, fifth) };
             if result >= 0 {

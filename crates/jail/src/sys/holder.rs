@@ -70,7 +70,7 @@ impl Holder {
             .filter(|pid| *pid > 0)
             .and_then(Pid::from_raw)
             .ok_or_else(|| Errno::from_raw_os_error(-result as i32))?;
-        // SAFETY: the kernel has just created this descriptor for us and nobody else owns it.
+        // SAFETY: the kernel has just created this descriptor for us, so nothing else owns it.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd.load(Ordering::Relaxed) as i32) };
         Ok(Self {
             pid,
@@ -146,7 +146,8 @@ pub(super) fn exit() -> ! {
 unsafe extern "C" fn sleep(owner: *const ()) -> ! {
     if follow(owner.addr()) {
         loop {
-            // SAFETY: ppoll(2) of nothing, without end and without a signal mask, takes no pointers.
+            // SAFETY: ppoll(2) of nothing, without end and without a signal mask, takes no
+            // pointers.
             unsafe { raw::syscall(libc::SYS_ppoll, [0; 5]) };
         }
     }
@@ -318,8 +319,8 @@ static LOCAL_ROUTES: [[u8; ROUTE_BYTES]; 2] = [
 fn add_local_routes() -> isize {
     let [family, kind] = [libc::AF_NETLINK as usize, libc::SOCK_RAW as usize];
     let protocol = libc::NETLINK_ROUTE as usize;
-    // SAFETY: socket(2) and close(2) take no pointers; write(2) reads a message that lives for good; read(2) writes
-    // at most the length given to a live local.
+    // SAFETY: socket(2) and close(2) take no pointers; write(2) reads a message that lives for
+    // good; read(2) writes at most the length given to a live local.
     unsafe {
         let socket = raw::syscall(libc::SYS_socket, [family, kind, protocol, 0, 0]);
         if socket < 0 {

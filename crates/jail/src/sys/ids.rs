@@ -24,7 +24,8 @@ fn read(number: libc::c_long) -> Result<IdTriple, Errno> {
     // `u32::MAX` is no valid id. It remains where the kernel writes nothing.
     let mut ids: IdTriple = [u32::MAX; 3];
     let [real, effective, saved] = &mut ids;
-    // SAFETY: both calls write three ids of 32 bits to the addresses given, which are distinct and live.
+    // SAFETY: both calls write three ids of 32 bits to the addresses given, which are distinct and
+    // live.
     let result = unsafe {
         libc::syscall(
             number,
@@ -41,8 +42,8 @@ fn read(number: libc::c_long) -> Result<IdTriple, Errno> {
 }
 
 fn file_user_id() -> u32 {
-    // SAFETY: setfsuid(2) takes an integer. This one is no id, so nothing changes and the present one comes
-    // back, which is the only way to read it.
+    // SAFETY: setfsuid(2) takes an integer. This one is no id, so nothing changes and the present
+    // one comes back, which is the only way to read it.
     let present = unsafe { libc::setfsuid(u32::MAX) };
     present.cast_unsigned()
 }

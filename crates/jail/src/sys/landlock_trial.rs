@@ -95,8 +95,8 @@ impl Trial {
             witness: witness.as_raw_fd(),
             answers: [const { AtomicI32::new(UNANSWERED) }; 6],
         });
-        // SAFETY: `attempt` follows the rules of `raw`; `shared` is dropped after the holder, whose end is
-        // waited for when it is dropped.
+        // SAFETY: `attempt` follows the rules of `raw`; `shared` is dropped after the holder, whose
+        // end is waited for when it is dropped.
         let process = unsafe { Holder::run(0, attempt, &raw const *shared) }?;
         Ok(Self {
             process,
@@ -177,7 +177,8 @@ fn answer(result: isize) -> i32 {
 /// Opens a directory for listing, and closes it. Returns 0 or the errno.
 fn open(at: Word, path: &core::ffi::CStr) -> i32 {
     let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as Word;
-    // SAFETY: the path is a string that lives; the descriptor that is closed is the one just opened.
+    // SAFETY: the path is a string that lives; the descriptor that is closed is the one just
+    // opened.
     unsafe {
         let fd = raw::syscall(libc::SYS_openat, [at, path.as_ptr() as Word, flags, 0, 0]);
         if fd >= 0 {
@@ -221,7 +222,8 @@ fn own_descriptors(shared: &TrialMemory) -> i32 {
     let none = u32::MAX as Word;
     let close_on_exec = libc::O_CLOEXEC as Word;
     let (directory, witness) = (shared.uncovered as Word, shared.witness as Word);
-    // SAFETY: all arguments are integers. Even in a shared table the number of the witness stays in use.
+    // SAFETY: all arguments are integers. Even in a shared table the number of the witness stays in
+    // use.
     unsafe {
         match raw::syscall(libc::SYS_close_range, [none, none, UNSHARE, 0, 0]) {
             0 => answer(raw::syscall(

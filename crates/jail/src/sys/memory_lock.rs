@@ -5,6 +5,7 @@ use rustix::io::Errno;
 
 /// Locks the pages that contain these bytes, so that they are not swapped out.
 pub(crate) fn lock(bytes: &[u8]) -> Result<(), Errno> {
-    // SAFETY: the range is that of a live slice, so it is mapped; locking reads and changes none of it.
+    // SAFETY: the range is that of a live slice, so it is mapped; locking reads and changes none of
+    // it.
     unsafe { rustix::mm::mlock(bytes.as_ptr().cast_mut().cast(), bytes.len()) }
 }

@@ -47,7 +47,7 @@ pub(crate) fn install(program: &'static [libc::sock_filter]) -> io::Result<Owned
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just created this descriptor for us and nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor for us, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 

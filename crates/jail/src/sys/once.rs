@@ -16,7 +16,8 @@ fn last() -> Errno {
 
 /// Argument of SIOCSIFFLAGS that brings `lo` up (netdevice(7)).
 pub(crate) const LOOPBACK_UP: libc::ifreq = {
-    // SAFETY: `ifreq` is a C struct of byte arrays, integers and pointers, for which all zeroes is a value.
+    // SAFETY: `ifreq` is a C struct of byte arrays, integers and pointers, for which all zeroes is
+    // a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[0] = b'l' as libc::c_char;
     request.ifr_name[1] = b'o' as libc::c_char;
@@ -67,11 +68,13 @@ pub(crate) fn add_loopback_address(
             },
             sin_zero: [0; 8],
         };
-        // SAFETY: both are C structs of 16 bytes of integers; `sockaddr` is the general form of `sockaddr_in`.
+        // SAFETY: both are C structs of 16 bytes of integers; `sockaddr` is the general form of
+        // `sockaddr_in`.
         request.ifr_ifru.ifru_addr =
             unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) };
-        // SAFETY: SIOCSIFADDR and SIOCSIFNETMASK read one `ifreq` at this address; it is initialised, its name is
-        // NUL-terminated (six bytes of sixteen at most), and it outlives the call.
+        // SAFETY: SIOCSIFADDR and SIOCSIFNETMASK read one `ifreq` at this address; it is
+        // initialised, its name is NUL-terminated (six bytes of sixteen at most), and it outlives
+        // the call.
         let result = unsafe { libc::ioctl(socket.as_raw_fd(), order as _, &raw mut request) };
         if result != 0 {
             return Err(last());
@@ -108,8 +111,8 @@ pub(crate) fn try_user_namespace() -> Result<(), Errno> {
 
 /// Closes every descriptor from `first` on that this process inherited.
 pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
-    // SAFETY: close_range(2) takes three integers. The descriptors it closes belong to nobody in
-    // this program: it is called before anything has been opened.
+    // SAFETY: close_range(2) takes three integers. No code of this program owns the descriptors
+    // that it closes: it is called before anything has been opened.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
     if result == 0 { Ok(()) } else { Err(last()) }
 }

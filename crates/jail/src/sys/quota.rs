@@ -70,8 +70,8 @@ struct State {
 pub(crate) fn attributes(file: BorrowedFd<'_>) -> Result<Attributes, Errno> {
     const CODE: libc::Ioctl = opcode::read::<Attributes>(b'X', 31) as libc::Ioctl;
     let mut found = Attributes::default();
-    // SAFETY: the request writes one structure of this layout, whose size is part of the number, to the
-    // address given; it is live and ours alone.
+    // SAFETY: the request writes one structure of this layout, whose size is part of the number, to
+    // the address given; it is live and ours alone.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), CODE, std::ptr::from_mut(&mut found)) };
     answer(result.into()).map(|()| found)
 }
@@ -79,8 +79,8 @@ pub(crate) fn attributes(file: BorrowedFd<'_>) -> Result<Attributes, Errno> {
 /// Sets flags and project id of an open file.
 pub(crate) fn set_attributes(file: BorrowedFd<'_>, wanted: &Attributes) -> Result<(), Errno> {
     const CODE: libc::Ioctl = opcode::write::<Attributes>(b'X', 32) as libc::Ioctl;
-    // SAFETY: the request only reads one structure of this layout, whose size is part of the number, at the
-    // address given, which is live.
+    // SAFETY: the request only reads one structure of this layout, whose size is part of the
+    // number, at the address given, which is live.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), CODE, std::ptr::from_ref(wanted)) };
     answer(result.into())
 }
@@ -154,8 +154,8 @@ fn call<T: Argument>(
     argument: &mut T,
 ) -> Result<(), Errno> {
     let number = libc::c_long::from((command << 8) | PROJECTS);
-    // SAFETY: each command reads or writes one structure of the type it is used with here, which is live and
-    // ours alone; the other arguments are integers.
+    // SAFETY: each command reads or writes one structure of the type it is used with here, which is
+    // live and ours alone; the other arguments are integers.
     let result = unsafe {
         libc::syscall(
             libc::SYS_quotactl_fd,

@@ -95,8 +95,8 @@ impl StartedProgram {
         // A signal handler of this process must not run on the new stack. Signals stay blocked
         // until the new process has reset its handlers.
         let mask = exchange_mask(u64::MAX);
-        // SAFETY: the stack is aligned and nobody else's; it and the order stay where they are until the
-        // process has been waited for (in `drop`). `load` follows the rules of `raw`.
+        // SAFETY: the stack is aligned and used by nothing else; it and the order stay where they
+        // are until the process has been waited for (in `drop`). `load` follows the rules of `raw`.
         let result = unsafe { raw::clone_onto(flags, top, [&pidfd; 2], load, &raw const *order) };
         exchange_mask(mask);
         // The new process has copies of them.
@@ -104,7 +104,7 @@ impl StartedProgram {
         if result <= 0 {
             return Err(io::Error::from_raw_os_error(-result as i32));
         }
-        // SAFETY: the kernel has just created this descriptor for us and nobody else owns it.
+        // SAFETY: the kernel has just created this descriptor for us, so nothing else owns it.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd.load(Ordering::Relaxed) as i32) };
         Ok(Self {
             pidfd,
@@ -166,8 +166,8 @@ unsafe extern "C" fn load(order: *const Order) -> ! {
     let default = [0_usize; 4];
     let mut signal = 1_usize;
     while signal <= 64 {
-        // SAFETY: the kernel reads one `struct kernel_sigaction` of at most four words, all zero meaning
-        // SIG_DFL. The dispositions are this process's own.
+        // SAFETY: the kernel reads one `struct kernel_sigaction` of at most four words, all zero
+        // meaning SIG_DFL. The dispositions are this process's own.
         unsafe {
             let action = default.as_ptr().addr();
             raw::syscall(libc::SYS_rt_sigaction, [signal, action, 0, 8, 0]);

@@ -335,9 +335,9 @@ pub(crate) fn ready(
     let slot = stack.slot();
     // The warden is started without *_SETTID flags, so the kernel ignores these two arguments.
     let unused = AtomicU32::new(0);
-    // SAFETY: a `Stack` that is not part of a `Warden` is used by nobody, so the slot may be
-    // written and the stack handed over. It stays mapped until the warden has been reaped: it is
-    // in a `Warden` from here on. The slot is 16-byte aligned.
+    // SAFETY: a `Stack` that is not part of a `Warden` is not in use, so the slot may be written
+    // and the stack handed over. It stays mapped until the warden has been reaped: it is in a
+    // `Warden` from here on. The slot is 16-byte aligned.
     let result = unsafe {
         slot.write(Slot::new(terms, stack.command_stack_top()));
         raw::clone_onto(
@@ -395,7 +395,7 @@ pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal>
         umask: order.umask.map_or(-1, |umask| umask.as_raw_mode() as i32),
     };
     // SAFETY: the command reads the cell only once `phase` says so, which only happens here, and
-    // once: the warden was waiting, and is no more.
+    // once: the warden was waiting, and stops waiting now.
     unsafe { *slot.order.get() = raw };
     slot.phase.store(ORDERED, Ordering::Release);
     // Wake-up fails only for a bad address. A child that does not wait yet will read the new phase.

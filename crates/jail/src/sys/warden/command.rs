@@ -44,7 +44,7 @@ unsafe fn become_command(slot: &Slot) -> Failure {
         raw::wait(&slot.phase, WAITING);
     }
     slot.phase.store(TAKEN, Ordering::Release);
-    // SAFETY: the order was written before the phase said so, and nobody writes it again.
+    // SAFETY: the order was written before the phase said so, and is not written again.
     let order = unsafe { &*slot.order.get() };
     if let Err(failure) = leave_guest(slot.terms.separation, warden) {
         return failure;
@@ -78,7 +78,8 @@ unsafe fn call(stage: Stage, number: i64, args: [Word; 5]) -> Result<isize, Fail
     }
 }
 
-/// Puts a process group in the foreground of the session's terminal. Returns 0, or a negative errno.
+/// Puts a process group in the foreground of the session's terminal. Returns 0, or a negative
+/// errno.
 pub(super) fn put_in_front(terminal: i32, group: i32) -> isize {
     let request = libc::TIOCSPGRP as Word;
     let args = [terminal as Word, request, &raw const group as Word, 0, 0];
@@ -129,7 +130,8 @@ fn confine(terms: &WardenSetup, warden: i32) -> Result<(), Failure> {
         // This comes before the filter, which may refuse it. It only tells programs how many
         // processors to use and enforces no limit. So if the machine no longer has these
         // processors, all of them remain.
-        // SAFETY: this process alone, and a live mask of the length given, which the kernel only reads.
+        // SAFETY: this process alone, and a live mask of the length given, which the kernel only
+        // reads.
         let _ = unsafe { raw::syscall(libc::SYS_sched_setaffinity, affinity) };
     }
     let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
@@ -164,8 +166,8 @@ fn add_filter(profile: Profile) -> Result<(), Failure> {
         0,
         0,
     ];
-    // SAFETY: integers, and a program that is a constant, which the kernel copies and never writes. It
-    // is put on this process alone, which has one thread.
+    // SAFETY: integers, and a program that is a constant, which the kernel copies and never writes.
+    // It is put on this process alone, which has one thread.
     unsafe {
         call(Stage::Confine, libc::SYS_prctl, no_new_privs)?;
         call(Stage::Confine, libc::SYS_seccomp, install)?;
@@ -227,7 +229,8 @@ fn own_descriptors() -> Result<(), Failure> {
     unsafe {
         let args = [none, none, UNSHARE, 0, 0];
         match call(Stage::Stdio, libc::SYS_close_range, args) {
-            // Before Linux 5.9; behind our own filter there is no unshare(2), but also no such kernel.
+            // Before Linux 5.9; behind our own filter there is no unshare(2), but also no such
+            // kernel.
             Err((_, libc::ENOSYS)) => {
                 let args = [libc::CLONE_FILES as Word, 0, 0, 0, 0];
                 call(Stage::Stdio, libc::SYS_unshare, args).map(|_| ())

@@ -19,8 +19,8 @@ fn settle(guest: i32) {
         0,
         0,
     ];
-    // SAFETY: all arguments are integers. These ids are the ones this process has, so there is nothing to
-    // refuse.
+    // SAFETY: all arguments are integers. These ids are the ones this process has, so there is
+    // nothing to refuse.
     let parent = unsafe {
         raw::syscall(libc::SYS_setresuid, [own, own, own, 0, 0]);
         // The kernel cleared the death signal when the ids changed.
@@ -192,7 +192,7 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
             });
         };
         if let Some(end) = end {
-            // SAFETY: nobody reads the cell before `ended` is set, and this is written once.
+            // SAFETY: the guest reads the cell only after `ended` is set, and it is written once.
             unsafe { *slot.outcome.get() = end };
             let word = if is_empty {
                 ENDED_EMPTY

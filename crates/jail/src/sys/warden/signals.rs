@@ -67,8 +67,9 @@ pub(crate) fn stop_group_of_caller(number: i32) -> Result<(), Errno> {
 /// Sends a signal while its action in this process is the default one. Restores the action
 /// afterwards.
 fn with_default_action(number: i32, send: impl FnOnce() -> i32) -> Result<(), Errno> {
-    // SAFETY: `sigaction` is a C struct for which all zeroes is a value (SIG_DFL, no flags, an empty mask); both
-    // outlive the calls. SIGSTOP, whose action cannot be changed, is refused with EINVAL, which changes nothing.
+    // SAFETY: `sigaction` is a C struct for which all zeroes is a value (SIG_DFL, no flags, an
+    // empty mask); both outlive the calls. SIGSTOP, whose action cannot be changed, is refused with
+    // EINVAL, which changes nothing.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         let mut before: libc::sigaction = std::mem::zeroed();
@@ -86,7 +87,7 @@ fn with_default_action(number: i32, send: impl FnOnce() -> i32) -> Result<(), Er
 /// Preconditions: SIGCHLD is blocked in every thread.
 pub(crate) fn child_signal_fd() -> Result<OwnedFd, Errno> {
     // SAFETY: the set is initialised by sigemptyset before use and outlives the calls; the
-    // descriptor is new and owned by nobody else.
+    // descriptor is new, so nothing else owns it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);

@@ -155,7 +155,8 @@ pub(super) struct RawOutcome {
     pub(super) ended: libc::timespec,
 }
 
-/// Memory for one warden at a time: a guard page, the command's stack, the warden's stack, the slot.
+/// Memory for one warden at a time: a guard page, the command's stack, the warden's stack, the
+/// slot.
 #[derive(Debug)]
 pub(crate) struct Stack {
     base: NonNull<u8>,
