@@ -1,7 +1,7 @@
-//! Changes into a directory on the host: planned, agreed to, staged, committed.
+//! Applies changes to a directory on the host: plan, review, stage, commit.
 //!
-//! The last step, the only one that changes the user's files, is done by a process of its own ([`super::commit`]):
-//! killing this one leaves a directory that is either untouched or complete.
+//! Only the last step changes the user's files. A separate process performs it ([`super::commit`]),
+//! so killing this one leaves a directory that is either untouched or complete.
 
 use super::{SandboxChanges, commit};
 use crate::Error;
@@ -19,57 +19,57 @@ use glovebox_workspace::{
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What is answered to a plan.
+/// Answer to a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReviewAnswer {
-    /// Do it.
+    /// Apply the plan.
     Yes,
-    /// Do not.
+    /// Discard the changes.
     No,
-    /// Not now.
+    /// Keep the changes in the sandbox for later.
     Later,
-    /// There was none.
+    /// The user gave no answer.
     None,
-    /// Solve conflicts like this, and ask again.
+    /// Resolve conflicts as given, and ask again.
     Choose(BTreeMap<RelPath, Resolution>),
-    /// Do only this.
+    /// Apply only this selection.
     Select(Selection),
 }
 
-/// A plan that is to be agreed to.
+/// Plan for review.
 #[derive(Debug, Clone, Copy)]
 pub struct Review<'a> {
-    /// The changes.
+    /// Changes of the sandbox.
     pub taken: &'a SandboxChanges,
-    /// What the plan comes to.
+    /// Outcome that the plan would have.
     pub outcome: &'a Outcome,
     destination: &'a Destination,
     plan: &'a Plan,
 }
 
 impl Review<'_> {
-    /// The plan as changes of what the destination has now.
+    /// Returns the plan as changes relative to the present content of the destination.
     ///
     /// # Errors
-    /// When the destination cannot be read.
+    /// The destination cannot be read.
     pub fn view(&self) -> Result<CollectedChanges, SyncError> {
         self.destination.view(self.plan, &self.taken.collected)
     }
 
-    /// Reads what the destination has now at the paths of the changes.
+    /// Digests the present content of the destination at the changed paths.
     ///
     /// # Errors
-    /// When the destination cannot be read.
+    /// The destination cannot be read.
     pub fn digest_destination(&self) -> Result<DestinationDigests, SyncError> {
         self.destination.digest_paths(&self.taken.collected.set)
     }
 
-    /// Conflicts about which there is something to choose.
+    /// Returns the conflicts that the user can resolve.
     pub fn open_conflicts(&self) -> impl Iterator<Item = &Conflict> {
         self.outcome.conflicts.iter().filter(|one| is_open(one))
     }
 
-    /// Whether there are any.
+    /// Returns true if there are conflicts that the user can resolve.
     pub fn has_open_conflicts(&self) -> bool {
         self.open_conflicts().next().is_some()
     }
@@ -87,60 +87,61 @@ fn is_open(conflict: &Conflict) -> bool {
         )
 }
 
-/// How it ended.
+/// Result of [`apply`].
 #[derive(Debug)]
 pub enum ApplyOutcome {
-    /// It was done.
+    /// All changes were applied, except as the outcome says.
     Done(Outcome),
-    /// What was selected was done; the rest is in the sandbox.
+    /// The selection was applied; the rest stays in the sandbox.
     Part(Outcome),
-    /// It was not wanted.
+    /// Nothing was applied, because of this answer.
     Declined(ReviewAnswer),
 }
 
-/// What to do where.
+/// Target directory of an apply, with its options.
 #[derive(Debug, Clone, Copy)]
 pub struct ApplyTarget<'a> {
     /// The directory.
     pub to: &'a Path,
-    /// What becomes of files that both sides changed in a way that cannot be merged.
+    /// Default resolution of conflicts that cannot be merged.
     pub conflicts: Resolution,
-    /// What becomes of those of these paths.
+    /// Resolution of conflicts at these paths.
     pub choices: &'a BTreeMap<RelPath, Resolution>,
-    /// Where the user's files that are replaced or removed are kept for a day; `None` keeps none.
+    /// Store that keeps replaced or removed files of the user for a day; `None` keeps none.
     pub undo: Option<UndoStore<'a>>,
-    /// Other sandboxes that are told; `None` tells none.
+    /// Other sandboxes to inform; `None` informs none.
     pub told: Option<ToldSandboxes<'a>>,
 }
 
-/// The sandboxes that are told of an apply to their project.
+/// Sandboxes that are informed of an apply to their project.
 #[derive(Debug, Clone, Copy)]
 pub struct ToldSandboxes<'a> {
-    /// The state directory that has them.
+    /// State directory with the sandboxes.
     pub state_dir: &'a Path,
-    /// The sandbox whose changes are applied.
+    /// Sandbox whose changes are applied; it is not informed.
     pub by: Option<&'a Name>,
 }
 
-/// The place for earlier versions of files that git does not have.
+/// Store for earlier versions of files that git does not have.
 #[derive(Debug, Clone, Copy)]
 pub struct UndoStore<'a> {
     /// The state directory.
     pub state_dir: &'a Path,
-    /// True if nothing is applied where a version cannot be kept.
+    /// True if nothing may be applied unless every version is kept.
     pub is_required: bool,
 }
 
-/// Choices for no path.
+/// Empty map of choices.
 static NO_CHOICES: BTreeMap<RelPath, Resolution> = BTreeMap::new();
 
 impl<'a> ApplyTarget<'a> {
-    /// A directory where the project's versions stay, and the sandbox's are put beside them.
+    /// Creates a target where conflicting files of the project stay and the sandbox's versions are
+    /// put beside them.
     pub const fn new(to: &'a Path) -> Self {
         Self::with_conflicts(to, Resolution::Beside)
     }
 
-    /// A directory where all conflicts are solved the same way.
+    /// Creates a target where all conflicts are resolved the same way.
     pub const fn with_conflicts(to: &'a Path, conflicts: Resolution) -> Self {
         Self {
             to,
@@ -151,8 +152,8 @@ impl<'a> ApplyTarget<'a> {
         }
     }
 
-    /// Keeps the user's files that are replaced or removed and that git does not have. With `is_required` nothing is
-    /// applied where that cannot be.
+    /// Keeps replaced or removed files of the user that git does not have. With `is_required`,
+    /// nothing is applied if one cannot be kept.
     #[must_use]
     pub const fn keeping_earlier(self, state_dir: &'a Path, is_required: bool) -> Self {
         Self {
@@ -164,7 +165,7 @@ impl<'a> ApplyTarget<'a> {
         }
     }
 
-    /// Tells the other sandboxes of a state directory whose project this is.
+    /// Informs the other sandboxes of the state directory that work on this project.
     #[must_use]
     pub const fn telling(self, state_dir: &'a Path, by: Option<&'a Name>) -> Self {
         Self {
@@ -173,10 +174,11 @@ impl<'a> ApplyTarget<'a> {
         }
     }
 
-    /// Tells other sandboxes that an apply to this directory was interrupted, and finished or undone since.
+    /// Informs other sandboxes that an interrupted apply to this directory has been finished or
+    /// undone.
     pub(super) fn tell_recovered(self) {
         if let Some(told) = self.told {
-            // A sandbox that does not hear of it sees the files as they are a while later.
+            // A sandbox that misses this sees the new files with a delay.
             let _ = note_applied(told.state_dir, self.to, None, std::iter::empty());
         }
     }
@@ -189,19 +191,19 @@ impl<'a> ApplyTarget<'a> {
     }
 }
 
-/// The sandbox's changes as changes of what a directory has now, and what taking them over comes to.
+/// Changes relative to the present content of a directory, and the outcome of applying them.
 #[derive(Debug)]
 pub struct ChangesView {
-    /// The changes: those of the sandbox and nothing that the user did meanwhile.
+    /// Changes of the sandbox, without those that the user has made meanwhile.
     pub collected: CollectedChanges,
-    /// What they come to.
+    /// Outcome of applying them.
     pub outcome: Outcome,
 }
 
-/// Looks at the changes from a directory that they go to; from nowhere they are what was collected.
+/// Compares the changes with the directory `to`. Without one, returns them as collected.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// The directory cannot be read.
 pub fn view(taken: &SandboxChanges, to: Option<&Path>) -> Result<ChangesView, SyncError> {
     let Some(to) = to else {
         return Ok(ChangesView {
@@ -217,29 +219,32 @@ pub fn view(taken: &SandboxChanges, to: Option<&Path>) -> Result<ChangesView, Sy
     })
 }
 
-/// What would be done; nothing is written.
+/// Plans an apply and returns its outcome, without writing anything.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// The directory cannot be read.
 pub fn preview(taken: &SandboxChanges, goal: ApplyTarget<'_>) -> Result<Outcome, SyncError> {
     let mut destination = Destination::look(goal.to, base(taken, goal.to))?;
     Ok(destination.plan(&taken.collected, goal.options())?.outcome)
 }
 
-/// Finishes or undoes what an interrupted apply has left in a project, and tells the sandboxes of `state_dir` that see it.
+/// Finishes or undoes an interrupted apply in a project, and informs the sandboxes of `state_dir`
+/// that see it.
 ///
-/// Must come before the changes that go to the project are collected: what it has taken over already, such as a name that
-/// was removed, is no change of the half state, and would be missing in the whole one.
+/// Must be called before changes for the project are collected. A change that the interrupted apply
+/// has already made, such as a removed name, is none in comparison with the half-applied project,
+/// and would be missing once that is undone.
 pub fn recover_project(project: &Path, state_dir: &Path) {
     let goal = ApplyTarget::new(project).telling(state_dir, None);
-    // What cannot be recovered now is met again, and told, when the changes are applied.
+    // If recovery fails now, the apply tries it again and reports the error.
     let _ = Destination::open_telling(project, None, &mut || goal.tell_recovered());
 }
 
-/// Does it, if `agree` says so to the plan. `supervisor` is the program that commits.
+/// Applies the changes if `agree` accepts the plan. `supervisor` is the program that commits.
+/// Blocks.
 ///
 /// # Errors
-/// Those of `agree`; whatever keeps the changes from being applied, after which the directory is as it was.
+/// Those of `agree`; the changes cannot be applied, in which case the directory is unchanged.
 pub fn apply<E: From<Error>>(
     taken: SandboxChanges,
     goal: ApplyTarget<'_>,
@@ -288,12 +293,12 @@ pub fn apply<E: From<Error>>(
         }
         plan.outcome.refused.push(left.clone());
     }
-    // On the disk before the first file changes. It stays when the commit fails: one that was killed at its end may
-    // have changed everything, and the next pull finishes it.
+    // On disk before the first file changes. It stays if the commit fails: a process killed at the
+    // end of its commit may have changed everything, and the next pull finishes that.
     if let Some(undo) = goal.undo {
         plan.outcome.earlier = keep_earlier(&destination, &plan, undo)?;
     }
-    // The sandbox is not needed any more.
+    // Everything is staged, so the sandbox may continue.
     drop(taken);
     commit::commit(supervisor, &destination, staged, goal)?;
     Ok(if is_everything {
@@ -303,11 +308,12 @@ pub fn apply<E: From<Error>>(
     })
 }
 
-/// Puts back what an apply replaced or removed: what is kept as `id`, or the newest of a project. It is an apply too,
-/// so that it can be put back itself. Returns where that was, and what it came to.
+/// Restores the files that an apply replaced or removed: the versions kept as `id`, or the newest
+/// of a project. This is an apply too and can itself be undone. Returns the project and the
+/// outcome.
 ///
 /// # Errors
-/// When nothing is kept; whatever keeps it from being applied, after which the project is as it was.
+/// Nothing is kept; the files cannot be restored, in which case the project is unchanged.
 pub fn put_back(
     state_dir: &Path,
     id: Option<&str>,
@@ -359,14 +365,15 @@ fn keep_earlier(
     Ok(kept)
 }
 
-/// What the host looked like when the sandbox started, if it started from there.
+/// Returns the recorded state of the project at the start of the sandbox; `None` if `to` is not
+/// that project.
 pub fn base(taken: &SandboxChanges, to: &Path) -> Option<BaseFile> {
     let project = taken.project.as_deref()?.canonicalize().ok()?;
     let is_project = taken.is_whole && to.canonicalize().ok()? == project;
     taken.base.clone().filter(|_| is_project)
 }
 
-/// Whether something of it is executed or obeyed by the host.
+/// Returns true if the host executes or obeys one of the changed files.
 pub fn runs_here(outcome: &Outcome) -> bool {
     outcome
         .flagged

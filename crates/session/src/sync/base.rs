@@ -1,4 +1,4 @@
-//! Writing down what the project looks like while its sandbox already works.
+//! Records the project's state while its sandbox is already working.
 
 use glovebox_sandbox::WorkspaceLayers;
 use glovebox_workspace::{base, complete_held};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// The walk over the project. Dropping it stops the walk; what is not finished then is done without.
+/// Walk over the project. Dropping it stops the walk; an incomplete index is not used.
 #[derive(Debug)]
 pub struct BaseIndex {
     is_stopped: Arc<AtomicBool>,
@@ -14,8 +14,8 @@ pub struct BaseIndex {
 }
 
 impl BaseIndex {
-    /// Begins the walk, unless there is no project, or an index already (of a sandbox that lives again) and no git
-    /// directory whose objects are to be held.
+    /// Starts the walk. `None` without a project, or if there is an index already (of a resumed
+    /// sandbox) and no git directory whose objects must be held.
     pub fn begin(layers: WorkspaceLayers) -> Option<Self> {
         let project = layers.project?;
         let is_recorded = layers.base.exists();
@@ -29,13 +29,14 @@ impl BaseIndex {
             .spawn(move || {
                 let is_stopped = || stop.load(Ordering::Relaxed);
                 let pushed = layers.pushed_unix_ns;
-                // Without an index the time of the push decides alone, and what nobody kept cannot be
-                // merged later: a failure is no failure.
+                // Failures are ignored. Without an index, only the time of the push decides; files
+                // that were not kept cannot be merged later.
                 if !is_recorded && base::record(&project, &layers.base, pushed, &is_stopped).is_ok()
                 {
                     let _ = base::keep(&project, &layers.base, pushed, &layers.hidden, &is_stopped);
                 }
-                // What is not held yet is shown live; only a clean-up on the host could take it away.
+                // Objects that are not held yet are shown live; only a clean-up on the host could
+                // remove them.
                 if let Some(seed) = &layers.seed {
                     complete_held(seed, &is_stopped);
                 }

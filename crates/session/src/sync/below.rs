@@ -1,4 +1,4 @@
-//! A part of a change set, as seen from a directory of the workspace.
+//! Part of a change set, relative to a directory of the workspace.
 
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::{
@@ -6,15 +6,15 @@ use glovebox_workspace::{
 };
 use std::io::Read;
 
-/// Contents whose paths are relative to a directory.
+/// Contents with paths relative to a directory.
 pub(crate) struct ChangesBelow {
     whole: CollectedChanges,
     dir: RelPath,
 }
 
 impl ChangesBelow {
-    /// What lies below `dir`, with paths relative to it. A file that was renamed across the border is
-    /// one that was added or deleted.
+    /// Returns the changes below `dir` with relative paths. A file renamed across the border
+    /// becomes an added or a deleted one.
     pub(super) fn rebase(mut whole: CollectedChanges, dir: &RelPath) -> CollectedChanges {
         let set = std::mem::take(&mut whole.set);
         let mut changes: Vec<Change> = Vec::new();
@@ -95,7 +95,7 @@ fn relative(path: &RelPath, dir: &RelPath) -> Option<RelPath> {
     RelPath::new(rest.strip_prefix(b"/")?).ok()
 }
 
-/// Contents of nothing.
+/// Contents without any file.
 pub(super) struct NoContents;
 
 impl Contents for NoContents {

@@ -1,4 +1,4 @@
-//! Changes and what became of them, for programs: the JSON of the command line and of the server.
+//! Changes and outcomes as JSON, for the command line and the server.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,7 +9,7 @@ use glovebox_workspace::{
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// A change set for programs.
+/// Formats a change set.
 pub fn changes_json(set: &ChangeSet) -> Value {
     json!({
         "changes": set.changes.iter().map(change_json).collect::<Vec<_>>(),
@@ -17,12 +17,12 @@ pub fn changes_json(set: &ChangeSet) -> Value {
     })
 }
 
-/// Paths that stay where they are, for programs.
+/// Formats the paths that cannot be applied.
 pub fn refused_json(refused: &[RefusedPath]) -> Value {
     refused.iter().map(refusal_json).collect()
 }
 
-/// What taking changes over comes to, for programs.
+/// Formats the outcome of an apply.
 pub fn outcome_json(outcome: &Outcome) -> Value {
     let applied = outcome.applied.iter().map(|applied| {
         let mut object = Map::new();
@@ -110,7 +110,7 @@ pub fn outcome_json(outcome: &Outcome) -> Value {
     object
 }
 
-/// One change for programs.
+/// Formats one change.
 fn change_json(change: &Change) -> Value {
     let mut object = Map::new();
     path_fields(&mut object, "path", &change.path);
@@ -165,12 +165,12 @@ fn path_fields(object: &mut Map<String, Value>, name: &str, path: &RelPath) {
     output_fields(object, name, path.as_bytes());
 }
 
-/// The stable word of one of the workspace's own enums.
+/// Returns the stable name of an enum value of the workspace crate.
 fn word(value: &impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// `name` as text; when the bytes are not UTF-8 also `name_b64`, exact.
+/// Inserts `name` as text, and if the bytes are not UTF-8, also `name_b64` with the exact bytes.
 pub fn output_fields(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let is_exact = matches!(text, Cow::Borrowed(_));
@@ -180,7 +180,7 @@ pub fn output_fields(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) 
     }
 }
 
-/// What executes or obeys a flagged file, if its name tells.
+/// Returns the program that executes or obeys a flagged file, if its name reveals it.
 pub fn why_flagged(flagged: &FlaggedChange) -> Option<&'static str> {
     let executes = flagged.flags.contains(&Flag::Executes);
     executes.then(|| why_executed(&flagged.path))?

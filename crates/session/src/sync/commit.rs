@@ -1,8 +1,8 @@
-//! The step of a pull that changes the user's files, in a process of its own.
+//! Step of a pull that changes the user's files, in a separate process.
 //!
-//! `glovebox __commit DIR` leads a session of its own, so neither Ctrl-C nor the end of the terminal nor the death of
-//! the process that started it stops it half way. Should it be killed all the same, the process that started it
-//! finishes or undoes what it began, and if that has died too, the next pull to the same place does.
+//! `glovebox __commit DIR` leads a session of its own, so that neither Ctrl-C nor the end of the
+//! terminal or of its parent stops it half-way. If it is killed nevertheless, its parent finishes
+//! or undoes the commit; if the parent has died too, the next pull to the same directory does.
 
 use super::apply::ApplyTarget;
 use crate::Error;
@@ -13,8 +13,8 @@ use glovebox_workspace::{Stage, SyncError};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Commits in a process of its own and waits for it. The destination stays locked meanwhile. That process also tells
-/// other sandboxes of the project, as `goal` says: it outlives this one.
+/// Commits in a separate process and waits for it. The destination stays locked meanwhile. That
+/// process also informs other sandboxes of the project, because it may outlive this one.
 pub(super) fn commit(
     supervisor: &Supervisor,
     destination: &Destination,
@@ -30,7 +30,7 @@ pub(super) fn commit(
         }
     }
     command
-        // A group of its own from the first moment: Ctrl-C is not for it.
+        // A process group of its own from the start, so that Ctrl-C never reaches it.
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -38,7 +38,7 @@ pub(super) fn commit(
     let child = command
         .spawn()
         .map_err(|error| Error::io("start the process that applies the changes", &error))?;
-    // From here on the staging directory is its own.
+    // From here on the staging directory belongs to that process.
     staged.hand_over();
     let output = child
         .wait_with_output()
@@ -52,8 +52,8 @@ pub(super) fn commit(
     Err(SyncError::pull(Stage::Apply, fault).into())
 }
 
-/// Finishes or undoes what a committing process began that was ended before it could say how it went. The destination
-/// is still locked, so nobody has seen to it yet.
+/// Finishes or undoes the commit of a process that ended before it reported a result. The
+/// destination is still locked, so no other process has recovered it.
 fn recover(
     destination: &Destination,
     goal: ApplyTarget<'_>,

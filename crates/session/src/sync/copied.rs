@@ -1,7 +1,7 @@
-//! Sandboxes that have a copy of the project: pushed over the wire, collected the same way.
+//! Sandboxes with a copy of the project: pushed and collected over the link.
 //!
-//! What a later push and every collection start from lies beside the sandbox's other files: the
-//! manifest of the last push, the index of the project, and a note of where it came from.
+//! The sandbox's directory stores the starting point of later pushes and collections: the manifest
+//! of the last push, the index of the project, and a record of the copy's origin.
 
 use super::{SandboxChanges, copied_git};
 use crate::Error;
@@ -30,29 +30,29 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// File of the note, in a sandbox's directory.
+/// File of the origin record, in a sandbox's directory.
 const NOTE: &str = "copied.json";
-/// Directory, there too, for git directories until they are sent.
+/// Directory beside it for git directories that are about to be sent.
 const MADE_GIT_DIRS: &str = "git.new";
 
-/// Where a copy came from.
+/// Origin of a copy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CopyOrigin {
-    /// The project.
+    /// Project directory.
     #[serde(with = "json_path")]
     pub project: PathBuf,
     #[serde(with = "json_path::list")]
     hidden: Vec<PathBuf>,
-    /// The `.git` of repositories that were sent apart from the project, when the copy was made.
+    /// The `.git` paths of repositories that were sent separately when the copy was made.
     #[serde(with = "json_path::list")]
     git_dirs: Vec<PathBuf>,
     pushed_unix_ns: u128,
-    /// Commits that the references and stashes of the project's repository led to.
+    /// Commits that the references and stashes of the project's repository pointed to.
     pub(super) git: Vec<String>,
 }
 
 impl CopyOrigin {
-    /// The note in a sandbox's directory; `None` when it has no copy.
+    /// Reads the record in a sandbox's directory; `None` if the sandbox has no copy.
     pub fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(dir.join(NOTE)).ok()?).ok()
     }
@@ -72,7 +72,8 @@ impl CopyOrigin {
     }
 }
 
-/// Where the copy is inside: the workspace, or a directory of its own where commands start elsewhere.
+/// Returns the directory of the copy inside: the workspace, or a directory of its own if commands
+/// start elsewhere.
 pub fn root(sandbox: &Sandbox) -> Vec<u8> {
     let backend = sandbox.info().backend;
     if backend.has_layers() {
@@ -84,26 +85,27 @@ pub fn root(sandbox: &Sandbox) -> Vec<u8> {
     }
 }
 
-/// Where a sandbox elsewhere has a directory that its end does not remove: a path that can be removed.
+/// Returns the path of a remote directory that the end of the sandbox does not remove; `None` if
+/// there is none.
 fn removable(sandbox: &Sandbox) -> Option<ByteBuf> {
     if sandbox.info().backend.keeps_copy_here() {
-        // It lies in the sandbox's own directory.
+        // The copy lies in the sandbox's own directory, which is removed with it.
         return None;
     }
     if !sandbox.info().backend.capabilities().has_own_dir {
         return start_dir(sandbox);
     }
-    // TRUST: a path inside; it is sent back to the same guest only.
+    // TRUST: the guest reports this path; it is sent back only to the same guest.
     sandbox.facts().ok().map(|facts| facts.cwd)
 }
 
-/// Where commands start, if it is another place than the sandbox's own.
+/// Returns the directory in which commands start; `None` if it is the sandbox's default.
 pub fn start_dir(sandbox: &Sandbox) -> Option<ByteBuf> {
     let is_elsewhere = !sandbox.info().backend.has_layers();
     (is_elsewhere && CopyOrigin::read(sandbox.dir()).is_some()).then(|| root(sandbox).into())
 }
 
-/// What comes over a carrier is compressed.
+/// Returns the packing of transfers: compressed over a carrier.
 pub fn packing(sandbox: &Sandbox) -> Packing {
     if sandbox.info().backend.has_layers() {
         Packing::Stored
@@ -112,7 +114,10 @@ pub fn packing(sandbox: &Sandbox) -> Packing {
     }
 }
 
-/// Brings the project in: everything the first time, then what differs.
+/// Sends the project into the sandbox: everything the first time, later only differences.
+///
+/// # Errors
+/// The project cannot be read or sent, or `watch` stops the push.
 pub fn push(
     sandbox: &Sandbox,
     project: &Path,
@@ -172,7 +177,7 @@ pub fn push(
     if earlier.is_none() {
         push_git_dirs(&place, &repositories, &made, &mut pushed, watch)?;
     }
-    // Git directories are no files that the rules hide.
+    // Git directories are sent separately, so they do not count as hidden files.
     pushed.hidden_paths.retain(|path| {
         let path = Path::new(OsStr::from_bytes(path.as_bytes()));
         let is_git_dir = repositories.covers(path);
@@ -187,14 +192,14 @@ pub fn push(
             .map_err(failed)?;
     }
     origin.write(dir).map_err(failed)?;
-    // Without it, what both sides change is in conflict as a whole.
+    // If it fails, files that both sides change will conflict as a whole.
     let (index, pushed_at) = (dir.join("base"), origin.pushed_unix_ns);
     let _ = base::keep(project, &index, pushed_at, &origin.hidden, &|| false);
     Ok(pushed)
 }
 
-/// Makes the git directories that a copy on another machine gets. A copy that is there already
-/// keeps the ones it has, so that nothing which was done in them is lost.
+/// Builds the git directories for a copy on another machine. An existing copy keeps its own, so
+/// that no work in them is lost.
 fn make_git_dirs(
     project: &Path,
     settings: &Settings,
@@ -244,7 +249,7 @@ fn push_git_dirs(
             is_new: true,
             ..PushOptions::default()
         };
-        // Each is new there, so there is nothing to compare with.
+        // Each directory is new on the other side, so there is no earlier manifest to compare with.
         let _ = std::fs::remove_file(&manifest);
         let from = made.path.join(git_dir);
         let sent = copy::push(&place, &from, &|_, _| false, &recorded, options, watch)?;
@@ -255,7 +260,7 @@ fn push_git_dirs(
     Ok(())
 }
 
-/// A directory of a sandbox's own for what is made in order to be sent. It goes with this value.
+/// Temporary directory for files that are built to be sent. Dropping this value removes it.
 struct MadeDir {
     path: PathBuf,
 }
@@ -266,7 +271,7 @@ impl MadeDir {
     }
 
     fn make(&self) -> Result<(), Fault> {
-        // One that a crash left.
+        // A crash may have left an earlier one.
         let _ = std::fs::remove_dir_all(&self.path);
         std::fs::DirBuilder::new()
             .mode(0o700)
@@ -286,8 +291,8 @@ impl Drop for MadeDir {
     }
 }
 
-/// Returns the commits that references and stashes of a project's repository lead to, and those
-/// that an earlier push noted: the repository in the copy is of that time.
+/// Returns the commits that references and stashes of a project's repository point to, and those of
+/// an earlier push, because the repository in the copy dates from then.
 fn known_commits(project: &Path, earlier: Option<&CopyOrigin>) -> Vec<String> {
     let mut known = earlier.map_or_else(Vec::new, |earlier| earlier.git.clone());
     if let Ok(host) = HostRepository::open(project, Path::new(super::GIT)) {
@@ -309,10 +314,10 @@ fn make_root(sandbox: &Sandbox, root: &[u8]) -> Result<(), Fault> {
         .map(drop)
 }
 
-/// Removes a copy that lies where the sandbox's end does not remove it.
+/// Removes a copy that the end of the sandbox does not remove.
 pub fn clean(sandbox: &Sandbox) {
     if let Some(path) = removable(sandbox) {
-        // Whoever is on the other side finds the directory under the sandbox's name.
+        // If this fails, the directory remains on the other machine under the sandbox's name.
         let _ = sandbox.call(glovebox_proto::Request::Remove {
             path,
             recursive: true,
@@ -320,23 +325,24 @@ pub fn clean(sandbox: &Sandbox) {
     }
 }
 
-/// What became of the copy of a sandbox that is about to end.
+/// Result of removing the copy of a sandbox that is about to end.
 #[derive(Debug)]
 pub enum CopyRemoval {
-    /// There was none, or none that does not end with the sandbox.
+    /// No copy outlives the sandbox.
     None,
-    /// It has been removed.
+    /// The copy was removed.
     Removed,
-    /// It is where it was, on the other side: its directory there.
+    /// The copy remains on the other machine, in this directory.
     Left(String),
-    /// The service that has it did not remove it.
+    /// The service that has the copy did not remove it.
     Unreachable(Error),
 }
 
-/// How long removing a copy may take.
+/// Maximum time for removing a copy.
 const CLEAN_WAIT: Duration = Duration::from_mins(1);
 
-/// Removes the copy of a named sandbox that is about to be killed, with what might still write to it.
+/// Removes the copy of a named sandbox that is about to be killed, after killing its jobs, which
+/// might still write to it.
 pub fn clean_named(host: &Surroundings, registry: &Registry, name: &Name) -> CopyRemoval {
     let Ok(Some(entry)) = registry.entry(name) else {
         return CopyRemoval::None;
@@ -386,11 +392,11 @@ pub fn clean_named(host: &Surroundings, registry: &Registry, name: &Name) -> Cop
     }
 }
 
-/// Fetches the changes and commits of a copy elsewhere and lays them down on this machine, so that they can be parked when the
-/// sandbox ends. A sandbox without a copy elsewhere is left alone.
+/// Fetches the changes and commits of a remote copy and writes them to a layer on this machine, so
+/// that they can be parked when the sandbox ends. Does nothing for a sandbox without a remote copy.
 ///
 /// # Errors
-/// What keeps them from being fetched or written: they are still in the copy then.
+/// They cannot be fetched or written; the copy is then unchanged.
 pub fn fetch_to_layer(sandbox: &Sandbox, watch: &mut Watch<'_>) -> Result<(), Error> {
     if sandbox.info().backend.has_layers() {
         return Ok(());
@@ -407,12 +413,12 @@ pub fn fetch_to_layer(sandbox: &Sandbox, watch: &mut Watch<'_>) -> Result<(), Er
     Ok(forget(&dir)?)
 }
 
-/// Makes an empty layer over the project of a copy.
+/// Creates an empty layer over the project of a copy.
 pub(super) fn make_layer(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<PathBuf, Fault> {
     sandbox.make_layer(&origin.project, origin.hidden.clone())
 }
 
-/// Removes the note of the copy: from here on its sandbox is one with layers.
+/// Removes the origin record: from here on the sandbox counts as one with layers.
 pub(super) fn forget(dir: &Path) -> Result<(), Fault> {
     std::fs::remove_file(dir.join(NOTE)).map_err(|error| {
         Fault::failed(
@@ -425,7 +431,7 @@ pub(super) fn forget(dir: &Path) -> Result<(), Fault> {
     })
 }
 
-/// Collects what changed in a copy from a layer with what was fetched of it.
+/// Collects the changes of a copy from a layer that was fetched earlier.
 pub(super) fn from_fetched(
     dir: &Path,
     layer: PathBuf,
@@ -452,12 +458,12 @@ fn changes_of(dir: &Path, origin: CopyOrigin, collected: CollectedChanges) -> Sa
         }),
         project: Some(origin.project),
         is_whole: true,
-        // It was held while its files were fetched; they are kept apart now.
+        // The sandbox was frozen while its files were fetched; they are stored separately now.
         _frozen: None,
     }
 }
 
-/// Collects what changed in a copy.
+/// Collects the changes of a copy.
 pub fn collect(
     sandbox: &Sandbox,
     origin: CopyOrigin,

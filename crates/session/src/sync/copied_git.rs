@@ -1,4 +1,5 @@
-//! Git work in a copy elsewhere: found there, and fetched before the copy goes, so that it is taken from here later.
+//! Git work in a remote copy: detected there, and fetched before the copy is removed, so that it
+//! can be taken from this machine later.
 
 use super::GIT;
 use super::copied::CopyOrigin;
@@ -14,19 +15,19 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Most branches and stashes that are looked at.
+/// Maximum number of branches and stashes examined.
 const MAX_REVISIONS: usize = 1000;
-/// Directory in that of the sandbox that holds fetched commits, and one in the making.
+/// Directory below the sandbox's for fetched commits; below, the one for a fetch in progress.
 const FETCHED: &str = "commits";
 const NEW: &str = "commits.new";
 const LIST: &str = "list.json";
 
-/// A commit of a copy that nothing on this machine leads to.
+/// Commit of a copy that no reference of this machine leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CopiedCommit {
-    /// End of the name of its branch here: empty for what is checked out.
+    /// Suffix of its branch on this machine: empty for the commit that is checked out.
     pub(super) suffix: String,
-    /// Name of the commit.
+    /// Object name of the commit.
     pub(super) commit: String,
 }
 
@@ -35,20 +36,20 @@ pub(super) struct CopiedCommit {
 struct CopiedWork {
     work: GitWork,
     commits: Vec<CopiedCommit>,
-    /// Commits of this machine that are there too.
+    /// Commits of this machine that the copy has too.
     known: Vec<String>,
 }
 
 /// Finds the git work of a copy that its project does not have.
 ///
 /// # Errors
-/// When git there does not answer: then there may be work that cannot be named.
+/// Git there does not answer; then there may be work that is unknown.
 pub(super) fn find_work(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<GitWork, Error> {
     Ok(find(sandbox, origin)?.work)
 }
 
 fn find(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<CopiedWork, Error> {
-    // Without a repository on this machine there is none that commits could come back to.
+    // Without a repository on this machine, commits have no place to go.
     let Ok(host) = HostRepository::open(&origin.project, Path::new(GIT)) else {
         return Ok(CopiedWork::default());
     };
@@ -59,7 +60,7 @@ fn find(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<CopiedWork, Error> {
     began.dedup();
     let inside = SandboxGit::new(sandbox);
     let known = match inside.known(&began) {
-        // Where there is no git, nothing was committed.
+        // Without git in the sandbox, nothing was committed.
         Err(fault) if fault.code == Code::CommandNotFound => return Ok(CopiedWork::default()),
         known => known?,
     };
@@ -107,10 +108,10 @@ fn find(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<CopiedWork, Error> {
     Ok(found)
 }
 
-/// Fetches the git work of a copy into the directory of its sandbox. Returns what was fetched.
+/// Fetches the git work of a copy into the directory of its sandbox, and returns its description.
 ///
 /// # Errors
-/// When git there does not answer, or the objects cannot be written.
+/// Git there does not answer, or the objects cannot be written.
 pub(super) fn fetch(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<GitWork, Error> {
     let found = find(sandbox, origin)?;
     if found.commits.is_empty() {
@@ -137,7 +138,7 @@ pub(super) fn fetch(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<GitWork, E
     Ok(found.work)
 }
 
-/// Commits that were fetched into the directory of a sandbox before its copy went.
+/// Commits that were fetched into a sandbox's directory before its copy was removed.
 #[derive(Debug)]
 pub(super) struct FetchedCommits {
     dir: PathBuf,
@@ -145,14 +146,14 @@ pub(super) struct FetchedCommits {
 }
 
 impl FetchedCommits {
-    /// Finds them; `None` where none were fetched.
+    /// Finds fetched commits; `None` if there are none.
     pub(super) fn find(sandbox_dir: &Path) -> Option<Self> {
         let dir = sandbox_dir.join(FETCHED);
         let list = serde_json::from_slice(&fs::read(dir.join(LIST)).ok()?).ok()?;
         Some(Self { dir, list })
     }
 
-    /// Reads one with its objects.
+    /// Reads one commit with its objects.
     pub(super) fn offer(&self, one: &CopiedCommit) -> Result<OfferedCommit, Error> {
         let place = self.dir.join(&one.commit);
         let pack = fs::read(&place).map_err(|error| {

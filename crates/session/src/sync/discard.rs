@@ -1,4 +1,5 @@
-//! Changes and git work that go with their sandbox: counted before they do, as far as that takes little time.
+//! Changes and git work that are removed with their sandbox: counted first, as far as that takes
+//! little time.
 
 use super::git_state::{find_git_work_named, find_in_layers};
 use super::ignore_rules;
@@ -13,30 +14,30 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time for which changes are counted before they are removed.
+/// Maximum time for counting changes before they are removed.
 const COUNT_TIME: Duration = Duration::from_secs(2);
 
 /// Number of changes that are about to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiscardCount {
-    /// Nothing is known of changes: there are none, or they lie on another machine.
+    /// No changes are known: there are none, or they are on another machine.
     None,
-    /// So many.
+    /// Number of changes.
     Changes(usize),
-    /// There are changes, too many to be counted now.
+    /// Changes exist, too many to count in time.
     Uncounted,
 }
 
-/// What only a sandbox has and what goes with it.
+/// Work that exists only in a sandbox and is removed with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardedWork {
-    /// Changes of files.
+    /// Changed files.
     pub changes: DiscardCount,
     /// Commits, branches, tags and stashes that the host does not have.
     pub git: GitWork,
 }
 
-/// Returns a watch that ends counting after [`COUNT_TIME`].
+/// Returns a watch that stops counting after [`COUNT_TIME`].
 pub(super) fn count_deadline() -> Box<dyn FnMut(Progress) -> ControlFlow<()>> {
     let deadline = Instant::now() + COUNT_TIME;
     Box::new(move |_| {
@@ -48,8 +49,8 @@ pub(super) fn count_deadline() -> Box<dyn FnMut(Progress) -> ControlFlow<()>> {
     })
 }
 
-/// Counts the changes and the git work of a sandbox that is to be removed. The sandbox is not held still for it: one
-/// whose guest does not answer must end without delay.
+/// Counts the changes and the git work of a sandbox that is about to be removed. The sandbox is not
+/// frozen for that, because a sandbox whose guest does not answer must end without delay.
 pub fn count_named(host: &Surroundings, registry: &Registry, name: &Name) -> DiscardedWork {
     let Ok(Some(entry)) = registry.entry(name) else {
         return DiscardedWork {
@@ -63,7 +64,8 @@ pub fn count_named(host: &Surroundings, registry: &Registry, name: &Name) -> Dis
     }
 }
 
-/// Finds the git work of a sandbox: in its layers, and if they have some and it runs, by git inside.
+/// Finds the git work of a sandbox: in its layers, and if they have some and it runs, through git
+/// inside.
 fn find_git_work(registry: &Registry, entry: &RegistryEntry) -> GitWork {
     let seen = find_in_layers(registry, entry);
     if seen.is_empty() || entry.state != SandboxState::Ready {
@@ -71,7 +73,7 @@ fn find_git_work(registry: &Registry, entry: &RegistryEntry) -> GitWork {
     }
     let (told, answer) = mpsc::channel();
     let (name, state_dir) = (entry.name.clone(), registry.state_dir().to_owned());
-    // A guest that does not answer holds this thread, and not the user.
+    // A guest that does not answer blocks this thread, not the user.
     let asked = thread::Builder::new().spawn(move || {
         let registry = Registry::open(RegistryConfig {
             state_dir,
@@ -79,7 +81,7 @@ fn find_git_work(registry: &Registry, entry: &RegistryEntry) -> GitWork {
             seed_maker: None,
         });
         let work = registry.map(|registry| find_git_work_named(&registry, &name));
-        // Nobody waits for what comes too late.
+        // After the timeout nothing receives the result.
         let _ = told.send(work.ok().and_then(Result::ok));
     });
     let work = asked

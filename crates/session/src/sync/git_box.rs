@@ -1,8 +1,9 @@
-//! A throw-away sandbox in which Glovebox itself runs git.
+//! Throw-away sandbox in which Glovebox itself runs git.
 //!
-//! Filters of a repository are programs, and git runs them to make a commit. The box has the programs and grants of
-//! the sandbox whose changes are committed, no network, no secrets, and instead of a project only a git directory of
-//! the host's repository as it is now. What comes out of it is checked as a commit of any sandbox.
+//! Filters of a repository are programs, and git runs them to make a commit. The box has the
+//! programs and grants of the sandbox whose changes are committed, no network and no secrets. In
+//! place of a project it has only a git directory of the host's present repository. The commit is
+//! checked like one of any sandbox.
 
 use super::git_inside::SandboxGit;
 use super::large_files::take_large_files;
@@ -27,17 +28,17 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Working tree of the box. It has no files but those of the new commit.
+/// Working tree of the box. It contains only the files of the new commit.
 const TREE: &str = "/workspace/tree";
-/// Directory of the files that were checked out.
+/// Directory for files that are checked out.
 const OUT: &str = "/workspace/out";
 const GIT_DIR: &str = "/workspace/.git";
 const INDEX: &str = "/workspace/index";
-/// Time for one call of git, filters included, in milliseconds.
+/// Maximum time for one call of git, including filters, in milliseconds.
 const CALL_MS: u64 = 300_000;
-/// Most bytes of an answer.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
-/// Settings that come before the repository's: no hook or monitor runs, and what is written is stored.
+/// Settings that override the repository's: no hook or monitor runs, and files are stored exactly.
 const SETTINGS: [&str; 11] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -52,10 +53,10 @@ const SETTINGS: [&str; 11] = [
     "i18n.commitEncoding=utf-8",
 ];
 
-/// Makes a commit of a sandbox's changes on a new branch of the repository at `to`.
+/// Commits a sandbox's changes to a new branch of the repository at `to`.
 ///
 /// # Errors
-/// As [`branch::commit`]; whatever keeps the throw-away sandbox from starting.
+/// As [`branch::commit`]; the throw-away sandbox does not start.
 pub fn commit_to_branch(
     registry: &Registry,
     host: &Surroundings,
@@ -82,10 +83,10 @@ pub fn commit_to_branch(
     .map_err(failed)
 }
 
-/// The box and the directory with its files. Both go with the value.
+/// The box and the directory with its files. Dropping it removes both.
 struct GitBox<'a> {
     host: &'a HostRepository<'a>,
-    /// `None` once it has ended.
+    /// Running sandbox; `None` once it has ended.
     sandbox: Option<Sandbox>,
     dir: PathBuf,
     files: usize,
@@ -93,8 +94,8 @@ struct GitBox<'a> {
 
 impl Drop for GitBox<'_> {
     fn drop(&mut self) {
-        // The directory is what the sandbox shows, so that comes first. What stays is removed with the sandbox whose
-        // changes these are.
+        // The sandbox shows the directory, so the sandbox must end first. What cannot be removed
+        // now is removed with the sandbox whose changes are committed.
         if let Some(sandbox) = self.sandbox.take() {
             let _ = sandbox.finish();
         }
@@ -161,7 +162,7 @@ impl<'a> GitBox<'a> {
         self.sandbox.as_ref().ok_or_else(ended)
     }
 
-    /// Runs git and returns what it answers, whatever its exit code.
+    /// Runs git and returns its output, regardless of its exit code.
     fn run(
         &self,
         cwd: &str,
@@ -193,7 +194,7 @@ impl<'a> GitBox<'a> {
         self.sandbox()?.exec_with(exec, input, MAX_ANSWER_BYTES)
     }
 
-    /// Runs git, which must succeed, and returns its whole answer.
+    /// Runs git, which must succeed, and returns its complete output.
     fn git(&self, what: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>, Fault> {
         answer(what, self.run(TREE, &[], args, input)?)
     }
@@ -203,7 +204,7 @@ impl<'a> GitBox<'a> {
         Ok(String::from_utf8_lossy(&answer).trim().to_owned())
     }
 
-    /// Checks files out as a working tree has them.
+    /// Checks files out, converted as for a working tree.
     fn check_out_files(&self, list: &[u8]) -> Result<(), Fault> {
         let prefix = format!("--prefix={OUT}/");
         let args = ["checkout-index", "-z", "-f", "--stdin", &prefix];
@@ -211,7 +212,7 @@ impl<'a> GitBox<'a> {
         if first.report.exit == Exit::Code(0) {
             return Ok(());
         }
-        // Large files that were never fetched are pointers in the working tree as well.
+        // Large files that were never fetched are pointers in the working tree too.
         let skipping: [(&str, &[u8]); 1] = [("GIT_LFS_SKIP_SMUDGE", b"1")];
         let second = self.run(TREE, &skipping, &args, list)?;
         if second.report.exit == Exit::Code(0) {
@@ -285,7 +286,8 @@ impl CommitBuilder for GitBox<'_> {
             lines.extend_from_slice(path);
             lines.push(0);
         };
-        // What goes may be in the way of what comes, and its attributes count no more.
+        // Removed paths come first: they may be in the way of added ones, and their attributes no
+        // longer apply.
         for path in &draft.removed {
             add("0", &zero, path);
         }
@@ -307,7 +309,7 @@ impl CommitBuilder for GitBox<'_> {
             let args = ["update-index", "--add", "--replace", "-z", "--stdin"];
             self.git("store the files", &args, &list)?;
         }
-        // A partial clone lacks files of HEAD that are not changed here.
+        // A partial clone may lack unchanged files of HEAD.
         let args = ["write-tree", "--missing-ok"];
         let tree = self.line("write the tree", &args, b"")?;
         let before = format!("{}^{{tree}}", draft.parent);
@@ -326,7 +328,7 @@ impl CommitBuilder for GitBox<'_> {
         let output = self.run(TREE, &env, &args, draft.message.as_bytes())?;
         let commit = answer("make the commit", output)?;
         let commit = String::from_utf8_lossy(&commit).trim().to_owned();
-        // Pointers without what they stand for would be of no use.
+        // Pointers are useless without the large files that they refer to.
         take_large_files(self.sandbox()?, WORKSPACE.as_bytes(), self.host)
             .map_err(Error::into_fault)?;
         let inside = SandboxGit::new(self.sandbox()?);
@@ -334,8 +336,9 @@ impl CommitBuilder for GitBox<'_> {
     }
 }
 
-/// The recorded spec of a native sandbox without project, network and secrets, over the directory `workspace`. A
-/// sandbox elsewhere has none that can be used here; then it is the spec of a sandbox with default settings.
+/// Returns the specification of the box: the recorded one of the sandbox, without project, network
+/// and secrets, over the directory `workspace`. That of a remote sandbox does not fit this machine
+/// and is replaced by the default.
 fn base_spec(
     made: SandboxSpec,
     host: &Surroundings,
@@ -357,7 +360,7 @@ fn base_spec(
     jail.caches.clear();
     jail.net = Net::None;
     jail.is_nested = false;
-    // One that is gone by now would keep the box from starting.
+    // A grant whose path no longer exists would keep the box from starting.
     jail.grants
         .retain(|grant| grant.source.symlink_metadata().is_ok());
     Ok(SandboxSpec {
@@ -366,7 +369,8 @@ fn base_spec(
     })
 }
 
-/// A path as a line that git reads: quoted where the line would end within it.
+/// Formats a path as a line of git's input, quoted if it contains a line feed or begins with a
+/// quotation mark.
 fn quoted_line(path: &[u8]) -> Vec<u8> {
     let needs_quotes = path.contains(&b'\n') || path.first() == Some(&b'"');
     if !needs_quotes {
@@ -384,7 +388,7 @@ fn quoted_line(path: &[u8]) -> Vec<u8> {
     line
 }
 
-/// Variables that give a commit an identity, from the form in which a commit holds it.
+/// Returns the variables that set the identity of a commit, from the form in a commit object.
 fn identity_variables(whose: &str, identity: &[u8]) -> Result<[(String, Vec<u8>); 3], Fault> {
     let parts = || {
         let start = identity.iter().position(|byte| *byte == b'<')?;
@@ -406,7 +410,7 @@ fn answer(what: &str, output: CommandOutput) -> Result<Vec<u8>, Fault> {
         return Ok(output.stdout);
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    // The first line says which filter failed, the last one what git made of it.
+    // The first line names the filter that failed, the last one is git's own error.
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     let why = match lines.as_slice() {
         [] if output.truncated => "its answer is too long".to_owned(),

@@ -1,7 +1,7 @@
-//! What was committed inside a sandbox, as branches of the user's repository.
+//! Commits made inside a sandbox, as branches of the user's repository.
 //!
-//! The sandbox's git is asked for the objects that the host does not have. They are checked by
-//! [`HostRepository::take_commits`]; nothing else of its repository is looked at.
+//! The sandbox's git is asked for the objects that the host does not have, and
+//! [`HostRepository::take_commits`] checks them. Nothing else of its repository is read.
 
 use super::GIT;
 use super::copied_git::{CopiedCommit, FetchedCommits};
@@ -14,25 +14,25 @@ use glovebox_workspace::branch::{HostRepository, TakenCommits, changed_repositor
 use glovebox_workspace::{SeedReferences, Stage, SyncError};
 use std::path::{Path, PathBuf};
 
-/// Most names that are tried for a branch that nobody named.
+/// Maximum number of names tried for a branch that the user has not named.
 const MAX_NAMES: usize = 99;
-/// Most branches, tags and stashes that are taken with one command.
+/// Maximum number of branches, tags and stashes taken by one command.
 const MAX_TAKEN: usize = 1000;
 
-/// A branch that was to be made, and the commits on it or the reason why it was not made.
+/// Name of a branch to create, and its commits or the error.
 pub type BranchResult = (String, Result<TakenCommits, Error>);
 
-/// Takes what is checked out in the sandbox to `branch` of the repository at `project`.
+/// Takes the commit that is checked out in the sandbox to `branch` of the repository at `project`.
 ///
 /// # Errors
-/// Either git fails, the sandbox has no commit or offers what is none, the branch cannot be moved there, or the commits
-/// would take back what the sandbox never wrote.
+/// Git fails on either side; the sandbox has no commit or offers an invalid one; the branch cannot
+/// be moved there; or the commits would revert changes that the sandbox never made.
 pub fn take(sandbox: &Sandbox, project: &Path, branch: &str) -> Result<TakenCommits, Error> {
     CommitTaker::new(sandbox, project)?.take("HEAD", &[branch.to_owned()], true)
 }
 
-/// Takes what is checked out in the sandbox to the branch of its name, or, where that has other commits, to the next
-/// free one such as `sandbox/NAME@2`.
+/// Takes the commit that is checked out to the branch of the sandbox's name or, if that has other
+/// commits, to the next free one such as `sandbox/NAME@2`.
 ///
 /// # Errors
 /// As [`take`].
@@ -43,18 +43,19 @@ pub fn take_to_free_branch(sandbox: &Sandbox, project: &Path) -> Result<TakenCom
     CommitTaker::new(sandbox, project)?.take("HEAD", &branches, true)
 }
 
-/// Name of the branch for the commits of a sandbox that no other was named for.
+/// Returns the default branch for the commits of a sandbox.
 pub fn default_branch(sandbox: &Sandbox) -> String {
     format!("sandbox/{}", sandbox.info().name)
 }
 
-/// Takes everything that was committed or stashed: the commit that is checked out to the branch of the sandbox's name,
-/// or, if it is held, to `sandbox/NAME@held`; other branches and tags to `sandbox/NAME@BRANCH`, and stashes to
-/// `sandbox/NAME@stash-N`. What is checked out in submodules and nested repositories goes to `sandbox/NAME` of theirs
-/// on the host. Each result stands beside its branch; one that fails does not stop the others.
+/// Takes everything that was committed or stashed. The commit that is checked out goes to the
+/// branch of the sandbox's name or, if that is refused, to `sandbox/NAME@held`; other branches and
+/// tags to `sandbox/NAME@BRANCH`; stashes to `sandbox/NAME@stash-N`. Commits of submodules and
+/// nested repositories go to `sandbox/NAME` of their own repositories on the host. A failed branch
+/// does not stop the others; its result holds the error.
 ///
 /// # Errors
-/// When the host's repository cannot be used, or git inside does not answer.
+/// The host's repository cannot be used, or git inside does not answer.
 pub fn take_all(sandbox: &Sandbox, project: &Path) -> Result<Vec<BranchResult>, Error> {
     let taker = CommitTaker::new(sandbox, project)?;
     let name = default_branch(sandbox);
@@ -119,8 +120,9 @@ fn find_changed_trees(sandbox: &Sandbox) -> Vec<PathBuf> {
     trees
 }
 
-/// Takes the commits of a copy that were fetched into the directory of its sandbox before it went: those that were
-/// checked out to `branch`, or with `is_all` also other branches and stashes, as [`take_all`]. `None` where none were.
+/// Takes commits that were fetched before the copy was removed: those that were checked out to
+/// `branch`, and with `is_all` also other branches and stashes, as [`take_all`]. `None` if none
+/// were fetched.
 ///
 /// # Errors
 /// As [`take_all`].
@@ -148,7 +150,8 @@ pub fn take_fetched(
     Ok(Some(wanted.map(take).collect()))
 }
 
-/// The end of the name of a branch that stands for one inside. No branch inside takes the place of another thing.
+/// Returns the suffix for a branch of the sandbox. Names that have another meaning are prefixed
+/// with `branch-`.
 pub(super) fn suffix(branch: &str) -> String {
     let is_taken = branch == "held"
         || branch.bytes().all(|byte| byte.is_ascii_digit())
@@ -170,12 +173,12 @@ fn apply(fault: glovebox_proto::Fault) -> Error {
     SyncError::pull(Stage::Apply, fault).into()
 }
 
-/// The two repositories of one command.
+/// Both repositories of one command.
 struct CommitTaker<'a> {
     sandbox: &'a Sandbox,
     inside: SandboxGit<'a>,
     host: HostRepository<'a>,
-    /// Commits that need not be offered.
+    /// Commits that the sandbox need not send.
     known: Vec<String>,
 }
 
@@ -184,7 +187,8 @@ impl<'a> CommitTaker<'a> {
         Self::between(sandbox, SandboxGit::new(sandbox), project)
     }
 
-    /// Those of a submodule or nested repository: `tree` in the workspace, `project` on the host.
+    /// Creates one for a submodule or nested repository: `tree` in the workspace, `project` on the
+    /// host.
     fn below(sandbox: &'a Sandbox, project: &'a Path, tree: &Path) -> Result<Self, Error> {
         Self::between(sandbox, SandboxGit::at(sandbox, tree), project)
     }
@@ -205,8 +209,8 @@ impl<'a> CommitTaker<'a> {
         })
     }
 
-    /// Takes one commit to the first of the branches that fits. `is_compared`: commits that would take back what the
-    /// sandbox never wrote are refused.
+    /// Takes one commit to the first suitable branch. With `is_compared`, commits that would revert
+    /// changes which the sandbox never made are refused.
     fn take(
         &self,
         revision: &str,
@@ -216,7 +220,7 @@ impl<'a> CommitTaker<'a> {
         let offer = self.inside.offer(revision, &self.known).map_err(transfer)?;
         let own = OwnRepository::of(self.sandbox).map_err(transfer)?;
         let origin = own.map(|own| own.origin).filter(|_| is_compared);
-        // Pointers without what they stand for would be of no use.
+        // Pointers are useless without the large files that they refer to.
         take_large_files(self.sandbox, self.inside.root(), &self.host)?;
         let taken = self.host.take_commits(&offer, branches, origin.as_ref());
         taken.map_err(apply)

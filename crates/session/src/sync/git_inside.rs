@@ -1,6 +1,6 @@
-//! Git inside a sandbox, asked for its references and objects.
+//! Queries git inside a sandbox for references and objects.
 //!
-//! All answers come from the sandbox: they are bounded here and checked where something is done with them.
+//! All answers come from the sandbox: they are bounded here, and checked where they are used.
 
 use super::copied;
 use glovebox_proto::visible::line_of_text as escape_text;
@@ -11,25 +11,25 @@ use serde_bytes::ByteBuf;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Most bytes of objects that are taken, compressed.
+/// Maximum size of a pack, in bytes.
 const MAX_PACK_BYTES: usize = 256 << 20;
-/// Most bytes of any other answer.
+/// Maximum size of any other answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// Time for objects to be packed.
+/// Maximum time for packing objects, in milliseconds.
 const PACK_MS: u64 = 300_000;
-/// Time for any other answer.
+/// Maximum time for any other answer, in milliseconds.
 const ANSWER_MS: u64 = 60_000;
 
-/// A reference inside.
+/// Reference inside the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InsideReference {
     /// Full name, such as `refs/heads/main`.
     pub(super) name: String,
-    /// Name of the object it leads to.
+    /// Name of the object that it points to.
     pub(super) object: String,
 }
 
-/// The git of a sandbox.
+/// Git of a sandbox.
 pub(super) struct SandboxGit<'a> {
     sandbox: &'a Sandbox,
     root: Vec<u8>,
@@ -43,7 +43,7 @@ impl<'a> SandboxGit<'a> {
         }
     }
 
-    /// The git of another working tree in the workspace, such as a submodule.
+    /// Creates one for another working tree in the workspace, such as a submodule.
     pub(super) fn at(sandbox: &'a Sandbox, tree: &Path) -> Self {
         let mut root = copied::root(sandbox);
         root.push(b'/');
@@ -51,12 +51,12 @@ impl<'a> SandboxGit<'a> {
         Self { sandbox, root }
     }
 
-    /// Directory inside of the working tree.
+    /// Returns the directory of the working tree inside.
     pub(super) fn root(&self) -> &[u8] {
         &self.root
     }
 
-    /// Returns the commit that a revision leads to; `None` where there is none.
+    /// Returns the commit of a revision; `None` if there is none.
     pub(super) fn commit(&self, revision: &str) -> Result<Option<String>, Fault> {
         let revision = format!("{revision}^{{commit}}");
         let output = self.git(&["rev-parse", "--verify", "--quiet", &revision], "")?;
@@ -97,7 +97,8 @@ impl<'a> SandboxGit<'a> {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// Counts the commits of `revision` that none of `known` leads to; those of `known` must be there.
+    /// Counts the commits of `revision` that are not reachable from `known`. The sandbox must have
+    /// all of `known`.
     pub(super) fn count(&self, revision: &str, known: &[String]) -> Result<u64, Fault> {
         let revisions = revisions(revision, known);
         let output = self.git_answer(&["rev-list", "--count", "--stdin"], &revisions)?;
@@ -107,7 +108,8 @@ impl<'a> SandboxGit<'a> {
             .map_err(|_| no_answer("it did not count the commits"))
     }
 
-    /// Returns those of the commits that are there: what was fetched on the host since the start is not.
+    /// Returns those of the commits that the sandbox has: it lacks commits fetched on the host
+    /// since its start.
     pub(super) fn known(&self, commits: &[String]) -> Result<Vec<String>, Fault> {
         let output = self.git(
             &["cat-file", "--batch-check=%(objectname)"],
@@ -118,7 +120,11 @@ impl<'a> SandboxGit<'a> {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// Returns the commit that `revision` leads to, and the objects that lead there from `known`.
+    /// Returns the commit of `revision`, and a pack of the objects that are not reachable from
+    /// `known`.
+    ///
+    /// # Errors
+    /// `NotFound` without a commit, `TooLarge` for a pack above the limit.
     pub(super) fn offer(&self, revision: &str, known: &[String]) -> Result<OfferedCommit, Fault> {
         let Some(commit) = self.commit(revision)? else {
             let fault = Fault::failed(
@@ -155,12 +161,12 @@ impl<'a> SandboxGit<'a> {
         })
     }
 
-    /// Runs git and returns what it answers, whatever its exit code.
+    /// Runs git and returns its output, regardless of its exit code.
     fn git(&self, args: &[&str], input: &str) -> Result<CommandOutput, Fault> {
         self.run(args, input, MAX_ANSWER_BYTES, ANSWER_MS)
     }
 
-    /// Runs git, which must succeed, and returns its whole answer.
+    /// Runs git, which must succeed, and returns its complete output.
     fn git_answer(&self, args: &[&str], input: &str) -> Result<String, Fault> {
         let output = self.git(args, input)?;
         if output.report.exit != Exit::Code(0) {
@@ -189,13 +195,13 @@ impl<'a> SandboxGit<'a> {
     }
 }
 
-/// Revisions as git reads them from its input: one that is wanted, and those that are not.
+/// Formats revisions for git's standard input: the wanted one, and the excluded ones.
 fn revisions(wanted: &str, known: &[String]) -> String {
     let known = known.iter().map(|commit| format!("^{commit}\n"));
     [format!("{wanted}\n")].into_iter().chain(known).collect()
 }
 
-/// The last line that git wrote to standard error.
+/// Returns the last line of git's standard error.
 fn complaint(output: &CommandOutput) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     escape_text(text.lines().last().unwrap_or("it says nothing"))

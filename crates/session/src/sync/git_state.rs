@@ -1,7 +1,7 @@
-//! Git work of a sandbox: commits, branches, tags and stashes that only the sandbox has.
+//! Git work of a sandbox: commits, branches, tags and stashes that exist only there.
 //!
-//! First the layers are looked at as data: a sandbox that wrote no reference has no git work. Only else git inside is
-//! asked.
+//! The layers are examined first, as data: a sandbox that has written no reference has no git work.
+//! Only otherwise is git inside queried.
 
 use super::git_inside::SandboxGit;
 use super::{GIT, copied, copied_git};
@@ -14,12 +14,12 @@ use glovebox_workspace::branch::{
 };
 use std::path::{Path, PathBuf};
 
-/// Most branches and tags that are looked at.
+/// Maximum number of branches and tags examined.
 const MAX_REFERENCES: usize = 1000;
-/// Most stashes that are counted.
+/// Maximum number of stashes counted.
 const MAX_STASHES: usize = 100;
 
-/// The layers that a sandbox with a repository of its own wrote, and that repository's beginnings.
+/// Layers of a sandbox that has a repository of its own, and the initial state of that repository.
 pub(super) struct OwnRepository {
     pub(super) layers: WorkspaceLayers,
     pub(super) seed: PathBuf,
@@ -27,9 +27,9 @@ pub(super) struct OwnRepository {
 }
 
 impl OwnRepository {
-    /// Finds the repository of a sandbox; `None` for one without a seed.
+    /// Finds the repository of a sandbox; `None` for a sandbox without a seed.
     pub(super) fn of(sandbox: &Sandbox) -> Result<Option<Self>, Fault> {
-        // A copy lies elsewhere, or has no layers here.
+        // A copy is on another machine, or has no layers here.
         if copied::CopyOrigin::read(sandbox.dir()).is_some() {
             return Ok(None);
         }
@@ -54,8 +54,8 @@ pub(super) fn has_own_repository(sandbox: &Sandbox) -> bool {
     OwnRepository::of(sandbox).is_ok_and(|own| own.is_some())
 }
 
-/// Finds the git work of a named sandbox. Git answers only inside one that runs; of any other the layers tell which
-/// repositories have work, and not how much.
+/// Finds the git work of a named sandbox. Only a running one can be queried; for others the layers
+/// tell which repositories have work, but not how much.
 ///
 /// # Errors
 /// As [`find_git_work`].
@@ -69,10 +69,10 @@ pub fn find_git_work_named(registry: &Registry, name: &Name) -> Result<GitWork, 
     Ok(find_in_layers(registry, &entry))
 }
 
-/// Finds what the layers of a named sandbox tell of git work without git inside: which repositories have some, and not
-/// how much.
+/// Finds git work in the layers of a named sandbox, without running git: which repositories have
+/// some, but not how much.
 pub(super) fn find_in_layers(registry: &Registry, entry: &RegistryEntry) -> GitWork {
-    // A copy lies elsewhere, or has no layers here.
+    // A copy is on another machine, or has no layers here.
     let layers = registry.workspace_layers(&entry.name).ok();
     let is_copy = copied::CopyOrigin::read(&entry.dir).is_some();
     let Some(layers) = layers.filter(|_| !is_copy) else {
@@ -92,8 +92,8 @@ pub(super) fn find_in_layers(registry: &Registry, entry: &RegistryEntry) -> GitW
     }
 }
 
-/// Returns true if the host has everything that references and stashes in the layers lead to. False where that cannot
-/// be told.
+/// Returns true if the host has every object that references and stashes in the layers point to.
+/// False if that is unknown.
 fn has_host_all(layers: &WorkspaceLayers, seed: &Path) -> bool {
     let (Some(tips), Some(project)) = (find_layer_tips(&layers.layers), &layers.project) else {
         return false;
@@ -113,12 +113,12 @@ fn has_host_all(layers: &WorkspaceLayers, seed: &Path) -> bool {
 /// Finds the git work of a running sandbox that the host does not have.
 ///
 /// # Errors
-/// When git inside does not answer: then there may be work that nobody can name.
+/// Git inside does not answer; then there may be work that is unknown.
 pub fn find_git_work(sandbox: &Sandbox) -> Result<GitWork, Error> {
     if let Some(origin) = copied::CopyOrigin::read(sandbox.dir()) {
         return copied_git::find_work(sandbox, &origin);
     }
-    // Without layers that can be looked at there is no repository of its own.
+    // Without readable layers there is no repository of its own.
     let Ok(Some(own)) = OwnRepository::of(sandbox) else {
         return Ok(GitWork::default());
     };

@@ -1,4 +1,4 @@
-//! Changes of a copy elsewhere, fetched now and then while a command works in it: what remains of them when its machine
+//! Changes of a remote copy, fetched at intervals while a command works in it, in case its machine
 //! is lost.
 
 use super::SandboxChanges;
@@ -17,20 +17,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-/// Time between two fetches.
+/// Interval between two fetches.
 const INTERVAL: Duration = Duration::from_secs(30);
-/// Directories in that of the sandbox: the last fetch that is whole, one in the making, and one that is replaced.
+/// Directories below the sandbox's: the last complete fetch, one in progress, and one that is being
+/// replaced.
 const KEPT: &str = "synced";
 const NEW: &str = "synced.new";
 const OLD: &str = "synced.old";
 const LOCK: &str = "synced.lock";
 
-/// Fetches the changes of a copy until it is dropped.
+/// Fetcher of a copy's changes. Dropping it stops the fetches and waits for the one in progress to
+/// end.
 #[derive(Debug)]
 pub struct KeptChanges {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
-    /// Held, so that one process at a time fetches the changes of a sandbox.
+    /// Lock that ensures that only one process fetches the changes of a sandbox.
     _lock: File,
 }
 
@@ -41,7 +43,8 @@ struct Stop {
 }
 
 impl KeptChanges {
-    /// Begins, for a sandbox whose copy may be lost with its guest and whose changes nobody fetches yet. `None` for others.
+    /// Starts fetching. `None` for a sandbox whose copy cannot be lost separately from its guest,
+    /// or whose changes another process fetches.
     pub fn begin(sandbox: &Arc<Sandbox>) -> Option<Self> {
         let backend = sandbox.info().backend;
         if !backend.capabilities().can_resume && !backend.keeps_copy_here() {
@@ -54,7 +57,8 @@ impl KeptChanges {
         let (sandbox, shared) = (Arc::clone(sandbox), Arc::clone(&stop));
         let work = move || {
             while !shared.wait(INTERVAL) {
-                // A fetch that fails leaves the one before; what failed is told at the end, by the last one.
+                // A failed fetch leaves the previous one in place. A persistent error shows when
+                // the changes are collected at the end.
                 let _ = fetch(&sandbox, &shared);
             }
         };
@@ -87,7 +91,7 @@ impl Stop {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the end is wanted, at most for a time. Returns whether it is.
+    /// Waits until the stop is requested, for at most `time`. Returns true if it was.
     fn wait(&self, time: Duration) -> bool {
         let waited = self
             .changed
@@ -116,7 +120,8 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
         .create(&new)
         .map_err(|error| failed("make", &new, &error))?;
     write_layer(&changes.collected, &new)?;
-    // Before the files take their place: files without the commits that they came from would look whole.
+    // Before the files are put in place: files without the commits that they came from would look
+    // complete.
     let mut refused = changes.collected.set.refused.iter();
     if refused.any(|path| path.reason == RefusalReason::Git) {
         copied_git::fetch(sandbox, &origin)?;
@@ -130,11 +135,11 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
     Ok(remove(&old)?)
 }
 
-/// Makes the last fetch the layer of a sandbox that is lost, so that it can be parked. Returns when it was fetched;
-/// `None` where nothing was.
+/// Turns the last fetch into the layer of a lost sandbox, so that it can be parked. Returns the
+/// time of the fetch; `None` if there is none.
 ///
 /// # Errors
-/// What could not be written.
+/// The layer cannot be written.
 pub fn keep_last(sandbox: &Sandbox) -> Result<Option<SystemTime>, Error> {
     let dir = sandbox.dir().to_owned();
     let Some(kept) = find_last(&dir) else {
@@ -145,30 +150,30 @@ pub fn keep_last(sandbox: &Sandbox) -> Result<Option<SystemTime>, Error> {
     };
     let fetched = age_of(&kept)?;
     let layer = copied::make_layer(sandbox, &origin)?;
-    // An empty directory gives way.
+    // rename(2) replaces an empty directory.
     rename(&kept, &layer)?;
     copied::forget(&dir)?;
     Ok(Some(fetched))
 }
 
-/// Returns the directory with the last fetch that is whole.
+/// Returns the directory of the last complete fetch.
 fn find_last(dir: &Path) -> Option<PathBuf> {
     let kept = [KEPT, OLD].map(|name| dir.join(name));
     kept.into_iter().find(|place| place.is_dir())
 }
 
-/// Returns when a fetch was made.
+/// Returns the time at which a fetch was made.
 fn age_of(kept: &Path) -> Result<SystemTime, Fault> {
     let meta = kept.metadata();
     meta.and_then(|meta| meta.modified())
         .map_err(|error| failed("inspect", kept, &error))
 }
 
-/// Collects the changes of a copy that cannot be reached as they were fetched last, and says when that was. `None`
-/// where none were.
+/// Collects the changes of an unreachable copy from the last fetch, and returns its time. `None` if
+/// there is none.
 ///
 /// # Errors
-/// What keeps them from being read.
+/// The fetched files cannot be read.
 pub fn collect_last(
     dir: &Path,
     filter: &Filter,

@@ -1,4 +1,4 @@
-//! Large files of git-lfs out of a sandbox: a commit has pointers alone.
+//! Takes large files of git-lfs out of a sandbox: a commit contains only pointers.
 
 use super::single_file;
 use crate::Error;
@@ -12,18 +12,19 @@ use std::fmt::Write as _;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Most bytes that are taken with one command.
+/// Maximum number of bytes taken by one command.
 const MAX_BYTES: u64 = 2 << 30;
-/// Most bytes of the list of names.
+/// Maximum size of the list of names, in bytes.
 const MAX_LIST_BYTES: usize = 16 << 20;
 const LIST_MS: u64 = 60_000;
 
-/// Takes the large files that the sandbox made and the host's repository does not have. `root` is the working tree
-/// inside.
+/// Takes the large files that the sandbox has added and the host's repository lacks. `root` is the
+/// working tree inside.
 ///
 /// # Errors
-/// [`Code::TooLarge`] names the first one that is too much; one that is not what its name says; any failure to write.
-/// What was taken before stays: it is named by its content.
+/// [`Code::TooLarge`] for the first file above the limit; `DigestMismatch` for a file that does not
+/// match its name; errors of writing. Files taken before stay, since they are named by their
+/// content.
 pub(super) fn take_large_files(
     sandbox: &Sandbox,
     root: &[u8],
@@ -68,7 +69,7 @@ pub(super) fn take_large_files(
     Ok(())
 }
 
-/// SHA-256 of a file, in hexadecimal digits.
+/// Returns the SHA-256 of a file in hexadecimal digits.
 fn digest(file: &mut std::fs::File) -> Result<String, Error> {
     let failed = |error: std::io::Error| Error::io("read a large file", &error);
     file.seek(SeekFrom::Start(0)).map_err(failed)?;

@@ -1,6 +1,7 @@
-//! A sandbox's changes on their way to the host: collected, narrowed, taken over; and the way of a copy into a sandbox.
+//! Changes of a sandbox on their way to the host: collected, filtered, applied; and pushing a copy
+//! of the project.
 //!
-//! In between stands a change set whose contents stay readable and, while it is held, a sandbox that holds still.
+//! In between is a change set whose contents stay readable and, while it is held, a frozen sandbox.
 
 pub mod apply;
 mod base;
@@ -42,32 +43,32 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The host's git.
+/// The host's git program.
 pub const GIT: &str = "git";
 
-/// Collected changes, and what they came from.
+/// Collected changes, and their origin.
 #[derive(Debug)]
 pub struct SandboxChanges {
     /// The changes.
     pub collected: CollectedChanges,
-    /// The project they are changes of.
+    /// Project that they are changes of.
     pub project: Option<PathBuf>,
-    /// What the project looked like when the sandbox started from it.
+    /// Recorded state of the project at the start of the sandbox.
     pub base: Option<BaseFile>,
-    /// Whether its paths are those of the workspace.
+    /// True if the paths are relative to the workspace.
     pub is_whole: bool,
-    /// Held until the contents have been read.
+    /// Frozen sandbox, until the contents have been read.
     _frozen: Option<FrozenSandbox>,
 }
 
 impl SandboxChanges {
-    /// Why the sandbox went on working meanwhile, if it did.
+    /// Returns the reason why the sandbox was not frozen during the collection; `None` if it was.
     pub fn unheld(&self) -> Option<&str> {
         let fault = self.collected.unheld.as_ref();
         fault.map(|fault| fault.message.as_str())
     }
 
-    /// Keeps only what lies at or below one of `paths`; everything when there are none.
+    /// Removes all changes that are not at or below one of `paths`. Empty `paths` keep everything.
     pub fn retain(&mut self, paths: &[RelPath]) {
         if paths.is_empty() {
             return;
@@ -82,8 +83,8 @@ impl SandboxChanges {
         });
     }
 
-    /// Makes every path relative to `dir`, leaving out what lies elsewhere. If it is a file, that is all
-    /// that stays, by its name.
+    /// Makes every path relative to `dir` and removes changes elsewhere. If `dir` is a file, only
+    /// its change is kept, under the file's name.
     pub fn rebase(&mut self, dir: &RelPath) {
         self.is_whole = false;
         let mut changes = self.collected.set.changes.iter();
@@ -107,10 +108,11 @@ impl SandboxChanges {
     }
 }
 
-/// Collects the changes of a named sandbox, running or not. `filter` says what comes back of a project.
+/// Collects the changes of a named sandbox, running or not. `filter` returns the filter for a
+/// project.
 ///
 /// # Errors
-/// Whatever `filter` says; when there is no such sandbox, or its changes cannot be collected.
+/// Those of `filter`; there is no such sandbox, or its changes cannot be collected.
 pub fn collect_named<E: From<Error>>(
     registry: &Registry,
     name: &Name,
@@ -135,7 +137,10 @@ pub fn collect_named<E: From<Error>>(
     from_workspace(layers, frozen, &filter, watch).map_err(|error| E::from(error.into()))
 }
 
-/// Collects the changes of a sandbox at hand.
+/// Collects the changes of a connected sandbox, which is frozen meanwhile unless `is_still`.
+///
+/// # Errors
+/// The changes cannot be collected, or `watch` stops that.
 pub fn collect_own(
     sandbox: &Sandbox,
     filter: &Filter,
@@ -184,7 +189,7 @@ fn from_workspace(
     })
 }
 
-/// Holds a running sandbox still. One that ended meanwhile is as still as can be.
+/// Freezes a running sandbox. `None` for one that has ended meanwhile or cannot be frozen.
 fn freeze(registry: &Registry, name: &Name) -> Result<Option<FrozenSandbox>, Error> {
     let frozen = registry.connect(name).and_then(|sandbox| sandbox.freeze());
     match frozen {
@@ -202,7 +207,7 @@ fn freeze(registry: &Registry, name: &Name) -> Result<Option<FrozenSandbox>, Err
     }
 }
 
-/// The project that a sandbox at hand came from.
+/// Returns the project of a connected sandbox.
 pub fn project_of(sandbox: &Sandbox) -> Option<PathBuf> {
     match copied::CopyOrigin::read(sandbox.dir()) {
         Some(origin) => Some(origin.project),
@@ -210,7 +215,7 @@ pub fn project_of(sandbox: &Sandbox) -> Option<PathBuf> {
     }
 }
 
-/// The project that a named sandbox came from.
+/// Returns the project of a named sandbox.
 pub fn project_of_named(registry: &Registry, name: &Name) -> Result<Option<PathBuf>, Error> {
     let Some(entry) = registry.entry(name)? else {
         return Err(Error::no_sandbox(name));
@@ -222,26 +227,28 @@ pub fn project_of_named(registry: &Registry, name: &Name) -> Result<Option<PathB
     })
 }
 
-/// Paths as typed: relative to where the user stands in the workspace, or absolute below it.
+/// Parses paths that the user typed: relative to the start directory in the workspace, or absolute
+/// below it. Returns no paths if one of them is the workspace itself.
 pub fn paths(typed: &[OsString], standing: Option<&RelPath>) -> Result<Vec<RelPath>, Error> {
     let parsed = typed.iter().map(|path| inside(Path::new(path), standing));
-    // The workspace itself is no restriction.
+    // The workspace itself is no restriction, so the whole list is dropped.
     let parsed: Option<Vec<RelPath>> = parsed.collect::<Result<_, _>>()?;
     Ok(parsed.unwrap_or_default())
 }
 
-/// A path in a sandbox.
+/// Location in a sandbox to pull from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PullSource {
-    /// The workspace.
+    /// The whole workspace.
     Workspace,
-    /// A path in it.
+    /// A path in the workspace.
     Inside(RelPath),
-    /// An absolute path elsewhere.
+    /// An absolute path outside of the workspace.
     Outside(PathBuf),
 }
 
-/// Where to pull from, as typed: relative to where the user stands in the workspace, or absolute.
+/// Parses a location that the user typed: relative to the start directory in the workspace, or
+/// absolute.
 pub fn source(typed: &Path, standing: Option<&RelPath>) -> Result<PullSource, Error> {
     let is_clean = |path: &Path| {
         path.components()
@@ -253,7 +260,7 @@ pub fn source(typed: &Path, standing: Option<&RelPath>) -> Result<PullSource, Er
     Ok(inside(typed, standing)?.map_or(PullSource::Workspace, PullSource::Inside))
 }
 
-/// A path in the workspace as typed; `None` for the workspace itself.
+/// Parses a path in the workspace; `None` for the workspace itself.
 pub fn inside(typed: &Path, standing: Option<&RelPath>) -> Result<Option<RelPath>, Error> {
     let wrong = || {
         Error::usage(
@@ -272,7 +279,7 @@ pub fn inside(typed: &Path, standing: Option<&RelPath>) -> Result<Option<RelPath
         match part {
             std::path::Component::CurDir => {}
             std::path::Component::Normal(part) => clean.push(part.as_bytes()),
-            // Up to the workspace, and no further.
+            // `..` may lead up to the workspace, but not out of it.
             std::path::Component::ParentDir if !typed.is_absolute() => {
                 clean.pop().ok_or_else(wrong)?;
             }
@@ -287,10 +294,10 @@ pub fn inside(typed: &Path, standing: Option<&RelPath>) -> Result<Option<RelPath
         .map_err(|_| wrong())
 }
 
-/// The project's ignore rules, as it has them on the host, less what was named.
+/// Returns the project's ignore rules as on the host, except for paths that the user named.
 ///
 /// # Errors
-/// When they cannot be read.
+/// The rules cannot be read.
 pub fn ignore_rules(
     host: &Surroundings,
     project: &Path,
@@ -302,7 +309,7 @@ pub fn ignore_rules(
     Ok(rules)
 }
 
-/// A patch that could not be written to `what`.
+/// Converts an error of writing a patch to `what`.
 pub fn patch_error(error: PatchError, what: &str) -> Error {
     match error {
         PatchError::Content(fault) => SyncError::pull(Stage::Transfer, fault).into(),
@@ -310,7 +317,7 @@ pub fn patch_error(error: PatchError, what: &str) -> Error {
     }
 }
 
-/// Where changes go unless somebody says otherwise.
+/// Returns the default destination of changes: the project of the sandbox.
 pub fn destination(taken: &SandboxChanges) -> Result<PathBuf, Error> {
     taken.project.clone().ok_or_else(|| {
         Error::usage(

@@ -1,5 +1,5 @@
-//! What a sandbox has outside its workspace, fetched over the wire: there is nothing to compare it with,
-//! so all of it is new, and a file the destination has already is a conflict unless it is the same.
+//! Files outside of the workspace, fetched over the link. There is no base to compare with, so all
+//! of them are new, and one that differs from an existing file of the destination is a conflict.
 
 use super::SandboxChanges;
 use crate::Error;
@@ -10,10 +10,10 @@ use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Fetches a directory with what `filter` takes of it, or one file; `from` is absolute and clean.
+/// Fetches a directory, filtered by `filter`, or one file. `from` is absolute and without `..`.
 ///
 /// # Errors
-/// Whatever `filter` says; when there is neither a directory nor a file, or it cannot be fetched.
+/// Those of `filter`; the path is neither a directory nor a file, or cannot be fetched.
 pub fn collect<E: From<Error>>(
     sandbox: &Sandbox,
     from: &Path,
@@ -25,7 +25,7 @@ pub fn collect<E: From<Error>>(
         .stat(from.as_os_str().as_bytes(), true)
         .map_err(failed)?
         .kind;
-    // The one file, if it is one.
+    // Path of the single file, if `from` is a file.
     let mut only = None;
     let (root, filter, quota) = match (kind, from.parent(), from.file_name()) {
         (FileKind::Directory, ..) => {
@@ -71,7 +71,7 @@ pub fn collect<E: From<Error>>(
     Ok(taken)
 }
 
-/// Takes one file of a directory.
+/// Returns a filter for one file of a directory.
 fn just(name: &str) -> Result<Filter, Fault> {
     let escaped: String = name.chars().flat_map(|char| ['\\', char]).collect();
     Filter::new(&["/*".to_owned()], &[format!("/{escaped}")])

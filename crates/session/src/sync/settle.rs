@@ -1,7 +1,6 @@
-//! What becomes of a sandbox's changes when the work in it has ended.
+//! Applies, parks or discards a sandbox's changes after its work has ended.
 //!
-//! Whatever goes wrong here, the work is not lost: the caller keeps a sandbox whose changes were wanted and could not
-//! be taken over.
+//! No error loses work: the caller keeps a sandbox whose changes could not be applied.
 
 use super::apply::{self, ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer};
 use super::discard::count_deadline;
@@ -16,77 +15,79 @@ use glovebox_spec::WORKSPACE;
 use glovebox_workspace::{Filter, RefusalReason, RefusedPath, Watch};
 use std::path::{Path, PathBuf};
 
-/// When changes are taken over.
+/// When changes are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyWhen {
-    /// When the user says so.
+    /// After the user has agreed.
     Ask,
-    /// In any case.
+    /// Always.
     Always,
-    /// If the command succeeds.
+    /// Only if the command succeeds.
     OnSuccess,
-    /// Not now: the sandbox stays if something changed.
+    /// Not now: the sandbox is kept if there are changes.
     Later,
-    /// Nobody said: what changed is parked.
+    /// No choice was made: changes are parked.
     Park,
-    /// Not at all: they go with the sandbox.
+    /// Never: they are discarded with the sandbox.
     Discard,
 }
 
-/// What became of the changes.
+/// Result of settling the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleOutcome {
-    /// What was wanted.
+    /// The request was carried out.
     Done,
     /// Some paths were changed on both sides.
     Conflicts,
-    /// The user wants the sandbox to stay.
+    /// The user wants to keep the sandbox.
     Keep,
-    /// Part of the changes was taken over, and the sandbox stays with the rest.
+    /// Part of the changes was applied, and the sandbox is kept with the rest.
     KeepRest,
-    /// The patch lacks so many changes, which conflict with the user's own.
+    /// The patch lacks this many changes, which conflict with the user's own.
     LeftOut(usize),
-    /// Nobody has decided about so many changes; `None` when they could not be counted.
+    /// The user has not decided about this many changes; `None` if they could not be counted.
     Undecided(Option<usize>),
-    /// The sandbox's versions of so many paths have no place on the host, and are only in the sandbox.
+    /// The sandbox's versions of this many paths could not be placed on the host, and exist only in
+    /// the sandbox.
     Unplaced(usize),
-    /// Git work stays in the sandbox because it cannot come by itself.
+    /// Git work stays in the sandbox because it cannot be taken automatically.
     GitStays {
-        /// True if it was to come and was refused.
+        /// True if it was requested and refused.
         is_refused: bool,
     },
 }
 
-/// What is asked for at the end of a piece of work.
+/// Options for the end of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct SettleOptions<'a> {
-    /// When changes are taken over.
+    /// When changes are applied.
     pub when: ApplyWhen,
-    /// Whether they are wanted as a patch ([`Reviewer::write_patch`]).
+    /// True if the changes are written as a patch ([`Reviewer::write_patch`]).
     pub has_patch: bool,
-    /// Whether the user sees changes that are not taken over.
+    /// True if the user sees changes that are not applied.
     pub is_shown: bool,
-    /// Name the sandbox stays under in any case.
+    /// Name under which the sandbox is kept in any case.
     pub kept_as: Option<&'a str>,
-    /// Whether nothing can change any more, because nobody else can get at the sandbox.
+    /// True if the sandbox cannot change any more because no other process has access.
     pub is_still: bool,
-    /// Whether the sandbox can be kept for later.
+    /// True if the sandbox can be kept for later.
     pub can_stay: bool,
-    /// Whether what the project ignores is taken too.
+    /// True if files that the project ignores are taken too.
     pub takes_ignored: bool,
-    /// Whether the work ended well.
+    /// True if the work succeeded.
     pub is_success: bool,
 }
 
-/// Who decides about changes.
+/// Reviewer of changes.
 pub trait Reviewer {
-    /// What keeps it from deciding.
+    /// Error of the reviewer.
     type Error: From<Error>;
 
-    /// Agrees to a plan for the directory `to`, or not. `can_keep`: the sandbox can stay for later.
+    /// Reviews a plan for the directory `to`. `can_keep` is true if the sandbox can be kept for
+    /// later.
     ///
     /// # Errors
-    /// When there is nobody to ask.
+    /// There is no user to ask.
     fn agree(
         &mut self,
         review: &Review<'_>,
@@ -94,30 +95,30 @@ pub trait Reviewer {
         can_keep: bool,
     ) -> Result<ReviewAnswer, Self::Error>;
 
-    /// Writes the changes down as a patch.
+    /// Writes the changes as a patch.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The patch cannot be written.
     fn write_patch(&mut self, view: &ChangesView) -> Result<(), Self::Error>;
 }
 
-/// What settling needs besides the sandbox.
+/// Context of settling, besides the sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct SettleContext<'a> {
-    /// What this machine and this user are like.
+    /// Facts about this machine and the user's environment.
     pub host: &'a Surroundings,
-    /// What was asked for.
+    /// Resolved settings.
     pub settings: &'a Settings,
-    /// The program that commits.
+    /// Program that commits.
     pub supervisor: &'a Supervisor,
-    /// Who is told.
+    /// User interface.
     pub frontend: &'a dyn Frontend,
 }
 
-/// Collects the changes and does what was asked for with them.
+/// Collects the changes and settles them as requested. Blocks.
 ///
 /// # Errors
-/// Whatever keeps them from being collected or applied; those of `reviewer`.
+/// The changes cannot be collected or applied; errors of `reviewer`.
 pub fn settle<R: Reviewer>(
     context: &SettleContext<'_>,
     sandbox: &Sandbox,
@@ -125,9 +126,9 @@ pub fn settle<R: Reviewer>(
     reviewer: &mut R,
 ) -> Result<SettleOutcome, R::Error> {
     let frontend = context.frontend;
-    // Before the sandbox is held still: git inside is asked.
+    // Before the sandbox is frozen, because git inside must answer.
     let work = git_state::find_git_work(sandbox);
-    // Where git inside did not say, nobody can tell what goes.
+    // If git inside did not answer, it is unknown what is discarded.
     let going = work.as_ref().map_or_else(
         |_| GitWork {
             is_uncounted: true,
@@ -145,7 +146,8 @@ pub fn settle<R: Reviewer>(
     let collected = collect(context, sandbox, options, &mut *watch);
     drop(watch);
     let taken = match collected {
-        // To be parked they need not be read; what is wrong with them is said to the one who takes them over.
+        // Parking does not require reading the changes; their errors are reported when they are
+        // pulled.
         Err(error) if options.when == ApplyWhen::Park && options.kept_as.is_none() => {
             frontend.notify(&Notice::NotCollected(&error));
             return Ok(SettleOutcome::Undecided(None));
@@ -153,7 +155,7 @@ pub fn settle<R: Reviewer>(
         collected => collected?,
     };
     let mut taken = taken;
-    // What of the sandbox's own repository stays is told as git work.
+    // The sandbox's own repository is reported as git work, not as a refused path.
     if work.is_ok() && git_state::has_own_repository(sandbox) {
         let is_own =
             |refused: &RefusedPath| refused.reason == RefusalReason::Git && refused.path == b".git";
@@ -191,7 +193,8 @@ pub fn settle<R: Reviewer>(
         project: taken.project.clone(),
     };
     if is_wanted {
-        // What a stash holds is missing from the files: applied, they would take it from the user.
+        // The content of a stash is missing from the files: applying them would remove it from the
+        // user's files.
         if git.has_stash() {
             git.tell();
             return Ok(SettleOutcome::GitStays { is_refused: true });
@@ -240,7 +243,7 @@ pub fn settle<R: Reviewer>(
             has_patch: options.has_patch,
         });
     }
-    // A patch is a way of taking changes.
+    // With a patch the changes are not lost.
     if is_dropped && options.kept_as.is_none() && !options.has_patch {
         frontend.notify(&Notice::Discarded {
             changes: Some(set.changes.len()),
@@ -279,7 +282,8 @@ fn collect(
     collect_own(sandbox, &filter, options.is_still, watch)
 }
 
-/// Says how many changes go with the sandbox. What takes too long to count is only said to go.
+/// Reports the number of changes that are discarded with the sandbox; no number if counting takes
+/// too long.
 fn notify_discarded(
     context: &SettleContext<'_>,
     sandbox: &Sandbox,
@@ -296,7 +300,7 @@ fn notify_discarded(
     }
 }
 
-/// Applies the changes to the project, if that is agreed to.
+/// Applies the changes to the project if the reviewer agrees.
 fn take_over<R: Reviewer>(
     context: &SettleContext<'_>,
     sandbox: &Sandbox,
@@ -307,7 +311,7 @@ fn take_over<R: Reviewer>(
 ) -> Result<TakeOver, R::Error> {
     let count = taken.collected.set.changes.len();
     let to = destination(&taken)?;
-    // Nobody is asked: what could not be put back afterwards stays in the sandbox.
+    // Without a question, nothing that cannot be undone afterwards may be replaced.
     let is_unasked = options.when != ApplyWhen::Ask;
     let name = &sandbox.info().name;
     let goal = ApplyTarget::new(&to)
@@ -321,7 +325,7 @@ fn take_over<R: Reviewer>(
             return Ok(ReviewAnswer::Yes);
         }
         let answer = reviewer.agree(review, &to, can_keep)?;
-        // Who has chosen has agreed.
+        // A choice for conflicts implies agreement.
         is_agreed = matches!(answer, ReviewAnswer::Choose(_));
         Ok(answer)
     };
@@ -348,7 +352,7 @@ fn take_over<R: Reviewer>(
                 if unplaced > 0 && options.kept_as.is_none() {
                     SettleOutcome::Unplaced(unplaced)
                 } else if is_part && options.can_stay {
-                    // The rest can still be wanted.
+                    // The user may still want the rest.
                     SettleOutcome::KeepRest
                 } else if outcome.conflicts.is_empty() {
                     SettleOutcome::Done
@@ -371,17 +375,17 @@ fn take_over<R: Reviewer>(
     }
 }
 
-/// Result of applying changes, before the git work is looked at.
+/// Result of applying changes, before git work is settled.
 enum TakeOver {
-    /// They were applied, all or a part.
+    /// All or some changes were applied.
     Taken(SettleOutcome),
     /// The user did not decide, or not yet.
     Left(SettleOutcome),
-    /// The user does not want them.
+    /// The user discards the changes.
     Discarded,
 }
 
-/// The git work of a sandbox at the end of a piece of work.
+/// Git work of a sandbox at the end of an operation.
 struct GitEnd<'a> {
     context: &'a SettleContext<'a>,
     sandbox: &'a Sandbox,
@@ -394,12 +398,12 @@ impl GitEnd<'_> {
         self.work.as_ref().is_ok_and(GitWork::is_empty)
     }
 
-    /// Returns true if a stash was made inside, or if nobody knows whether one was.
+    /// Returns true if there is a stash made inside, or if that is unknown.
     fn has_stash(&self) -> bool {
         self.work.as_ref().map_or(true, |work| work.stashes > 0)
     }
 
-    /// Says what of git stays in the sandbox.
+    /// Reports the git work that stays in the sandbox.
     fn tell(&self) {
         let name = &self.sandbox.info().name;
         let frontend = self.context.frontend;
@@ -410,7 +414,8 @@ impl GitEnd<'_> {
         }
     }
 
-    /// Takes the commits to a branch after the files were settled. What stays keeps the sandbox.
+    /// Takes the commits to a branch after the files were settled. The sandbox is kept if other
+    /// work stays.
     fn take(&self, settled: SettleOutcome) -> SettleOutcome {
         let Ok(work) = &self.work else {
             self.tell();
@@ -445,14 +450,15 @@ impl GitEnd<'_> {
         frontend.notify(&Notice::GitStays { name, work: &left });
         match settled {
             SettleOutcome::Done => SettleOutcome::GitStays { is_refused },
-            // It stays anyway, or a conflict is told by the exit code.
+            // The sandbox is kept so that the git work is not lost; the exit code reports the
+            // conflict.
             SettleOutcome::Conflicts => SettleOutcome::GitStays { is_refused: true },
             settled => settled,
         }
     }
 }
 
-/// Whether some of what the project ignores is kept for the next sandbox.
+/// Returns true if ignored build output is kept for the next sandbox.
 fn keeps_build_output(sandbox: &Sandbox) -> bool {
     sandbox.report().is_ok_and(|report| {
         let mut caches = report.caches.iter();

@@ -1,4 +1,4 @@
-//! What a reviewer is shown, so that only that is applied: the state of both sides, and the two
+//! State that a reviewer has seen, so that nothing else is applied: digests of both sides, and the
 //! versions of a path in conflict.
 
 use super::apply::{ApplyTarget, Review, preview};
@@ -12,9 +12,9 @@ use glovebox_workspace::{
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes at the beginning of a file in which a NUL byte makes it binary, as for git.
+/// Bytes at the start of a file in which a NUL byte marks it as binary, as in git.
 const TEXT_PROBE_BYTES: u64 = 8000;
-/// Longest version of a path in conflict that is read.
+/// Maximum size of a version that is read, in bytes.
 const MAX_VERSION_BYTES: u64 = 64 << 20;
 
 /// State of the sandbox's changes, and of the project at their paths.
@@ -25,11 +25,11 @@ pub struct ShownState {
 }
 
 impl ShownState {
-    /// Reads the state of both sides. Read it before what is shown: a change in between then makes
-    /// the digest old, and not what was shown.
+    /// Reads the state of both sides. Must be called before the changes are shown: a change in
+    /// between then invalidates the digest, not what was shown.
     ///
     /// # Errors
-    /// When the destination cannot be read.
+    /// The destination cannot be read.
     pub fn read(taken: &SandboxChanges, to: Option<&Path>) -> Result<Self, Error> {
         let set = &taken.collected.set;
         let failed = |error: serde_json::Error| {
@@ -47,7 +47,7 @@ impl ShownState {
         })
     }
 
-    /// Digest of both sides, in hexadecimal digits.
+    /// Returns the digest of both sides in hexadecimal digits.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.sandbox.as_bytes());
@@ -55,42 +55,42 @@ impl ShownState {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Returns true if the destination of a plan still has what it had. A plan that was made before
-    /// this is asked is held to it until its commit, which compares every path once more.
+    /// Returns true if the destination of a plan is unchanged. A plan made before this call is
+    /// bound to that state: the commit compares every path once more.
     ///
     /// # Errors
-    /// When the destination cannot be read.
+    /// The destination cannot be read.
     pub fn is_destination_of(&self, review: &Review<'_>) -> Result<bool, SyncError> {
         Ok(self.destination.holds(&review.digest_destination()?))
     }
 }
 
-/// One of the versions of a path in conflict.
+/// Version of a path in conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConflictSide {
-    /// The version from which both sides went on.
+    /// The common version that both sides have changed.
     Base,
-    /// The project's.
+    /// The project's version.
     Project,
-    /// The sandbox's.
+    /// The sandbox's version.
     Sandbox,
 }
 
-/// Kind and sizes of the two versions of a path in conflict.
+/// Kind and sizes of both versions of a path in conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConflictVersions {
     /// True if no version is binary.
     pub is_text: bool,
     /// Size of the project's version; `None` without a regular file or link.
     pub project_bytes: Option<u64>,
-    /// The same of the sandbox's version.
+    /// Size of the sandbox's version in bytes; `None` without a regular file or link.
     pub sandbox_bytes: Option<u64>,
 }
 
-/// Looks at the versions of a path in conflict.
+/// Determines kind and sizes of the versions of a path in conflict.
 ///
 /// # Errors
-/// When one of them cannot be read.
+/// A version cannot be read.
 pub fn look_at_conflict(
     taken: &SandboxChanges,
     to: &Path,
@@ -131,15 +131,15 @@ pub fn look_at_conflict(
 /// Reads one version of a path in conflict. `None` if that side has none.
 ///
 /// # Errors
-/// `not-found` for a path that is not in conflict, `too-large` above 64 MiB, and when it cannot be
-/// read.
+/// `not-found` for a path that is not in conflict, `too-large` above 64 MiB, and if the version
+/// cannot be read.
 pub fn read_conflict(
     taken: &SandboxChanges,
     to: &Path,
     path: &RelPath,
     side: ConflictSide,
 ) -> Result<Option<Vec<u8>>, Error> {
-    // Other files of the project are not shown by this way.
+    // Only conflicting paths: this must not reveal other files of the project.
     let outcome = preview(taken, ApplyTarget::new(to))?;
     let is_open = |conflict: &Conflict| conflict.path == *path;
     if !outcome.conflicts.iter().any(is_open) {
@@ -171,7 +171,7 @@ pub fn read_conflict(
     })
 }
 
-/// Finds what the sandbox has for a path: there, or where it renamed it to.
+/// Finds the sandbox's version of a path: at that path, or at the one to which it was renamed.
 fn sandbox_version<'a>(set: &'a ChangeSet, path: &RelPath) -> Option<(&'a RelPath, &'a Node)> {
     let is_at = |change: &&Change| change.path == *path && change.to().is_some();
     let is_renamed = |change: &&Change| match &change.kind {

@@ -1,5 +1,5 @@
-//! One file between this machine and a sandbox: streamed to a name beside its destination and then renamed over it, so
-//! that nobody sees half of it.
+//! Copies one file between this machine and a sandbox: streamed to a temporary name beside its
+//! destination and renamed over it, so that no reader sees a part of it.
 
 use crate::Error;
 use glovebox_proto::limits::MAX_DATA_BYTES;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Permission bits that a copy keeps.
 pub const PERMISSIONS: u32 = 0o777;
 
-/// A path in a sandbox as it travels; the empty one is where commands start.
+/// Converts a path for the link; an empty one is the start directory of commands.
 pub fn path_bytes(path: &Path) -> ByteBuf {
     match path.as_os_str().as_bytes() {
         b"" => ByteBuf::from(b".".to_vec()),
@@ -27,15 +27,16 @@ pub fn path_bytes(path: &Path) -> ByteBuf {
     }
 }
 
-/// A name beside `path` that nothing has.
+/// Returns an unused name beside `path`.
 fn beside(path: &Path) -> PathBuf {
     path.with_file_name(Name::random("glovebox-cp").as_str())
 }
 
-/// Sends the file `from` of this machine to `to` in the sandbox, over whatever is there. Gives its bytes.
+/// Sends the file `from` of this machine to `to` in the sandbox, replacing an existing file.
+/// Returns its size in bytes.
 ///
 /// # Errors
-/// The file cannot be read, or the sandbox refuses it; nothing of it is left there then.
+/// The file cannot be read, or the sandbox refuses it; the temporary file is removed.
 pub fn send(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<u64, Error> {
     let failed = |error: std::io::Error| Error::io(format!("copy {}", from.display()), &error);
     let mut file = File::open(from).map_err(failed)?;
@@ -51,7 +52,7 @@ pub fn send(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<u64, Error> {
             Ok(sent)
         });
     if sent.is_err() {
-        // Where it was never made there is nothing to remove.
+        // If it was never created, this fails and does no harm.
         let _ = sandbox.call(Request::Remove {
             path: path_bytes(&place),
             recursive: false,
@@ -60,8 +61,8 @@ pub fn send(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<u64, Error> {
     sent
 }
 
-/// Sends a content to the new file `place` in the sandbox, making directories above it; messages call it `from`.
-/// Gives its bytes.
+/// Sends content to the new file `place` in the sandbox. `makes_parents` creates missing
+/// directories; `from` is the path for error messages. Returns the size in bytes.
 pub(super) fn send_content(
     sandbox: &Sandbox,
     content: &mut dyn Read,
@@ -82,7 +83,7 @@ pub(super) fn send_content(
         let read = content
             .read(&mut buffer)
             .map_err(|error| Error::io(format!("copy {}", from.display()), &error))?;
-        // A refused piece means that the answer says why.
+        // If sending fails, the reply states the reason.
         if read == 0 || stream.send(&buffer[..read]).is_err() {
             break;
         }
@@ -105,17 +106,17 @@ pub(super) fn send_content(
     }
 }
 
-/// Fetches the file `from` of the sandbox to `to` on this machine, with these permission bits; a link that is there is
-/// replaced, not followed. Gives its bytes.
+/// Fetches the file `from` of the sandbox to `to` on this machine, with these permission bits. A
+/// link at `to` is replaced, not followed. Returns the size in bytes.
 ///
 /// # Errors
-/// The sandbox does not give it, it is larger than a transfer may be, or it cannot be written; nothing of it is left
-/// then.
+/// The sandbox does not return the file, it exceeds the limit of a transfer, or it cannot be
+/// written; the temporary file is removed.
 pub fn fetch(sandbox: &Sandbox, from: &Path, permissions: u32, to: &Path) -> Result<u64, Error> {
     let place = beside(to);
     let fetched = fetch_beside(sandbox, from, permissions, &place, to);
     if fetched.is_err() {
-        // Where it was never made there is nothing to remove.
+        // If it was never created, this fails and does no harm.
         let _ = fs::remove_file(&place);
     }
     fetched
@@ -134,15 +135,16 @@ fn fetch_beside(
         .map_err(|errno| failed(errno.into()))?;
     let mut file = File::from(fd);
     let received = receive(sandbox, from, &mut file, Quota::default().max_bytes)?;
-    // TRUST: special bits of a file of the sandbox mean nothing here.
+    // TRUST: set-id and sticky bits of the sandbox's file are dropped.
     let mode = fs::Permissions::from_mode(permissions & PERMISSIONS);
     file.set_permissions(mode).map_err(failed)?;
     fs::rename(place, to).map_err(failed)?;
     Ok(received)
 }
 
-/// Writes the content of a file of the sandbox, at most `max_bytes`, to `file`; gives how many bytes that were.
-// TRUST: a file of the sandbox can be without end.
+/// Writes the content of a file of the sandbox to `file` and returns its size in bytes. Fails with
+/// `TooLarge` above `max_bytes`.
+// TRUST: a file of the sandbox may be endless.
 pub(super) fn receive(
     sandbox: &Sandbox,
     from: &Path,
@@ -184,7 +186,7 @@ pub(super) fn receive(
             }
             Incoming::Data { .. } => {}
             Incoming::Reply(Ok(_)) => {
-                // A hole at the end has made nothing longer.
+                // A hole at the end did not extend the file.
                 let set = file.set_len(received);
                 set.map_err(|error| Error::io("write the copy", &error))?;
                 return Ok(received);

@@ -1,10 +1,10 @@
-//! Which other sandboxes see what is applied to a project.
+//! Other sandboxes that see the changes applied to a project.
 
 use glovebox_sandbox::{Name, Registry, SandboxState};
 use std::path::Path;
 
-/// Returns the names of the running sandboxes whose workspace is the project at `project`, or a directory in it or
-/// above it, but for the one whose changes were applied.
+/// Returns the running sandboxes whose workspace is the project, or a directory above or below it,
+/// except for the one whose changes were applied.
 pub fn find_viewers(registry: &Registry, project: &Path, except: Option<&Name>) -> Vec<Name> {
     let entries = registry.list().unwrap_or_default();
     let entries = entries.into_iter().filter(|entry| {

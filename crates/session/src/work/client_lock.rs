@@ -1,4 +1,5 @@
-//! Which server of a client uses a sandbox: one lock file for each sandbox, which the kernel frees when the server dies.
+//! Locks that show which client's server uses a sandbox: one lock file per sandbox, which the
+//! kernel releases when the server dies.
 
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{Name, Registry};
@@ -9,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Directory of the lock files, below the state directory.
 const DIRECTORY: &str = "clients";
-/// Content of a file whose holder is about to give the sandbox up.
+/// Content of a lock file whose holder is about to release the sandbox.
 const LEAVING: &[u8] = b"leaving";
 
-/// The right to a sandbox. Dropping it gives the sandbox to the next server.
+/// Exclusive right to a sandbox. Dropping it releases the sandbox to the next server.
 #[derive(Debug)]
 pub(super) struct ClientLock(File);
 
@@ -27,10 +28,10 @@ pub(super) enum LockOutcome {
 }
 
 impl ClientLock {
-    /// Takes the lock of the sandbox `name`, which need not exist yet.
+    /// Tries to take the lock of the sandbox `name`, which need not exist yet.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// The file cannot be created.
     pub(super) fn take(registry: &Registry, name: &Name) -> Result<LockOutcome, Fault> {
         let directory = directory(registry);
         let taken = make_directory(&directory).and_then(|()| take(&directory.join(name.as_str())));
@@ -42,19 +43,19 @@ impl ClientLock {
         })
     }
 
-    /// True if a server of a client has had the sandbox `name`.
+    /// Returns true if a client's server has ever used the sandbox `name`.
     pub(super) fn was_taken(registry: &Registry, name: &Name) -> bool {
         directory(registry).join(name.as_str()).exists()
     }
 
-    /// Tells servers that start now that the sandbox will be free, so that they wait for it.
+    /// Tells servers that start now to wait for the sandbox, which is about to be released.
     pub(super) fn tell_leaving(&self) {
-        // A server that is not told makes a sandbox of its own.
+        // A server that misses this creates a sandbox of its own.
         let _ = (&self.0).write_all(LEAVING);
     }
 }
 
-/// Removes the lock files of sandboxes that are gone.
+/// Removes the lock files of sandboxes that no longer exist.
 pub(super) fn remove_stale(registry: &Registry) {
     let Ok(files) = fs::read_dir(directory(registry)) else {
         return;
@@ -65,8 +66,9 @@ pub(super) fn remove_stale(registry: &Registry) {
             .to_str()
             .and_then(|name| Name::parse(name).ok());
         let is_gone = name.is_some_and(|name| matches!(registry.entry(&name), Ok(None)));
-        // Removed while it is held: a server that has opened it meanwhile sees that its file is another one. The
-        // server that holds the lock of a name without a sandbox is about to make that.
+        // Removed while locked: a server that has opened it meanwhile notices that the file was
+        // replaced. A lock without a sandbox that is held belongs to a server that is about to
+        // create the sandbox.
         if is_gone && let Ok(LockOutcome::Taken(_lock)) = take(&file.path()) {
             let _ = fs::remove_file(file.path());
         }

@@ -1,7 +1,8 @@
-//! Whether a sandbox that is there already is what is asked for.
+//! Compares an existing sandbox with the requested settings.
 //!
-//! In: what it was made with and what is asked for now. Out: each setting that differs, in the words of flags.
-//! What comes from the machine and not from the user (toolchains, the usual variables) may differ.
+//! In: its recorded specification and the requested one. Out: each setting that differs, named like
+//! its flag. Facts of the machine that the user did not choose (toolchains, default variables) may
+//! differ.
 
 use crate::Error;
 use crate::spec::ResolvedSpec;
@@ -13,18 +14,18 @@ use glovebox_settings::{ids_word, layers_word, limit_flag, limit_text, net_word,
 use glovebox_spec::{Grant, LimitKind};
 use std::path::Path;
 
-/// One setting that differs.
+/// Setting that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Difference {
     setting: &'static str,
-    /// What the sandbox has.
+    /// Value of the sandbox.
     has: String,
-    /// What is asked for.
+    /// Requested value.
     asked: String,
 }
 
-/// Fails when a running sandbox was made with other settings. `variables` are the names of those that were asked
-/// for.
+/// Checks that a running sandbox has the requested settings. `variables` are the names of requested
+/// variables.
 ///
 /// # Errors
 /// A refusal that names each difference.
@@ -54,10 +55,10 @@ pub(super) fn check(
         .into())
 }
 
-/// Fails when the files of a sandbox that has ended belong to another project.
+/// Checks that the files of an ended sandbox belong to the requested project.
 ///
 /// # Errors
-/// A refusal that names both.
+/// A refusal that names both projects.
 pub(super) fn check_project(
     name: &Name,
     has: &SandboxSpec,
@@ -228,8 +229,8 @@ fn rule_words(rules: &[Rule]) -> String {
     words.join(", ")
 }
 
-/// Grants that were asked for and are not there, or are there and were not asked for. Toolchains that were found
-/// since are no wish of the user's.
+/// Returns the difference in grants, if any. Grants of toolchains are ignored, because the user did
+/// not request them.
 fn grant_difference(has: &SandboxSpec, wanted: &ResolvedSpec) -> Option<Difference> {
     let is_of_toolchain = |grant: &Grant| {
         wanted
@@ -261,7 +262,8 @@ fn grant_difference(has: &SandboxSpec, wanted: &ResolvedSpec) -> Option<Differen
     })
 }
 
-/// Values may be secret, so they are not shown.
+/// Returns the difference in one variable, if any. Its values are not shown, because they may be
+/// secret.
 fn variable_difference(has: &SandboxSpec, asked: &SandboxSpec, name: &str) -> Option<Difference> {
     let value = |spec: &SandboxSpec| {
         let mut found = spec.jail.env.iter().rev();

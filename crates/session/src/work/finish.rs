@@ -1,4 +1,4 @@
-//! The end of a piece of work: its sandbox is removed, or stays because it holds something.
+//! End of an operation: its sandbox is removed, or kept because it contains work.
 
 use super::{Kind, WorkSession};
 use crate::Error;
@@ -16,11 +16,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 impl WorkSession {
-    /// Ends the sandbox if it is of this piece of work, and keeps what was changed. `keeps_jobs`: one in which a job
-    /// runs goes on.
+    /// Ends the sandbox if it was created for this operation, and keeps its changes. With
+    /// `keeps_jobs`, a sandbox with a running job continues.
     ///
     /// # Errors
-    /// When it cannot be stopped or removed.
+    /// The sandbox cannot be stopped or removed.
     pub fn leave(&self, keeps_jobs: bool) -> Result<LeaveOutcome, Fault> {
         let has_layers = match self.kind {
             Kind::Running => return Ok(LeaveOutcome::Untouched),
@@ -30,8 +30,8 @@ impl WorkSession {
         if keeps_jobs && let Some(reason) = self.running_work() {
             return Ok(LeaveOutcome::Running(reason.to_owned()));
         }
-        // Read-only and empty workspaces have nothing to collect; anything else that cannot be collected now may
-        // hold work.
+        // Read-only and empty workspaces have no changes. If changes cannot be collected now, the
+        // sandbox may contain work.
         match self.count_changes() {
             Ok(0) => {
                 copied::clean(&self.sandbox);
@@ -53,7 +53,7 @@ impl WorkSession {
         }
     }
 
-    /// Says what of git stays in the sandbox, if it is of this piece of work.
+    /// Reports the git work that stays in the sandbox, if it was created for this operation.
     pub fn tell_git_work(&self, frontend: &dyn Frontend) {
         if !matches!(self.kind, Kind::Supervised { .. }) {
             return;
@@ -69,10 +69,10 @@ impl WorkSession {
         }
     }
 
-    /// What goes on in the sandbox or beside it.
+    /// Returns what is still running in or beside the sandbox; `None` if nothing is.
     fn running_work(&self) -> Option<&'static str> {
         let is_running = |jobs: Vec<JobInfo>| {
-            // A session of scripts that nobody will come back to is no work.
+            // An abandoned session of scripts is not work.
             let mut jobs = jobs.iter().filter(|job| !is_script_session(job));
             jobs.any(|job| !matches!(job.state, JobState::Ended(_)))
         };
@@ -84,10 +84,10 @@ impl WorkSession {
         has_child.then_some("sandboxes were made beside it")
     }
 
-    /// Counts the changes that `diff` shows, and git work as one more.
+    /// Counts the changes that `diff` shows; git work counts as one more.
     ///
     /// # Errors
-    /// Where changes cannot be collected.
+    /// The changes cannot be collected.
     pub fn count_changes(&self) -> Result<usize, Error> {
         let work = find_git_work(&self.sandbox)?;
         let mut filter = Filter::default();
@@ -105,7 +105,8 @@ impl WorkSession {
 
 /// Ends a sandbox that this process owns.
 pub fn take_down(frontend: &dyn Frontend, sandbox: Arc<Sandbox>) {
-    // A signal handler may still hold it for a moment; dropping the last handle ends it as well.
+    // A signal handler may still hold a handle for a moment; dropping the last one also ends the
+    // sandbox.
     let Some(sandbox) = Arc::into_inner(sandbox) else {
         return;
     };
@@ -119,10 +120,10 @@ pub fn take_down(frontend: &dyn Frontend, sandbox: Arc<Sandbox>) {
     }
 }
 
-/// What was changed in a sandbox, as a patch that `git apply` takes.
+/// Returns the changes of a sandbox as a patch for `git apply`.
 ///
 /// # Errors
-/// Where changes cannot be collected; when there is more than `max_bytes`.
+/// The changes cannot be collected, or the patch exceeds `max_bytes`.
 pub fn changes_as_patch(sandbox: &Sandbox, max_bytes: usize) -> Result<Vec<u8>, Error> {
     let watch = &mut |_| ControlFlow::Continue(());
     let taken = collect_own(sandbox, &Filter::new(&[], &[])?, false, watch)?;
@@ -136,7 +137,7 @@ pub fn changes_as_patch(sandbox: &Sandbox, max_bytes: usize) -> Result<Vec<u8>, 
     Ok(text.bytes)
 }
 
-/// A buffer that refuses to grow without end.
+/// Buffer that fails to grow beyond `max_bytes`.
 struct BoundedBuffer {
     bytes: Vec<u8>,
     max_bytes: usize,

@@ -1,11 +1,12 @@
-//! Where tools work: a sandbox that runs already, a new one, or the project itself.
+//! Place where tools work: an existing sandbox, a new one, or the project itself.
 //!
 //! ```text
-//! settings, target -> spec -> sandbox, started or attached -> copy of the project -> tools -> end or leave
+//! settings, target -> spec -> sandbox, started or attached -> copy of the project -> tools
+//!     -> end or leave
 //! ```
 //!
-//! A new sandbox lives under a supervisor, so whatever happens to this process the work in it is kept. The one way in
-//! ([`WorkSession::open`]) is that of `agent`, `mcp` and `call`.
+//! A new sandbox has a supervisor, so its work is kept if this process dies. `agent`, `mcp` and
+//! `call` all use [`WorkSession::open`].
 
 mod client_lock;
 mod difference;
@@ -37,106 +38,108 @@ use glovebox_tools::{ChildSandboxes, ToolSession};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Who asks for a piece of work, and what of the machine it may use.
+/// Context of an operation: its caller, and what it may use of the machine.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkContext<'a> {
-    /// What this machine and this user are like.
+    /// Facts about this machine and the user's environment.
     pub host: &'a Surroundings,
-    /// Where sandboxes are.
+    /// Registry of sandboxes.
     pub registry: &'a Arc<Registry>,
-    /// How a sandbox gets its supervisor.
+    /// Program that supervises sandboxes.
     pub supervisor: &'a Supervisor,
-    /// Who is told what happens.
+    /// User interface.
     pub frontend: &'a dyn Frontend,
 }
 
-/// Where the tools are to work.
+/// Requested place for tools.
 #[derive(Debug, Clone, Copy)]
 pub enum WorkTarget<'a> {
-    /// In a sandbox that runs, as it is.
+    /// An existing running sandbox, unchanged.
     Running(&'a Name),
-    /// In a new sandbox over the project.
+    /// A new sandbox over the project.
     New(NewSandbox<'a>),
-    /// In the project itself, without walls.
+    /// The project itself, without isolation.
     Local,
 }
 
-/// A sandbox that is made for a piece of work.
+/// New sandbox for an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct NewSandbox<'a> {
-    /// What it is called.
+    /// Name of the sandbox.
     pub name: NewName<'a>,
-    /// How long it outlives a process that dies without a word, if its files stay when it stops.
+    /// Time in milliseconds for which it outlives a killed process, if its files are kept when it
+    /// stops.
     pub lease_ms: Option<u64>,
 }
 
-/// The name of a new sandbox.
+/// Name of a new sandbox.
 #[derive(Debug, Clone, Copy)]
 pub enum NewName<'a> {
-    /// This one, which must be free.
+    /// This name, which must be free.
     Given(&'a Name),
-    /// A random one that begins so.
+    /// A random name with this prefix.
     Random(&'a str),
-    /// That of a sandbox which a server of a client has left, or a random one.
+    /// The name of a sandbox that a client's server has left, or a random one.
     OfClient {
-        /// What it begins with.
+        /// Prefix of the name.
         prefix: &'a str,
         /// Sandboxes that may be taken over.
         reuse: Reuse<'a>,
     },
 }
 
-/// Sandboxes that a client's server may take over, if they have the same settings and no client works in them.
+/// Sandboxes that a client's server may take over, if they have the same settings and no client
+/// works in them.
 #[derive(Debug, Clone, Copy)]
 pub enum Reuse<'a> {
     /// None.
     Never,
-    /// The newest of all.
+    /// The newest one.
     Newest,
     /// The newest of these.
     Among(&'a [Name]),
 }
 
-/// A sandbox that tools work in, or the project itself.
+/// Sandbox in which tools work, or the project itself.
 #[derive(Debug)]
 pub struct WorkSession {
     sandbox: Arc<Sandbox>,
     host: Surroundings,
     registry: Arc<Registry>,
     supervisor: Supervisor,
-    /// What can be made beside the sandbox; there is nothing beside the project itself.
+    /// Factory for sandboxes beside this one; `None` for the project itself.
     children: Option<Arc<ChildSandboxes>>,
     kind: Kind,
-    /// Fetches the changes of a copy now and then, for the case that its machine is lost.
+    /// Fetcher of a remote copy's changes, in case its machine is lost.
     kept: Option<KeptChanges>,
-    /// The right of a client's server to the sandbox.
+    /// Lock of a client's server on the sandbox.
     lock: Option<ClientLock>,
     /// Sandboxes with the same settings in which other clients work.
     used: Vec<Name>,
-    /// True if a server has left the sandbox to this one.
+    /// True if another server has left the sandbox to this one.
     is_taken_over: bool,
 }
 
-/// Whose the sandbox is.
+/// Ownership of the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It ran before, and goes on.
+    /// The sandbox existed before and continues to run.
     Running,
-    /// It is of this piece of work, under a supervisor.
+    /// The sandbox was created for this operation and has a supervisor.
     Supervised {
-        /// Whether its files stay when it is stopped.
+        /// True if its files are kept when it stops.
         has_layers: bool,
     },
-    /// There is none.
+    /// Tools work without a sandbox.
     Local,
 }
 
 impl WorkSession {
-    /// Starts what is asked for, or attaches to it. A sandbox that was made and does not get its copy of the project
-    /// is removed.
+    /// Starts or attaches to the requested target. A new sandbox that does not receive its copy of
+    /// the project is removed.
     ///
     /// # Errors
-    /// Settings that contradict each other; whatever keeps the sandbox from being there.
+    /// Settings contradict each other, or the sandbox cannot be started or reached.
     pub fn open(
         caller: &WorkContext<'_>,
         settings: &Settings,
@@ -168,7 +171,7 @@ impl WorkSession {
     ) -> Result<Self, Error> {
         let (settings, mut resolved) = Self::resolve_new(caller, settings, project)?;
         let has_layers = resolved.spec.has_layers_on_disk();
-        // What cannot be kept when it stops must not stop by itself.
+        // A sandbox whose files would be lost must not stop by itself.
         resolved.spec.lease_ms = new.lease_ms.filter(|_| has_layers);
         let kind = Kind::Supervised { has_layers };
         let mut used = Vec::new();
@@ -188,7 +191,7 @@ impl WorkSession {
             NewName::Given(name) => name.clone(),
             NewName::Random(prefix) | NewName::OfClient { prefix, .. } => Name::random(prefix),
         };
-        // Before the sandbox is there: a server that finds it with its lock free takes it.
+        // Before the sandbox exists: another server that finds it unlocked takes it.
         let lock = match new.name {
             NewName::OfClient { .. } => match ClientLock::take(caller.registry, &name)? {
                 LockOutcome::Taken(lock) => Some(lock),
@@ -209,7 +212,7 @@ impl WorkSession {
         Ok(session)
     }
 
-    /// What a new sandbox is to be like: the settings under their toolset, and the spec.
+    /// Resolves the settings of a new sandbox, with those of its toolset, and its specification.
     fn resolve_new(
         caller: &WorkContext<'_>,
         settings: &Settings,
@@ -233,10 +236,11 @@ impl WorkSession {
         Ok((settings, resolved))
     }
 
-    /// Goes back to a sandbox of an earlier piece of work, and starts it if it has stopped; `None` when it is gone.
+    /// Reconnects to the sandbox of an earlier operation, and starts it if it has stopped; `None`
+    /// if it no longer exists.
     ///
     /// # Errors
-    /// Whatever keeps it from starting.
+    /// The sandbox cannot be started.
     pub fn resume(caller: &WorkContext<'_>, name: &Name) -> Result<Option<Self>, Error> {
         let Some(entry) = caller.registry.entry(name)? else {
             return Ok(None);
@@ -262,11 +266,11 @@ impl WorkSession {
         Ok(Some(session))
     }
 
-    /// Stops its sandbox and starts it again as `settings` want it, with the files as they are. Without a sandbox of
-    /// its own everything stays.
+    /// Restarts the sandbox with `settings`, with its files unchanged. Does nothing if the sandbox
+    /// was not created for this operation or the specification is the same.
     ///
     /// # Errors
-    /// Settings that contradict each other; whatever keeps it from stopping or starting.
+    /// Settings contradict each other, or the sandbox cannot be stopped or started.
     pub fn renew(
         self,
         caller: &WorkContext<'_>,
@@ -322,24 +326,25 @@ impl WorkSession {
         }
     }
 
-    /// Sandboxes with the same settings in which other clients worked when this one was made.
+    /// Returns the sandboxes with the same settings in which other clients worked when this one was
+    /// created.
     pub fn used_by_others(&self) -> &[Name] {
         &self.used
     }
 
-    /// True if the sandbox was there before and its work goes on.
+    /// Returns true if another server has left the sandbox, with its work, to this one.
     pub const fn is_taken_over(&self) -> bool {
         self.is_taken_over
     }
 
-    /// Lets servers that start now wait for the sandbox, which is about to be left.
+    /// Tells servers that start now to wait for the sandbox, which is about to be left.
     pub fn tell_leaving(&self) {
         if let Some(lock) = &self.lock {
             lock.tell_leaving();
         }
     }
 
-    /// Where the tools work.
+    /// Returns the placement of the tools.
     pub const fn placement(&self) -> Placement {
         match self.kind {
             Kind::Local => Placement::Local,
@@ -347,35 +352,35 @@ impl WorkSession {
         }
     }
 
-    /// What the tools work in.
+    /// Returns the sandbox, or the guest of the project itself.
     pub const fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
     }
 
-    /// Where sandboxes are.
+    /// Returns the registry of sandboxes.
     pub const fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// The program that supervises and commits.
+    /// Returns the program that supervises and commits.
     pub const fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
 
-    /// The name of the sandbox, where there is one that outlives this process.
+    /// Returns the name of the sandbox; `None` without one that outlives this process.
     pub fn name(&self) -> Option<&Name> {
         (self.kind != Kind::Local).then(|| &self.sandbox.info().name)
     }
 
-    /// The sandbox, if it can be stopped and goes on with its files when somebody comes back to it; one that
-    /// the user has named is to go on.
+    /// Returns the sandbox if it may be stopped and later resumed with its files. `None` for one
+    /// without a lease, which the user has named and which must keep running.
     pub fn stoppable(&self) -> Option<Arc<Sandbox>> {
         let spec = self.registry.spec(self.name()?).ok()?;
         let can_stop = spec.lease_ms.is_some() && spec.has_layers_on_disk();
         can_stop.then(|| Arc::clone(&self.sandbox))
     }
 
-    /// The tools, working here. Which calls are let through is for the caller to say.
+    /// Returns the tools of this place. The caller adds the gate that permits calls.
     pub fn tools(&self) -> ToolSession {
         let tools = ToolSession::new(Arc::clone(&self.sandbox));
         match &self.children {
@@ -384,42 +389,42 @@ impl WorkSession {
         }
     }
 
-    /// The tools under the policy of `settings`, with a record of what was decided.
+    /// Returns the tools under the policy of `settings`, with a journal of decisions.
     ///
     /// # Errors
-    /// A toolset that is not there.
+    /// The toolset does not exist.
     pub fn permitted_tools(&self, settings: &Settings) -> Result<ToolSession, Error> {
         let gate = self.gate(self.policy(settings)?);
         Ok(self.tools().with_permit(Arc::new(gate)))
     }
 
-    /// The rules of `settings` for tools that work here.
+    /// Returns the policy of `settings` for this place.
     ///
     /// # Errors
-    /// A toolset that is not there.
+    /// The toolset does not exist.
     pub fn policy(&self, settings: &Settings) -> Result<Policy, Error> {
         let policy = settings.tools.policy().map_err(unknown_toolset)?;
         if self.kind == Kind::Local && policy.toolset().is_read_only {
-            // There is no wall that keeps a command from writing.
+            // Without isolation nothing keeps a command from writing.
             return Ok(policy.only_reading());
         }
         Ok(policy)
     }
 
-    /// Lets calls through as `policy` says, and writes down what was decided.
+    /// Returns a gate that permits calls according to `policy` and records each decision.
     pub fn gate(&self, policy: Policy) -> PolicyGate {
         PolicyGate::new(policy).writing(Arc::new(journal(&self.registry)))
     }
 
-    /// What was changed in it, as a patch that `git apply` takes.
+    /// Returns the changes as a patch for `git apply`.
     ///
     /// # Errors
-    /// Where changes cannot be collected; when there is more than `max_bytes`.
+    /// The changes cannot be collected, or the patch exceeds `max_bytes`.
     pub fn changes_as_patch(&self, max_bytes: usize) -> Result<Vec<u8>, Error> {
         changes_as_patch(&self.sandbox, max_bytes)
     }
 
-    /// Removes the sandbox with all that is in it.
+    /// Removes the sandbox with everything in it.
     pub fn end(self, frontend: &dyn Frontend) {
         if self.kind == Kind::Local {
             take_down(frontend, self.sandbox);
@@ -441,16 +446,16 @@ impl WorkSession {
     }
 }
 
-/// Connects to a sandbox that is ready by its files; `None` when its owner has died.
+/// Connects to a sandbox that its files describe as ready; `None` if its owner has died.
 fn connect_running(registry: &Registry, name: &Name) -> Result<Option<Sandbox>, Fault> {
     match registry.connect(name) {
-        // A killed owner is gone from its socket a moment before its lock is free.
+        // The socket of a killed owner closes a moment before its lock is released.
         Err(fault) if fault.code == Code::SandboxNotRunning => Ok(None),
         connected => connected.map(Some),
     }
 }
 
-/// The spec of a sandbox for tools.
+/// Resolves the specification of a sandbox for tools.
 fn resolve(
     caller: &WorkContext<'_>,
     settings: &Settings,
@@ -460,20 +465,21 @@ fn resolve(
     spec::resolve_supervised_spec(settings, caller.host, project, wall_ms)
 }
 
-/// A toolset that is not there.
+/// Returns the error for an unknown toolset.
 pub fn unknown_toolset(message: String) -> Error {
     Error::usage(message, "`glovebox tools` shows the toolsets")
 }
 
-/// The decisions about calls of tools that are written down in the registry's state directory.
+/// Returns the journal of decisions on tool calls, in the registry's state directory.
 pub fn journal(registry: &Registry) -> Journal {
     Journal::new(registry.state_dir().join("decisions.jsonl"))
 }
 
-/// With a toolset that only reads, commands cannot write to the project either; one with a network of its own has that.
+/// Applies the toolset to the settings: with a read-only one, commands cannot write to the project
+/// either; one with a network of its own sets that.
 ///
 /// # Errors
-/// A toolset that is not there.
+/// The toolset does not exist.
 pub fn lay_toolset(settings: &mut Settings) -> Result<(), Error> {
     settings
         .lay_toolset_network()
@@ -490,7 +496,8 @@ pub fn lay_toolset(settings: &mut Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
+/// Changes the settings for work on the user's own machine: no isolation, and only the limits that
+/// the user asked for.
 pub fn lay_local(settings: &mut Settings) {
     let is_unasked = |kind: &LimitKind| settings.limits.get(*kind).origin == Origin::Default;
     let flags = SandboxFlags {

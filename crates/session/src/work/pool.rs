@@ -1,14 +1,16 @@
-//! Sandboxes that were started ahead, over empty workspaces: each is given to one piece of work and never comes back.
+//! Pool of sandboxes started in advance over empty workspaces. Each is given to one operation and
+//! never returned.
 //!
 //! ```text
-//! filler thread -> WarmSandbox (record on disk) -> WarmPool::take -> WorkSession::open_warm (record gone) -> used
-//!                        \-> dead, old, or the pool closes: killed, with its record and its workspace
+//! filler thread -> WarmSandbox (record on disk) -> WarmPool::take
+//!                  -> WorkSession::open_warm (record removed) -> used
+//!                  \-> dead, old, or the pool closes: killed, with its record and its workspace
 //! ```
 //!
-//! Nothing has run in one of them but the checks of its start. Which sandboxes are a pool's is written down before they
-//! start, in a directory that the pool holds a lock on: who opens a pool kills what a dead owner has left. A sandbox is
-//! given out only if it still runs, and used only if the settings of the work lead to the very spec that it was started
-//! with.
+//! Nothing but the checks of its start has run in a sandbox of the pool. Each is recorded on disk
+//! before it starts, in a directory that the pool has locked: opening a pool kills the sandboxes
+//! that a dead owner has left. A sandbox is handed out only if it still runs, and used only if the
+//! settings of the operation resolve to exactly the specification that it was started with.
 
 use super::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget};
 use crate::Error;
@@ -28,61 +30,62 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The file in a pool's directory that its owner holds a lock on.
+/// Lock file in a pool's directory, held by its owner.
 const LOCK: &str = "lock";
-/// A refill begins when nobody has needed a sandbox for so long: those who wait for one come first.
+/// Time without demand after which a refill begins, so that it does not slow down operations that
+/// wait for a sandbox.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How often it is looked whether sandboxes still run.
+/// Interval between checks whether sandboxes still run.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long a refill waits after one that failed, at first and at most.
+/// Pause after a failed refill: initial and maximum.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
-/// The same after a sandbox of the pool had to make room for another one.
+/// Pause after a sandbox of the pool had to make room for another one.
 const ROOM_RETRY: Duration = Duration::from_secs(30);
-/// A sandbox that nobody took for so long is started anew: it shows the machine as it was when it started.
+/// Age after which an unused sandbox is replaced, because it shows the machine as at its start.
 const MAX_AGE: Duration = Duration::from_mins(30);
 
-/// What sandboxes of a pool are started with.
+/// Settings of a pool's sandboxes.
 #[derive(Debug, Clone)]
 pub struct PoolSource {
-    /// What this machine and this user are like.
+    /// Facts about this machine and the user's environment.
     pub host: Surroundings,
-    /// Where sandboxes are.
+    /// Registry of sandboxes.
     pub registry: Arc<Registry>,
-    /// How a sandbox gets its supervisor.
+    /// Program that supervises sandboxes.
     pub supervisor: Supervisor,
-    /// What holds for the work that is to come.
+    /// Settings of the operations to come.
     pub settings: Settings,
-    /// What their names begin with.
+    /// Prefix of the sandboxes' names.
     pub prefix: &'static str,
-    /// How long one outlives an owner that dies without a word.
+    /// Time for which a sandbox outlives a killed owner, in milliseconds.
     pub lease_ms: u64,
 }
 
-/// How large a pool is, and where it keeps its files.
+/// Size and directories of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
-    /// How many sandboxes wait.
+    /// Number of sandboxes to keep ready.
     pub size: usize,
-    /// Directory of the records of this and other pools.
+    /// Directory for the records of this and other pools.
     pub dir: PathBuf,
-    /// Directory in which their empty workspaces are made.
+    /// Directory for empty workspaces.
     pub workspaces: PathBuf,
 }
 
-/// How a pool stands.
+/// Status of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolStatus {
-    /// How many should wait.
+    /// Number of sandboxes to keep ready.
     pub size: usize,
-    /// How many do.
+    /// Number of sandboxes that are ready.
     pub ready: usize,
-    /// Sandboxes that ended while they waited, since the pool was opened.
+    /// Number of sandboxes that ended while waiting, since the pool was opened.
     pub lost: u64,
-    /// Why no sandbox could be started lately.
+    /// Error of the last attempt to start a sandbox; `None` if it succeeded.
     pub problem: Option<String>,
 }
 
-/// A sandbox that waits for its work. Killed when it is dropped before.
+/// Sandbox that waits for an operation. Dropping it unused kills it.
 #[derive(Debug)]
 pub struct WarmSandbox {
     name: Name,
@@ -91,21 +94,22 @@ pub struct WarmSandbox {
     started: Instant,
     record: PathBuf,
     registry: Arc<Registry>,
-    /// Those of its pool that were lost.
+    /// Counter of the pool's lost sandboxes.
     lost: Arc<AtomicU64>,
-    /// Whether the workspace goes with it.
+    /// True if dropping this also removes the workspace.
     has_workspace: bool,
-    /// Whether it is somebody else's now.
+    /// True if the sandbox was handed over to an operation.
     is_given: bool,
 }
 
 impl WarmSandbox {
-    /// Its name.
+    /// Returns the name.
     pub const fn name(&self) -> &Name {
         &self.name
     }
 
-    /// The empty directory that it works over. It stays when the sandbox is dropped: whoever took that one has it.
+    /// Returns the empty workspace directory. It is kept when the sandbox is dropped, because it
+    /// belongs to the caller of [`WarmPool::take`].
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }
@@ -115,8 +119,8 @@ impl WarmSandbox {
         entry.is_some_and(|entry| entry.state == SandboxState::Ready)
     }
 
-    /// It has ended while it waited. One that is being killed still seems to run: it may be that nobody notices before its
-    /// work begins.
+    /// Counts a sandbox that ended while waiting. One that is being killed still seems to run, so
+    /// the loss may show only when its work begins.
     fn note_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
@@ -127,7 +131,7 @@ impl Drop for WarmSandbox {
         if self.is_given {
             return;
         }
-        // What is left of it is found by its record when the next pool is opened.
+        // What cannot be killed now is found by its record when the next pool is opened.
         if self.registry.kill(&self.name).is_ok() {
             let _ = fs::remove_file(&self.record);
         }
@@ -137,7 +141,7 @@ impl Drop for WarmSandbox {
     }
 }
 
-/// Sandboxes that wait, and the thread that starts them.
+/// Pool of waiting sandboxes, with the thread that starts them.
 #[derive(Debug)]
 pub struct WarmPool {
     shared: Arc<PoolCore>,
@@ -150,22 +154,22 @@ struct PoolCore {
     size: usize,
     dir: PathBuf,
     workspaces: PathBuf,
-    /// How many ended while they waited.
+    /// Number of sandboxes that ended while waiting.
     lost: Arc<AtomicU64>,
     state: Mutex<PoolState>,
     changed: Condvar,
-    /// Tells others that the owner lives.
+    /// Lock that shows that the owner is alive.
     _lock: File,
 }
 
 #[derive(Debug, Default)]
 struct PoolState {
     ready: VecDeque<WarmSandbox>,
-    /// None is started before.
+    /// True once sandboxes may be started.
     has_begun: bool,
     is_closing: bool,
     problem: Option<String>,
-    /// Until when no sandbox is started.
+    /// Time until which no sandbox is started.
     rest_until: Option<Instant>,
 }
 
@@ -176,7 +180,7 @@ impl PoolCore {
 }
 
 impl PoolState {
-    /// Starts none for so long, or for longer if that was said before.
+    /// Starts no sandbox for this time, or longer if that was set before.
     fn rest(&mut self, time: Duration) {
         let until = Instant::now() + time;
         self.rest_until = Some(self.rest_until.map_or(until, |other| other.max(until)));
@@ -184,10 +188,11 @@ impl PoolState {
 }
 
 impl WarmPool {
-    /// Kills what pools of dead owners have left. The pool is empty until [`Self::begin`].
+    /// Opens a pool and kills the sandboxes that dead owners have left. The pool stays empty until
+    /// [`Self::begin`].
     ///
     /// # Errors
-    /// `io` when the records cannot be written, or there can be no thread.
+    /// `io` if the records cannot be written or no thread can be started.
     pub fn open(source: PoolSource, config: PoolConfig) -> Result<Self, Fault> {
         let PoolConfig {
             size,
@@ -226,14 +231,14 @@ impl WarmPool {
         })
     }
 
-    /// Begins to start sandboxes. Until then nothing is made in the directory of workspaces, so an owner can remove there
-    /// what is nobody's any more.
+    /// Starts to fill the pool. Before this call nothing is created in the directory of workspaces,
+    /// so that the owner can remove abandoned ones there.
     pub fn begin(&self) {
         self.shared.state().has_begun = true;
         self.shared.changed.notify_all();
     }
 
-    /// A sandbox that runs, for one piece of work; `None` while there is none.
+    /// Takes a running sandbox for one operation; `None` if none is ready.
     pub fn take(&self) -> Option<WarmSandbox> {
         self.note_demand();
         loop {
@@ -247,12 +252,12 @@ impl WarmPool {
         }
     }
 
-    /// Somebody starts a sandbox now, and should have the machine for that.
+    /// Delays refills because an operation is starting a sandbox and needs the machine.
     pub fn note_demand(&self) {
         self.shared.state().rest(SETTLE);
     }
 
-    /// Gives one sandbox up, because there can be no more beside it. False when there is none.
+    /// Kills one waiting sandbox to make room for another. Returns false if there is none.
     pub fn make_room(&self) -> bool {
         let given_up = {
             let mut state = self.shared.state();
@@ -262,7 +267,7 @@ impl WarmPool {
         given_up.is_some()
     }
 
-    /// How it stands.
+    /// Returns the status.
     pub fn status(&self) -> PoolStatus {
         let state = self.shared.state();
         PoolStatus {
@@ -273,7 +278,7 @@ impl WarmPool {
         }
     }
 
-    /// Kills all that wait, and starts no more.
+    /// Kills all waiting sandboxes and starts no further ones.
     pub fn close(&self) {
         let left = {
             let mut state = self.shared.state();
@@ -289,17 +294,17 @@ impl Drop for WarmPool {
     fn drop(&mut self) {
         self.close();
         if let Some(filler) = self.filler.take() {
-            // One that panicked has nothing more to say.
+            // A panic of the thread has already been reported.
             let _ = filler.join();
         }
-        // Not empty while something of it could not be killed.
+        // The directory is not empty if a sandbox could not be killed; its record stays.
         let _ = fs::remove_file(self.shared.dir.join(LOCK));
         let _ = fs::remove_dir(&self.shared.dir);
     }
 }
 
 impl PoolCore {
-    /// Keeps as many sandboxes ready as there should be, from the time the pool begins until it closes.
+    /// Keeps the pool filled from [`WarmPool::begin`] until it closes.
     fn fill(&self) {
         let mut failures = 0_u32;
         let mut looked = Instant::now();
@@ -311,7 +316,7 @@ impl PoolCore {
                     state.has_begun && state.ready.len() < self.size && !rests
                 };
                 while !state.is_closing && !is_due(&state) && looked.elapsed() < LOOK {
-                    // Every wait is short, so that times that have passed are noticed.
+                    // Waits are short, so that deadlines in the state are noticed.
                     let waited = self.changed.wait_timeout(state, SETTLE / 3);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
@@ -348,7 +353,7 @@ impl PoolCore {
         }
     }
 
-    /// Takes out what has ended or is old.
+    /// Removes sandboxes that have ended or are too old.
     fn remove_unfit(&self) {
         let names: Vec<(Name, Instant)> = {
             let state = self.state();
@@ -386,7 +391,7 @@ impl PoolCore {
         };
         let resolved = WorkSession::resolve_new(&caller, &source.settings, &workspace);
         let (_, mut resolved) = resolved.inspect_err(|_| {
-            // There is no sandbox yet that it would go with.
+            // There is no sandbox yet whose removal would remove it.
             let _ = fs::remove_dir(&workspace);
         })?;
         let lease_ms = Some(source.lease_ms);
@@ -403,7 +408,7 @@ impl PoolCore {
             workspace,
             record,
         };
-        // Written first: whatever happens from here on, the sandbox is found.
+        // Written before the start, so that the sandbox is found if this process dies from here on.
         File::create(&warm.record)
             .map_err(|error| Error::io(format!("write {}", warm.record.display()), &error))?;
         let target = WorkTarget::New(NewSandbox {
@@ -417,11 +422,12 @@ impl PoolCore {
 }
 
 impl WorkSession {
-    /// Takes over a sandbox that was started ahead, for work over its workspace under `settings`; `None` when it has
-    /// ended meanwhile, or the settings ask for another one. It is killed then.
+    /// Takes over a sandbox that was started in advance, for work over its workspace under
+    /// `settings`. `None`, and the sandbox is killed, if it has ended or the settings resolve to
+    /// another specification.
     ///
     /// # Errors
-    /// Settings that contradict each other.
+    /// Settings contradict each other.
     pub fn open_warm(
         caller: &WorkContext<'_>,
         settings: &Settings,
@@ -438,7 +444,8 @@ impl WorkSession {
             warm.note_lost();
             return Ok(None);
         };
-        // From here on it is this work's, whatever becomes of the process: what is used is no pool's.
+        // From here on the sandbox belongs to this operation: a used sandbox must not be killed as
+        // part of the pool.
         if fs::remove_file(&warm.record).is_err() {
             return Ok(None);
         }
@@ -460,7 +467,7 @@ fn remove_left(dir: &Path, registry: &Registry) -> io::Result<()> {
         let lock = match File::open(left.join(LOCK)) {
             Ok(lock) => lock,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // It was being made, or removed, when its owner died: it has no records.
+                // Its owner died while creating or removing it, so it has no records.
                 let _ = fs::remove_dir(&left);
                 continue;
             }
@@ -498,7 +505,7 @@ fn make_dir(dir: &Path) -> io::Result<()> {
         .create(dir)
 }
 
-/// Nobody hears what happens while a sandbox is started ahead.
+/// Frontend for sandboxes started in advance, which ignores all notices.
 #[derive(Debug)]
 struct Silent;
 

@@ -1,7 +1,7 @@
-//! What a sandbox says about itself: the system, the time zone and the programs in it.
+//! Facts that a sandbox reports: system, time zone and programs.
 //!
-//! One command looks. What it prints comes out of the sandbox and is cut to short lines of plain characters before
-//! anybody sees it. No variable is read.
+//! One command collects them. Its output comes from inside and is reduced to short lines of plain
+//! characters before it is shown. No variable is read.
 
 use crate::host::program_version;
 use glovebox_agent::{Program, SystemFacts, plain_fact};
@@ -9,13 +9,13 @@ use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::Sandbox;
 use glovebox_tools::PROBE;
 
-/// How long looking around may take.
+/// Maximum time for collecting the facts, in milliseconds.
 const LOOK_MS: u64 = 10_000;
-/// More lines than the command prints.
+/// Maximum number of lines that are parsed; the command prints fewer.
 const MAX_LINES: usize = 40;
 
-/// Each line is a word, a tab and what there is to say. Programs whose version matters to a model come first, then
-/// those whose presence is enough.
+/// Script that prints the facts, each as a word, a tab and a value. Programs whose version matters
+/// to a model come first, then those whose presence is enough.
 const LOOK: &str = r#"
 printf '@os\t%s\n' "$(sed -n 's/^PRETTY_NAME=//p' /etc/os-release 2> /dev/null | head -n 1)"
 printf '@kernel\t%s\n' "$(uname -sr 2> /dev/null)"
@@ -36,22 +36,22 @@ done
 true
 "#;
 
-/// What a sandbox says about itself.
+/// Facts that a sandbox reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxFacts {
-    /// Its system.
+    /// Operating system.
     pub system: SystemFacts,
-    /// Where commands start.
+    /// Directory in which commands start.
     pub directory: String,
     /// Programs that were found.
     pub programs: Vec<Program>,
 }
 
 impl SandboxFacts {
-    /// Looks around in `sandbox`.
+    /// Collects the facts of `sandbox`. Blocks while the command runs.
     ///
     /// # Errors
-    /// When the command could not be run: the sandbox is lost, or has no shell.
+    /// The command could not be run: the sandbox is lost, or has no shell.
     pub fn capture(sandbox: &Sandbox) -> Result<Self, Fault> {
         let output = sandbox.exec(Exec {
             timeout_ms: Some(LOOK_MS),
@@ -60,11 +60,11 @@ impl SandboxFacts {
         Ok(Self::parse(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    /// The same for a model's prompt: nothing is known where the command could not be run, which is no reason not to
-    /// work.
+    /// Collects the facts for a model's prompt. Returns empty facts if the command cannot be run,
+    /// because an agent can work without them.
     ///
     /// # Errors
-    /// When the sandbox is lost.
+    /// The sandbox is lost.
     pub fn capture_if_possible(sandbox: &Sandbox) -> Result<Self, Fault> {
         match Self::capture(sandbox) {
             Err(fault) if fault.class != Class::Lost => Ok(Self::default()),
@@ -72,7 +72,7 @@ impl SandboxFacts {
         }
     }
 
-    // TRUST: what is said in there is cut here, once, for everybody who shows it or sends it to a model.
+    // TRUST: the output comes from inside. It is reduced here, once, for display and for models.
     fn parse(text: &str) -> Self {
         let mut facts = Self::default();
         let lines = text.lines().take(MAX_LINES);

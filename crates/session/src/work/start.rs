@@ -1,4 +1,4 @@
-//! A sandbox of one piece of work is started, and gets its copy of the project.
+//! Starts the sandbox of an operation and sends its copy of the project.
 
 use super::client_lock::{self, ClientLock, LockOutcome};
 use super::{Reuse, WorkContext, difference, resolve};
@@ -18,10 +18,10 @@ use std::cmp::Reverse;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Starts a sandbox that stays, under a supervisor of its own. The name must be free.
+/// Starts a sandbox with a supervisor of its own. The name must be free.
 ///
 /// # Errors
-/// A refusal when there is such a sandbox already; whatever keeps it from starting.
+/// A refusal if the name is taken; the sandbox cannot be started.
 pub fn start_new(
     registry: &Registry,
     spec: &SandboxSpec,
@@ -46,12 +46,12 @@ pub fn start_new(
     }
 }
 
-/// Starts the sandbox of this name, finds it running with the same settings, or starts it again with the files it had.
-/// `notes` are told beside those of its spec.
+/// Starts the sandbox of this name, finds it running with the same settings, or restarts it with
+/// its files. `notes` are reported together with those of its specification.
 ///
 /// # Errors
-/// A refusal that names each setting that differs from those of a sandbox that runs, or another project; whatever keeps
-/// it from starting.
+/// A refusal that names each setting that differs from those of the running sandbox, or the other
+/// project; the sandbox cannot be started.
 pub fn start_named(
     caller: &WorkContext<'_>,
     settings: &Settings,
@@ -93,8 +93,8 @@ pub fn start_named(
     Ok((entry, started))
 }
 
-/// Starts a stopped sandbox again whose files are at a service: where they are, whatever the settings say now. `None`
-/// for any other.
+/// Restarts a stopped sandbox whose files are at a service: there, whatever the present settings
+/// say. `None` for any other.
 fn start_remote_again(
     caller: &WorkContext<'_>,
     settings: &Settings,
@@ -139,23 +139,24 @@ fn start_remote_again(
     Ok(Some(started))
 }
 
-/// How long a server waits for a sandbox that another is leaving.
+/// Maximum time that a server waits for a sandbox that another server is leaving.
 const LEAVE_WAIT: Duration = Duration::from_secs(10);
-/// How long it waits for a sandbox with a client: a server whose client has just gone may not know yet.
+/// Maximum time that it waits for a sandbox with a client: the other server may not have noticed
+/// yet that its client is gone.
 const NOTICE_WAIT: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(50);
 
-/// A sandbox that another server has left.
+/// Result of looking for a sandbox that another server has left.
 pub(super) struct TakeOver {
-    /// The sandbox, if there is one.
+    /// The sandbox and its lock; `None` if there is none.
     pub(super) taken: Option<(Sandbox, ClientLock)>,
     /// Sandboxes with the same settings in which other clients work.
     pub(super) used: Vec<Name>,
 }
 
-/// Takes the newest sandbox over whose name begins with `prefix` and whose settings are these, and in which no client
-/// works: one that has stopped is started again, one whose server was killed is taken as it runs. Waits for one that
-/// is just being left.
+/// Takes over the newest sandbox with this prefix and these settings in which no client works. A
+/// stopped one is restarted; one whose server was killed is taken while it runs. Waits for one that
+/// is being left.
 pub(super) fn take_over(
     caller: &WorkContext<'_>,
     spec: &SandboxSpec,
@@ -175,7 +176,7 @@ pub(super) fn take_over(
                         used,
                     });
                 }
-                // Its work is newer than that of all which follow.
+                // Its work is newer than that of all the following ones.
                 Candidate::Leaving => {
                     is_leaving = true;
                     break;
@@ -196,7 +197,7 @@ pub(super) fn take_over(
     }
 }
 
-/// Returns sandboxes that may be taken over, the newest first.
+/// Returns the sandboxes that may be taken over, newest first.
 fn find_candidates(
     registry: &Registry,
     spec: &SandboxSpec,
@@ -225,12 +226,12 @@ fn find_candidates(
     Ok(found)
 }
 
-/// Result of an attempt to take one sandbox over.
+/// Result of an attempt to take over one sandbox.
 enum Candidate {
     Taken(Box<(Sandbox, ClientLock)>),
     Used,
     Leaving,
-    /// It cannot be started again, and stays for `glovebox pull`.
+    /// The sandbox cannot be restarted, and is kept for `glovebox pull`.
     Broken,
 }
 
@@ -240,7 +241,7 @@ fn take_sandbox(
     entry: &RegistryEntry,
 ) -> Result<Candidate, Error> {
     let registry = caller.registry;
-    // Before it starts: a server that finds it running and its lock free takes it.
+    // Locked before it starts: another server that finds it running and unlocked takes it.
     let lock = match ClientLock::take(registry, &entry.name)? {
         LockOutcome::Taken(lock) => lock,
         LockOutcome::Used => return Ok(Candidate::Used),
@@ -255,25 +256,25 @@ fn take_sandbox(
     }
     Ok(match registry.connect(&entry.name) {
         Ok(sandbox) => Candidate::Taken(Box::new((sandbox, lock))),
-        // It ends: its server was killed a lease ago.
+        // The sandbox is ending, because the lease of its killed server has expired.
         Err(_) if entry.state == SandboxState::Ready => Candidate::Leaving,
         Err(_) => Candidate::Broken,
     })
 }
 
-/// Tells what holds around a sandbox that has started.
+/// Reports the isolation of a sandbox that has started.
 pub fn notify_started(frontend: &dyn Frontend, sandbox: &Sandbox, settings: &Settings) {
-    // One that ended meanwhile fails where it is used.
+    // A sandbox that has ended meanwhile fails at its first use.
     if let Ok(report) = sandbox.report() {
         let report = &report;
         frontend.notify(&Notice::Started { report, settings });
     }
 }
 
-/// Sends the project into a new sandbox whose workspace is a copy; into any other nothing is sent.
+/// Sends the project into a new sandbox whose workspace is a copy. Does nothing for others.
 ///
 /// # Errors
-/// Whatever keeps the project from being sent, and the user's wish to stop.
+/// The project cannot be sent, or the user stops the push.
 pub fn push_project(
     frontend: &dyn Frontend,
     sandbox: &Sandbox,

@@ -1,7 +1,7 @@
-//! A shell at a terminal of a sandbox, for user interfaces that show one.
+//! Shell in a terminal of a sandbox, for user interfaces that display one.
 //!
-//! The shell is a command like any other: whoever drops [`Terminal`], or loses the connection to the sandbox, ends it
-//! with all that it has started.
+//! The shell is an ordinary command: dropping [`Terminal`], or losing the connection to the
+//! sandbox, ends it with all its processes.
 
 use crate::Error;
 use crate::sync::copied;
@@ -10,19 +10,21 @@ use glovebox_sandbox::{Incoming, Input, Name, Sandbox};
 use serde_bytes::ByteBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Bash where there is one. The name of the script tells this terminal's job from all others.
+/// Script that starts bash if there is one. Its name distinguishes this terminal's job from all
+/// others.
 const SHELL: &str = "command -v bash >/dev/null 2>&1 && exec bash; exec sh";
-/// What a terminal understands that nobody has described more closely.
+/// Terminal type, supported by most terminal emulators.
 const TERM: &str = "xterm-256color";
 
-/// A shell at a terminal.
+/// Shell in a terminal.
 #[derive(Debug)]
 pub struct Terminal {
     stream: glovebox_sandbox::Stream,
     input: TerminalInput,
 }
 
-/// The keyboard of a terminal and the size of its window, for another thread. It does not keep the shell alive.
+/// Keyboard and window size of a terminal, usable from another thread. It does not keep the shell
+/// alive.
 #[derive(Debug, Clone)]
 pub struct TerminalInput {
     sandbox: Arc<Sandbox>,
@@ -31,20 +33,20 @@ pub struct TerminalInput {
     job: Arc<OnceLock<JobId>>,
 }
 
-/// What comes from a terminal.
+/// Event of a terminal.
 #[derive(Debug)]
 pub enum TerminalEvent {
-    /// What programs wrote. Taking it lets them write more.
+    /// Output of programs. Receiving it allows them to write more.
     Output(Vec<u8>),
-    /// The shell has ended, or was lost. Nothing follows.
+    /// The shell has ended or was lost. No event follows.
     Ended(Result<ExitReport, Fault>),
 }
 
 impl Terminal {
-    /// Starts a shell where commands of `sandbox` begin.
+    /// Starts a shell in the start directory of `sandbox`.
     ///
     /// # Errors
-    /// Whatever keeps a command from being sent; what keeps it from starting is its end.
+    /// The command cannot be sent. An error of the start is reported as the end of the shell.
     pub fn open(sandbox: &Arc<Sandbox>, size: WindowSize) -> Result<Self, Error> {
         let mut exec = Exec {
             cwd: copied::start_dir(sandbox),
@@ -57,7 +59,7 @@ impl Terminal {
             name: ByteBuf::from("TERM"),
             value: ByteBuf::from(TERM),
         });
-        // Nobody reads it later: what was shown was shown.
+        // The log is never read later, so it needs no file.
         exec.log.spill_bytes = 0;
         let argv = exec.argv.clone().into();
         let stream = sandbox.open(Request::Exec(exec))?;
@@ -70,12 +72,12 @@ impl Terminal {
         Ok(Self { stream, input })
     }
 
-    /// Its keyboard.
+    /// Returns the keyboard.
     pub fn input(&self) -> TerminalInput {
         self.input.clone()
     }
 
-    /// Waits for what comes next.
+    /// Waits for the next event. Blocks.
     pub fn next_event(&mut self) -> TerminalEvent {
         match self.stream.recv() {
             Incoming::Data { bytes, .. } => TerminalEvent::Output(bytes),
@@ -90,18 +92,18 @@ impl Terminal {
 }
 
 impl TerminalInput {
-    /// Types; blocks while the shell takes nothing.
+    /// Sends keyboard input. Blocks while the shell accepts none.
     ///
     /// # Errors
-    /// When the shell has ended.
+    /// The shell has ended.
     pub fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
         self.input.send(bytes)
     }
 
-    /// Tells programs that the window has another size.
+    /// Sets the window size and notifies the programs.
     ///
     /// # Errors
-    /// When the shell has ended.
+    /// The shell has ended.
     pub fn resize(&self, size: WindowSize) -> Result<(), Fault> {
         let Some(job) = self.find_job()? else {
             return Ok(());
@@ -110,13 +112,14 @@ impl TerminalInput {
         self.sandbox.call(request).map(drop)
     }
 
-    /// Ends the shell; its end still comes.
+    /// Ends the shell; [`Terminal::next_event`] still returns its end.
     pub fn hang_up(&self) {
-        // What cannot be told of it any more has ended.
+        // If this fails, the shell has ended already.
         let _ = self.input.cancel();
     }
 
-    /// The answer to the request tells the job's number, and comes when the shell has ended; the list tells it now.
+    /// Finds the job of the shell. The reply that contains its id comes only at the end, so the job
+    /// list is searched.
     fn find_job(&self) -> Result<Option<JobId>, Fault> {
         if let Some(job) = self.job.get() {
             return Ok(Some(*job));
