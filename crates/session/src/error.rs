@@ -1,4 +1,4 @@
-//! What keeps a piece of work from being done. Callers decide what becomes of it: an exit code, a status, a message.
+//! Errors of this crate. Callers turn them into an exit code, a status or a message.
 
 use glovebox_proto::{Code, Fault, Remedy};
 use glovebox_sandbox::Name;
@@ -7,34 +7,34 @@ use glovebox_workspace::SyncError;
 use std::fmt;
 use std::io;
 
-/// What keeps a piece of work from being done.
+/// Reason why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// What was asked for is wrong or forbidden, or this machine does not have it.
+    /// The request is invalid or forbidden, or this machine lacks what it needs.
     Settings(SettingsError),
     /// A push or a pull failed.
     Sync(SyncError),
-    /// A failure below, as it was reported.
+    /// A fault of a lower layer, unchanged.
     Fault(Fault),
 }
 
 impl Error {
-    /// Wrong usage: `message` says what, `remedy` how to do it right.
+    /// Creates a usage error: `message` says what is wrong, `remedy` how to correct it.
     pub fn usage(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self::Settings(SettingsError::usage(message, remedy))
     }
 
-    /// A refusal by a rule.
+    /// Creates an error for a request that a rule refuses.
     pub fn refused(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self::Settings(SettingsError::refused(message, remedy))
     }
 
-    /// An operating-system error while doing `what`.
+    /// Creates an error of the operating system. `what` names the operation.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         Self::Settings(SettingsError::io(what, error))
     }
 
-    /// There is no sandbox of this name.
+    /// Creates the error for a sandbox that does not exist.
     pub fn no_sandbox(name: &Name) -> Self {
         let fault = Fault::failed(
             Code::SandboxNotFound,
@@ -43,7 +43,7 @@ impl Error {
         Self::Fault(fault.remedy("`glovebox list` shows those there are"))
     }
 
-    /// Replaces what to do about it.
+    /// Replaces the hint.
     #[must_use]
     pub fn with_remedy(self, text: impl Into<Remedy>) -> Self {
         match self {
@@ -56,7 +56,7 @@ impl Error {
         }
     }
 
-    /// The failure as data.
+    /// Converts to a fault.
     pub fn into_fault(self) -> Fault {
         match self {
             Self::Settings(error) => error.into_fault(),
@@ -65,7 +65,7 @@ impl Error {
         }
     }
 
-    /// What is wrong, in one sentence.
+    /// Returns the message, one sentence.
     pub fn message(&self) -> &str {
         match self {
             Self::Settings(error) => error.message(),

@@ -1,7 +1,7 @@
-//! What a user interface gives to a piece of work. The command line, a server and tests implement it.
+//! User interface of an operation. The command line, the server and tests implement it.
 //!
-//! A piece of work says what happened as a [`Notice`], not as a sentence: which words fit, whether they are flags or
-//! fields of JSON, and whether a line is shown at all is for each user interface to decide.
+//! An operation reports events as a [`Notice`], not as a sentence: the user interface decides on
+//! the words, on flags or JSON fields, and on whether an event is shown at all.
 
 use crate::Error;
 use crate::GitWork;
@@ -17,181 +17,186 @@ use glovebox_workspace::{ChangeSet, IgnoredChanges, Outcome, RefusedPath, Watch}
 use std::fmt;
 use std::path::Path;
 
-/// The user interface of one piece of work.
+/// User interface of one operation.
 pub trait Frontend: fmt::Debug {
-    /// Tells the user what happened. Nothing depends on whether anybody reads it.
+    /// Reports an event to the user. Nothing depends on whether it is read.
     fn notify(&self, notice: &Notice<'_>);
 
-    /// For one operation that may take long: is told how far it is, and answers whether to go on. What it shows is
-    /// taken away when it is dropped.
+    /// Returns a callback for one operation that may take long. The operation passes its progress
+    /// and stops if the callback returns false. Dropping the callback removes its display.
     fn watch_progress(&self) -> Box<Watch<'_>>;
 }
 
-/// What a user may want to know of a piece of work.
+/// Event of an operation for the user.
 #[derive(Debug, Clone, Copy)]
 pub enum Notice<'a> {
-    /// A sandbox is about to start: what it is shown of the machine, and which walls are missing because it was
-    /// asked for.
+    /// A sandbox is about to start: its view of the machine, and the isolation that it lacks at the
+    /// user's request.
     Starting {
-        /// What it is going to be.
+        /// Specification of the sandbox.
         resolved: &'a ResolvedSpec,
-        /// Where that comes from.
+        /// Settings from which it was resolved.
         settings: &'a Settings,
-        /// The project it is for.
+        /// Project of the sandbox.
         project: &'a Path,
     },
-    /// A sandbox has started: which limits hold.
+    /// A sandbox has started, with these limits.
     Started {
-        /// What holds around it.
+        /// Report of its isolation.
         report: &'a Report,
-        /// What was asked for.
+        /// Settings that were requested.
         settings: &'a Settings,
     },
     /// A copy of the project was sent into a sandbox.
     Pushed(&'a PushTotals),
     /// The toolset only reads, but commands can write to the copy of the project they work on.
     CopyIsWritable {
-        /// The toolset.
+        /// Name of the toolset.
         toolset: &'a str,
     },
-    /// A sandbox went on working while its changes were collected, so they may be of different moments.
+    /// A sandbox could not be frozen while its changes were collected, so they may be of different
+    /// moments.
     Unheld {
-        /// Why.
+        /// Reason.
         reason: &'a str,
     },
-    /// Changes could not be collected, and nobody waits for them.
+    /// Changes could not be collected, and no operation waits for them.
     NotCollected(&'a Error),
-    /// What was left out because the project ignores it; may be nothing.
+    /// Changes that are left out because the project ignores the files; may be empty.
     Ignored {
-        /// What.
+        /// The ignored changes.
         ignored: &'a IgnoredChanges,
-        /// Whether it stays where it is: the sandbox has a name, or its build output is kept for the next one.
+        /// True if they are kept: the sandbox has a name, or its build output is kept for the next
+        /// one.
         is_kept: bool,
     },
-    /// What cannot come back, and stays in the sandbox; may be nothing.
+    /// Changes that cannot be applied and stay in the sandbox; may be empty.
     Refused(&'a [RefusedPath]),
-    /// What was changed and is not taken over now.
+    /// Changes that are not applied now.
     Changed(&'a ChangeSet),
-    /// The user's files are as before.
+    /// The user's files were not changed.
     NotApplied {
-        /// Name of the sandbox that holds the changes.
+        /// Name of the sandbox that holds the changes, if any.
         kept_as: Option<&'a str>,
-        /// Whether the changes are in a patch.
+        /// True if the changes are in a patch.
         has_patch: bool,
     },
-    /// Changes go with their sandbox, because the user said so.
+    /// Changes are discarded with their sandbox at the user's request.
     Discarded {
-        /// Number of changes; `None` when they could not be counted.
+        /// Number of changes; `None` if they could not be counted.
         changes: Option<usize>,
-        /// Git work that only the sandbox had.
+        /// Git work that exists only in the sandbox.
         git: &'a GitWork,
     },
-    /// Git work that only the sandbox has stays in it.
+    /// Git work that exists only in the sandbox stays in it.
     GitStays {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
         /// The work that stays.
         work: &'a GitWork,
     },
-    /// Git inside did not say whether there is work that only the sandbox has.
+    /// The guest's git did not report whether there is work that exists only in the sandbox.
     GitUnknown {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
         /// The failure.
         error: &'a Error,
     },
-    /// Commits that were made inside are on a branch of the user's repository.
+    /// Commits made inside are on a branch of the user's repository.
     CommitsTaken(&'a TakenCommits),
-    /// Commits that were made inside were to come, and stay in the sandbox.
+    /// Commits made inside were to be taken, and stay in the sandbox.
     CommitsHeld {
         /// The reason.
         error: &'a Error,
     },
-    /// A client of our MCP server works in a sandbox of its own.
+    /// A client of the MCP server works in a sandbox of its own.
     ClientArrived {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
     },
-    /// Such a client has gone.
+    /// Such a client has disconnected.
     ClientLeft {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
-        /// What became of it.
+        /// State in which the sandbox was left.
         outcome: &'a LeaveOutcome,
     },
-    /// Such a client has gone, and its sandbox could not be left in order.
+    /// Such a client has disconnected, and its sandbox could not be left in order.
     ClientNotLeft {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
-        /// Why.
+        /// Reason.
         fault: &'a Fault,
     },
-    /// Clients work in a sandbox that was there before: their toolset only reads, but commands do as they did.
+    /// Clients share a sandbox that existed before: their toolset only reads, but commands can
+    /// write.
     SharedIsWritable {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
-        /// The toolset.
+        /// Name of the toolset.
         toolset: &'a str,
     },
-    /// Changes were taken over.
+    /// Changes were applied.
     Applied {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
-        /// The directory.
+        /// Target directory.
         to: &'a Path,
-        /// What was done.
+        /// Outcome of the apply.
         outcome: &'a Outcome,
-        /// Whether the user has agreed to it, and so has seen what it comes to.
+        /// True if the user has reviewed the changes and so knows the outcome.
         is_reviewed: bool,
     },
-    /// The sandbox's versions of some paths in conflict have no place on the host, and stay in the sandbox.
+    /// The sandbox's versions of some conflicting paths could not be placed on the host and stay in
+    /// the sandbox.
     Unplaced {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
-        /// The outcome with these conflicts.
+        /// Outcome with these conflicts.
         outcome: &'a Outcome,
     },
-    /// A file of the project's with instructions does not reach the model.
+    /// An instruction file of the project does not reach the model.
     InstructionsLeftOut {
         /// The file, relative to the project.
         path: &'a Path,
-        /// Why.
+        /// Reason.
         reason: &'a str,
     },
-    /// An MCP server could not be started, and the work goes on without its tools.
+    /// An MCP server could not be started; the operation continues without its tools.
     ServerLeftOut {
-        /// The server.
+        /// Name of the server.
         name: &'a str,
-        /// Why, and what to do about it.
+        /// Fault, with a hint.
         fault: &'a Fault,
     },
-    /// A tool of an MCP server is not offered: which, and why.
+    /// A tool of an MCP server is not offered. Holds its name and the reason.
     ServerToolLeftOut(&'a str),
-    /// An MCP server works.
+    /// An MCP server has started.
     ServerStarted(&'a ToolServer),
-    /// A sandbox was lost, and what was changed in it with it: its files were not in layers on this disk.
+    /// A sandbox and the changes in it were lost, because its files were not in layers on this
+    /// disk.
     ChangesLost,
-    /// A sandbox was lost, and what was changed in it is kept under its name.
+    /// A sandbox was lost; its changes are kept under its name.
     ChangesKept {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
     },
-    /// A sandbox stays, with what was changed in it.
+    /// A sandbox is kept with its changes.
     SandboxKept {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
     },
-    /// The run of an agent could not go on.
+    /// The run of an agent failed.
     RunFailed(&'a Error),
-    /// What a sandbox added to the package caches is not kept.
+    /// The additions of a sandbox to the package caches could not be kept.
     CachesLost(&'a Fault),
-    /// A sandbox of this process has ended, and something of it is left.
+    /// A sandbox of this process has ended, but something of it is left.
     TakeDownIncomplete(&'a Fault),
     /// A sandbox with a supervisor could not be removed.
     RemovalFailed {
-        /// The sandbox.
+        /// Name of the sandbox.
         name: &'a Name,
-        /// Why.
+        /// Reason.
         fault: &'a Fault,
     },
 }

@@ -1,9 +1,9 @@
-//! What of git only a sandbox has, for the piece of work that ends and for the user who is told.
+//! Git work that exists only in a sandbox, for the end of an operation and for the user.
 
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Git work that only the sandbox has.
+/// Git work that exists only in the sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct GitWork {
     /// The branch that is checked out inside; `None` for a detached `HEAD`.
@@ -18,12 +18,13 @@ pub struct GitWork {
     pub stashes: usize,
     /// Directories of submodules and nested repositories with work of their own.
     pub repositories: Vec<PathBuf>,
-    /// True if there may be commits, branches or stashes that were not counted, since the sandbox does not run.
+    /// True if there may be commits, branches or stashes that were not counted, since the sandbox
+    /// does not run.
     pub is_uncounted: bool,
 }
 
 impl GitWork {
-    /// Returns true if there is nothing that only the sandbox has.
+    /// Returns true if no git work exists only in the sandbox.
     pub fn is_empty(&self) -> bool {
         self.commits == 0 && !self.is_uncounted && !self.has_more()
     }

@@ -1,14 +1,14 @@
-//! What a piece of work leaves behind, for whoever leaves it and for the user who is told.
+//! Result of leaving a sandbox, for the caller and for the user.
 
-/// What became of a sandbox that was left.
+/// State of a sandbox that was left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaveOutcome {
-    /// It was there before, and goes on.
+    /// The sandbox existed before and continues to run.
     Untouched,
-    /// It is gone; nothing was changed in it.
+    /// Removed, because nothing was changed in it.
     Removed,
-    /// It has stopped and holds this many changes.
+    /// Stopped, with this many changes.
     Stopped(usize),
-    /// It goes on, for this reason.
+    /// Still running, for this reason.
     Running(String),
 }

@@ -1,19 +1,20 @@
-//! One piece of work: what a sandbox for a project is to be like, and what became of it.
+//! Operations on a sandbox for a project: its specification, its work, and its changes.
 //!
 //! ```text
-//! note      what does not reach a sandbox, and how it would
-//! host      what of this machine and this user reaches a sandbox: project, variables, toolchains, git
-//! secrets   what is filled in outside: read from where the user keeps it
+//! note      what does not reach a sandbox, and how to change that
+//! host      what a sandbox gets of this machine and this user: project, variables, toolchains, git
+//! secrets   values that the egress proxy fills in, read from where the user keeps them
 //! spec      settings and surroundings -> ResolvedSpec
 //! work      a sandbox for tools: started or attached to, with the project in it; ended or left
 //! agent     the run of an agent: model, MCP servers, instructions, session
-//! bundle    agents that a bundle declares: kept by digest, run with their own tools
+//! bundle    agents that a bundle declares: stored by digest, run with their own tools
 //! sync      a sandbox's changes, collected, planned and applied; a copy of the project, pushed
-//! frontend  what a user interface gives to all that
+//! frontend  the user interface of all operations
 //! ```
 //!
-//! In: resolved settings and the user's surroundings, as values. Out: specs, change sets, or an [`Error`]. Nothing
-//! here prints, reads a variable, or knows exit codes: the command line, MCP and tests are equal callers.
+//! In: resolved settings and the user's surroundings, as values. Out: specifications, change sets,
+//! or an [`Error`]. Nothing here prints, reads environment variables or knows exit codes: the
+//! command line, MCP and tests are equal callers.
 
 pub mod agent;
 pub mod bundle;

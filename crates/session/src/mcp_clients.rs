@@ -1,7 +1,9 @@
-//! Clients of our MCP server: each works in a sandbox of its own, or all of them in one that is there already.
+//! Clients of the MCP server: each works in a sandbox of its own, or all of them share an existing
+//! one.
 //!
-//! In: settings, and where sandboxes are. Out: what `glovebox_mcp::server` asks for, one [`Session`] per client, over
-//! pipes or HTTP. A sandbox that a client has left untouched is removed, one with changes is kept for the user.
+//! In: settings, and where sandboxes are. Out: an implementation of `glovebox_mcp::server` with one
+//! [`Session`] per client, over pipes or HTTP. A sandbox that a client leaves unchanged is removed;
+//! one with changes is kept for the user.
 
 use crate::work::{
     NewName, NewSandbox, Reuse, WorkContext, WorkSession, WorkTarget, changes_as_patch,
@@ -19,17 +21,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a sandbox outlives a server that was killed.
+/// Time for which a sandbox outlives a killed server, in milliseconds.
 const LEASE_MS: u64 = 5000;
-/// How long a call waits for a command unless something else is said: clients give up after a minute.
+/// Default time for which a call waits for a command: clients give up after a minute.
 pub const USUAL_WAIT: Duration = Duration::from_secs(45);
-/// What the names of the sandboxes of clients begin with.
+/// Prefix of the names of clients' sandboxes.
 const PREFIX: &str = "mcp";
 
-/// Who is told what happens to the clients, from the threads that serve them.
+/// User interface for events of the clients, called from the threads that serve them.
 pub type ClientsFrontend = Arc<dyn Frontend + Send + Sync>;
 
-/// What clients may use of the machine, and what they get.
+/// Factory of sessions for clients, with their settings.
 #[derive(Debug)]
 pub struct McpClients {
     host: Surroundings,
@@ -41,24 +43,24 @@ pub struct McpClients {
     frontend: ClientsFrontend,
     waits: WaitPolicy,
     prefix: ToolPrefix,
-    /// The one sandbox of all clients, if it is one.
+    /// Sandbox that all clients share; `None` if each has its own.
     shared: Option<ToolSession>,
-    /// A sandbox that waits for its client.
+    /// Sandbox started in advance for the next client.
     ready: Mutex<Option<OwnSession>>,
-    /// Sandboxes that clients have left, each with the client's name; the last one at the end.
+    /// Sandboxes that clients have left, each with the client's name, in order of leaving.
     left: LeftSandboxes,
 }
 
 type LeftSandboxes = Arc<Mutex<Vec<(String, Name)>>>;
-/// Sandboxes of clients that are remembered.
+/// Maximum number of remembered sandboxes.
 const MAX_LEFT: usize = 256;
 
 impl McpClients {
-    /// For clients that each get a sandbox of their own, from `project`. A call waits at most `longest_wait` for a
-    /// command.
+    /// Creates a factory for clients that each get a sandbox of their own, from `project`. A call
+    /// waits at most `longest_wait` for a command.
     ///
     /// # Errors
-    /// The settings name a toolset that is not there.
+    /// The settings name an unknown toolset.
     pub fn new(
         host: Surroundings,
         project: PathBuf,
@@ -85,17 +87,17 @@ impl McpClients {
         })
     }
 
-    /// Their tools have names with this word before them.
+    /// Sets the prefix of the tools' names.
     #[must_use]
     pub fn with_prefix(mut self, prefix: ToolPrefix) -> Self {
         self.prefix = prefix;
         self
     }
 
-    /// All of them work in the running sandbox `name`.
+    /// Lets all clients share the running sandbox `name`.
     ///
     /// # Errors
-    /// It does not run, or cannot be worked in.
+    /// The sandbox does not run, or cannot be used.
     pub fn in_sandbox(mut self, name: &Name) -> Result<Self, Error> {
         let (_, tools) = self.work(WorkTarget::Running(name))?;
         self.shared = Some(tools);
@@ -108,11 +110,11 @@ impl McpClients {
         Ok(self)
     }
 
-    /// Makes the sandbox of the first client at once, so that it is known before any client relies on it: one that an
-    /// earlier client has left, where `may_be_used` says so.
+    /// Starts the sandbox of the first client at once, so that failures show before a client relies
+    /// on it. With `may_be_used`, reuses one that an earlier client has left.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The sandbox cannot be started.
     pub fn with_first(self, may_be_used: bool) -> Result<Self, Error> {
         let reuse = if may_be_used {
             Reuse::Newest
@@ -123,7 +125,7 @@ impl McpClients {
         Ok(self)
     }
 
-    /// A sandbox for the client of this name: the one that a client of the same name has left last, or a new one.
+    /// Returns a session in the sandbox that a client of the same name left last, or in a new one.
     fn returning_session(&self, client: Option<&str>) -> Result<OwnSession, Error> {
         let own: Vec<Name> = {
             let left = lock(&self.left);
@@ -146,7 +148,7 @@ impl McpClients {
         lock(&self.ready)
     }
 
-    /// A sandbox for a client alone.
+    /// Starts or reuses a sandbox for one client.
     fn own_session(&self, reuse: Reuse<'_>, client: Option<&str>) -> Result<OwnSession, Error> {
         let (work, tools) = self.work(WorkTarget::New(NewSandbox {
             name: NewName::OfClient {
@@ -155,7 +157,7 @@ impl McpClients {
             },
             lease_ms: Some(LEASE_MS),
         }))?;
-        // What cannot be counted now is told by `glovebox diff`.
+        // Changes that cannot be counted now are shown by `glovebox diff`.
         let earlier_changes = if work.is_taken_over() {
             work.count_changes().unwrap_or_default()
         } else {
@@ -239,8 +241,8 @@ impl SessionFactory for McpClients {
     }
 }
 
-/// What a client is told about where its tools work: in the sandbox `name`, if that is known. `writing` says what
-/// becomes of what is changed there.
+/// Returns the instructions for a client about its tools and its sandbox `name`, if known.
+/// `writing` says what happens to changes in it.
 pub fn describe_tools(
     settings: &Settings,
     toolset: &Toolset,
@@ -286,14 +288,14 @@ pub fn describe_tools(
     )
 }
 
-/// A client in a sandbox of its own.
+/// Client in a sandbox of its own.
 #[derive(Debug)]
 struct OwnSession {
     work: WorkSession,
     tools: ToolSession,
-    /// Changes that the client before has left in the sandbox.
+    /// Number of changes that a previous client has left in the sandbox.
     earlier_changes: usize,
-    /// Name of the client, if it is known.
+    /// Name of the client, if known.
     client: Option<String>,
     left: LeftSandboxes,
     frontend: ClientsFrontend,
@@ -356,7 +358,7 @@ impl Session for OwnSession {
 
 impl Drop for OwnSession {
     fn drop(&mut self) {
-        // Before anything that takes time: a server that starts now waits for it.
+        // Before anything that takes time, because a server that starts now waits for it.
         self.work.tell_leaving();
         let name = self.sandbox_name();
         if let Some(client) = &self.client {
@@ -374,7 +376,7 @@ impl Drop for OwnSession {
     }
 }
 
-/// A client among others.
+/// Client in a shared sandbox.
 #[derive(Debug)]
 struct SharedSession(ToolSession);
 
@@ -387,7 +389,7 @@ impl Session for SharedSession {
         self.0.sandbox().info().name.to_string()
     }
 
-    /// Whoever runs the server has named it.
+    /// Returns none: the operator has chosen the sandbox.
     fn notice(&self) -> Option<String> {
         None
     }

@@ -1,12 +1,12 @@
-//! Something a user should know before a sandbox starts, and what to do about it.
+//! Note for the user about something that does not reach a sandbox, with a hint.
 
 use glovebox_proto::Remedy;
 
-/// What does not reach a sandbox, and how it would.
+/// Fact about a part of the environment that does not reach a sandbox, with a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// What, and why.
+    /// The subject and the reason.
     pub what: String,
-    /// How it reaches it nevertheless. Each user interface has words of its own for that.
+    /// Hint on how to make it reach the sandbox. Each user interface renders it in its own words.
     pub remedy: Remedy,
 }

@@ -1,5 +1,5 @@
-//! Secrets of the user that a sandbox uses and does not have: which ones, and their values, read from where the user
-//! keeps them. No message holds any of a value.
+//! Secrets of the user that a sandbox can use but not read: their selection, and their values,
+//! which are read from where the user keeps them. No message contains any part of a value.
 
 use crate::Error;
 use crate::host::{SandboxView, place_inside};
@@ -14,14 +14,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Most bytes of a file that are read; a value has fewer.
+/// Maximum number of bytes read of a file; a value has fewer.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// The secrets that the settings ask for, with their values.
+/// Returns the secrets that the settings ask for, with their values. Empty unless the network is
+/// `egress`.
 ///
 /// # Errors
-/// Secrets without the network for them, for hosts that are not open, or of a name that is taken; sources that cannot
-/// be read.
+/// A secret requires another network, is for a host that is not allowed, or has a name that is
+/// taken; a source cannot be read; a variable for commands contains the value of a secret.
 pub(crate) fn resolve(
     settings: &Settings,
     host: &Surroundings,
@@ -111,16 +112,16 @@ pub(crate) fn resolve(
     Ok(secrets)
 }
 
-/// Refuses secrets whose files commands can read.
+/// Checks that commands cannot read the files of secrets.
 ///
 /// # Errors
-/// A usage error for the first.
+/// Usage error for the first that they can read.
 pub(crate) fn check_files(secrets: &[Secret], shown: &SandboxView<'_>) -> Result<(), Error> {
     for secret in secrets {
         let SecretSource::File(path) = &secret.source else {
             continue;
         };
-        // A link to somewhere else shows nothing of it.
+        // A link shown inside reveals nothing if its target is not shown.
         let real = path.canonicalize();
         if let Some(place) = place_inside(shown, real.as_ref().unwrap_or(path)) {
             return Err(Error::usage(
@@ -179,7 +180,7 @@ pub fn read(secrets: &mut [Secret], host: &Surroundings) -> Result<(), Error> {
 }
 
 pub(crate) fn read_file(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
-    // Made as large as it can become, so that no copy of a part is left behind.
+    // Allocated at full size: a reallocation would leave a copy of the value in freed memory.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize + 1));
     File::open(path)?
         .take(MAX_FILE_BYTES + 1)

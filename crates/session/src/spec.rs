@@ -1,4 +1,4 @@
-//! From settings and surroundings to what the sandbox crate is asked for.
+//! Resolves settings and surroundings to the specification of a sandbox.
 
 mod file_systems;
 mod mounted;
@@ -31,33 +31,35 @@ use serde_bytes::ByteBuf;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What a sandbox is to be like, and what to say about it.
+/// Specification of a sandbox, and facts about it for the user.
 #[derive(Debug)]
 pub struct ResolvedSpec {
-    /// What is asked for.
+    /// Specification to start.
     pub spec: SandboxSpec,
     /// Toolchains that were granted.
     pub toolchains: Vec<Toolchain>,
-    /// What of the project the sandbox is not shown.
+    /// Paths of the project that the sandbox does not show.
     pub hidden: HiddenPaths,
-    /// What else the user should know, such as variables that commands do not get.
+    /// Further notes for the user, such as variables that commands do not get.
     pub notes: Vec<Note>,
 }
 
-/// Puts a sandbox's spec together. `wall_ms` is the life of the sandbox as a whole.
+/// Resolves the specification of a sandbox. `wall_ms` is the maximum lifetime of the sandbox in
+/// milliseconds.
 ///
 /// # Errors
-/// Usage errors for settings that contradict each other or name what does not exist.
+/// Usage errors for settings that contradict each other or name something that does not exist.
 pub fn resolve_spec(
     settings: &Settings,
     host: &Surroundings,
     project: &Path,
     wall_ms: Option<u64>,
 ) -> Result<ResolvedSpec, Error> {
-    // TRUST: whatever came before, nothing of an untrusted project goes into a spec.
+    // TRUST: checked again, independent of the caller: nothing of an untrusted project enters a
+    // spec.
     settings.check_project(settings.is_outside_native())?;
     let backend = backend(settings)?;
-    // Without listed hosts there is nothing to count: flags say so in [`egress`].
+    // Limits of the network need listed hosts; [`egress`] rejects flags that set them without.
     let has_egress = settings.net.value == Net::Egress;
     let mut limits = settings.limits.to_limits(wall_ms);
     if !has_egress {
@@ -165,7 +167,7 @@ pub fn resolve_spec(
             jail.grants.extend(passed.grants);
             let terminal = host::find_terminal(host, &jail.rootfs, &jail.home);
             jail.grants.extend(terminal);
-            // A cache shows what a grant at its place would show, and can be written to.
+            // A cache shows the same content as a grant of its path, and is writable.
             jail.grants.retain(|grant| !is_a_cache(&jail.caches, grant));
             notes.extend(passed.notes);
             notes.extend(host::tell_links(host, project, &hidden.links, |path| {
@@ -193,12 +195,12 @@ pub fn resolve_spec(
             cwd = Some(host::below(project, &start_dir));
             jail.env = host::host_environment(host);
         }
-        // A carrier is a program of this machine.
+        // A carrier is a program of this machine and needs this machine's variables.
         Files::Copied if backend.takes("carrier") => {
             jail.env = host::carrier_environment(host, project);
         }
         Files::Copied if backend.keeps_copy_here() => {
-            // The programs of this machine, at their own places.
+            // Commands use the programs of this machine at their own paths.
             if settings.toolchains.value {
                 toolchains =
                     host::find_toolchains(host, |path| host::is_shown(&RootFs::Host, path));
@@ -207,7 +209,7 @@ pub fn resolve_spec(
             jail.grants = grants.cloned().collect();
             let path = host::visible_path(host, &RootFs::Host, &jail.grants, None);
             let passed = host::passed_inside(host, &shown(&jail));
-            // The backend gives each sandbox a home of its own.
+            // The backend gives each sandbox a home directory of its own.
             jail.env = host::base_environment(path, &jail.home);
             jail.env.extend(passed.env);
             jail.grants.extend(passed.grants);
@@ -256,7 +258,8 @@ pub fn resolve_spec(
     })
 }
 
-/// How long coming up may take: what was asked for, else what the backend usually needs.
+/// Returns the maximum time to start: the user's value, otherwise the backend's default, in
+/// milliseconds.
 fn start_ms(settings: &Settings) -> u64 {
     let usual = settings.backend.value.capabilities().start_ms;
     match settings.start_timeout.origin {
@@ -265,10 +268,11 @@ fn start_ms(settings: &Settings) -> u64 {
     }
 }
 
-/// Shows the user's git configuration, in place of the one that is shown already.
+/// Shows the user's git configuration inside and replaces an earlier one.
 pub(crate) fn show_git_settings(jail: &mut Isolation, git: &GitSettings) {
-    // Where git looks by itself was decided when it was built, so a variable names the place. Other programs
-    // read the usual one; what shows the host's whole `/etc` cannot have a file of its own there.
+    // Git's own path of the system configuration is compiled in, so a variable names the file.
+    // Other programs read `/etc/gitconfig`, which cannot be replaced if the host's whole `/etc` is
+    // shown.
     let path = match jail.rootfs {
         RootFs::Host => "/etc/gitconfig",
         RootFs::HostAll | RootFs::Dir(_) => "/run/glovebox/git/config",
@@ -293,11 +297,11 @@ fn shown(jail: &Isolation) -> host::SandboxView<'_> {
     }
 }
 
-/// Puts the spec of a sandbox together that has a supervisor, or whose commands come one by one: the variables that
-/// were asked for are its own, not those of a command.
+/// Resolves the specification of a sandbox with a supervisor, or whose commands arrive one by one:
+/// the user's variables belong to the sandbox, not to a command.
 ///
 /// # Errors
-/// As [`resolve_spec`]; a usage error for variables that cannot be given to the sandbox as a whole.
+/// As [`resolve_spec`]; a usage error for variables that the sandbox cannot have as a whole.
 pub fn resolve_supervised_spec(
     settings: &Settings,
     host: &Surroundings,
@@ -343,7 +347,8 @@ fn replaced_file((path, content): &(PathBuf, Vec<u8>)) -> ReplacedFile {
     }
 }
 
-/// Gives the repositories of the project git directories of their own inside.
+/// Gives the project's repositories git directories of their own inside. Returns a note for each
+/// for which that is impossible.
 fn seed_repositories(jail: &mut Isolation, hidden: &mut HiddenPaths, project: &Path) -> Vec<Note> {
     let found = find_repositories(project, &hidden.repositories, &jail.grants);
     let mut notes = Vec::new();
@@ -396,7 +401,7 @@ fn seed_repositories(jail: &mut Isolation, hidden: &mut HiddenPaths, project: &P
     let covered: Vec<PathBuf> = unusable.chain(found.excess).collect();
     let replaced: Vec<PathBuf> = seeded.chain(covered.iter().cloned()).collect();
     let is_replaced = |path: &Path| replaced.iter().any(|git_dir| path.starts_with(git_dir));
-    // The seed holds a closed list of files, without credentials.
+    // The seed holds a closed list of files without credentials, so its paths need not be hidden.
     hidden.paths.retain(|(path, _)| !is_replaced(path));
     jail.hidden = hidden.paths.iter().map(|(path, _)| path.clone()).collect();
     jail.hidden.extend(covered);
@@ -425,7 +430,7 @@ fn foreign_repository(path: &Path) -> Note {
     }
 }
 
-/// Shows the repository of a linked working tree or a submodule, which lies outside the project.
+/// Shows the repository of a linked working tree or a submodule that lies outside the project.
 fn show_repository(jail: &mut Isolation, project: &Path) -> Option<Note> {
     match find_outside(project, Path::new(WORKSPACE)) {
         OutsideRepository::None => None,
@@ -443,7 +448,8 @@ fn show_repository(jail: &mut Isolation, project: &Path) -> Option<Note> {
     }
 }
 
-/// What the settings hide of the project and show of what would be hidden.
+/// Returns the patterns of the settings that hide project files and that show otherwise hidden
+/// ones.
 pub fn hide_rules(settings: &Settings) -> HideRules {
     HideRules {
         exclude: texts(&settings.sync.push_exclude),
@@ -451,8 +457,8 @@ pub fn hide_rules(settings: &Settings) -> HideRules {
     }
 }
 
-/// What stays read-only in a live workspace because this machine runs or obeys it. Only what is there
-/// can be protected.
+/// Paths that stay read-only in a live workspace because this machine executes or obeys them. Only
+/// existing paths can be protected.
 const PROTECTED: [&str; 4] = [".git/hooks", ".git/config", ".git/info", "glovebox.toml"];
 
 fn protected(project: &Path) -> Vec<PathBuf> {
@@ -495,7 +501,8 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
     Ok(kind)
 }
 
-/// Caches are kept as layers on disk, for a project, over the programs of this machine.
+/// Returns an error for an explicit `--cache` without layers on disk, a project or the machine's
+/// programs.
 fn check_cache(settings: &Settings) -> Result<(), Error> {
     let is_asked = settings.cache.value && matches!(settings.cache.origin, Origin::Flag(_));
     if !is_asked || !settings.backend.value.has_layers() {
@@ -519,9 +526,9 @@ fn check_cache(settings: &Settings) -> Result<(), Error> {
     ))
 }
 
-/// A flag that asks for something the chosen backend cannot give. Asking for a wall and getting none
-/// without a word would be the worst of answers, so it is an error. What a file says about all
-/// sandboxes is another matter.
+/// Returns a flag that the chosen backend cannot honour. To ignore a request for isolation without
+/// a word would be dangerous, so such a flag is an error. Settings from files apply to all
+/// sandboxes and are not checked.
 fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
     let flag = |origin: &Origin| match origin {
         Origin::Flag(name) => Some(*name),
@@ -588,7 +595,7 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
         .find_map(|(_, origin)| flag(origin))
 }
 
-/// What may be reached, where the network goes by that.
+/// Returns the policy of the egress proxy, empty for any other network.
 fn egress(settings: &Settings) -> Result<Policy, Error> {
     if settings.net.value != Net::Egress {
         let hosts = settings.allow.iter().chain(&settings.deny);
@@ -666,10 +673,10 @@ fn grants(asked: &[SourcedValue<GrantArg>], host: &Surroundings) -> Result<Vec<G
         .collect()
 }
 
-/// Variables for one command: `NAME=VALUE` as given, `NAME` with the host's value.
+/// Returns the variables for one command: `NAME=VALUE` as given, `NAME` with the host's value.
 ///
 /// # Errors
-/// A usage error when a variable to be passed on is not set.
+/// Usage error for a name that the host has no value for.
 pub fn command_env<'a>(
     asked: impl IntoIterator<Item = &'a EnvArg>,
     host: &Surroundings,
@@ -697,7 +704,7 @@ pub fn command_env<'a>(
         .collect()
 }
 
-/// The deadline that was asked for, if any was.
+/// Returns the user's timeout in milliseconds; `None` without one.
 pub fn deadline_ms(settings: &Settings) -> Option<u64> {
     settings.timeout.value.and_then(|Span(ms)| ms)
 }

@@ -1,4 +1,4 @@
-//! Files of a project that a session worked on and that have changed since it began.
+//! Finds files of a project that a session worked on and that have changed since it began.
 
 use glovebox_agent::Event;
 use glovebox_spec::WORKSPACE;
@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 use std::time::SystemTime;
 
-/// Lists the files that calls of `events` name, as far as they are newer than `began` or no longer there; relative to
-/// `project`.
+/// Lists the files named by calls of `events` that were modified after `began` or no longer exist,
+/// as paths relative to `project`.
 ///
-/// A file counts by the time of its content, so one that was put back with an older time is not listed.
+/// A file is judged by its modification time, so one that was restored with an older time is not
+/// listed.
 pub fn find_changed_since(project: &Path, events: &[Event], began: SystemTime) -> Vec<String> {
     read_or_edited_files(events)
         .into_iter()
@@ -20,8 +21,8 @@ pub fn find_changed_since(project: &Path, events: &[Event], began: SystemTime) -
         .collect()
 }
 
-/// Paths below the workspace whose content a call was given or replaced a part of. A file that a call made whole is not
-/// among them: it need not have been there.
+/// Returns the paths below the workspace that a successful call has read or edited. A file that a
+/// call has written whole is omitted from then on: it need not have existed.
 fn read_or_edited_files(events: &[Event]) -> BTreeSet<String> {
     let failed: BTreeSet<&str> = events
         .iter()
@@ -57,7 +58,7 @@ fn read_or_edited_files(events: &[Event]) -> BTreeSet<String> {
     found
 }
 
-/// A path of a call, relative to the workspace; `None` where it leads out of it.
+/// Returns a call's path relative to the workspace; `None` if it leads out of it.
 fn within_workspace(path: &str) -> Option<String> {
     let path = Path::new(path);
     let path = path.strip_prefix(WORKSPACE).unwrap_or(path);

@@ -1,5 +1,6 @@
-//! `--context FILE`: a file for the agent that is no part of the project and too large to be told. It is
-//! read out here, put where the tools work, and only its place and size are told.
+//! `--context FILE`: a file for the agent that is not part of the project and too large for the
+//! prompt. It is read on the host and copied to where the tools work; the prompt names only its
+//! path and size.
 
 use super::workplace::AgentWorkplace;
 use crate::Error;
@@ -13,7 +14,7 @@ use std::fs::{File, metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// The file as it was when the command began.
+/// Content of the file when the command began.
 #[derive(Debug)]
 pub struct ContextFile {
     path: PathBuf,
@@ -27,15 +28,15 @@ impl fmt::Display for ContextFile {
 }
 
 impl ContextFile {
-    /// Reads it.
+    /// Reads the file.
     ///
     /// # Errors
-    /// Usage, when it is no regular file or too large; whatever keeps it from being read.
+    /// Usage error if it is not a regular file or is too large; an I/O error if it cannot be read.
     pub fn read(host: &Surroundings, file: &Path) -> Result<Self, Error> {
         let path = host.absolute(file);
         let shown = escape_text(&path.display().to_string());
         let fail = |error: std::io::Error| Error::io(format!("read {shown}"), &error);
-        // Opening a pipe would wait for the other end.
+        // Opening a FIFO would block until a writer opens it.
         if !metadata(&path).map_err(fail)?.is_file() {
             return Err(Error::usage(
                 format!("the context {shown} is not a regular file"),
@@ -58,10 +59,10 @@ impl ContextFile {
 }
 
 impl AgentWorkplace {
-    /// Puts the file where the tools are. On the user's own machine it stays where it is.
+    /// Copies the file to where the tools work. On the user's own machine it stays in place.
     ///
     /// # Errors
-    /// When it cannot be written there.
+    /// The file cannot be written in the sandbox.
     pub fn bring(&mut self, given: &ContextFile) -> Result<(), Error> {
         let path = if self.work.placement() == Placement::Local {
             given.path.display().to_string()
@@ -80,7 +81,7 @@ impl AgentWorkplace {
         Ok(())
     }
 
-    /// The file of an earlier run, if it is still as large as it was.
+    /// Finds the context file of an earlier run; it counts only if its size is unchanged.
     pub fn find_again(&mut self, context: Option<&ContextData>) {
         self.context = context
             .filter(|context| {
@@ -90,7 +91,8 @@ impl AgentWorkplace {
             .cloned();
     }
 
-    /// Elsewhere others have files under `/tmp` as well.
+    /// Returns the path of the context file inside. A sandbox that shares `/tmp` with others has
+    /// its name in it.
     fn context_path(&self) -> String {
         if self.has_own_root() {
             return "/tmp/context".to_owned();
@@ -98,13 +100,13 @@ impl AgentWorkplace {
         format!("/tmp/glovebox-context-{}", self.work.sandbox().info().name)
     }
 
-    /// Removes it from where it would stay.
+    /// Removes the copy of the file if it would outlive the sandbox.
     pub(super) fn take_away(&self) {
         if let Some(context) = &self.context
             && self.work.placement() == Placement::Sandbox
             && !self.has_own_root()
         {
-            // A sandbox that does not answer any more has taken it along or never had it.
+            // If the sandbox no longer answers, there is nothing to remove in it.
             let _ = self.work.sandbox().call(Request::Remove {
                 path: serde_bytes::ByteBuf::from(context.path.as_bytes()),
                 recursive: false,

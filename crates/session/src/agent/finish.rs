@@ -1,4 +1,4 @@
-//! After the loop: what becomes of the sandbox and of what was changed in it.
+//! End of a run: settles the sandbox and its changes.
 
 use super::{AgentRun, AgentSession, AgentWorkplace};
 use crate::Error;
@@ -9,20 +9,20 @@ use crate::sync::settle::{
 use glovebox_agent::Ending;
 use glovebox_sandbox::WorkspaceMode;
 
-/// What is asked for at the end of a run.
+/// Options for the end of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct FinishOptions {
-    /// When changes are taken over.
+    /// When changes are applied to the project.
     pub when: ApplyWhen,
-    /// Whether the user sees changes that are not taken over.
+    /// True if the user sees changes that are not applied.
     pub is_shown: bool,
 }
 
 impl AgentRun<'_> {
-    /// Takes over what changed, or keeps it, or lets it go if the user said so.
+    /// Applies the changes, keeps them in the sandbox, or discards them if the user said so.
     ///
     /// # Errors
-    /// Whatever keeps the changes from being taken over, after which the sandbox is as it was; those of `reviewer`.
+    /// The changes cannot be applied, in which case the sandbox is unchanged; errors of `reviewer`.
     pub fn settle_changes<R: Reviewer>(
         &self,
         place: AgentWorkplace,
@@ -46,7 +46,7 @@ impl AgentRun<'_> {
             return Ok(SettleOutcome::Keep);
         }
         let is_read_only = self.settings.workspace_mode() == WorkspaceMode::ReadOnly;
-        // What is read-only in this phase may have been written in one before.
+        // A workspace that is read-only in this phase may have been written in an earlier one.
         let can_collect = self.settings.can_collect() || (is_read_only && has_layers);
         let is_completed = ending == Ending::Completed;
         let settled = if can_collect {
@@ -79,7 +79,7 @@ impl AgentRun<'_> {
             forgotten.map_err(Error::from)?;
             return Ok(settled);
         }
-        // A name of the user's own is of something that goes on.
+        // A sandbox that the user has named keeps running.
         if has_layers && can_collect && !self.is_kept {
             let sandbox = place.work.sandbox();
             let stopped = sandbox.stop("its changes are kept for `glovebox pull`");

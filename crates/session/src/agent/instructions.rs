@@ -1,10 +1,10 @@
-//! `AGENTS.md` and `CLAUDE.md`: the user's own from the configuration directory, and the project's from its
-//! top and from where the user stands.
+//! Instructions for the model: the user's own `AGENTS.md` from the configuration directory, and
+//! `AGENTS.md` and `CLAUDE.md` of the project, from its top and from the start directory.
 //!
-//! A project's file is read as the workspace shows it: what is hidden there is not told, no link leads out of
-//! the project, and what is no regular file is not opened for long. A file that cannot be used is a warning
-//! where it is the project's, for a project must not keep an agent from working, and an error where it is the
-//! user's, whose words may forbid something.
+//! A project's file is read as the workspace shows it: hidden files are skipped, no link may lead
+//! out of the project, and opening a file does not block. A project's file that cannot be used
+//! causes a warning, because a project must not keep an agent from working. The user's file causes
+//! an error, because it may forbid something.
 
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
@@ -21,20 +21,21 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// In a project.
+/// File names in a project.
 const NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
-/// In the user's configuration directory.
+/// File name in the user's configuration directory.
 const OWN_NAME: &str = "AGENTS.md";
-/// Waits for nobody at the other end of a pipe, and takes no terminal.
+/// Flags for opening instruction files: no wait for the other end of a FIFO, no controlling
+/// terminal.
 const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// What the files say that reach the model.
+/// Loads the instructions for the model.
 ///
 /// # Errors
-/// When the user's own file is there and cannot be read.
+/// The user's own file exists and cannot be read.
 pub fn load_instructions(
     host: &Surroundings,
     frontend: &dyn Frontend,
@@ -128,7 +129,7 @@ fn of_project(
             .map_err(io::Error::from)
             .and_then(read);
         let file = match read {
-            // Its link leads to a name that is hidden.
+            // The path is a link to a hidden name.
             Ok(file) if target(project, &path).is_none_or(|target| is_hidden(&target)) => {
                 drop(file);
                 continue;
@@ -154,7 +155,7 @@ fn of_project(
     Ok(found)
 }
 
-/// What a path in the project leads to, relative to it.
+/// Returns the canonical target of a path in the project, relative to the project.
 fn target(project: &Path, path: &Path) -> Option<PathBuf> {
     let real = project.join(path).canonicalize().ok()?;
     let top = project.canonicalize().ok()?;
@@ -178,7 +179,7 @@ struct ReadFile {
     id: (u64, u64),
 }
 
-/// Reads the beginning of a regular file.
+/// Reads up to `MAX_BYTES + 1` bytes of a regular file.
 fn read(file: File) -> io::Result<ReadFile> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {

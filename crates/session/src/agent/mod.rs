@@ -1,6 +1,7 @@
-//! The run of an agent: its model, the place for its tools, MCP servers, what the model is told, and its session.
+//! Run of an agent: its model, the place where its tools work, MCP servers, instructions and
+//! session.
 //!
-//! The loop itself, its events and its log are in `glovebox_agent`; what becomes of the changes is in [`crate::sync`].
+//! The loop, its events and its log are in `glovebox_agent`; [`crate::sync`] settles the changes.
 
 mod changed_since;
 mod context;

@@ -1,4 +1,4 @@
-//! Which model is asked, and with which key: the one place where keys are taken out of the user's variables.
+//! Choice of the model and its key. Only this file reads keys from the user's variables.
 
 use crate::Error;
 use glovebox_agent::{
@@ -12,24 +12,25 @@ use glovebox_settings::{Settings, Surroundings};
 use std::io::Read;
 use std::path::Path;
 
-/// The name of the model whose answers are recorded, for a first look without a key.
+/// Name of the model that replays recorded answers, for a first try without a key.
 pub const DEMO_MODEL: &str = "demo";
-/// Its answers, which work on an empty workspace.
+/// Recorded answers of the demo model, which work on an empty workspace.
 const DEMO_ANSWERS: &str = include_str!("demo.jsonl");
-/// More than any recording that is worth playing.
+/// Maximum size of a recording, in bytes.
 const MAX_RECORDING_BYTES: u64 = 64 << 20;
 
-/// A model that is ready to be asked, and every secret that must not come out of it.
+/// Model that is ready for requests, and the secrets to remove from its texts.
 pub struct ModelConfig {
     /// The model.
     pub model: Box<dyn Model>,
-    /// What must not come out of it.
+    /// Secrets to remove from everything that is shown or logged.
     pub secrets: Secrets,
-    /// What it costs, if that is known.
+    /// Price of the model; `None` if unknown.
     pub price: Option<Tariff>,
-    /// How much it is told at once.
+    /// Context window of the model, in tokens.
     pub budget: ContextBudget,
-    /// The server that may know better, where the user does not say.
+    /// Custom server to ask for the context window; `None` if the user has set it or the server is
+    /// the provider's own.
     pub asked: Option<(ModelName, ProviderAccess)>,
 }
 
@@ -40,7 +41,11 @@ impl std::fmt::Debug for ModelConfig {
 }
 
 impl ModelConfig {
-    /// A model with what is known about it, where the user does not say otherwise.
+    /// Combines a model with its price and window. The user's settings take precedence over the
+    /// list of known models.
+    ///
+    /// # Errors
+    /// The user limits the cost of a model whose price is unknown.
     fn new(
         settings: &Settings,
         model: Box<dyn Model>,
@@ -48,7 +53,7 @@ impl ModelConfig {
         known: Option<KnownModel>,
         is_elsewhere: bool,
     ) -> Result<Self, Error> {
-        // What another server takes for a model of the same name is its own affair.
+        // A custom server may mean another model by the same name, at another price.
         let listed = known.filter(|_| !is_elsewhere).map(|known| known.tariff);
         let price = settings.agent.price.value.0.map(Tariff::from).or(listed);
         let max_cost = settings.agent.max_cost.value.0;
@@ -77,8 +82,8 @@ impl ModelConfig {
         })
     }
 
-    /// Asks the model's own server how much it can be told at once, where it is one of the user's and the user
-    /// has not said so.
+    /// Asks a custom server for its context window if the user has not set one. Blocks for the
+    /// request.
     pub fn learn_window(&mut self) {
         if let Some((name, access)) = self.asked.take()
             && let Some(tokens) = window_of_server(&name, &access)
@@ -88,10 +93,10 @@ impl ModelConfig {
     }
 }
 
-/// Finds the model: the flag, the configuration, the keys in the environment.
+/// Finds the model to use: from the settings, from `remembered`, or by the keys in the environment.
 ///
 /// # Errors
-/// Usage errors that say how to name one.
+/// Usage errors that say how to name a model.
 pub fn find_model(
     host: &Surroundings,
     settings: &Settings,
@@ -163,7 +168,7 @@ fn read(path: &Path) -> Result<Vec<Event>, Error> {
     Ok(read_recording(&text)?)
 }
 
-/// Names of variables whose values are secrets, whatever they are for.
+/// Ends of the names of variables whose values are treated as secrets.
 const SECRET_ENDS: [&str; 6] = [
     "_KEY",
     "_TOKEN",
@@ -173,8 +178,8 @@ const SECRET_ENDS: [&str; 6] = [
     "_PASSWD",
 ];
 
-/// Every key of every provider, what MCP servers are given, and whatever else in the environment is named
-/// like a secret.
+/// Returns every key of every provider, the secrets passed to MCP servers, and the value of each
+/// variable with the name of a secret.
 fn all_secrets(host: &Surroundings, settings: &Settings) -> Secrets {
     let keys: Vec<&str> = Provider::ALL
         .iter()

@@ -1,4 +1,4 @@
-//! Kinds of work: a phase is a toolset by its name, and an instruction for the model.
+//! Phases: each is a toolset of the same name and an instruction for the model.
 
 use glovebox_agent::{ToolDefinition, ToolOutput, Tools, unknown_tool};
 use glovebox_proto::{Code, Fault, Remedy, Setting};
@@ -6,7 +6,7 @@ use glovebox_tools::policy::Policy;
 use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 
-/// What the model is told about a phase.
+/// Returns the instruction for the model in a phase; `None` for a phase without one.
 pub(super) fn phase_instruction(phase: &str) -> Option<&'static str> {
     Some(match phase {
         "research" => {
@@ -26,13 +26,14 @@ pub(super) fn phase_instruction(phase: &str) -> Option<&'static str> {
     })
 }
 
-/// Tools, narrowed to those of a toolset.
+/// Tools narrowed to those of a toolset.
 pub struct ToolsetFilter<T> {
-    /// All tools there are.
+    /// All available tools.
     pub tools: T,
-    /// The toolset, with its rules.
+    /// Policy with the toolset.
     pub policy: Policy,
-    /// There is no wall that keeps a command from writing, so a phase that changes nothing has none.
+    /// True on the user's own machine, where no isolation keeps a command from writing: a read-only
+    /// phase then has no commands.
     pub is_local: bool,
 }
 
@@ -64,12 +65,12 @@ impl<T: Tools> Tools for ToolsetFilter<T> {
     }
 
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
-        // Only the tools of the request are named: the model was given no others.
+        // The fault names only the tools of the filter, because the model was given no others.
         if self.tools.own_name(name).is_none() {
             return Err(unknown_tool(name, &self.definitions()));
         }
-        // Aliases lead to the same tool, so the tool is asked and not its name. Whether the toolset has
-        // it is decided where all calls are permitted.
+        // Aliases lead to the same tool, so the tool is asked and not its name. The policy gate
+        // decides whether the toolset contains it.
         if let Some(is_read_only) = self.tools.is_read_only(name)
             && self.is_shut(is_read_only)
         {

@@ -1,4 +1,4 @@
-//! A session that has worked before goes on: in the sandbox it had, or in a new one that it is told of.
+//! Resumes an earlier session, in its own sandbox or in a new one that the model is told about.
 
 use super::{AgentFrontend, AgentRun, AgentSession, AgentWorkplace};
 use crate::Error;
@@ -11,23 +11,23 @@ use glovebox_sandbox::Name;
 use glovebox_settings::Settings;
 use glovebox_tools::ContextData;
 
-/// What the model is told when its sandbox could not be found again.
+/// Message to the model if its sandbox no longer exists.
 const NEW_PLACE: &str = "[The sandbox you worked in is gone, with everything you had changed in it. You are in \
     a new one, on the project as it is now: look before you go on.]";
 
-/// A session as its log tells it, held for this process.
+/// Session as recorded in the log, locked for this process.
 #[derive(Debug)]
 pub struct EarlierSession {
-    /// What is known of it without its events.
+    /// Summary of the session, without its events.
     pub info: SessionInfo,
-    /// What was said. Calls without an end have one that says so.
+    /// Conversation so far. Calls without a result have one that says so.
     pub conversation: Conversation,
     events: Vec<Event>,
     lock: SessionLock,
 }
 
 impl EarlierSession {
-    /// Reads the session `id`: its name, the beginning of it, or `last`.
+    /// Opens the session `id`: a full id, a prefix of one, or `last`.
     ///
     /// # Errors
     /// `not-found`, `ambiguous-match`, and `busy` while another process works on it.
@@ -44,7 +44,7 @@ impl EarlierSession {
         })
     }
 
-    /// Whether the model has nothing left to answer to.
+    /// Returns true if the last message is the model's, so that it has nothing to answer.
     pub fn is_done(&self) -> bool {
         matches!(
             self.conversation.messages.last(),
@@ -52,7 +52,7 @@ impl EarlierSession {
         )
     }
 
-    /// The kind of work it began as.
+    /// Returns the phase in which the session began.
     pub fn phase(&self) -> Option<String> {
         self.events.iter().find_map(|event| match event {
             Event::Started { phase, .. } => phase.clone(),
@@ -60,7 +60,7 @@ impl EarlierSession {
         })
     }
 
-    /// What the model was told in addition.
+    /// Returns the additional text of the system prompt.
     pub fn addition(&self) -> Option<String> {
         self.events.iter().find_map(|event| match event {
             Event::Started { addition, .. } => addition.clone(),
@@ -68,7 +68,7 @@ impl EarlierSession {
         })
     }
 
-    /// The file that came along with the task.
+    /// Returns the file that came with the task.
     pub fn context(&self) -> Option<&ContextData> {
         self.events.iter().find_map(|event| match event {
             Event::Started { context, .. } => context.as_ref(),
@@ -76,7 +76,7 @@ impl EarlierSession {
         })
     }
 
-    /// The agent of a bundle that it is, where it is one.
+    /// Returns the declaration of the bundle's agent; `None` if the session has no bundle.
     pub fn declared(&self) -> Option<&DeclaredAgent> {
         self.events.iter().find_map(|event| match event {
             Event::Started { declared, .. } => declared.as_ref(),
@@ -84,17 +84,17 @@ impl EarlierSession {
         })
     }
 
-    /// Whether its tools work on the user's machine itself.
+    /// Returns true if the session's tools work directly on the user's machine.
     pub fn is_local(&self) -> bool {
         self.info.placement == Placement::Local.as_str()
     }
 
-    /// Whether its sandbox was made for it alone.
+    /// Returns true if the sandbox was created only for this session.
     pub fn has_own_sandbox(&self) -> bool {
         has_own_sandbox(&self.info, &self.events)
     }
 
-    /// The session, taken up.
+    /// Converts to an open session with this system prompt.
     pub(crate) fn into_session(self, log: Log, system: String) -> AgentSession {
         AgentSession {
             id: self.info.id,
@@ -105,10 +105,10 @@ impl EarlierSession {
         }
     }
 
-    /// The place it had, or a new one; and whether it is new.
+    /// Reopens the session's workplace or opens a new one. Returns true as well if it is new.
     ///
     /// # Errors
-    /// Whatever keeps the place from being there.
+    /// The session belongs to a bundle, or the workplace cannot be opened.
     pub fn reopen_place(
         &self,
         caller: &WorkContext<'_>,
@@ -139,8 +139,8 @@ impl EarlierSession {
     }
 }
 
-/// Whether the sandbox was made for the session alone. One that the user gave a name to is the user's,
-/// whatever the name looks like.
+/// Returns true if the sandbox was created only for the session. One that the user has named is the
+/// user's, even if its name looks generated.
 pub fn has_own_sandbox<'a>(
     session: &SessionInfo,
     events: impl IntoIterator<Item = &'a Event>,
@@ -152,11 +152,11 @@ pub fn has_own_sandbox<'a>(
 }
 
 impl AgentRun<'_> {
-    /// Takes up an earlier session in `place`. `is_new` is whether that place was made for it now; `words` are what
-    /// the user adds.
+    /// Resumes an earlier session in `place`. `is_new` is true if that place was created for it
+    /// now; `words` are the user's addition.
     ///
     /// # Errors
-    /// When it cannot be written down; when the sandbox is lost.
+    /// The log cannot be written, or the sandbox is lost.
     pub fn take_up(
         &self,
         place: &AgentWorkplace,

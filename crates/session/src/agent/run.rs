@@ -1,4 +1,4 @@
-//! One run of an agent: its session is written down, and the loop works until it ends.
+//! Run of an agent: records its session and runs the loop to its end.
 
 use super::{AgentWorkplace, ModelConfig, ToolsetFilter, phase_instruction};
 use crate::Error;
@@ -21,111 +21,111 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How often the user asks to stop until the agent is not given another word.
+/// Number of stop requests from which on the user is no longer asked for another message.
 const LAST_STOP: u32 = 2;
 
-/// A wish that an agent stops.
+/// Request to stop an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopWish {
-    /// The user's, who has asked so often.
+    /// The user has asked this many times.
     Asked(u32),
-    /// A limit of whoever runs the agent was reached: which, in a sentence.
+    /// A limit of the operator was reached. Holds a sentence that names it.
     Limit(String),
 }
 
-/// Told of each wish that the agent stops.
+/// Callback for each request to stop.
 pub type OnStop = Box<dyn Fn(StopWish) + Send + Sync>;
 
-/// What a user interface gives to the run of an agent.
+/// User interface of an agent's run.
 pub trait AgentFrontend: Frontend {
-    /// Keeps the events of a session in its log, and shows them.
+    /// Returns an observer that writes the events of a session to its log and shows them.
     fn observer<'a>(&'a self, log: &'a Log, id: &'a str) -> Box<dyn Observe + 'a>;
 
-    /// The user, where there is somebody to ask. `servers` are those whose tools may be called; `secrets` are not
-    /// shown.
+    /// Returns the user to ask; `None` if there is none. `servers` are those whose tools may be
+    /// called; `secrets` must not be shown.
     fn user(&self, secrets: &Secrets, servers: Vec<ToolServer>) -> Option<Arc<dyn AgentUser>>;
 
-    /// Whether there is somebody to ask.
+    /// Returns true if there is a user to ask.
     fn has_user(&self) -> bool;
 
-    /// From now on `on_stop` is told each time that the session `id` is to stop.
+    /// Registers `on_stop`, which is called for each request to stop the session `id`.
     fn watch_stop(&self, id: &str, on_stop: OnStop);
 
-    /// The end of [`Self::watch_stop`]: how often the user has asked.
+    /// Ends [`Self::watch_stop`]. Returns how many times the user has asked to stop.
     fn unwatch_stop(&self) -> u32;
 
-    /// What the agent that was stopped is to do instead, if anything.
+    /// Asks the user for a message to the stopped agent; `None` ends the run.
     fn ask_for_more(&self) -> Option<String>;
 }
 
-/// The user's word on calls: what a rule asks about, what the model calls, what a script calls; and on hosts that a
-/// command was refused.
+/// Questions to the user: about calls that a rule, the model or a script makes, and about hosts
+/// that a command could not reach.
 pub trait AgentUser: Ask + Approve + AskHost {
-    /// Asked before each call that a script makes of a tool that is not read-only.
+    /// Asks before a script calls a tool that is not read-only.
     fn approve_nested(&self, tool: &str, arguments: &Value) -> Approval;
 }
 
-/// One run of an agent, new or taken up again.
+/// Run of an agent, in a new or a resumed session.
 #[derive(Debug)]
 pub struct AgentRun<'a> {
-    /// What this machine and this user are like.
+    /// Facts about this machine and the user's environment.
     pub host: &'a Surroundings,
-    /// What is asked for.
+    /// Resolved settings.
     pub settings: &'a Settings,
-    /// The project it works on.
+    /// Project directory.
     pub project: &'a Path,
-    /// The model.
+    /// Model to use.
     pub model: &'a ModelConfig,
-    /// The kind of work.
+    /// Name of the phase, if any.
     pub phase: Option<&'a str>,
-    /// What the model is told in addition.
+    /// Additional text for the system prompt.
     pub addition: Option<String>,
-    /// What files of the user's and of the project tell it.
+    /// Instructions from files of the user and the project.
     pub instructions: Vec<Instructions>,
-    /// Whether the user is asked before each change.
+    /// True if the user is asked before each change.
     pub is_asked: bool,
-    /// Whether the user has said yes to all changes.
+    /// True if the user has agreed to all changes in advance.
     pub is_yes: bool,
-    /// Whether the sandbox has a name of the user's, and stays.
+    /// True if the user has named the sandbox, so that it outlives the run.
     pub is_kept: bool,
 }
 
-/// A session that is open.
+/// Open session.
 #[derive(Debug)]
 pub struct AgentSession {
-    /// Its log, among others.
+    /// Log that contains the session.
     pub log: Log,
-    /// Its name there.
+    /// Id of the session.
     pub id: String,
-    /// Held while it is open.
+    /// Lock held while the session is open.
     pub lock: SessionLock,
-    /// What the model is told about where it is.
+    /// System prompt.
     pub system: String,
-    /// What was said.
+    /// Conversation so far.
     pub conversation: Conversation,
 }
 
-/// A session that is written down, and has no place yet.
+/// Session that is recorded and has no workplace yet.
 #[derive(Debug)]
 pub struct NewSession {
-    /// Its log, among others.
+    /// Log that contains the session.
     pub log: Log,
-    /// Its name there.
+    /// Id of the session.
     pub id: String,
     lock: SessionLock,
     task: String,
 }
 
 impl NewSession {
-    /// Draws the name of a session that is not written down yet.
+    /// Returns a random id for a new session.
     pub fn random_id() -> String {
         Name::random("s").to_string()
     }
 
-    /// Writes down the session `id`, which is to work on `task`.
+    /// Records the session `id` with its `task`, from which secrets are removed.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The log cannot be written or locked.
     pub fn create(
         log: Log,
         id: String,
@@ -157,12 +157,12 @@ impl NewSession {
         })
     }
 
-    /// What it is to work on.
+    /// Returns the task.
     pub(crate) fn task(&self) -> &str {
         &self.task
     }
 
-    /// The session, begun.
+    /// Converts to an open session with this system prompt.
     pub(crate) fn into_session(self, system: String) -> AgentSession {
         AgentSession {
             log: self.log,
@@ -175,10 +175,10 @@ impl NewSession {
 }
 
 impl AgentRun<'_> {
-    /// Begins a session that is written down, in its place.
+    /// Begins a recorded session in its workplace.
     ///
     /// # Errors
-    /// When it cannot be written; when the sandbox is lost.
+    /// The log cannot be written, or the sandbox is lost.
     pub fn begin(
         &self,
         place: &AgentWorkplace,
@@ -205,10 +205,11 @@ impl AgentRun<'_> {
         Ok(new.into_session(system))
     }
 
-    /// The rules of this run, with the tools of its servers.
+    /// Returns the policy of this run, with the tools of its MCP servers.
     fn policy(&self, place: &AgentWorkplace) -> Result<Policy, Error> {
         let policy = place.work.policy(self.settings)?;
-        // Where each change is asked about anyway, or the user said yes to all, no second question.
+        // No second question if every change is asked about anyway, or the user agreed to all of
+        // them.
         let is_asked = place.work.placement() == Placement::Sandbox && !self.is_yes;
         let served = place.servers().map(Servers::definitions);
         let served = served
@@ -222,7 +223,7 @@ impl AgentRun<'_> {
         Ok(policy.with_served(served.collect()))
     }
 
-    /// Names of the tools of this run.
+    /// Returns the names of the tools of this run.
     fn tool_names(&self, place: &AgentWorkplace) -> Result<Vec<String>, Error> {
         let policy = self.policy(place)?;
         let own = policy.toolset().tools().map(|tool| tool.name.to_owned());
@@ -232,10 +233,10 @@ impl AgentRun<'_> {
         Ok(own.chain(served).collect())
     }
 
-    /// What the model is told about where it is.
+    /// Returns the system prompt.
     ///
     /// # Errors
-    /// When the sandbox is lost.
+    /// The sandbox is lost, or the settings name an unknown toolset.
     pub fn system(
         &self,
         place: &AgentWorkplace,
@@ -260,10 +261,11 @@ impl AgentRun<'_> {
         Ok(self.model.secrets.clean(system_prompt(&facts)))
     }
 
-    /// Works until the end, and ends the MCP servers. What keeps it from working is how the run ended.
+    /// Runs the loop to its end, then ends the MCP servers. An error of the run becomes its
+    /// outcome.
     ///
     /// # Errors
-    /// When the session's state cannot be written.
+    /// The session's state cannot be written.
     pub fn perform(
         &self,
         place: &mut AgentWorkplace,
@@ -286,7 +288,7 @@ impl AgentRun<'_> {
         }))
     }
 
-    /// The loop, as often as the user has something to add.
+    /// Runs the loop, again for each message that the user adds after a stop.
     fn work(
         &self,
         place: &AgentWorkplace,
@@ -369,7 +371,8 @@ impl AgentRun<'_> {
     }
 }
 
-/// The first wish stops the loop; the one after the last ends this process, so the sandbox is stopped in time.
+/// Returns the stop callback. The first request stops the loop; one after `LAST_STOP` also stops
+/// the sandbox, because this process is about to be ended.
 fn on_stop(place: &AgentWorkplace, stop: &StopSignal) -> OnStop {
     let (stop, stoppable) = (stop.clone(), place.work.stoppable());
     Box::new(move |wish| {
@@ -386,8 +389,8 @@ fn on_stop(place: &AgentWorkplace, stop: &StopSignal) -> OnStop {
     })
 }
 
-/// The gate where the user is asked before each change: the loop asks about what the model calls, this about what a
-/// script calls.
+/// Gate for runs in which the user is asked before each change. The loop asks about calls of the
+/// model, this gate about calls of scripts.
 #[derive(Debug)]
 struct AskedGate {
     gate: Arc<PolicyGate>,
@@ -413,5 +416,5 @@ impl Permit for AskedGate {
     }
 }
 
-/// What the model is told of a question that got no answer.
+/// Answer to the model for a question that the user left unanswered.
 pub const UNANSWERED: &str = "the user left the question unanswered";

@@ -1,7 +1,7 @@
-//! MCP servers of a run: programs as jobs where they are to work, and addresses with their headers.
+//! MCP servers of a run: programs, started as jobs, and remote addresses with their headers.
 //!
-//! A server's program is a job of a guest like any other command: of the sandbox's, or of one without
-//! walls on this machine. So it ends with all that it started, whatever becomes of us.
+//! A server's program is a job of a guest like any other command: of the sandbox's guest, or of one
+//! without isolation on this machine. So it ends with all its processes, however this process ends.
 
 use crate::Error;
 use crate::host;
@@ -20,25 +20,25 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Of what a server writes to standard error.
+/// Bytes kept of the end of a server's standard error.
 const KEPT_BYTES: usize = 2048;
-/// Between asking a server to end and ending it.
+/// Time between asking a server to end and killing it, in milliseconds.
 const GRACE_MS: u64 = 500;
-/// How long its end is waited for.
+/// Maximum time to wait for the end of a server.
 const END_WAIT: Duration = Duration::from_secs(3);
 
-/// What is to be started, with the guest on this machine that some of it needs.
+/// Servers to start, and the guest without isolation that some of them run in.
 pub(super) struct ResolvedServers {
     pub(super) specs: Vec<ServerSpec>,
     pub(super) host: Option<Arc<Sandbox>>,
-    /// Those that cannot be reached as they are defined here, and are not required: name, and why.
+    /// Optional servers with an invalid definition: name and fault.
     pub(super) broken: Vec<(String, Fault)>,
 }
 
-/// Puts together what the settings ask for.
+/// Resolves the servers that the settings define.
 ///
 /// # Errors
-/// A variable that is not there, a header that is none, where the server is required.
+/// A required server refers to an unset variable or has an invalid header.
 pub(super) fn resolve_servers(
     caller: &WorkContext<'_>,
     settings: &Settings,
@@ -76,7 +76,7 @@ pub(super) fn resolve_servers(
                         env: spec::command_env(env, caller.host)?,
                         stdin: Stdin::Stream,
                         grace_ms: GRACE_MS,
-                        // It is read as it comes.
+                        // Output is read as it comes, so no log is kept.
                         log: LogCaps {
                             head_bytes: 0,
                             tail_bytes: 0,
@@ -129,7 +129,7 @@ fn address(caller: &WorkContext<'_>, server: &McpServer) -> Result<HttpEndpoint,
     };
     let value = |header: &str, variable: &str| {
         let value = caller.host.var(variable).and_then(|value| value.to_str());
-        // The variable is not named: what stands in its place may be a secret.
+        // The message does not name the variable: a user may have put a secret in its place.
         value.map(str::to_owned).ok_or_else(|| {
             wrong(format!(
                 "the variable that the header `{header}` comes from is not set"
@@ -150,7 +150,7 @@ fn address(caller: &WorkContext<'_>, server: &McpServer) -> Result<HttpEndpoint,
     HttpEndpoint::new(url, &found).map_err(wrong)
 }
 
-/// A server's program as a job of a guest.
+/// Program of a server, as a job of a guest.
 #[derive(Debug)]
 struct Job {
     sandbox: Arc<Sandbox>,
@@ -176,7 +176,7 @@ impl Launch for Job {
     }
 }
 
-/// What is known of a job that is being read.
+/// State of a job whose output is being read, shared with its `JobLife`.
 #[derive(Debug, Default)]
 struct JobEnd {
     state: Mutex<State>,
@@ -235,7 +235,7 @@ impl Read for JobOutput {
                     bytes,
                     ..
                 } => {
-                    // TRUST: only the end is kept.
+                    // TRUST: a server may write without end; only the last bytes are kept.
                     let mut state = self.told.state();
                     state.errors.extend(bytes);
                     let more = state.errors.len().saturating_sub(KEPT_BYTES);
@@ -254,7 +254,7 @@ impl Read for JobOutput {
 
 impl Drop for JobOutput {
     fn drop(&mut self) {
-        // Nobody reads on, and dropping the stream ends the job.
+        // Nothing reads any more. Dropping the stream ends the job.
         self.told.end(String::new());
     }
 }
@@ -291,7 +291,7 @@ impl ProcessLife for JobLife {
         let state = self.wait(Duration::from_millis(200));
         let errors: Vec<u8> = state.errors.iter().copied().collect();
         let errors = String::from_utf8_lossy(&errors);
-        // The end says most; what comes before is often where it came from.
+        // The last line usually states the cause.
         let last = errors
             .lines()
             .rev()

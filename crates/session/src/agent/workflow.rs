@@ -1,13 +1,14 @@
-//! Workflows: phases one after the other, on the same files; and what one leaves for the next, its answer and files.
+//! Workflows: phases one after another on the same files. Each passes its answer and files to the
+//! next.
 //!
 //! ```text
-//! phase -> its answer and the files it leaves -> the task of the next phase, and files in its sandbox
+//! phase -> its answer and its files -> the task of the next phase, and files in its sandbox
 //! ```
 //!
-//! There is one sandbox. Between two phases it is stopped and started again as the next one wants it, on
-//! the files as they are, so that a phase that may write nothing is walled in as if it were alone. Each
-//! phase is a session of its own. The first that does not end well, or does not leave what it should, is
-//! the end of the workflow.
+//! There is one sandbox. Between two phases it is stopped and started again with the settings of
+//! the next one, on the same files, so that a read-only phase is isolated as if it were alone. Each
+//! phase is a session of its own. The workflow ends at the first phase that does not complete or
+//! does not leave the files that it should.
 
 use super::{AgentSession, AgentWorkplace, ContextFile};
 use crate::Error;
@@ -19,24 +20,25 @@ use glovebox_spec::WORKSPACE;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Of one file that is left.
+/// Maximum size of one file that a phase leaves, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Of an answer, in the task of what follows.
+/// Maximum size of an answer in the task of later phases, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// Where files of earlier phases are, in a sandbox.
+/// Directory in the sandbox for files of earlier phases.
 const ARTEFACTS: &str = "/tmp/artefacts";
 
-/// A phase with all its settings.
+/// Phase with its settings.
 #[derive(Debug)]
 pub struct PlannedPhase<'a> {
-    /// The phase.
+    /// The phase as configured.
     pub phase: &'a Phase,
-    /// What it works with.
+    /// Settings of the phase.
     pub settings: Settings,
 }
 
 impl PlannedPhase<'_> {
-    /// What its model is told in addition: its own words, and what it has to leave.
+    /// Returns the addition to the phase's prompt: its own text, and the files that it has to
+    /// leave.
     pub fn addition(&self) -> Option<String> {
         let mut addition = self.phase.prompt.clone().unwrap_or_default();
         if !self.phase.leaves.is_empty() {
@@ -51,28 +53,28 @@ impl PlannedPhase<'_> {
     }
 }
 
-/// What a user interface does for the phases of a workflow.
+/// Steps of a workflow that the user interface performs.
 pub trait PhaseDriver {
-    /// Its own failures, and those from here.
+    /// Error of the steps, which also holds the errors of this crate.
     type Error: From<Error> + From<Fault>;
 
-    /// A phase begins: which, and how many there are. The first is 1.
+    /// Announces that phase `number` of `count` begins. The first is 1.
     fn phase_begins(&self, phase: &PlannedPhase<'_>, number: usize, count: usize);
 
-    /// Starts the sandbox again as a phase wants it.
+    /// Restarts the sandbox with the settings of a phase.
     ///
     /// # Errors
-    /// When it does not start.
+    /// The sandbox does not start.
     fn renew(
         &self,
         phase: &PlannedPhase<'_>,
         place: AgentWorkplace,
     ) -> Result<AgentWorkplace, Self::Error>;
 
-    /// Begins the session of a phase, with its servers.
+    /// Begins the session of a phase, with its MCP servers.
     ///
     /// # Errors
-    /// When it cannot begin, or the user has stopped it.
+    /// The session cannot begin, or the user has stopped it.
     fn begin(
         &self,
         phase: &PlannedPhase<'_>,
@@ -80,10 +82,10 @@ pub trait PhaseDriver {
         task: String,
     ) -> Result<AgentSession, Self::Error>;
 
-    /// Works until the end of the phase.
+    /// Runs a phase to its end.
     ///
     /// # Errors
-    /// When its events cannot be kept.
+    /// The events cannot be written.
     fn perform(
         &self,
         phase: &PlannedPhase<'_>,
@@ -91,30 +93,30 @@ pub trait PhaseDriver {
         session: &mut AgentSession,
     ) -> Result<RunOutcome, Self::Error>;
 
-    /// Tells the user that a phase could not begin, and that the sandbox stays under its name with what it has.
+    /// Tells the user that a phase could not begin and that the sandbox is kept under its name.
     fn tell_kept(&self, name: Option<&str>);
 
-    /// Nothing was done: the place is ended.
+    /// Ends the workplace of a workflow in which nothing was done.
     fn abandon(&self, place: AgentWorkplace);
 }
 
-/// The last phase that was worked on, before its changes are settled.
+/// Last phase of a workflow, before its changes are settled.
 #[derive(Debug)]
 pub struct WorkflowEnd<'a> {
     /// The phase.
     pub phase: &'a PlannedPhase<'a>,
-    /// Where it worked.
+    /// Workplace of the phase.
     pub place: AgentWorkplace,
-    /// Its session, still open.
+    /// Session of the phase, still open.
     pub session: AgentSession,
-    /// How it ended, and so how the workflow did.
+    /// Outcome of the phase, and so of the workflow.
     pub outcome: RunOutcome,
 }
 
-/// Works on `task` in all `phases`, one after the other, up to the first that does not end well.
+/// Runs `phases` on `task` one after another, up to the first that does not complete.
 ///
 /// # Errors
-/// When a phase cannot begin, or its events cannot be kept.
+/// A phase cannot begin, or its events cannot be written.
 pub fn run_phases<'a, D: PhaseDriver>(
     driver: &D,
     phases: &'a [PlannedPhase<'a>],
@@ -173,7 +175,7 @@ pub fn run_phases<'a, D: PhaseDriver>(
         session
             .log
             .set_state(&session.id, SessionState::Completed)?;
-        // The sandbox is the next session's.
+        // The sandbox now belongs to the next session.
         session.log.set_sandbox(&session.id, None)?;
         before = session.conversation;
     }
@@ -181,7 +183,8 @@ pub fn run_phases<'a, D: PhaseDriver>(
     Err(Error::usage("the workflow has no phases", "add one").into())
 }
 
-/// The task of a phase with what came before, whose files are brought to where it finds them.
+/// Returns the task of a phase with the results of earlier ones, and copies their files to where
+/// the phase finds them.
 fn brief(
     place: &mut AgentWorkplace,
     given: Option<&ContextFile>,
@@ -198,19 +201,19 @@ fn brief(
     Ok(text)
 }
 
-/// What a phase left.
+/// Result of a phase.
 #[derive(Debug)]
 struct PhaseResult {
     phase: String,
     answer: String,
-    /// Path as it was written, and content.
+    /// Path as configured, and content.
     files: Vec<(String, Vec<u8>)>,
 }
 
-/// Checks that the sandbox of a phase can be stopped and started again with its files, as it is between two phases.
+/// Checks that a phase's sandbox can be restarted with its files, as between two phases.
 ///
 /// # Errors
-/// Usage, when its files would go with it.
+/// Usage error if the sandbox would lose its files.
 pub fn check_phase(placement: Placement, phase: &Phase, settings: &Settings) -> Result<(), Error> {
     let has_layers =
         settings.has_layers_on_disk() && settings.workspace_mode() != WorkspaceMode::Copy;
@@ -231,11 +234,12 @@ pub fn check_phase(placement: Placement, phase: &Phase, settings: &Settings) -> 
 }
 
 impl PhaseResult {
-    /// The answer of a phase that is done, and the files it was to leave.
+    /// Collects the answer of a completed phase and the files that it had to leave.
     ///
     /// # Errors
-    /// When a file is not there.
-    // TRUST: both come from the model and the sandbox; they are bounded, and go back to where they are from.
+    /// A file does not exist or is too large.
+    // TRUST: both come from the model and the sandbox; they are bounded, and go back to where they
+    // are from.
     fn collect(
         place: &AgentWorkplace,
         project: &Path,
@@ -270,10 +274,11 @@ impl PhaseResult {
         })
     }
 
-    /// Adds it to the task of a later phase, and brings its files to where that one finds them.
+    /// Appends the result to the task of a later phase, and copies its files to where that phase
+    /// finds them.
     ///
     /// # Errors
-    /// When a file cannot be written there.
+    /// A file cannot be written there.
     fn hand_over(&self, place: &AgentWorkplace, task: &mut String) -> Result<(), Error> {
         let _ = write!(
             task,

@@ -1,7 +1,8 @@
-//! Where an agent's tools work: a sandbox of its own, or this machine.
+//! Workplace of an agent's tools: a sandbox of its own, or this machine.
 //!
-//! An agent's sandbox has a supervisor, so that it outlives this process: killing that leaves the work where it is, and
-//! the session goes on in it. One that nobody comes back to stops after a while and keeps its files.
+//! An agent's sandbox has a supervisor, so that it outlives this process: if the process is killed,
+//! the work remains and the session can continue in it. A sandbox without a client stops after its
+//! lease and keeps its files.
 
 use super::servers;
 use crate::Error;
@@ -26,11 +27,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What names of agents' sandboxes begin with.
+/// Prefix of the names of agents' sandboxes.
 const PREFIX: &str = "agent";
-/// A sandbox that nobody is connected to stops after this long.
+/// Time without a connection after which a sandbox stops, in milliseconds.
 const LEASE_MS: u64 = 3_600_000;
-/// What to do about a server that cannot be started.
+/// Returns the hint for a server that cannot be started.
 fn correct_server() -> Remedy {
     Remedy::advice([
         "correct its table in glovebox.toml, or take it out; a server in the sandbox finds only what is in there, and \
@@ -42,20 +43,20 @@ fn correct_server() -> Remedy {
     ])
 }
 
-/// Where the tools of an agent work, with what they have there.
+/// Workplace of an agent's tools, with its servers and context file.
 #[derive(Debug)]
 pub struct AgentWorkplace {
     /// The sandbox, or the project itself.
     pub work: WorkSession,
-    /// The file that came along with the task.
+    /// File that came with the task.
     pub context: Option<ContextData>,
     servers: Option<Servers>,
-    /// Where servers work that are not to work with the other tools.
+    /// Guest for servers that do not run with the other tools.
     beside: Option<Arc<Sandbox>>,
 }
 
 impl AgentWorkplace {
-    /// Starts what is asked for, under `name` if there is one.
+    /// Opens a workplace; a sandbox gets the name `name`, or a random name and a lease.
     ///
     /// # Errors
     /// As [`WorkSession::open`].
@@ -81,7 +82,7 @@ impl AgentWorkplace {
         Ok(Self::on(work))
     }
 
-    /// Starts a sandbox of this name, which stops when no agent has used it for a while.
+    /// Starts a sandbox of this name, which stops if no agent uses it for `LEASE_MS`.
     ///
     /// # Errors
     /// As [`WorkSession::open`].
@@ -100,12 +101,12 @@ impl AgentWorkplace {
         )?))
     }
 
-    /// Draws a name for [`Self::open_leased`].
+    /// Returns a random name for [`Self::open_leased`].
     pub fn random_name() -> Name {
         Name::random(PREFIX)
     }
 
-    /// Takes over a sandbox that was started ahead; `None` when it is not what the work needs.
+    /// Takes over a sandbox that was started in advance; `None` if it does not fit the settings.
     ///
     /// # Errors
     /// As [`WorkSession::open_warm`].
@@ -117,7 +118,7 @@ impl AgentWorkplace {
         Ok(WorkSession::open_warm(caller, settings, warm)?.map(Self::on))
     }
 
-    /// A pool of sandboxes for agents.
+    /// Opens a pool of sandboxes for agents.
     ///
     /// # Errors
     /// As [`WarmPool::open`].
@@ -137,7 +138,7 @@ impl AgentWorkplace {
         WarmPool::open(source, config)
     }
 
-    /// Goes back to a sandbox that is still there, in whatever state; `None` when it is gone.
+    /// Reconnects to an existing sandbox in any state; `None` if it no longer exists.
     ///
     /// # Errors
     /// As [`WorkSession::resume`].
@@ -154,7 +155,8 @@ impl AgentWorkplace {
         }
     }
 
-    /// Its sandbox as `settings` want it, with the files as they are. Without one, everything stays.
+    /// Restarts the sandbox with `settings`, with its files unchanged. Without a sandbox nothing
+    /// changes.
     ///
     /// # Errors
     /// As [`WorkSession::renew`].
@@ -168,7 +170,7 @@ impl AgentWorkplace {
         Ok(Self { work, ..self })
     }
 
-    /// The tools, working here.
+    /// Returns the tools of this workplace.
     pub fn tools(&self) -> ToolSession {
         match &self.context {
             Some(context) => self.work.tools().with_context(context.clone()),
@@ -176,10 +178,12 @@ impl AgentWorkplace {
         }
     }
 
-    /// Starts the MCP servers of the settings. From here on their tools are what they are. `cancel` gives up.
+    /// Starts the MCP servers of the settings, whose tools are fixed from here on. Blocks until all
+    /// have answered; `cancel` interrupts that.
     ///
     /// # Errors
-    /// The first required one that cannot be started. Any other that is broken is left out, with a notice.
+    /// The first required server that cannot be started. Optional ones that fail are left out, with
+    /// a notice.
     pub fn start_servers(
         &mut self,
         caller: &WorkContext<'_>,
@@ -213,7 +217,7 @@ impl AgentWorkplace {
         Ok(())
     }
 
-    /// The tools of MCP servers.
+    /// Returns the MCP servers; `None` if there are none.
     pub const fn servers(&self) -> Option<&Servers> {
         self.servers.as_ref()
     }
@@ -226,17 +230,17 @@ impl AgentWorkplace {
         }
     }
 
-    /// Ends it with all that is in it.
+    /// Ends the workplace: servers, context file and sandbox.
     pub fn end(mut self, frontend: &dyn Frontend) {
         self.end_servers(frontend);
         self.take_away();
         self.work.end(frontend);
     }
 
-    /// What a model is told about it.
+    /// Returns the facts for the system prompt.
     ///
     /// # Errors
-    /// When the sandbox is lost.
+    /// The sandbox is lost.
     pub fn facts(
         &self,
         settings: &Settings,
@@ -285,13 +289,14 @@ impl AgentWorkplace {
     }
 }
 
-/// Where a copy of the project is, for a prompt: its path, or `.` where a prompt cannot hold that whole.
+/// Returns the path of the project's copy for a prompt, or `.` if it cannot be part of a prompt
+/// unchanged.
 fn copy_place(sandbox: &Sandbox, dir: &[u8]) -> Result<String, Fault> {
     let start = sandbox.facts()?.cwd;
     let path = Path::new(OsStr::from_bytes(&start)).join(OsStr::from_bytes(dir));
     let path: PathBuf = path.components().collect();
     let path = path.display().to_string();
-    // TRUST: the path is told from inside.
+    // TRUST: the guest reports this path.
     Ok(if plain_fact(&path) == path {
         path
     } else {
@@ -299,7 +304,7 @@ fn copy_place(sandbox: &Sandbox, dir: &[u8]) -> Result<String, Fault> {
     })
 }
 
-/// What commands reach.
+/// Returns what the network of commands reaches.
 fn network(settings: &Settings, is_sandbox: bool) -> NetworkReach {
     let networks = settings.backend.value.capabilities().networks;
     if !is_sandbox || !networks.contains(&settings.net.value) {

@@ -1,19 +1,21 @@
-//! What a tool's schema makes of arguments that fit it: defaults are put in, and with zod fields that objects do not name
-//! are left out. Where a bundle runs by itself, zod does so before `execute` sees its input; a tool is written for that.
+//! Applies a tool's schema to arguments that fit it: inserts defaults and, for zod schemas, drops
+//! fields that an object does not declare. Outside Glovebox, zod does the same before `execute`
+//! receives its input, and tools rely on it.
 
 use super::schema::{MAX_DEPTH, Mismatch};
 use serde_json::{Map, Value};
 
-/// Bytes of JSON that one call may be given: a short list of empty objects must not become a large one.
+/// Maximum number of bytes of JSON added to one call: a short list of empty objects must not become
+/// a large one.
 const MAX_ADDED_BYTES: usize = 1 << 20;
-/// References that are followed one after the other.
+/// Maximum number of references followed in a row.
 const MAX_REFERENCES: usize = 8;
 
-/// Puts the defaults of a schema into a value that was found to fit it, and drops fields that its objects do not name
-/// where `drops_unknown` says that the schema does so.
+/// Inserts the defaults of a schema into a value that fits it. With `drops_unknown`, removes fields
+/// that the schema's objects do not declare.
 ///
 /// # Errors
-/// When that would make the value much larger, or nest it deeper than a value may be.
+/// The result would be much larger, or nested deeper than a value may be.
 pub(super) fn fill_defaults(
     schema: &Value,
     drops_unknown: bool,
@@ -39,9 +41,10 @@ struct Filler<'s> {
 }
 
 impl<'s> Filler<'s> {
-    /// Nothing when there is no room for more. The work is bounded by that of the check before, which looks at the same
-    /// parts of the schema at the same places of the value, and for places that only defaults have made by their bytes
-    /// and their depth: a default may be filled in turn, by a part that leads back to its own beginning.
+    /// Fills one value. `None` if there is no room for more. The work is bounded by the check
+    /// before, which visits the same parts of the schema at the same places of the value. Places
+    /// that exist only through defaults are bounded by their bytes and their depth, since a default
+    /// may itself be filled by a part that refers back to it.
     fn fill(&mut self, schema: &'s Value, value: &mut Value, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;
@@ -49,7 +52,7 @@ impl<'s> Filler<'s> {
         let Some(parts) = self.resolve(schema).as_object() else {
             return Some(());
         };
-        // Each of several that hold at once knows its own fields only.
+        // Each part of `allOf` declares only its own fields.
         let drops_unknown = self.drops_unknown;
         self.drops_unknown = false;
         for one in list(parts, "allOf") {
@@ -58,7 +61,7 @@ impl<'s> Filler<'s> {
         self.drops_unknown = drops_unknown;
         for key in ["anyOf", "oneOf"] {
             let mut fitting = list(parts, key).filter(|one| self.may_fit(one, value));
-            // Of several alternatives it is not known here which one is meant.
+            // If several alternatives may fit, it is unknown which one is meant.
             if let (Some(only), None) = (fitting.next(), fitting.next()) {
                 self.fill(only, value, depth)?;
             }
@@ -117,7 +120,7 @@ impl<'s> Filler<'s> {
             .or_else(|| self.resolve(schema).get("default"))
     }
 
-    /// What a reference leads to.
+    /// Follows the references of a schema.
     fn resolve(&self, schema: &'s Value) -> &'s Value {
         let mut found = schema;
         for _ in 0..MAX_REFERENCES {
@@ -131,7 +134,8 @@ impl<'s> Filler<'s> {
         found
     }
 
-    /// Whether a value can be meant by one of several alternatives, as far as types and constants say.
+    /// Returns true if a value may belong to one of several alternatives, judging by types and
+    /// constants.
     fn may_fit(&self, schema: &'s Value, value: &Value) -> bool {
         let schema = self.resolve(schema);
         let is_type = |name: &Value| match name.as_str() {

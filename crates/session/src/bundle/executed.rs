@@ -1,15 +1,15 @@
-//! Bundles that are run to be asked what they declare: the explicit other way to read them, for those whose
-//! configuration cannot be read from their syntax.
+//! Reads bundles by running them. This is the explicit alternative for bundles whose configuration
+//! cannot be read from their syntax.
 //!
 //! ```text
 //! extractor   the bundle -> a module that can be run; nothing runs
-//! runner      that module, in a process that can only compute: no file, no network, a clock that stands
+//! runner      that module, in a process that can only compute: no file, no network, a fixed clock
 //!   | the text of a plain bundle that declares the same
 //! extractor   reads that text as it reads any bundle, with every check
 //! ```
 //!
-//! What ran is a stranger's code, so its answer is a stranger's text. It is never chosen by itself, and what comes of it
-//! says so (`extracted_by`).
+//! The executed code is untrusted, and so is its result. This reader is never chosen automatically,
+//! and its extractions say so (`extracted_by`).
 
 use super::store::ReadBundle;
 use glovebox_bundle::{
@@ -25,7 +25,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What a bundle may use before it has said what it declares.
+/// Limits for running a bundle to read its declaration.
 const LIMITS: CallLimits = CallLimits {
     wall_ms: 5_000,
     cpu_ms: 2_000,
@@ -33,16 +33,17 @@ const LIMITS: CallLimits = CallLimits {
     output_bytes: 1 << 20,
     log_bytes: 16 << 10,
 };
-/// The same bundle declares the same each time: midnight of 2025-01-01, and one row of random numbers.
+/// Fixed clock (midnight of 2025-01-01) and random seed, so that the same bundle declares the same
+/// each time.
 const FIXED: FixedSources = FixedSources {
     now_ms: 1_735_689_600_000,
     seed: 1,
 };
-/// Sandboxes of bundles that are asked are shared with no tenant.
+/// Tenant of declaration runs, whose sandboxes are shared with no other tenant.
 const TENANT: &str = "declarations";
 const MAX_REASON_CHARS: usize = 500;
 
-/// Reads bundles by running them where they can do nothing but compute.
+/// Reader that runs bundles where they can only compute.
 #[derive(Debug)]
 pub struct ExecutedReader {
     extractor: ConfinedExtractor,
@@ -50,7 +51,8 @@ pub struct ExecutedReader {
 }
 
 impl ExecutedReader {
-    /// One that keeps its sandboxes in this registry. They have no network, whatever tools are granted.
+    /// Creates a reader whose sandboxes are in this registry. They have no network, whatever tools
+    /// are granted.
     ///
     /// # Errors
     /// As [`ToolRunner::new`].
@@ -75,7 +77,7 @@ impl ExecutedReader {
         let done = self.runner.call(&request, &AtomicBool::new(false))?;
         Ok(match done.value {
             Value::String(text) => text,
-            // The bundle has changed what was to write it down.
+            // The bundle replaced the function that writes the declaration.
             other => other.to_string(),
         })
     }
@@ -106,13 +108,14 @@ impl ReadBundle for ExecutedReader {
                 _ => return Ok(not_declared(&reason(&failure), hint(failure.kind))),
             },
         };
-        // TRUST: the text was written by what ran. It is read as every bundle is, in a process that runs nothing.
+        // TRUST: the executed code wrote this text. It is read like every bundle, in a process that
+        // runs nothing.
         let declared = self.extractor.extract(text.as_bytes(), options)?;
         Ok(wrapped.complete(declared))
     }
 }
 
-/// Why there is no declaration, with the words of what was thrown.
+/// Returns why there is no declaration, with the name and message of the exception.
 fn reason(failure: &CallFailure) -> String {
     let thrown = match (failure.name.as_str(), failure.message.as_str()) {
         ("", message) => message.to_owned(),

@@ -1,19 +1,21 @@
-//! Agents of a bundle: kept by digest, run with a model that the operator allows and with the bundle's own tools.
+//! Agents of a bundle: stored by digest, run with a model that the operator allows and with the
+//! bundle's own tools.
 //!
 //! ```text
-//! store      bundles by SHA-256, with what was read from them
-//! executed   bundles that are run to be asked, where somebody says so
-//! signature  whose bundles are accepted
-//! models     which model stands for the one that a bundle names
+//! store      bundles by SHA-256, with their extractions
+//! executed   bundles that are run to read their declaration, if the operator asks for it
+//! signature  keys whose bundles are accepted
+//! models     the model to use for the one that a bundle names
 //! schema     arguments and results, checked against the schemas of a tool
-//! defaults   what a schema puts into arguments that leave it out
-//! node       where Node is, for tools that need it
-//! tools      the tools of one agent as the loop calls them: nothing else than these
+//! defaults   defaults of a schema, inserted into arguments
+//! node       location of Node, for tools that need it
+//! tools      the tools of one agent as the loop calls them: no others
 //! run        one agent's session
 //! ```
 //!
-//! A bundle is text of a stranger. Its configuration was read without running it (`glovebox_bundle`); what of it reaches
-//! a model is bounded here, and its code runs where [`tools`](BundleTools) sends it and nowhere else.
+//! A bundle is untrusted text. Its configuration was read without running it (`glovebox_bundle`).
+//! The parts that reach a model are bounded here, and its code runs only where
+//! [`tools`](BundleTools) sends it.
 
 mod defaults;
 mod executed;

@@ -1,17 +1,18 @@
-//! Which model stands for the one that a bundle names.
+//! Maps the models that bundles name to the models that are used.
 //!
-//! A bundle says `gateway("gpt-4")`; which provider answers to that, and whether a stranger may spend its tokens, is for
-//! the operator to say. A model that no rule names is refused by its name: nothing else ever takes its place.
+//! A bundle says `gateway("gpt-4")`. The operator decides which provider serves that, and whether
+//! an untrusted bundle may spend its tokens. A model that no rule names is refused: no other takes
+//! its place.
 
 use crate::Error;
 use glovebox_bundle::Model;
 use glovebox_proto::visible::line_of_text as escape_text;
 use std::str::FromStr;
 
-/// The provider word of models that go through the AI SDK's gateway.
+/// Provider name of models that use the AI SDK's gateway.
 const GATEWAY: &str = "gateway";
 
-/// One rule: the model that a bundle names, and the one that is asked in its place.
+/// Rule: the model that a bundle names, and the model to use for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedModel {
     named: String,
@@ -21,7 +22,7 @@ pub struct AllowedModel {
 impl FromStr for AllowedModel {
     type Err = String;
 
-    /// `NAME=PROVIDER/NAME`, or `PROVIDER/NAME` for itself.
+    /// Parses `NAME=PROVIDER/NAME`, or `PROVIDER/NAME` for a model that stands for itself.
     fn from_str(text: &str) -> Result<Self, String> {
         let (named, model) = text.split_once('=').unwrap_or((text, text));
         let (named, model) = (named.trim(), model.trim());
@@ -38,36 +39,36 @@ impl FromStr for AllowedModel {
 }
 
 impl AllowedModel {
-    /// The model that is asked.
+    /// Returns the model to use.
     pub fn model(&self) -> &str {
         &self.model
     }
 }
 
-/// The rules of an operator.
+/// Model rules of an operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelRules {
     rules: Vec<AllowedModel>,
-    /// Models that whoever uses this may name anyway; a bundle may name them by the same names.
+    /// Models that clients may name in any case; bundles may name them too.
     offered: Vec<String>,
 }
 
 impl ModelRules {
-    /// Rules, and models that may be named without one.
+    /// Creates rules; `offered` are models allowed without a rule.
     pub const fn new(rules: Vec<AllowedModel>, offered: Vec<String>) -> Self {
         Self { rules, offered }
     }
 
-    /// The name of the model that is asked for the one that a bundle's agent names.
+    /// Returns the name of the model to use for the one that a bundle's agent names.
     ///
     /// # Errors
-    /// Usage that names the model and says how an operator allows it.
+    /// Usage error that names the model and says how an operator allows it.
     pub fn resolve(&self, agent: &str, model: &Model) -> Result<String, Error> {
         let named = named(model);
         if let Some(rule) = self.rules.iter().find(|rule| rule.named == named) {
             return Ok(rule.model.clone());
         }
-        // The gateway's own names are PROVIDER/NAME, which mean the same without it.
+        // The gateway's own names are PROVIDER/NAME, with the same meaning without the prefix.
         let same = named.strip_prefix("gateway/").unwrap_or(&named);
         if let Some(offered) = self.offered.iter().find(|one| *one == same) {
             return Ok(offered.clone());
@@ -83,11 +84,11 @@ impl ModelRules {
     }
 }
 
-/// `PROVIDER/NAME` as the bundle says it; the name alone where it is given as text.
+/// Returns `PROVIDER/NAME` of the bundle's model; the name alone if it contains a provider.
 fn named(model: &Model) -> String {
     match &model.provider {
         Some(provider) => format!("{provider}/{}", model.name),
-        // A text means the gateway in the AI SDK; `openai/gpt-5` is written as such a text.
+        // In the AI SDK a plain string means the gateway; `openai/gpt-5` is such a string.
         None if model.name.contains('/') => model.name.clone(),
         None => format!("{GATEWAY}/{}", model.name),
     }

@@ -1,4 +1,5 @@
-//! Where the engine `node` finds Node: the programs of this machine, and version managers in the user's home.
+//! Locations of Node for the engine `node`: this machine's programs, and version managers in the
+//! user's home.
 
 use crate::host;
 use glovebox_runner::{Engine, NodeView};
@@ -8,7 +9,7 @@ use glovebox_spec::RootFs;
 /// Version managers that install Node in a home directory.
 const MANAGERS: [&str; 5] = ["nvm", "fnm", "volta", "asdf", "mise"];
 
-/// What the sandboxes of that engine show; nothing is looked for where it is not among `engines`.
+/// Returns what sandboxes of the engine `node` show; empty if it is not among `engines`.
 pub fn node_view(engines: &[Engine], settings: &Settings, surroundings: &Surroundings) -> NodeView {
     if !engines.contains(&Engine::Node) {
         return NodeView::default();

@@ -1,4 +1,4 @@
-//! The session of one agent of a bundle: the agent loop with the bundle's tools and without a sandbox.
+//! Session of one agent of a bundle: the agent loop with the bundle's tools and without a sandbox.
 
 use super::{RunTools, StoredBundle};
 use crate::Error;
@@ -15,18 +15,18 @@ use glovebox_proto::{Code, Fault};
 use glovebox_runner::Engine;
 use glovebox_settings::Settings;
 
-/// Where such a session's tools work, in its events.
+/// Placement of such sessions in their events.
 pub const PLACEMENT: &str = "bundle";
 
-/// What a session remembers of the engine of its tools: nothing of the usual one.
+/// Returns the engine to record in a session; `None` for the default engine.
 pub fn declared_engine(engine: Engine) -> Option<String> {
     (engine != Engine::default()).then(|| engine.as_str().to_owned())
 }
 
-/// The engine that a session remembers.
+/// Returns the engine that a session has recorded.
 ///
 /// # Errors
-/// When its log names one that there is not.
+/// The log names an unknown engine.
 pub fn engine_of(declared: &DeclaredAgent) -> Result<Engine, Fault> {
     let Some(word) = &declared.engine else {
         return Ok(Engine::default());
@@ -35,10 +35,10 @@ pub fn engine_of(declared: &DeclaredAgent) -> Result<Engine, Fault> {
         .map_err(|reason: String| Fault::failed(Code::InvalidArgument, reason))
 }
 
-/// Finds an agent by its key, or by the name it gives itself.
+/// Finds an agent by its key, or by its declared name.
 ///
 /// # Errors
-/// `not-found` with the agents that there are.
+/// `not-found`, with the agents of the bundle.
 pub fn find_agent<'a>(bundle: &'a StoredBundle, asked: &str) -> Result<&'a Agent, Fault> {
     let agents = &bundle.extraction.bundle.agents;
     let found = agents.iter().find(|agent| agent.key == asked);
@@ -55,26 +55,26 @@ pub fn find_agent<'a>(bundle: &'a StoredBundle, asked: &str) -> Result<&'a Agent
     })
 }
 
-/// One run of an agent of a bundle.
+/// Run of an agent of a bundle.
 #[derive(Debug)]
 pub struct BundleRun<'a> {
     /// Limits of the run.
     pub settings: &'a Settings,
-    /// The model that the operator has for the one that the bundle names.
+    /// Model that the operator allows for the one that the bundle names.
     pub model: &'a ModelConfig,
-    /// The agent, as its session remembers it.
+    /// Declaration of the agent, as recorded in its session.
     pub declared: DeclaredAgent,
-    /// Its system prompt.
+    /// System prompt of the agent.
     pub system: &'a str,
-    /// Its tools, and nothing else.
+    /// Tools of the agent; it has no others.
     pub tools: &'a RunTools,
 }
 
 impl BundleRun<'_> {
-    /// Begins a session that is written down.
+    /// Begins a recorded session.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The log cannot be written.
     pub fn begin(
         &self,
         frontend: &dyn AgentFrontend,
@@ -103,10 +103,10 @@ impl BundleRun<'_> {
         Ok(new.into_session(system))
     }
 
-    /// Takes up an earlier session; `words` are what the user adds.
+    /// Resumes an earlier session; `words` are the user's addition.
     ///
     /// # Errors
-    /// When it cannot be written down.
+    /// The log cannot be written.
     pub fn take_up(
         &self,
         frontend: &dyn AgentFrontend,
@@ -132,10 +132,10 @@ impl BundleRun<'_> {
         Ok(session)
     }
 
-    /// Works until the end. What keeps it from working is how the run ended.
+    /// Runs the loop to its end. An error of the run becomes its outcome.
     ///
     /// # Errors
-    /// When the session's state cannot be written.
+    /// The session's state cannot be written.
     pub fn perform(
         &self,
         frontend: &dyn AgentFrontend,

@@ -1,8 +1,8 @@
-//! Arguments and results of a tool, checked against the JSON Schema that its bundle declares.
+//! Checks arguments and results of a tool against the JSON Schemas that its bundle declares.
 //!
-//! Schema and value are both of strangers, so the work of a check is bounded before it begins: references stay within
-//! the schema, none leads back to itself at the same place of the value, and how often one place of a value can be
-//! looked at is computed for every depth ([`Shape`]).
+//! Schema and value are both untrusted, so the work of a check is bounded in advance: references
+//! stay within the schema, none leads back to itself at the same place of the value, and the number
+//! of visits to one place of a value is computed for every depth ([`Shape`]).
 
 use glovebox_proto::visible::line_of_text as escape_text;
 use jsonschema::{Draft, PatternOptions, Validator};
@@ -10,27 +10,27 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Parts of a schema.
+/// Maximum number of parts (subschemas) of a schema.
 const MAX_PARTS: usize = 5000;
-/// Parts that look at the same place of a value, one within the other.
+/// Maximum number of nested parts that apply to the same place of a value.
 const MAX_NESTED: usize = 32;
-/// Depth of a value that is checked.
+/// Maximum depth of a checked value.
 pub(super) const MAX_DEPTH: usize = 32;
-/// Looks at places of one value.
+/// Maximum number of visits to places of one value.
 const MAX_LOOKS: u64 = 2_000_000;
-/// Steps of one pattern, and bytes of its compiled form.
+/// Maximum number of steps of one pattern; below, bytes of its compiled form.
 const PATTERN_STEPS: usize = 100_000;
 const PATTERN_BYTES: usize = 1 << 20;
-/// Mismatches that are told.
+/// Maximum number of mismatches reported.
 const MAX_TOLD: usize = 8;
 const MAX_TOLD_CHARS: usize = 300;
 
-/// A value that is not what a schema asks for.
+/// Difference between a value and its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Where, as a JSON pointer; empty for the whole value.
+    /// JSON pointer to the place; empty for the whole value.
     pub path: String,
-    /// What is wrong there.
+    /// Description of the difference.
     pub reason: String,
 }
 
@@ -45,19 +45,19 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A schema that can be checked against with bounded work.
+/// Schema that can be checked with bounded work.
 #[derive(Debug)]
 pub struct Schema {
     validator: Validator,
-    /// By depth of the value: how often one place of it is looked at, at most.
+    /// Maximum number of visits to one place of a value, by depth of the value.
     looks: Vec<u64>,
 }
 
 impl Schema {
-    /// Prepares a schema.
+    /// Compiles a schema.
     ///
     /// # Errors
-    /// One sentence: what of it cannot be checked.
+    /// One sentence that names the unsupported or excessive part.
     pub fn new(schema: &Value) -> Result<Self, String> {
         let looks = Shape::read(schema)?.looks();
         let patterns = PatternOptions::fancy_regex()
@@ -73,10 +73,10 @@ impl Schema {
         Ok(Self { validator, looks })
     }
 
-    /// Checks a value: what is wrong with it, the first few places.
+    /// Checks a value against the schema.
     ///
     /// # Errors
-    /// [`Mismatch`]es, at least one.
+    /// The first few [`Mismatch`]es, at least one.
     pub fn check(&self, value: &Value) -> Result<(), Vec<Mismatch>> {
         let (depth, places) = measure(value);
         let looks = self
@@ -105,7 +105,8 @@ fn shown(text: &str) -> String {
     escape_text(&cut)
 }
 
-/// Depth of a value and the number of its places. serde_json bounds the depth of what it reads.
+/// Returns the depth of a value and the number of its places. serde_json bounds the depth of parsed
+/// values.
 fn measure(value: &Value) -> (usize, u64) {
     let mut open = vec![(value, 0)];
     let (mut deepest, mut places) = (0, 0_u64);
@@ -121,16 +122,17 @@ fn measure(value: &Value) -> (usize, u64) {
     (deepest, places)
 }
 
-/// One part of a schema.
+/// A part (subschema) of a schema.
 #[derive(Debug, Default)]
 struct Part {
-    /// Parts that look at the same place of the value.
+    /// Parts that apply to the same place of the value.
     here: Vec<usize>,
-    /// Parts that look at places below; of one group a place below is looked at by one.
+    /// Groups of parts that apply to places below. At most one part of a group applies to each
+    /// place.
     below: Vec<Vec<usize>>,
 }
 
-/// What follows what in a schema.
+/// Graph of the parts of a schema.
 #[derive(Debug)]
 struct Shape<'a> {
     root: &'a Value,
@@ -160,7 +162,7 @@ impl<'a> Shape<'a> {
         Ok(shape)
     }
 
-    /// The index of a part, which is read later.
+    /// Returns the index of a part, which is read later if it is new.
     fn part(&mut self, schema: &'a Value) -> usize {
         let next = self.parts.len();
         let index = *self.known.entry(std::ptr::from_ref(schema)).or_insert(next);
@@ -233,7 +235,7 @@ impl<'a> Shape<'a> {
         Ok(part)
     }
 
-    /// What a reference leads to: a part of the same schema.
+    /// Resolves a reference, which must lead to a part of the same schema.
     fn target(&mut self, reference: &Value) -> Result<usize, String> {
         let text = reference.as_str().unwrap_or_default();
         let found = text
@@ -249,9 +251,11 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Refuses parts that lead back to themselves, or on and on, at one place of a value.
+    /// Returns an error if parts refer to themselves, or are nested too deep, at one place of a
+    /// value.
     fn check_nesting(&self) -> Result<(), String> {
-        // Parts by how many others look at the same place within them; a part is done when all of those are.
+        // Level of a part: the depth of nested parts at the same place. It is known when all of
+        // theirs are.
         let mut levels: Vec<Option<usize>> = vec![None; self.parts.len()];
         for _ in 0..=MAX_NESTED {
             for index in 0..self.parts.len() {
@@ -275,7 +279,7 @@ impl<'a> Shape<'a> {
         ))
     }
 
-    /// For each depth of a value: how often one of its places is looked at, at most.
+    /// Computes the maximum number of visits to one place of a value, for each depth.
     fn looks(&self) -> Vec<u64> {
         let mut before = vec![0_u64; self.parts.len()];
         let mut looks = Vec::with_capacity(MAX_DEPTH + 1);
@@ -291,7 +295,8 @@ impl<'a> Shape<'a> {
                     below.fold(1, u64::saturating_add)
                 })
                 .collect();
-            // What a part is made of is added until nothing changes: no part is within itself.
+            // The visits of nested parts are added until the sums are stable; no part contains
+            // itself.
             let own = now.clone();
             for _ in 0..=MAX_NESTED {
                 for (index, part) in self.parts.iter().enumerate() {
@@ -389,7 +394,8 @@ mod tests {
         }
     }
 
-    /// Recursion through a property is ordinary; through several branches at once it doubles with every level.
+    /// Recursion through a property is ordinary; through several branches at once it doubles with
+    /// every level.
     #[test]
     fn work_that_doubles_with_every_level_is_refused_before_it_begins() {
         let list = json!({ "type": "object", "properties": { "a": { "$ref": "#" } } });

@@ -1,4 +1,4 @@
-//! Whose bundles are accepted: Ed25519 signatures over the text of a bundle, with keys that the operator names.
+//! Signatures of bundles: Ed25519 over the text of a bundle, with keys that the operator names.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,12 +9,13 @@ use std::str::FromStr;
 const KEY_BYTES: usize = 32;
 const SIGNATURE_BYTES: usize = 64;
 const MAX_NAME_CHARS: usize = 64;
-/// The head of an Ed25519 key in the form of `openssl pkey -pubout` (SubjectPublicKeyInfo, RFC 8410).
+/// Header of an Ed25519 public key as written by `openssl pkey -pubout` (SubjectPublicKeyInfo, RFC
+/// 8410).
 const SPKI_HEAD: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// A public key whose signatures are accepted, and whose it is.
+/// Public key whose signatures are accepted, with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleKey {
     name: String,
@@ -24,7 +25,8 @@ pub struct BundleKey {
 impl FromStr for BundleKey {
     type Err = String;
 
-    /// `NAME=KEY`: the key in base64, as 32 bytes or as `openssl pkey -pubout -outform DER` writes it.
+    /// Parses `NAME=KEY`. The key is in base64, as 32 bytes or as `openssl pkey -pubout -outform
+    /// DER` writes it.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, key) = text
             .split_once('=')
@@ -53,32 +55,32 @@ impl FromStr for BundleKey {
     }
 }
 
-/// Signature of a bundle's text, made by one of the keys.
+/// Valid signature of a bundle's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedSignature {
     /// Name of the key.
     pub signer: String,
-    /// Its bytes.
+    /// Bytes of the signature.
     pub signature: Vec<u8>,
 }
 
-/// The keys of an operator. Without any, signatures are not asked for.
+/// Keys of an operator. If there are none, no signature is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BundleKeys(Vec<BundleKey>);
 
 impl BundleKeys {
-    /// These keys.
+    /// Creates a set of keys.
     pub const fn new(keys: Vec<BundleKey>) -> Self {
         Self(keys)
     }
 
-    /// Whether a bundle needs a signature.
+    /// Returns true if bundles need a signature.
     pub const fn is_required(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Checks the signature (in base64) that came with the text of a bundle: the name of the key. Nothing where none is
-    /// asked for.
+    /// Checks the base64 signature that came with the text of a bundle. `None` if no signature is
+    /// required.
     ///
     /// # Errors
     /// `unsigned` for a bundle that no key has signed.

@@ -1,15 +1,17 @@
-//! Bundles on disk, named by the SHA-256 of their text and its language, each with what was read from it.
+//! Store of bundles on disk, named by the SHA-256 of their text and their language, each with its
+//! extraction.
 //!
 //! ```text
-//! DIR/HASH.js/bundle            the text as it came; HASH.ts if it was read as TypeScript
-//!             manifest.json     when it came, and how large it is
-//!             extraction-N.json what version N of the extractor read
+//! DIR/HASH.js/bundle            the text as received; HASH.ts if it was read as TypeScript
+//!             manifest.json     time and size
+//!             extraction-N.json result of version N of the extractor
 //! ```
 //!
-//! One text can be valid in both languages and declare different tools, so the language is part
-//! of the name. Signatures belong to uploads, not to texts, and are not kept here.
+//! One text can be valid in both languages and declare different tools, so the language is part of
+//! the name. Signatures belong to uploads, not to texts, and are not stored here.
 //!
-//! A bundle appears by one rename, whole. What another version of the extractor read is read anew from the text.
+//! A bundle appears by one rename, complete. If only another version of the extractor has read it,
+//! it is read again from the text.
 
 use glovebox_bundle::{
     ConfinedExtractor, EXTRACTOR_VERSION, ExtractError, ExtractOptions, Extraction, Language,
@@ -29,21 +31,22 @@ use std::time::{Duration, SystemTime};
 
 const SOURCE: &str = "bundle";
 const MANIFEST: &str = "manifest.json";
-/// Version of the manifest's form.
+/// Version of the manifest format.
 const MANIFEST_VERSION: u32 = 2;
-/// Most that is read of a file of ours: an extraction holds every tool's code, and JSON escapes it.
+/// Maximum size of a file read from the store: an extraction contains every tool's code, escaped as
+/// JSON.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// Begins the name of a bundle that is being written.
+/// Prefix of the names of bundles that are being written.
 const UNFINISHED: &str = ".new-";
-/// What was not finished after this long is a leftover of a process that was killed.
+/// Age after which an unfinished bundle is considered a leftover of a killed process.
 const LEFTOVER_AGE: Duration = Duration::from_hours(1);
 
-/// The name of a bundle: the SHA-256 of its text.
+/// Name of a bundle: the SHA-256 of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BundleHash([u8; 32]);
 
 impl BundleHash {
-    /// Of this text.
+    /// Computes the hash of a text.
     pub fn of(source: &[u8]) -> Self {
         Self(Sha256::digest(source).into())
     }
@@ -58,7 +61,7 @@ impl fmt::Display for BundleHash {
 impl FromStr for BundleHash {
     type Err = Fault;
 
-    /// 64 hexadecimal digits, with `sha256:` before them or without.
+    /// Parses 64 hexadecimal digits, with or without the prefix `sha256:`.
     fn from_str(text: &str) -> Result<Self, Fault> {
         let digits = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
         let wrong = || {
@@ -80,37 +83,38 @@ impl FromStr for BundleHash {
     }
 }
 
-/// How much a store holds.
+/// Limits of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreLimits {
-    /// Bundles.
+    /// Maximum number of bundles.
     pub bundles: usize,
-    /// Whether the one that was used longest ago makes room; otherwise what is too much is refused.
+    /// True if the least recently used bundle is removed to make room; otherwise a new one is
+    /// refused.
     pub evicts: bool,
 }
 
-/// What is known of a stored bundle without what was read from it.
+/// Description of a stored bundle, without its extraction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleSummary {
     version: u32,
     /// SHA-256 of the text, in hexadecimal digits.
     pub hash: String,
-    /// Its size.
+    /// Size of the text in bytes.
     pub bytes: u64,
-    /// Whether it is TypeScript.
+    /// True if the text was read as TypeScript.
     pub is_typescript: bool,
-    /// When it came, in milliseconds since 1970.
+    /// Time of the upload, in milliseconds since 1970.
     pub created_unix_ms: u64,
 }
 
-/// A bundle of the store.
+/// Bundle in the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredBundle {
-    /// Its name.
+    /// Name of the bundle.
     pub hash: BundleHash,
-    /// What is known of it.
+    /// Description of the bundle.
     pub summary: BundleSummary,
-    /// What was read from it; there is no error in it.
+    /// Extraction, which has no errors.
     pub extraction: Extraction,
 }
 
@@ -125,12 +129,12 @@ impl StoredBundle {
     }
 }
 
-/// Why a bundle is not stored.
+/// Reason why a bundle was not stored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PutError {
-    /// It has errors, all of which are in here.
+    /// The bundle has errors, all of which the extraction contains.
     Refused(Box<Extraction>),
-    /// It could not be kept.
+    /// The bundle could not be read or written.
     Fault(Fault),
 }
 
@@ -140,12 +144,12 @@ impl From<Fault> for PutError {
     }
 }
 
-/// What reads the text of bundles. Outside of tests it is a process that can do nothing else.
+/// Reader of bundles' text. Outside of tests it is a process that can do nothing else.
 pub trait ReadBundle: fmt::Debug + Send + Sync {
-    /// Reads a bundle. All that is wrong with the bundle is in the result.
+    /// Reads a bundle. The result contains all problems of the bundle.
     ///
     /// # Errors
-    /// When it could not be read to its end, whatever is in it.
+    /// The reader could not finish, for reasons other than the bundle's problems.
     fn read_bundle(
         &self,
         source: &[u8],
@@ -172,10 +176,10 @@ pub struct BundleStore {
 }
 
 impl BundleStore {
-    /// Opens the store in `dir`, making what is missing and removing what was never finished.
+    /// Opens the store in `dir`, creates missing directories and removes old unfinished bundles.
     ///
     /// # Errors
-    /// When the directory cannot be made or read.
+    /// The directory cannot be created or read.
     pub fn open(
         dir: &Path,
         limits: StoreLimits,
@@ -200,7 +204,7 @@ impl BundleStore {
             let age = entry.metadata().and_then(|meta| meta.modified());
             let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LEFTOVER_AGE));
             if is_unfinished && is_old {
-                // It takes room and does no harm.
+                // A leftover takes room but does no harm, so an error is ignored.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -220,17 +224,18 @@ impl BundleStore {
         self.dir.join(format!("{hash}.{}", extension_of(language)))
     }
 
-    /// Reads a bundle and keeps it. One that is there already is the answer.
+    /// Reads a bundle and stores it. Returns the stored one if it exists already.
     ///
     /// # Errors
-    /// [`PutError`]: every error of the bundle, or what keeps it from being stored.
+    /// [`PutError`]: all problems of the bundle, or the fault that kept it from being stored.
     pub fn put(
         &self,
         source: &[u8],
         language: Language,
         now_unix_ms: u64,
     ) -> Result<StoredBundle, PutError> {
-        // TRUST: text of whoever uploads; bounded here, read without running it.
+        // TRUST: the text comes from any client; its size is bounded here, and it is read without
+        // being run.
         if source.len() > MAX_SOURCE_BYTES {
             let message = format!(
                 "the bundle has {} bytes, more than {MAX_SOURCE_BYTES}",
@@ -271,16 +276,16 @@ impl BundleStore {
         Ok(stored)
     }
 
-    /// Writes what was read from a text, and the text. A bundle that is there stays as it is.
+    /// Writes a text and its extraction. An existing bundle is not changed.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The files cannot be written.
     pub fn restore(&self, stored: &StoredBundle, source: &[u8]) -> Result<(), Fault> {
         let written = self.write(stored, source);
         written.map_err(|error| self.broken(&error))
     }
 
-    /// Writes a bundle beside the others and moves it among them.
+    /// Writes a bundle under a temporary name and renames it.
     fn write(&self, stored: &StoredBundle, source: &[u8]) -> io::Result<()> {
         let unfinished = self.dir.join(format!("{UNFINISHED}{}", Name::random("b")));
         let written = (|| {
@@ -307,10 +312,10 @@ impl BundleStore {
         written
     }
 
-    /// A bundle by its name.
+    /// Returns a bundle by name; `None` if it is not stored.
     ///
     /// # Errors
-    /// When its files are broken.
+    /// Its files are damaged or cannot be read.
     pub fn get(&self, hash: BundleHash, language: Language) -> Result<Option<StoredBundle>, Fault> {
         let dir = self.path(hash, language);
         let Some(manifest) = self.read(&dir.join(MANIFEST))? else {
@@ -327,7 +332,7 @@ impl BundleStore {
             Some(extraction) => extraction,
             None => self.extract_again(hash, language)?.ok_or_else(damaged)?,
         };
-        // When it was used last, for eviction; a store that cannot be written to is still read.
+        // Records the last use, for eviction. A store that is not writable can still be read.
         let _ = File::open(&dir).and_then(|dir| dir.set_modified(SystemTime::now()));
         Ok(Some(StoredBundle {
             hash,
@@ -336,11 +341,11 @@ impl BundleStore {
         }))
     }
 
-    /// Returns the text of a bundle as it came; `None` if it is not there, or is not the text of
-    /// this name.
+    /// Returns the text of a bundle as received; `None` if it is not stored or does not match its
+    /// name.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// The text cannot be read.
     pub fn source(&self, hash: BundleHash, language: Language) -> Result<Option<Vec<u8>>, Fault> {
         let source = self.read(&self.path(hash, language).join(SOURCE))?;
         Ok(source.filter(|source| BundleHash::of(source) == hash))
@@ -351,7 +356,7 @@ impl BundleStore {
         read.map_err(|error| {
             let message = format!("the bundle was not read: {error}");
             match error {
-                // Another attempt can find the machine with more room.
+                // A later attempt may succeed: the machine lacked resources.
                 ExtractError::Start(_) => Fault::failed(Code::Unavailable, message).retryable(),
                 ExtractError::NotConfined(_) => Fault::refused(Code::Unavailable, message)
                     .remedy("`glovebox doctor` shows what this machine can do"),
@@ -361,7 +366,8 @@ impl BundleStore {
         })
     }
 
-    /// Reads the text of a bundle with this version of the extractor, and keeps what it reads.
+    /// Reads the text of a bundle with this version of the extractor and stores the result. `None`
+    /// if the text is missing or damaged.
     fn extract_again(
         &self,
         hash: BundleHash,
@@ -380,7 +386,7 @@ impl BundleStore {
             return Err(Fault::failed(Code::InvalidArgument, message)
                 .remedy("correct it and upload it again"));
         }
-        // Whoever reads the same at the same time writes the same; a rename is whole.
+        // Concurrent readers of the same text write the same result, and the rename is atomic.
         let unfinished = dir.join(format!("{UNFINISHED}{}", Name::random("e")));
         let kept = serde_json::to_vec(&extraction).map_err(io::Error::from);
         let kept = kept.and_then(|bytes| {
@@ -391,10 +397,10 @@ impl BundleStore {
         Ok(Some(extraction))
     }
 
-    /// What is stored, by name.
+    /// Returns the names of all bundles, sorted.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// The directory cannot be read.
     pub fn list(&self) -> Result<Vec<BundleHash>, Fault> {
         let found = self.by_use()?.into_iter();
         let mut hashes: Vec<BundleHash> = found.map(|(_, hash, _)| hash).collect();
@@ -402,7 +408,7 @@ impl BundleStore {
         Ok(hashes)
     }
 
-    /// All bundles, the one that was used longest ago first.
+    /// Returns all bundles, least recently used first.
     fn by_use(&self) -> Result<Vec<(SystemTime, BundleHash, Language)>, Fault> {
         let entries = fs::read_dir(&self.dir).map_err(|error| self.broken(&error))?;
         let mut found: Vec<(SystemTime, BundleHash, Language)> = entries
@@ -442,12 +448,12 @@ impl BundleStore {
         Ok(())
     }
 
-    /// Removes a bundle. One that is not there is gone already.
+    /// Removes a bundle. It is no error if it is not stored.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// The files cannot be removed.
     pub fn remove(&self, hash: BundleHash, language: Language) -> Result<(), Fault> {
-        // Moved away first, so that nobody reads half of it.
+        // Renamed first, so that no reader sees a part of it.
         let gone = self.dir.join(format!("{UNFINISHED}{}", Name::random("x")));
         match fs::rename(self.path(hash, language), &gone) {
             Ok(()) => fs::remove_dir_all(&gone).map_err(|error| self.broken(&error)),

@@ -1,6 +1,6 @@
-//! The tools of one agent of a bundle, as its loop and single calls reach them: a name, arguments that fit its schema,
-//! and a result that fits its other schema. Their code is what was cut out of the bundle when it was read; no request
-//! brings code, and no other tools are here.
+//! Tools of one agent of a bundle, for its loop and for single calls. Each has a name, a schema for
+//! arguments and one for results. Its code was cut out of the bundle when it was read: no request
+//! brings code, and there are no other tools.
 
 use super::defaults::fill_defaults;
 use super::schema::{Mismatch, Schema};
@@ -20,18 +20,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Tools that one agent may have.
+/// Maximum number of tools of one agent.
 const MAX_TOOLS: usize = 128;
-/// What a model is told about one tool.
+/// Maximum size of a tool's description, and below of its schema, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 16 << 10;
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
 
-/// A tool that is not offered, or not as its bundle declares it.
+/// Tool that is not offered, or not as its bundle declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolNote {
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
@@ -41,23 +41,23 @@ impl fmt::Display for ToolNote {
     }
 }
 
-/// Why a call of a tool has no value.
+/// Reason why a call of a tool has no value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolFailure {
-    /// There is no such tool.
+    /// No tool has this name. Holds the message.
     NotFound(String),
     /// The tool has no code here: its caller or the model's provider runs it.
     NotExecutable(String),
     /// The arguments do not fit the tool's schema.
     InvalidArguments(Vec<Mismatch>),
-    /// The result is not what the tool's output schema says.
+    /// The result does not fit the tool's output schema.
     InvalidResult(Vec<Mismatch>, Vec<LogRecord>),
-    /// Its code threw, went over a limit, or could not be run.
+    /// The code threw, exceeded a limit, or could not be run.
     Call(Box<CallFailure>),
 }
 
 impl ToolFailure {
-    /// Its stable word.
+    /// Returns the stable name of the failure.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::NotFound(_) => "not_found",
@@ -68,7 +68,7 @@ impl ToolFailure {
         }
     }
 
-    /// What the tool logged before.
+    /// Returns what the tool had logged before.
     pub fn log(&self) -> &[LogRecord] {
         match self {
             Self::Call(failure) => &failure.log,
@@ -96,7 +96,7 @@ impl fmt::Display for ToolFailure {
                     joined(mismatches)
                 )
             }
-            // TRUST: the name and the words of an error are the tool's own.
+            // TRUST: the tool's code chooses the name and the message of an error.
             Self::Call(failure) if failure.name.is_empty() => {
                 f.write_str(&escape_text(&failure.message))
             }
@@ -112,18 +112,18 @@ impl fmt::Display for ToolFailure {
     }
 }
 
-/// A tool that can be called.
+/// Tool that can be called.
 #[derive(Debug)]
 struct OfferedTool {
     code: String,
     definition: ToolDefinition,
     input: Schema,
     output: Option<Schema>,
-    /// Whether its code does not see fields that the schema does not name.
+    /// True if fields that the schema does not declare are removed before the code sees them.
     drops_unknown: bool,
 }
 
-/// The tools of one agent, or those that a bundle exports without one.
+/// Tools of one agent, or those that a bundle exports without an agent.
 #[derive(Debug)]
 pub struct BundleTools {
     offered: Vec<OfferedTool>,
@@ -131,10 +131,10 @@ pub struct BundleTools {
 }
 
 impl BundleTools {
-    /// Prepares tools of a bundle. Those without code here are left out, with a note.
+    /// Prepares the tools of a bundle. Tools without code to run here are left out, with a note.
     ///
     /// # Errors
-    /// Every tool that cannot be offered as it is declared, and why.
+    /// A note for every tool that cannot be offered as declared.
     pub fn new(tools: &[Tool]) -> Result<Self, Vec<ToolNote>> {
         let (mut offered, mut left_out, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
         if tools.len() > MAX_TOOLS {
@@ -171,12 +171,12 @@ impl BundleTools {
         }
     }
 
-    /// Tools that are declared and not offered.
+    /// Returns the tools that are declared but not offered.
     pub fn left_out(&self) -> &[ToolNote] {
         &self.left_out
     }
 
-    /// What models are told of each tool.
+    /// Returns the definitions for models.
     pub fn definitions(&self) -> Vec<ToolDefinition> {
         self.offered
             .iter()
@@ -184,7 +184,8 @@ impl BundleTools {
             .collect()
     }
 
-    /// Calls one tool: checks the arguments and puts in what they leave to defaults, runs its code, checks the result.
+    /// Calls a tool: checks the arguments, inserts defaults, runs the code and checks the result.
+    /// Blocks.
     ///
     /// # Errors
     /// [`ToolFailure`].
@@ -255,23 +256,23 @@ impl BundleTools {
     }
 }
 
-/// What a call is told besides its arguments.
+/// Context of a call, besides its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct CallContext<'a> {
-    /// On whose behalf: calls of different tenants never share a sandbox.
+    /// Tenant of the call. Calls of different tenants never share a sandbox.
     pub tenant: &'a str,
-    /// Names the call.
+    /// Id of the call.
     pub id: &'a str,
-    /// What the code is told about where it is called: an object. Its `sessionId` is the session, if there is one.
+    /// JSON object that the code receives as its context. Its `sessionId` is the session, if any.
     pub context: &'a Value,
-    /// What runs its code.
+    /// Engine that runs the code.
     pub engine: Engine,
-    /// How long it may take.
+    /// Maximum duration; `None` for the default.
     pub timeout: Option<Duration>,
 }
 
 impl CallContext<'_> {
-    /// The session that the call is made in.
+    /// Returns the session in which the call is made.
     pub fn session(&self) -> Option<&str> {
         self.context["sessionId"].as_str()
     }
@@ -282,7 +283,7 @@ fn joined(mismatches: &[Mismatch]) -> String {
     told.join("; ")
 }
 
-/// A tool as it is declared, when all of it can be kept.
+/// Prepares a tool; fails if any part of its declaration cannot be honoured.
 fn offer(tool: &Tool, slice: &Slice) -> Result<OfferedTool, String> {
     if !is_tool_name(&tool.name) {
         return Err(format!(
@@ -312,7 +313,7 @@ fn offer(tool: &Tool, slice: &Slice) -> Result<OfferedTool, String> {
             name: tool.name.clone(),
             description,
             schema,
-            // Nobody has looked at what its code does; calls of one run are made one by one.
+            // The effects of the code are unknown, so calls of one run are made one at a time.
             is_read_only: false,
             server: None,
         },
@@ -324,22 +325,22 @@ fn offer(tool: &Tool, slice: &Slice) -> Result<OfferedTool, String> {
 }
 
 fn to_value(json: &glovebox_bundle::Json) -> Value {
-    // Its objects have string keys and its numbers are finite, so it has a JSON form.
+    // JSON of a bundle has string keys and finite numbers, so it always has a JSON form.
     serde_json::to_value(json).unwrap_or_default()
 }
 
-/// The tools of one run of an agent, with what runs them.
+/// Tools of one run of an agent, with the runner of their code.
 #[derive(Debug, Clone)]
 pub struct RunTools {
-    /// The agent's tools.
+    /// Tools of the agent.
     pub tools: Arc<BundleTools>,
-    /// Runs their code.
+    /// Runner of their code.
     pub runner: Arc<ToolRunner>,
-    /// What runs it.
+    /// Engine of the runner.
     pub engine: Engine,
-    /// On whose behalf.
+    /// Tenant of the run.
     pub tenant: String,
-    /// What their code is told about the run: an object.
+    /// JSON object that the code receives as its context.
     pub context: Value,
 }
 
@@ -370,13 +371,13 @@ impl Tools for RunTools {
     }
 }
 
-/// A result as a model is told it: a text as it is, everything else as JSON.
+/// Formats a result for a model: strings unchanged, everything else as JSON.
 fn output(done: CallReport) -> ToolOutput {
     let mut facts = Map::new();
     let text = match done.value {
         Value::String(text) => text,
         value => {
-            // For programs that show the value itself.
+            // For programs that display the value itself.
             facts.insert("is_json".to_owned(), true.into());
             value.to_string()
         }
@@ -388,7 +389,7 @@ fn output(done: CallReport) -> ToolOutput {
     told(&text, facts, false)
 }
 
-/// A failure as a model is told it.
+/// Formats a failure for a model.
 fn failed(failure: &ToolFailure) -> ToolOutput {
     let mut facts = Map::new();
     facts.insert("failure".to_owned(), failure.as_str().into());
@@ -398,7 +399,7 @@ fn failed(failure: &ToolFailure) -> ToolOutput {
 
 fn add_log(facts: &mut Map<String, Value>, log: &[LogRecord]) {
     if !log.is_empty() {
-        // Levels and texts have a JSON form.
+        // Levels and texts always have a JSON form.
         facts.insert(
             "log".to_owned(),
             serde_json::to_value(log).unwrap_or_default(),
@@ -406,7 +407,7 @@ fn add_log(facts: &mut Map<String, Value>, log: &[LogRecord]) {
     }
 }
 
-// TRUST: what a stranger's code returns or throws is cut once and made safe to show.
+// TRUST: the output of untrusted code is truncated once and escaped.
 fn told(text: &str, mut facts: Map<String, Value>, is_error: bool) -> ToolOutput {
     let source = CutSource {
         head: text.as_bytes(),

@@ -1,27 +1,29 @@
-//! Caches of package managers: where they are, and which of them a sandbox gets.
+//! Caches of package managers: their locations, and the ones that a sandbox gets.
 //!
-//! Inside, each is an overlay at the same place: commands read what the host has there and write to a layer of the
-//! sandbox's own. Only caches are named here, never a directory above one. Credentials and settings lie beside them
-//! (`~/.npmrc`, `~/.cargo/credentials.toml`, `~/.m2/settings.xml`, `~/.gradle/gradle.properties`, `pip.conf`) and are no
-//! part of any. Not among them: caches that hold clones of repositories, whose settings can hold credentials.
+//! Inside, each is an overlay at the same path: commands read the host's content and write to a
+//! layer of the sandbox. The table names only caches, never a directory above one. Credentials and
+//! settings beside them (`~/.npmrc`, `~/.cargo/credentials.toml`, `~/.m2/settings.xml`,
+//! `~/.gradle/gradle.properties`, `pip.conf`) are not part of any. Caches that contain clones of
+//! repositories are omitted, because the clones' settings can contain credentials.
 //!
-//! What cargo builds lies in the project, in `target`. It is kept with the caches where git ignores it.
+//! Cargo's build output is in the project, in `target`. It is kept with the caches if git ignores
+//! it.
 
 use glovebox_settings::Surroundings;
 use glovebox_spec::{CacheDir, Grant, WORKSPACE};
 use glovebox_workspace::{IgnoreRules, RelPath};
 use std::path::{Path, PathBuf};
 
-/// One kind of cache.
+/// Kind of cache.
 struct Kind {
     name: &'static str,
-    /// Variable that moves its base elsewhere. Only those that commands are given as well.
+    /// Variable that overrides the base. Only variables that commands receive as well.
     base_variable: Option<&'static str>,
-    /// Where its base usually is, below the home.
+    /// Usual base, below the home directory.
     base: &'static str,
-    /// Where it is below its base.
+    /// Path below the base.
     part: &'static str,
-    /// True if `--cache` keeps it where the host has none.
+    /// True if `--cache` creates it where the host has none.
     is_made: bool,
 }
 
@@ -35,7 +37,7 @@ const fn kind(name: &'static str, base: &'static str, part: &'static str) -> Kin
     }
 }
 
-/// A kind that sandboxes get where the host has one.
+/// Returns a kind that sandboxes get only if the host has it.
 const fn found(name: &'static str, base: &'static str, part: &'static str) -> Kind {
     Kind {
         is_made: false,
@@ -97,21 +99,21 @@ const KINDS: &[Kind] = &[
     found("ccache", ".cache", "ccache"),
 ];
 
-/// What decides which caches a sandbox gets.
+/// Options that decide which caches a sandbox gets.
 #[derive(Debug)]
 pub struct CacheOptions<'a> {
-    /// Whether what the host has in them is shown.
+    /// True if the host's content is shown.
     pub shows_host: bool,
-    /// Whether they are kept: then a cache that the host does not have is one as well.
+    /// True if caches are kept: then some that the host does not have are created.
     pub is_kept: bool,
-    /// The project, whose own files are no cache.
+    /// Project directory; nothing in it is a cache.
     pub project: &'a Path,
-    /// What the user shows by name. It stays as it is asked for.
+    /// Host paths that the user granted explicitly; they are mounted unchanged.
     pub grants: &'a [Grant],
 }
 
-/// Finds the caches of this user. `is_visible` tells which host paths are shown inside anyway, and so can be covered
-/// but not made.
+/// Finds the caches of this user. `is_visible` returns true for host paths that are shown inside
+/// anyway: there a cache can be covered, but not created.
 pub fn find(
     host: &Surroundings,
     wish: &CacheOptions<'_>,
@@ -122,7 +124,7 @@ pub fn find(
     };
     let mut found: Vec<CacheDir> = Vec::new();
     for kind in KINDS {
-        // Joining nothing would leave a slash.
+        // Joining an empty part would leave a trailing slash.
         let target: PathBuf = base(kind, host, home)
             .join(kind.part)
             .components()
@@ -150,11 +152,11 @@ pub fn find(
     found
 }
 
-/// Where cargo puts what it builds, as the project is by itself.
+/// Name of cargo's build directory, if the project does not change it.
 const CARGO_TARGET: &str = "target";
 
-/// The build output of a project that can be kept: that of cargo, where nothing in it is ever a change. `hidden` is
-/// what the sandbox is not shown of the project.
+/// Returns the build output of a cargo project if it can be kept, which requires that git ignores
+/// all of it. `hidden` lists the paths of the project that the sandbox does not show.
 pub fn find_build_output(
     project: &Path,
     excludes_file: Option<&Path>,
@@ -190,7 +192,7 @@ fn base(kind: &Kind, host: &Surroundings, home: &Path) -> PathBuf {
         .unwrap_or_else(|| home.join(kind.base))
 }
 
-/// Whether a path is absolute and without `..`, as the place of a mount must be.
+/// Returns true if a path is absolute and without `..`, as a mount point must be.
 fn is_plain(path: &Path) -> bool {
     use std::path::Component;
     path.is_absolute()
@@ -200,7 +202,7 @@ fn is_plain(path: &Path) -> bool {
             .all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// An overlay shows nothing at all over a directory that the user cannot list.
+/// Returns true if the user can list a directory; an overlay over any other shows nothing.
 fn is_listable(path: &Path) -> bool {
     path.is_dir() && std::fs::read_dir(path).is_ok()
 }

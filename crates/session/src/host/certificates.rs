@@ -1,10 +1,10 @@
-//! Which files of certificates this user trusts.
+//! Certificate files that this user trusts.
 
 use super::passed::CERTIFICATES;
 use glovebox_settings::Surroundings;
 use std::path::{Path, PathBuf};
 
-/// Where systems keep the certificates of all authorities, in one file.
+/// Locations of the system's certificate bundle, one file with all authorities.
 const SYSTEM: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -14,8 +14,8 @@ const SYSTEM: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The file that servers are checked with, of `SSL_CERT_FILE` or of the system, and after it those that the user names
-/// for some programs alone.
+/// Returns the file that server certificates are verified with, from `SSL_CERT_FILE` or the system,
+/// followed by those that the user names for single programs.
 pub fn trusted_certificates(host: &Surroundings) -> Vec<PathBuf> {
     let named = |name: &str| host.var(name).map(|path| host.absolute(Path::new(path)));
     let system = || SYSTEM.iter().map(PathBuf::from).find(|path| path.is_file());

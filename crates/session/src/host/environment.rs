@@ -1,10 +1,10 @@
-//! The environment of commands: built from nothing, by allow-list.
+//! Environment of commands, built from an allow-list.
 
 use glovebox_settings::Surroundings;
 use glovebox_spec::{Grant, RootFs, SANDBOX_USER, WORKSPACE};
 use std::path::{Path, PathBuf};
 
-/// What every Linux system has, in the order login programs use.
+/// Directories that every Linux system has, in the order of login programs.
 const STANDARD_PATH: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -19,7 +19,7 @@ const PROGRAM_TREES: [&str; 7] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 ];
 
-/// Whether a host path is shown inside without any grant.
+/// Returns true if a host path is shown inside without any grant.
 pub fn is_shown(rootfs: &RootFs, path: &Path) -> bool {
     match rootfs {
         RootFs::Host => PROGRAM_TREES.iter().any(|tree| path.starts_with(tree)),
@@ -28,8 +28,8 @@ pub fn is_shown(rootfs: &RootFs, path: &Path) -> bool {
     }
 }
 
-/// The host's `PATH` in its own order, less what does not exist inside. Directories of the project
-/// move with it to `/workspace`.
+/// Returns the host's `PATH` in its own order, without directories that do not exist inside.
+/// Directories of the project are mapped to `/workspace`.
 pub fn visible_path(
     host: &Surroundings,
     rootfs: &RootFs,
@@ -66,7 +66,8 @@ pub fn visible_path(
             if !dir.is_absolute() || !dir.is_dir() {
                 continue;
             }
-            // Some version managers put a link from a run-time directory in PATH: what it leads to counts.
+            // Some version managers put a link in a run-time directory into PATH; then its target
+            // is checked.
             let inside = place(&dir).or_else(|| place(&dir.canonicalize().ok()?));
             if let Some(inside) = inside {
                 add(&inside);
@@ -79,7 +80,7 @@ pub fn visible_path(
     dirs.join(":")
 }
 
-/// `base/rest`, without a trailing slash when there is no rest.
+/// Returns `base/rest`, without a trailing slash if `rest` is empty.
 fn below(base: &Path, rest: &Path) -> PathBuf {
     if rest.as_os_str().is_empty() {
         base.to_owned()
@@ -88,8 +89,8 @@ fn below(base: &Path, rest: &Path) -> PathBuf {
     }
 }
 
-/// Variables every command gets in the sandbox; `home` is the home inside. Those of the user come from
-/// [`super::passed_inside`].
+/// Returns the variables of every command in the sandbox. `home` is the home directory inside. The
+/// user's variables come from [`super::passed_inside`].
 pub fn base_environment(path: String, home: &Path) -> Vec<(String, String)> {
     let shell = if Path::new("/bin/bash").exists() {
         "/bin/bash"
@@ -107,9 +108,9 @@ pub fn base_environment(path: String, home: &Path) -> Vec<(String, String)> {
     .into()
 }
 
-/// Variables of a carrier such as `ssh` or `docker`: what leads it to the other side. Nothing of it
-/// gets there; commands have the environment of that machine. Directories of `PATH` that are part of the project are
-/// left out: no program of a project is taken for a carrier because of its name.
+/// Returns the variables of a carrier such as `ssh` or `docker`, with which it finds the other
+/// machine. None of them is sent there; commands have the environment of that machine. Directories
+/// of `PATH` inside the project are omitted, so that no program of a project is run as the carrier.
 pub fn carrier_environment(host: &Surroundings, project: &Path) -> Vec<(String, String)> {
     let value = |name: &str| host.var(name)?.to_str().map(str::to_owned);
     let path = value("PATH").map(|path| {
@@ -139,7 +140,8 @@ pub fn carrier_environment(host: &Surroundings, project: &Path) -> Vec<(String, 
     path.into_iter().chain(others).collect()
 }
 
-/// Variables of a command without walls: the user's own identity, the same allow-list otherwise.
+/// Returns the variables of a command without isolation: the user's own identity, and otherwise the
+/// same allow-list.
 pub fn host_environment(host: &Surroundings) -> Vec<(String, String)> {
     let mut env: Vec<(String, String)> = [
         "PATH",

@@ -1,4 +1,4 @@
-//! Environments of Python that the user has activated and that lie outside of the project: virtual ones and those of conda.
+//! Active Python environments outside of the project: virtual environments and those of conda.
 
 use super::PassedEnvironment;
 use crate::note::Note;
@@ -8,11 +8,11 @@ use glovebox_spec::Grant;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A kind of environment.
+/// Kind of environment.
 struct Kind {
-    /// Variable with its directory, set while it is active.
+    /// Variable that holds its directory while it is active.
     variable: &'static str,
-    /// What every such directory has.
+    /// Entry that every such directory has.
     mark: &'static str,
 }
 
@@ -27,11 +27,12 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-/// Finds the environments that are active: each is shown read-only at its place. `is_visible` tells which paths of the
-/// host are shown inside anyway.
+/// Finds the active environments, which are shown read-only at the same path. `is_visible` returns
+/// true for host paths that are shown inside anyway.
 ///
-/// One within the project is a part of it, and one that holds the home or the project shows nothing: a variable that
-/// leads there by mistake must not show all of the user's files.
+/// An environment within the project is part of it. One that contains the home directory or the
+/// project is not shown: a variable that names such a directory by mistake must not reveal all of
+/// the user's files.
 pub fn find_environments(
     host: &Surroundings,
     project: &Path,
@@ -75,7 +76,8 @@ pub fn find_environments(
     passed
 }
 
-/// Returns the directory of the interpreter that a virtual environment was made with, if it is there.
+/// Returns the directory of the interpreter that a virtual environment was created with, if it
+/// exists.
 fn base_interpreter(dir: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(dir.join("pyvenv.cfg")).ok()?;
     let home = text.lines().find_map(|line| {

@@ -1,5 +1,5 @@
-//! What this machine says about itself, from an allow-list: the system, `HOSTNAME`, `USER`, the working directory, the
-//! time zone, and versions of the programs that are used here. No other variable is read.
+//! Facts about this machine, from an allow-list: system, `HOSTNAME`, `USER`, working directory,
+//! time zone, and versions of programs used here. No other variable is read.
 
 use glovebox_agent::{Program, SystemFacts, plain_fact};
 use glovebox_settings::Surroundings;
@@ -10,32 +10,32 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest file that is read.
+/// Maximum number of bytes read of a file.
 const MAX_FILE_BYTES: u64 = 16 << 10;
-/// Longest version that is told.
+/// Maximum length of a reported version.
 const MAX_VERSION_CHARS: usize = 40;
-/// How long a program may take to tell its version.
+/// Maximum time for a program to print its version.
 const VERSION_WAIT: Duration = Duration::from_secs(2);
-/// How often it is looked whether it has.
+/// Interval between checks for that.
 const VERSION_LOOK: Duration = Duration::from_millis(5);
 
-/// What this machine says about itself.
+/// Facts about this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Its system.
+    /// Operating system.
     pub system: SystemFacts,
-    /// `HOSTNAME`, or else the kernel's name of this machine.
+    /// `HOSTNAME`, or else the kernel's host name.
     pub hostname: String,
-    /// `USER`.
+    /// Value of `USER`.
     pub user: String,
     /// The working directory.
     pub directory: String,
-    /// Programs that are used here.
+    /// Programs that are used here, with their versions.
     pub programs: Vec<Program>,
 }
 
 impl HostFacts {
-    /// Looks around on this machine. What cannot be found out is empty.
+    /// Collects the facts. Facts that cannot be determined are empty. Runs `git --version`.
     pub fn capture(host: &Surroundings) -> Self {
         let kernel = uname();
         let var = |name| {
@@ -80,7 +80,7 @@ fn os_name() -> String {
         .to_owned()
 }
 
-/// The zone that `/etc/localtime` is a link to.
+/// Returns the time zone that `/etc/localtime` links to; `UTC` if unknown.
 fn local_zone() -> String {
     let target = std::fs::read_link("/etc/localtime").unwrap_or_default();
     let text = target.to_string_lossy().into_owned();
@@ -90,7 +90,7 @@ fn local_zone() -> String {
     }
 }
 
-/// Git shows and applies changes here.
+/// Returns git's version; git shows and applies changes here.
 fn git_version(host: &Surroundings) -> Option<Program> {
     let search = host.var("PATH")?;
     let path = std::env::split_paths(search)
@@ -103,7 +103,7 @@ fn git_version(host: &Surroundings) -> Option<Program> {
     })
 }
 
-/// What `program --version` prints first, without any of the user's variables.
+/// Returns the first line of `program --version`, which runs without the user's variables.
 fn first_line(program: &Path) -> Option<String> {
     let mut child = Command::new(program)
         .arg("--version")
@@ -130,7 +130,7 @@ fn first_line(program: &Path) -> Option<String> {
     text.lines().next().map(str::to_owned)
 }
 
-/// The first word with a number in it.
+/// Returns the first word of `told` that looks like a version number.
 pub(crate) fn program_version(told: &str) -> String {
     told.split([' ', ',', '('])
         .map(|word| word.trim_start_matches("go").trim_start_matches('v'))

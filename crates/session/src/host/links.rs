@@ -1,17 +1,19 @@
-//! Links of a project that lead to places outside which a sandbox is not shown, as `npm link` makes them.
+//! Links of a project that lead outside to paths that the sandbox does not show, as `npm link`
+//! creates them.
 
 use crate::note::Note;
 use glovebox_proto::{AdvicePart, Remedy, Setting};
 use glovebox_settings::Surroundings;
 use std::path::{Path, PathBuf};
 
-/// Most links that are named.
+/// Maximum number of links that are named.
 const NAMED: usize = 3;
 
-/// Tells of links that lead nowhere inside although they lead somewhere on the host. `links` are relative to the project;
-/// `is_visible` tells which paths of the host are shown inside.
+/// Returns a note about links that dangle inside although they have a target on the host. `links`
+/// are relative to the project. `is_visible` returns true for host paths that are shown inside.
 ///
-/// A link to the home, or to what holds it or the project, is left out: nobody should be advised to show those.
+/// A link to the home directory, or to a directory that contains it or the project, is omitted: the
+/// hint must not advise to show those.
 pub fn tell_links(
     host: &Surroundings,
     project: &Path,

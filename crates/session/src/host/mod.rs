@@ -1,5 +1,6 @@
-//! What of this machine and this user reaches a sandbox: the project, variables, toolchains, the git identity, and
-//! where sandboxes are kept. The user's environment comes in as a value ([`glovebox_settings::Surroundings`]).
+//! Parts of this machine and this user that a sandbox gets: the project, variables, toolchains, the
+//! git identity and the state directory. The user's environment is passed in as a value
+//! ([`glovebox_settings::Surroundings`]).
 
 mod caches;
 mod certificates;
@@ -37,7 +38,7 @@ pub use toolchains::{Toolchain, find as find_toolchains};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The time, in milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 pub fn now_unix_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

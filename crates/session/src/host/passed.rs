@@ -1,7 +1,9 @@
-//! Variables of the user that reach commands: one table, and what each needs to be of use inside.
+//! The user's variables that reach commands: one table, and what each needs in order to work
+//! inside.
 //!
-//! A variable that leads nowhere inside is worse than none: a certificate file that cannot be read makes every
-//! connection fail. So such a file is made readable, or its variable stays out and a line says why.
+//! A variable that names a missing file is worse than none: with a certificate file that cannot be
+//! read, every connection fails. So such a file is made readable, or its variable is left out with
+//! a note.
 
 use super::is_shown;
 use crate::note::Note;
@@ -12,7 +14,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-/// About language, time, terminal and colours: harmless, and missed when absent.
+/// Variables for language, time, terminal and colours: harmless, and missed if absent.
 const PLAIN: [&str; 10] = [
     "LANG",
     "LANGUAGE",
@@ -27,7 +29,8 @@ const PLAIN: [&str; 10] = [
 ];
 const PLAIN_PREFIX: &str = "LC_";
 
-/// Ways to other machines, of use where the network is shared. Both spellings are read by somebody.
+/// Proxy variables, passed on if the network is shared. Programs differ in the spelling that they
+/// read.
 const PROXIES: [&str; 8] = [
     "http_proxy",
     "https_proxy",
@@ -39,7 +42,7 @@ const PROXIES: [&str; 8] = [
     "NO_PROXY",
 ];
 
-/// Files with the certificates that connections trust, by the program that reads them.
+/// Variables with files of trusted certificates; each is read by other programs.
 pub(super) const CERTIFICATES: [&str; 10] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
@@ -53,35 +56,35 @@ pub(super) const CERTIFICATES: [&str; 10] = [
     "NIX_SSL_CERT_FILE",
 ];
 
-/// Directories of `/etc` that every sandbox has a copy of, less private keys.
+/// Directories of `/etc` of which every sandbox has a copy, without private keys.
 const COPIED: [&str; 3] = ["/etc/ssl", "/etc/pki", "/etc/ca-certificates"];
 const NOT_COPIED: [&str; 2] = ["/etc/ssl/private", "/etc/pki/tls/private"];
-/// Largest file of certificates that is shown; that of a whole system has some 200 KiB.
+/// Maximum size of a certificate file that is shown; a system's bundle has about 200 KiB.
 const MAX_CERTIFICATE_BYTES: u64 = 4 << 20;
 
-/// What a sandbox shows, as far as it matters here.
+/// View of a sandbox, as far as it matters here.
 #[derive(Debug)]
 pub struct SandboxView<'a> {
-    /// What `/` shows.
+    /// Root file system.
     pub rootfs: &'a RootFs,
     /// Network reach.
     pub net: Net,
     /// Host paths shown read-only.
     pub grants: &'a [Grant],
-    /// The project, where it is the workspace.
+    /// Project directory if it is the workspace.
     pub project: Option<&'a Path>,
-    /// What of it is hidden, by relative paths.
+    /// Hidden paths, relative to the project.
     pub hidden: Vec<&'a Path>,
 }
 
-/// What reaches commands in a sandbox.
+/// Environment for commands in a sandbox.
 #[derive(Debug, Default)]
 pub struct PassedEnvironment {
-    /// The variables.
+    /// Variables.
     pub env: Vec<(String, String)>,
-    /// Files that they name.
+    /// Host files that the variables name.
     pub grants: Vec<Grant>,
-    /// What stays out, and why: one line each.
+    /// Note for each variable that is left out.
     pub notes: Vec<Note>,
 }
 
@@ -89,7 +92,7 @@ fn is_plain(name: &str) -> bool {
     PLAIN.contains(&name) || name.starts_with(PLAIN_PREFIX)
 }
 
-/// All variables of the table that are set and not empty.
+/// Returns the variables of the table that are set and not empty.
 fn set_variables(host: &Surroundings) -> impl Iterator<Item = (&str, &str)> {
     host.vars()
         .filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)))
@@ -99,21 +102,21 @@ fn set_variables(host: &Surroundings) -> impl Iterator<Item = (&str, &str)> {
         })
 }
 
-/// What commands without walls get: everything, as it is.
+/// Returns the variables for commands without isolation: all of the table, unchanged.
 pub(super) fn passed_to_host(host: &Surroundings) -> Vec<(String, String)> {
     set_variables(host)
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }
 
-/// What commands in a sandbox get.
+/// Returns the environment for commands in a sandbox.
 pub fn passed_inside(host: &Surroundings, shown: &SandboxView<'_>) -> PassedEnvironment {
     let mut passed = PassedEnvironment::default();
     for (name, value) in set_variables(host) {
         let value = if is_plain(name) {
             Ok(value.to_owned())
         } else if PROXIES.contains(&name) {
-            // Where hosts are listed, that of the machine is none that can be reached.
+            // With a network of its own, the sandbox cannot reach the machine's proxy.
             if shown.net.is_own() {
                 continue;
             }
@@ -141,7 +144,8 @@ fn without_password(value: &str) -> Result<String, String> {
     Ok(value.to_owned())
 }
 
-/// The value inside of a variable that names certificates; what has to be shown for that joins `grants`.
+/// Returns the value inside of a variable that names certificates, and adds the files that must be
+/// shown for it to `grants`.
 fn certificates(
     shown: &SandboxView<'_>,
     name: &str,
@@ -194,7 +198,7 @@ fn certificates(
     Ok(value.to_owned())
 }
 
-/// Where a path of the host is seen inside, if it is.
+/// Returns the path inside of a host path; `None` if it is not shown.
 pub(crate) fn place_inside(shown: &SandboxView<'_>, path: &Path) -> Option<PathBuf> {
     if let Some(project) = shown.project
         && let Ok(rest) = path.strip_prefix(project)
@@ -224,7 +228,7 @@ fn text(path: &Path) -> Result<String, String> {
     text.ok_or_else(|| "its path is not UTF-8".to_owned())
 }
 
-/// Refuses to show a file that holds more than certificates.
+/// Returns an error for a file that contains more than certificates.
 fn check_public(path: &Path) -> Result<(), String> {
     let shown = path.display();
     let mut content = Vec::new();

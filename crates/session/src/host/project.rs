@@ -1,8 +1,9 @@
-//! The project directory: what the sandbox will see as `/workspace`, and where the user stands in it.
+//! The project directory, which the sandbox shows as `/workspace`, and the start directory in it.
 //!
-//! That is the top of the git working tree the user stands in, so that the crates of a workspace and the
-//! packages of a monorepo find each other; or a directory on the way there with a `glovebox.toml` of its
-//! own, whose rules are about that directory. `-C DIR` and `--here` name a directory themselves.
+//! The project is the top of the git working tree that contains the current directory, so that the
+//! crates of a workspace and the packages of a monorepo find each other; or a directory on the way
+//! there that has a `glovebox.toml`, whose rules apply to that directory. `-C DIR` and `--here`
+//! name the directory explicitly.
 
 use crate::Error;
 use glovebox_settings::PROJECT_FILE_NAME;
@@ -13,16 +14,17 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// A project.
+/// Project of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
     /// The directory, absolute and without links.
     pub dir: PathBuf,
-    /// Why it is not the top of the git working tree, where that would be expected.
+    /// Reason why it is not the top of the git working tree; `None` if it is, or if that was not
+    /// expected.
     pub note: Option<String>,
 }
 
-/// The project directory.
+/// Returns the project directory.
 ///
 /// # Errors
 /// As [`find_project`].
@@ -30,7 +32,8 @@ pub fn project_dir(host: &Surroundings) -> Result<PathBuf, Error> {
     find_project(host).map(|project| project.dir)
 }
 
-/// A path below a directory, which is the directory where the path is empty: joining nothing would leave a slash.
+/// Joins `path` to `dir`. Returns `dir` for an empty path, where `Path::join` would leave a
+/// trailing slash.
 pub fn below(dir: &Path, path: &Path) -> PathBuf {
     dir.components().chain(path.components()).collect()
 }
@@ -38,7 +41,8 @@ pub fn below(dir: &Path, path: &Path) -> PathBuf {
 /// Finds the project.
 ///
 /// # Errors
-/// One sentence when the directory is gone, unreadable, none, or so wide that the home would be in it.
+/// The directory does not exist, is not a directory, cannot be read, or contains the home
+/// directory.
 pub fn find_project(host: &Surroundings) -> Result<Project, Error> {
     let standing = standing_dir(host)?;
     let home = host
@@ -83,7 +87,7 @@ pub fn find_project(host: &Surroundings) -> Result<Project, Error> {
     })
 }
 
-/// Where the user stands.
+/// Returns the canonical current directory.
 fn standing_dir(host: &Surroundings) -> Result<PathBuf, Error> {
     let asked = host.directory();
     if asked.as_os_str().is_empty() {
@@ -113,7 +117,8 @@ fn standing_dir(host: &Surroundings) -> Result<PathBuf, Error> {
     Ok(real)
 }
 
-/// The top of the working tree that a directory lies in, or a directory on the way with rules of its own.
+/// Returns the top of the working tree that contains a directory, or the nearest directory on the
+/// way with a `glovebox.toml`.
 fn top_level(standing: &Path) -> PathBuf {
     let Some(tree) = find_working_tree(standing) else {
         return standing.to_owned();
@@ -125,8 +130,8 @@ fn top_level(standing: &Path) -> PathBuf {
         .map_or(tree.top.clone(), Path::to_owned)
 }
 
-/// Whether a directory above the user's belongs to the user too, or to whom the user's belongs: anybody can
-/// make a repository of `/tmp`.
+/// Returns true if `top` belongs to the user, or to the owner of `standing`. Any user can create a
+/// repository in `/tmp`, for example.
 fn is_owners(top: &Path, standing: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).map(|meta| meta.uid()).ok();
     let top = owner(top);
@@ -147,7 +152,7 @@ fn too_wide(dir: &Path, home: Option<&Path>) -> Option<String> {
     }
 }
 
-/// A path below the home as people write it, safe to show.
+/// Formats a path for display, with `~` for the home directory.
 pub fn short_path(host: &Surroundings, path: &Path) -> String {
     let below = host.home().and_then(|home| path.strip_prefix(home).ok());
     let text = below.map_or_else(

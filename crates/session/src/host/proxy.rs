@@ -1,20 +1,22 @@
-//! Variables that tell programs of the sandbox's proxy.
+//! Variables that announce the sandbox's proxy to programs.
 //!
-//! Nothing depends on them where names are looked up as usual: a program that knows of no proxy reaches the same hosts.
-//! Those that do ask by name, also where their own way to look names up leads nowhere.
+//! Nothing depends on them where name lookup works: a program that ignores the proxy reaches the
+//! same hosts. A program that uses it asks by host name, which works even if its own resolver
+//! fails.
 //!
-//! `http_proxy` is not among them: what is refused there is an answer (403) that many programs take for a page, where a
-//! name that does not exist makes them fail. Nor is `ALL_PROXY`: with a `socks5h:` address there, clients that were
-//! installed without a library for it end at once (httpx, and with it the SDKs of model providers).
+//! `http_proxy` is not set: the proxy refuses with status 403, which many programs take for a page,
+//! while a failed name lookup makes them fail. `ALL_PROXY` is not set either: with a `socks5h:`
+//! address, clients without a SOCKS library fail at once (httpx, and with it the SDKs of model
+//! providers).
 
 use glovebox_spec::PROXY;
 
-/// The variables for commands in a sandbox of this host name, whose network is of listed hosts.
+/// Returns the variables for commands in a sandbox of this host name with `--net egress`.
 pub fn proxy_variables(hostname: &str) -> Vec<(String, String)> {
     let proxy = format!("http://{PROXY}");
-    // Servers of the sandbox itself.
+    // Servers of the sandbox itself are reached directly.
     let own = format!("localhost,127.0.0.1,::1,{hostname}");
-    // Some programs read small letters only, some capitals only.
+    // Some programs read only the lower-case name, some only the upper-case name.
     [
         ("https_proxy", &proxy),
         ("HTTPS_PROXY", &proxy),

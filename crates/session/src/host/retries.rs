@@ -1,26 +1,27 @@
-//! Variables that keep package managers from trying again where the answer is no.
+//! Variables that keep package managers from retrying requests that cannot succeed.
 //!
-//! Each of them waits between its attempts, longer each time: more than a minute of `npm install`. In a sandbox
-//! without network, or with listed hosts only, the second attempt meets what the first has met. What the user has set for such a program counts
-//! instead, also where it is not passed on otherwise: it is a number and no secret.
+//! Each package manager waits longer before each attempt, `npm install` for more than a minute.
+//! Without a network, or with listed hosts only, a second attempt fails like the first. A value
+//! that the user has set takes precedence, even if the variable is not passed on otherwise: it is a
+//! number and not a secret.
 
 use glovebox_settings::Surroundings;
 
-/// A variable and its value where the network is off or of listed hosts.
+/// Variable, and its value if the network is off or restricted to listed hosts.
 const RETRIES: [(&str, &str); 7] = [
     ("npm_config_fetch_retries", "0"),
     ("YARN_HTTP_RETRY", "0"),
     ("PIP_RETRIES", "0"),
-    // After its work pip asks for its own newest version, and tries that again as well.
+    // After its work pip asks for its own newest version, and retries that too.
     ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     ("UV_HTTP_RETRIES", "0"),
     ("CARGO_NET_RETRY", "0"),
     ("BUNDLE_RETRY", "0"),
 ];
-/// Longest value of the user's that is taken; a number has a few digits.
+/// Maximum length of a user's value; a number has a few digits.
 const MAX_VALUE_BYTES: usize = 16;
 
-/// The variables for commands in a sandbox with a network of its own.
+/// Returns the variables for commands in a sandbox with a network of its own.
 pub fn retry_limits(host: &Surroundings) -> Vec<(String, String)> {
     let own = |name: &str| {
         let value = host.var(name)?.to_str()?;

@@ -1,18 +1,19 @@
-//! Where sandboxes are kept between calls.
+//! The state directory, where sandboxes are kept between calls.
 //!
-//! The state directory holds everything sandboxes write, so it must be ours alone: a directory
-//! (never a link) that this user owns and nobody else can write. The registry closes it to readers as well.
+//! It contains everything that sandboxes write, so it must belong to this user alone: a directory
+//! (never a link) that this user owns and no other user can write. The registry also removes read
+//! access for others.
 
 use crate::Error;
 use glovebox_settings::Surroundings;
 use rustix::fs::{AtFlags, FileType, Mode, statat};
 use std::path::{Path, PathBuf};
 
-/// The state directory: what was asked for, else the usual place. The shared fallback is made here,
-/// safely; others are made when something is first kept.
+/// Returns the state directory: `asked`, or the default. The shared fallback in `/var/tmp` is
+/// created and checked here; others are created when they are first used.
 ///
 /// # Errors
-/// A refusal when the directory is not ours alone.
+/// The fallback cannot be created, or does not belong to this user alone.
 pub fn state_dir(asked: Option<&Path>, host: &Surroundings) -> Result<PathBuf, Error> {
     if let Some(asked) = asked {
         return Ok(host.absolute(asked));
@@ -24,7 +25,7 @@ pub fn state_dir(asked: Option<&Path>, host: &Surroundings) -> Result<PathBuf, E
         "/var/tmp/glovebox-{}",
         rustix::process::geteuid().as_raw()
     ));
-    // TRUST: anyone can make this name in the shared directory before us, so it is checked, not assumed.
+    // TRUST: any user can create this name in the shared directory first, so it is checked.
     match rustix::fs::mkdir(&dir, Mode::RWXU) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(error) => {

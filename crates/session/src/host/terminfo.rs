@@ -1,7 +1,7 @@
-//! The description of the user's terminal, where the system has none.
+//! Terminfo entry of the user's terminal, if the system has none.
 //!
-//! Newer terminals (kitty, ghostty, foot) bring a description of their own into the home, or name its directory in a
-//! variable. The name of the terminal reaches commands, so the description has to as well. See `terminfo(5)`.
+//! Newer terminals (kitty, ghostty, foot) install an entry in the home directory, or name its
+//! directory in a variable. Commands receive `TERM`, so they need the entry too. See `terminfo(5)`.
 
 use glovebox_settings::Surroundings;
 use glovebox_spec::{Grant, RootFs};
@@ -9,21 +9,23 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Directories with descriptions that every sandbox has.
+/// Terminfo directories that every sandbox has.
 const SYSTEM: [&str; 4] = [
     "/etc/terminfo",
     "/lib/terminfo",
     "/usr/lib/terminfo",
     "/usr/share/terminfo",
 ];
-/// Largest description that is shown, in bytes; that of xterm has 4,000.
+/// Maximum size of an entry that is shown, in bytes; the entry of xterm has 4,000.
 const MAX_BYTES: u64 = 64 << 10;
-/// First bytes of a compiled description: with numbers of 16 and of 32 bits.
+/// First bytes of a compiled entry, with numbers of 16 and of 32 bits.
 const MAGIC: [[u8; 2]; 2] = [[0x1a, 0x01], [0x1e, 0x02]];
 
-/// Finds what to show so that the terminal that `TERM` names is known inside; `None` where it is known anyway or to nobody.
+/// Returns a grant that makes the terminal of `TERM` known inside; `None` if it is known anyway, or
+/// if no entry exists.
 ///
-/// Inside it lies in the home: every build of ncurses looks there, and not every one looks below `/etc`.
+/// Inside, the entry is put into the home directory: every build of ncurses searches there, and not
+/// every one searches below `/etc`.
 pub fn find_terminal(host: &Surroundings, rootfs: &RootFs, home_inside: &Path) -> Option<Grant> {
     let name = host.var("TERM")?.to_str()?;
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte);
@@ -31,7 +33,8 @@ pub fn find_terminal(host: &Surroundings, rootfs: &RootFs, home_inside: &Path) -
         return None;
     }
     let first = name.as_bytes().first()?;
-    // The directory of an entry is called by its first character or, where case does not count, by its number.
+    // The directory of an entry is named by its first character, or by the character's number on
+    // file systems that ignore case.
     let entries = [
         format!("{}/{name}", char::from(*first)),
         format!("{first:x}/{name}"),
@@ -58,7 +61,7 @@ pub fn find_terminal(host: &Surroundings, rootfs: &RootFs, home_inside: &Path) -
         })
 }
 
-/// Whether a file is a compiled description, and no other file that a link has led to.
+/// Returns true if a file is a compiled entry, and not some other file that a link leads to.
 fn is_description(path: &Path) -> bool {
     let mut magic = [0; 2];
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES)

@@ -1,8 +1,8 @@
-//! Language toolchains that live in the home directory: found, and granted read-only by part.
+//! Language toolchains in the home directory, which are shown read-only in part.
 //!
-//! Only what compilers, interpreters and package caches consist of is granted. Credentials live
-//! beside them (`~/.cargo/credentials.toml`, `~/.m2/settings.xml`): they are never part of a grant,
-//! and a configuration file is granted only when nothing in it looks like a secret.
+//! Only directories of compilers, interpreters and package caches are granted. Credentials beside
+//! them (`~/.cargo/credentials.toml`, `~/.m2/settings.xml`) are never part of a grant, and a
+//! configuration file is granted only if nothing in it looks like a secret.
 
 use glovebox_settings::Surroundings;
 use glovebox_spec::Grant;
@@ -10,29 +10,29 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// One toolchain that was found.
+/// Toolchain that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toolchain {
-    /// What people call it.
+    /// Common name.
     pub name: &'static str,
-    /// Its parts, each at the same place inside.
+    /// Parts to show, each at the same path inside.
     pub grants: Vec<Grant>,
-    /// Its variables, as `(name, value)`.
+    /// Variables, as `(name, value)`.
     pub env: Vec<(String, String)>,
 }
 
-/// Where one kind of toolchain lives and what of it may be shown.
+/// Kind of toolchain: its location, and the parts that may be shown.
 struct Kind {
     name: &'static str,
-    /// Variable that moves it elsewhere.
+    /// Variable that overrides the base.
     base_variable: Option<&'static str>,
-    /// Its usual place below the home, or an absolute path.
+    /// Usual base: a path below the home directory, or an absolute path.
     base: &'static str,
     /// Parts below the base; empty for all of it.
     parts: &'static [&'static str],
-    /// Configuration files, granted only when they hold no secret.
+    /// Configuration files, granted only if they contain no secret.
     configs: &'static [&'static str],
-    /// Further variables worth passing on.
+    /// Further variables to pass on.
     variables: &'static [&'static str],
 }
 
@@ -161,8 +161,8 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Finds every toolchain of this user. `is_visible` tells which host paths are shown inside anyway;
-/// those need no grant, only their variables.
+/// Finds the toolchains of this user. `is_visible` returns true for host paths that are shown
+/// inside anyway, which need no grant, only their variables.
 pub fn find(host: &Surroundings, is_visible: impl Fn(&Path) -> bool) -> Vec<Toolchain> {
     let Some(home) = host.home() else {
         return Vec::new();
@@ -213,7 +213,8 @@ pub fn find(host: &Surroundings, is_visible: impl Fn(&Path) -> bool) -> Vec<Tool
 }
 
 fn parts(kind: &Kind, base: &Path, home: &Path) -> Vec<Grant> {
-    // A base that holds the home must not be granted whole, whatever a variable says.
+    // A base that contains the home directory must never be granted whole, whatever a variable
+    // says.
     if kind.parts.is_empty() && home.starts_with(base) {
         return Vec::new();
     }
@@ -246,7 +247,7 @@ fn parts(kind: &Kind, base: &Path, home: &Path) -> Vec<Grant> {
         .collect()
 }
 
-/// `~/.local/lib/python3.X`, where `pip install --user` puts modules.
+/// Returns the directories `~/.local/lib/python3.X`, where `pip install --user` puts modules.
 fn user_site_packages(base: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(base.join("lib")) else {
         return Vec::new();
@@ -261,7 +262,8 @@ fn user_site_packages(base: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// A version or toolchain name: nothing that could be a path or carry anything else.
+/// Returns true for a version or toolchain name: nothing that could be a path or contain anything
+/// else.
 fn is_plain_word(value: &str) -> bool {
     value.len() <= 64
         && value
@@ -269,7 +271,7 @@ fn is_plain_word(value: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"._+:-".contains(&byte))
 }
 
-/// Whether a configuration file exists and nothing in it looks like a credential.
+/// Returns true if a configuration file exists and nothing in it looks like a credential.
 fn is_free_of_secrets(path: &Path) -> bool {
     const MAX_BYTES: u64 = 64 << 10;
     if !path.is_file() {

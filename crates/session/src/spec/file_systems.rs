@@ -1,7 +1,8 @@
 //! Projects and state directories on file systems that cannot be layers of a sandbox.
 //!
-//! A project that cannot be shown as it is comes in as a copy; where layers cannot lie in the state directory, they are
-//! in memory, and so is the copy. Each is told, and neither is done against an explicit setting.
+//! A project that cannot be shown unchanged is copied. If the state directory cannot hold layers,
+//! they are kept in memory, and so is the copy. A note tells the user, and neither is done against
+//! an explicit setting.
 
 use super::mounted::lay_mounts;
 use crate::Error;
@@ -14,16 +15,16 @@ use glovebox_settings::{Origin, Settings};
 use glovebox_spec::Layers;
 use std::path::Path;
 
-/// File systems on which nothing has to be copied or kept in memory, for remedies.
+/// File systems without these restrictions, for hints.
 const ORDINARY: &str = "ext4, xfs or btrfs";
 
-/// Fits the settings to the file systems of a project and of the state directory, and returns what to tell of that:
-/// layers in memory where they cannot lie in `state_dir`, and a copied workspace where the project cannot be shown as
-/// it is or has others mounted below it.
+/// Adapts the settings to the file systems of the project and the state directory: layers in memory
+/// if `state_dir` cannot hold them, and a copied workspace if the project cannot be shown unchanged
+/// or contains mounts. Returns notes for the user.
 ///
 /// # Errors
-/// A usage error if a setting asks for what these file systems cannot do; whatever opening the state directory fails
-/// with.
+/// Usage error if an explicit setting is impossible on these file systems; errors of opening the
+/// state directory.
 pub fn fit_file_systems(
     settings: &mut Settings,
     project: &Path,
@@ -40,7 +41,7 @@ pub fn fit_file_systems(
     let is_free = settings.layers.origin == Origin::Default;
     if is_free && settings.layers.value == Layers::Disk && needs_memory_layers(state_dir)? {
         settings.layers.value = Layers::Memory;
-        // What hides names of a project, and its repository, would be layers in the state directory.
+        // Hidden names and the seeded repository would be layers in the state directory.
         if is_overlay {
             copy_project(
                 settings,
@@ -73,7 +74,8 @@ pub fn fit_file_systems(
     Ok(notes)
 }
 
-/// Takes a copied workspace in place of the usual one. `why` follows the name of the file system of `place`.
+/// Selects a copied workspace in place of the default. `why` completes the sentence after the name
+/// of the file system of `place`.
 fn copy_project(settings: &mut Settings, place: &Path, why: &str) -> Result<(), Error> {
     if let Some(mode) = settings.workspace.value {
         return Err(Error::usage(

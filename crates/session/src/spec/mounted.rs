@@ -1,4 +1,4 @@
-//! Projects with other file systems mounted below them: an overlay shows one file system only.
+//! Projects that contain mounts of other file systems: an overlay shows only one file system.
 
 use crate::Error;
 use crate::note::Note;
@@ -8,16 +8,16 @@ use glovebox_sandbox::{Files, WorkspaceMode, find_mounts_below, is_larger_than};
 use glovebox_settings::{GrantArg, Origin, Settings, SourcedValue};
 use std::path::{Path, PathBuf};
 
-/// Most bytes below one mount that are copied.
+/// Maximum size of a mount that is copied, in bytes.
 const MAX_COPIED_BYTES: u64 = 1 << 30;
-/// Mounts that a line names.
+/// Maximum number of mounts named in a note.
 const SHOWN: usize = 3;
 
-/// Takes a copied workspace for a project with mounts below it, and returns what to tell of that. A large mount is not
-/// copied: it is shown read-only at its own path.
+/// Selects a copied workspace for a project that contains mounts, and returns notes for the user. A
+/// large mount is not copied, but shown read-only at its own path.
 ///
 /// # Errors
-/// A usage error if an overlay was asked for: what is mounted would be an empty directory in it.
+/// Usage error if the user asked for an overlay, in which mounts would be empty directories.
 pub(super) fn lay_mounts(settings: &mut Settings, project: &Path) -> Result<Vec<Note>, Error> {
     let is_overlay = matches!(
         settings.workspace_mode(),

@@ -1,4 +1,4 @@
-//! What a backend on a service needs of the user: its options, and its key or token.
+//! User settings of a backend on a service: its options, and its key or token.
 
 use super::backend;
 use crate::Error;
@@ -9,10 +9,11 @@ use glovebox_settings::{Settings, Surroundings};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Makes a spec that no sandbox is started with: what is needed to ask the service of the backend about its machines.
+/// Resolves a specification that no sandbox is started with, for requests to the backend's service
+/// about its machines.
 ///
 /// # Errors
-/// As [`super::resolve_spec`], of flags, options and credential.
+/// As [`super::resolve_spec`], for flags, options and credential.
 pub fn resolve_service(settings: &Settings, host: &Surroundings) -> Result<SandboxSpec, Error> {
     let backend = backend(settings)?;
     let mut spec = SandboxSpec {
@@ -26,7 +27,7 @@ pub fn resolve_service(settings: &Settings, host: &Surroundings) -> Result<Sandb
     Ok(spec)
 }
 
-/// The settings that belong to the backend.
+/// Returns the settings that belong to the backend.
 pub(super) fn options(
     backend: Backend,
     settings: &Settings,
@@ -50,7 +51,7 @@ pub(super) fn options(
     options
 }
 
-/// The key or token of the backend's service, where the user has one.
+/// Returns the user's key or token for the backend's service; `None` without one.
 pub(super) fn credential(
     backend: Backend,
     settings: &Settings,
@@ -64,10 +65,11 @@ pub(super) fn credential(
     find_credential(source, file.as_deref(), host)
 }
 
-/// Gives a spec that was read from its file the key or token of its backend, which no file holds.
+/// Adds the backend's key or token to a specification that was read from a file, because no file
+/// stores it.
 ///
 /// # Errors
-/// A source that cannot be read.
+/// The source cannot be read.
 pub fn renew_credential(spec: &mut SandboxSpec, host: &Surroundings) -> Result<(), Error> {
     if let Some(source) = spec.backend.credential() {
         let file = spec.option(source.file_option).first();

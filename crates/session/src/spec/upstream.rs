@@ -6,8 +6,8 @@ use glovebox_sandbox::SandboxSpec;
 use glovebox_settings::Surroundings;
 use glovebox_spec::Net;
 
-/// The machine's proxy, where the network is one of listed hosts, and what is to be said of proxies
-/// that are not used.
+/// Returns the machine's proxy if the network is `egress`, and notes about proxies that are not
+/// used.
 pub(super) fn find(net: Net, host: &Surroundings) -> (Option<MachineProxy>, Vec<Note>) {
     if net != Net::Egress {
         return (None, Vec::new());
@@ -25,7 +25,7 @@ pub(super) fn find(net: Net, host: &Surroundings) -> (Option<MachineProxy>, Vec<
     (proxy, unused.into_iter().map(note).collect())
 }
 
-/// Reads the machine's proxy again for a sandbox whose spec was kept: it stands in no file.
+/// Reads the machine's proxy again for a stored specification, because no file stores it.
 pub fn renew_upstream(spec: &mut SandboxSpec, host: &Surroundings) {
     spec.upstream = find(spec.jail.net, host).0;
 }

@@ -1,19 +1,19 @@
-//! The closed list of git settings that reach the inside: those that change content or what is committed. Credentials,
-//! keys and programs of the user's machine stay outside.
+//! Closed list of git settings that are set inside: those that affect content or commits.
+//! Credentials, keys and programs of the user's machine stay outside.
 
-/// Name of the file of ignore rules inside.
+/// Name of the ignore file inside.
 pub(super) const EXCLUDES: &str = "ignore";
-/// Name of the file of attributes inside.
+/// Name of the attributes file inside.
 pub(super) const ATTRIBUTES: &str = "attributes";
 
 /// Treatment of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carriage {
-    /// Its value is set inside too.
+    /// The value is set inside too.
     Carried,
-    /// Its value is a path; the file is copied to the inside under this name.
+    /// The value is a path; the file is copied to the inside under this name.
     File(&'static str),
-    /// It stays outside.
+    /// The setting stays outside.
     NotCarried,
 }
 
@@ -61,7 +61,8 @@ const SINGLE: [(&str, &[&str]); 13] = [
         &["rewriteref", "rewritemode", "displayref", "mergestrategy"],
     ),
 ];
-/// Sections that are carried whole, less these settings, which name programs or places or need keys.
+/// Sections that are carried whole, except for these settings, which name programs or places or
+/// need keys.
 const WHOLE: [(&str, &[&str]); 11] = [
     ("i18n", &[]),
     ("apply", &[]),
@@ -75,7 +76,7 @@ const WHOLE: [(&str, &[&str]); 11] = [
     ("column", &[]),
     ("lfs", &["access", "storage", "standalonetransferagent"]),
 ];
-/// Beginnings of subsections of `lfs` that name programs.
+/// Prefixes of subsections of `lfs` that name programs.
 const LFS_PROGRAMS: [&str; 2] = ["customtransfer.", "extension."];
 /// Settings that name a file.
 const FILES: [(&str, &str, &str); 5] = [

@@ -1,8 +1,9 @@
-//! The user's own git configuration, as far as it counts inside.
+//! The user's git configuration, as far as it applies inside.
 //!
-//! In: the configuration files of the system and the user, and variables; includes are followed as git follows them.
-//! Out: one text for the inside, with the files that it names. The project's configuration is not read: it could name
-//! any file. Git is not asked: with the project as its repository it would read that configuration.
+//! In: the configuration files of the system and the user, and variables; includes are followed as
+//! git follows them. Out: one text for the inside, with the files that it names. The project's
+//! configuration is not read, because it could name any file. Git is not run, because with the
+//! project as its repository it would read that configuration.
 
 mod keys;
 
@@ -19,15 +20,15 @@ use std::path::{Path, PathBuf};
 
 /// Directory inside with the files that the configuration names.
 const DIR: &str = "/run/glovebox/git/user";
-/// Longest configuration that is read and longest file that is copied, in bytes.
+/// Maximum size of a configuration that is read and of a file that is copied, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Longest value that is carried, in bytes.
+/// Maximum size of a value that is carried, in bytes.
 const MAX_VALUE_BYTES: usize = 4 << 10;
-/// Most settings that `GIT_CONFIG_COUNT` gives.
+/// Maximum number of settings read from `GIT_CONFIG_COUNT`.
 const MAX_VARIABLES: usize = 1000;
 
-/// Settings at the beginning of the text, which the user's own may change. A file may have another owner inside, and
-/// maintenance would copy the objects that the sandbox shares with the project.
+/// Settings at the start of the text, which the user's own may override. A file may have another
+/// owner inside, and maintenance would copy the objects that the sandbox shares with the project.
 const DEFAULTS: &str = "\
 [safe]
 \tdirectory = *
@@ -46,35 +47,35 @@ const UNSIGNED: &str = "\
 [push]
 \tgpgSign = false
 ";
-/// Variables that name the author or committer, and the settings that stand for them inside.
+/// Variables that name the author or committer, and the settings that replace them inside.
 const IDENTITY: [(&str, &str, &str); 4] = [
     ("GIT_AUTHOR_NAME", "author", "name"),
     ("GIT_AUTHOR_EMAIL", "author", "email"),
     ("GIT_COMMITTER_NAME", "committer", "name"),
     ("GIT_COMMITTER_EMAIL", "committer", "email"),
 ];
-/// Files that git reads where no setting names another: the setting, the path below the configuration directory, and
-/// the name inside.
+/// Files that git reads if no setting names another: the setting, the path below the configuration
+/// directory, and the name inside.
 const USUAL_FILES: [(&str, &str, &str); 2] = [
     ("excludesfile", "git/ignore", keys::EXCLUDES),
     ("attributesfile", "git/attributes", keys::ATTRIBUTES),
 ];
 
-/// The part of the user's git configuration that counts inside.
+/// Part of the user's git configuration that applies inside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GitSettings {
     /// The configuration for the inside.
     text: String,
     /// Name in [`DIR`] and content of each file that the configuration names.
     files: Vec<(String, Vec<u8>)>,
-    /// The user's own file of ignore rules on the host.
+    /// The user's own ignore file on the host.
     pub excludes_file: Option<PathBuf>,
-    /// Configuration files that could not be read as git reads them.
+    /// Configuration files that could not be parsed.
     pub unreadable: Vec<PathBuf>,
 }
 
 impl GitSettings {
-    /// Reads the user's configuration as it counts for `project`.
+    /// Reads the user's configuration as it applies to `project`.
     pub fn read(host: &Surroundings, project: &Path) -> Self {
         let mut settings = Self {
             text: DEFAULTS.to_owned(),
@@ -126,12 +127,12 @@ impl GitSettings {
         [config].into_iter().chain(files).collect()
     }
 
-    /// Copies the files that settings name, and those that git reads where no setting names another.
+    /// Copies the files that settings name, and the default files for settings that are absent.
     fn copy_files(&mut self, values: &[Value], home: Option<&Path>, config_home: Option<&Path>) {
         let mut named: Vec<(&'static str, &str, &str, PathBuf)> = Vec::new();
         for value in values {
             if let Carriage::File(name) = value.carriage() {
-                // The last one wins, also where it names no file.
+                // The last value wins, even if it names no file.
                 named.retain(|(taken, ..)| *taken != name);
                 let path = host_path(&value.text, home).unwrap_or_default();
                 named.push((name, &value.section, &value.key, path));
@@ -144,7 +145,7 @@ impl GitSettings {
             }
         }
         for (name, section, key, path) in named {
-            // Managers of configuration files put links there.
+            // Dotfile managers put links there.
             let Ok(path) = path.canonicalize() else {
                 continue;
             };
@@ -168,18 +169,18 @@ impl GitSettings {
         let subsection = subsection.as_deref().map_or(String::new(), |name| {
             format!(" \"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
         });
-        // TRUST: within quotes git takes every character as it is but these.
+        // TRUST: within quotes git takes every character literally except for these.
         let text = text
             .replace('\\', "\\\\")
             .replace('"', "\\\"")
             .replace('\n', "\\n")
             .replace('\t', "\\t");
-        // Writing to a text does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(self.text, "[{section}{subsection}]\n\t{key} = \"{text}\"");
     }
 }
 
-/// One setting.
+/// A git setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Value {
     /// Section in lower case.
@@ -204,7 +205,8 @@ impl Value {
         carriage_of(&self.section, self.subsection.as_deref(), &self.key)
     }
 
-    /// Returns true if the setting can be written as text: no control character ends a line or a value early.
+    /// Returns true if the setting can be written as text: no control character can end a line or a
+    /// value early.
     fn is_plain(&self) -> bool {
         let mut names = self.section.chars().chain(self.key.chars());
         let mut subsection = self.subsection.iter().flat_map(|name| name.chars());
@@ -218,18 +220,18 @@ impl Value {
     }
 }
 
-/// Facts that the conditions of includes are about.
+/// Facts that conditional includes test.
 struct Context<'a> {
     home: Option<&'a Path>,
     repository: RepositoryFacts,
 }
 
 impl Context<'_> {
-    /// Returns the settings of one file and of the files that it includes, none without such a file; `None` if it
-    /// cannot be parsed.
+    /// Returns the settings of one file and of the files that it includes; empty if the file does
+    /// not exist. `None` if it cannot be read or parsed.
     fn read(&self, path: &Path, source: Source) -> Option<Vec<Value>> {
         let Some(text) = read_small_file(path) else {
-            // Git passes by a file that is not there, and one that the user may not read.
+            // Git ignores a file that does not exist or that the user may not read.
             return fs::metadata(path).is_err().then(Vec::new);
         };
         let branch = self.repository.branch.as_deref();
@@ -253,7 +255,8 @@ impl Context<'_> {
             ignore_io_errors: true,
         };
         let meta = Metadata::from(source).at(path);
-        // The condition `hasconfig` is about the remotes of the project; no setting of them is carried.
+        // The condition `hasconfig` tests the remotes of the project; no setting of them is
+        // carried.
         let mut whole = [&self.repository.remotes[..], &spell_includes(text)].concat();
         let file = File::from_bytes_owned(&mut whole, meta, options).ok()?;
         let mut values = Vec::new();
@@ -269,7 +272,7 @@ impl Context<'_> {
                 }
                 let texts = section.body().values(&key);
                 values.extend(texts.iter().map(|text| value(&key, &text.to_string())));
-                // A key without a value is true.
+                // A key without a value means true.
                 if section.body().value_implicit(&key) == Some(None) {
                     values.push(value(&key, "true"));
                 }
@@ -280,7 +283,8 @@ impl Context<'_> {
     }
 }
 
-/// Writes the headers of includes as gix-config knows them; git takes them in any case.
+/// Rewrites the headers of includes in the spelling that gix-config recognises; git accepts any
+/// case.
 fn spell_includes(mut text: Vec<u8>) -> Vec<u8> {
     for name in [&b"[include"[..], b"[includeIf"] {
         for at in 0..text.len().saturating_sub(name.len()) {
@@ -293,7 +297,7 @@ fn spell_includes(mut text: Vec<u8>) -> Vec<u8> {
     text
 }
 
-/// Returns the files that git reads for every repository; a later one wins.
+/// Returns the files that git reads for every repository; later ones win.
 fn config_files(host: &Surroundings, config_home: Option<&Path>) -> Vec<(PathBuf, Source)> {
     let mut files = Vec::new();
     let is_without_system = host.var("GIT_CONFIG_NOSYSTEM").is_some_and(|value| {
@@ -319,7 +323,7 @@ fn config_files(host: &Surroundings, config_home: Option<&Path>) -> Vec<(PathBuf
     files
 }
 
-/// Returns the settings that variables give.
+/// Returns the settings from `GIT_CONFIG_COUNT` variables.
 fn values_of_variables(host: &Surroundings) -> Vec<Value> {
     let text = |name: &str| host.var(name)?.to_str().map(str::to_owned);
     let count = text("GIT_CONFIG_COUNT").and_then(|count| count.parse().ok());
@@ -337,7 +341,7 @@ fn values_of_variables(host: &Surroundings) -> Vec<Value> {
     values.collect()
 }
 
-/// Returns the absolute path on the host that a setting names.
+/// Returns the absolute host path that a setting names.
 fn host_path(value: &str, home: Option<&Path>) -> Option<PathBuf> {
     let path = match value.strip_prefix("~/") {
         Some(below) => home?.join(below),
@@ -346,7 +350,7 @@ fn host_path(value: &str, home: Option<&Path>) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// Reads a regular file of at most [`MAX_FILE_BYTES`]. The user named it, so a link is followed.
+/// Reads a regular file of at most [`MAX_FILE_BYTES`]. The user named it, so links are followed.
 fn read_small_file(path: &Path) -> Option<Vec<u8>> {
     let meta = fs::metadata(path).ok()?;
     if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
