@@ -1,4 +1,4 @@
-//! Changes brought to a real directory, with a host that moved on meanwhile.
+//! Applies changes to a real directory whose host has changed meanwhile.
 
 #![expect(
     clippy::unwrap_used,
@@ -75,7 +75,7 @@ fn everything_a_sandbox_did_arrives() {
             source: path("old/name")
         }
     );
-    // Nothing is left to do.
+    // A second pull has nothing to do.
     assert!(fixture.lines().is_empty());
     let again = fixture.pull(Options::default()).unwrap();
     assert!(
@@ -100,7 +100,7 @@ fn a_second_pull_knows_the_first() {
     let outcome = fixture.pull(Options::default()).unwrap();
     assert!(outcome.conflicts.is_empty(), "{outcome:?}");
     assert_eq!(fixture.tree().lines(), ["added - three", "file - 3"]);
-    // But what the host does after that is a change of the host.
+    // A later edit of the host is a change of the host.
     fixture.host("file", "host");
     fixture.layer(0, "file", "4");
     let outcome = fixture.pull(Options::default()).unwrap();
@@ -124,7 +124,7 @@ fn a_file_changed_on_both_sides_is_never_lost() {
     fixture.layer(0, "new", "sandbox");
     fixture.layer(0, "deleted-here", "sandbox");
     fixture.whiteout(0, "deleted-there");
-    // The name for the sandbox's version may be taken.
+    // The name for the sandbox's version may be in use.
     fixture.host("both.theirs", "mine");
     let outcome = fixture.pull(Options::default()).unwrap();
     let conflicts: Vec<_> = outcome
@@ -157,10 +157,10 @@ fn a_file_changed_on_both_sides_is_never_lost() {
         "same - agreed",
     ];
     assert_eq!(fixture.tree().lines(), lines);
-    // Asking again puts nothing more beside it.
+    // A second pull puts no further version beside it.
     fixture.pull(Options::default()).unwrap();
     assert_eq!(fixture.tree().lines(), lines);
-    // With force the sandbox's version is taken, and the host's is kept.
+    // With `FORCE` the sandbox's version is taken, and the host's is kept.
     let outcome = fixture.pull(FORCE).unwrap();
     assert!(outcome.conflicts.is_empty(), "{outcome:?}");
     let lines = fixture.tree().lines();
@@ -255,7 +255,7 @@ fn links_of_the_host_are_not_followed() {
     );
     assert_eq!(fs::read_dir(fixture.scratch()).unwrap().count(), 1);
     assert_eq!(outcome.conflicts, []);
-    // The links were kept aside, and real files took their places.
+    // The links were moved aside, and real files replace them.
     let lines = fixture.tree().lines();
     for line in ["dir/file - sandbox", "file - sandbox"] {
         assert!(lines.iter().any(|found| found == line), "{lines:?}");
@@ -315,7 +315,7 @@ fn another_destination_is_compared_by_content() {
             "sub/new - sandbox",
         ]
     );
-    // The project is as it was.
+    // The project is unchanged.
     assert_eq!(fixture.tree().lines().len(), 4);
 }
 
@@ -352,7 +352,7 @@ fn a_host_that_changes_in_between_stops_everything() {
     );
     assert_eq!(fixture.tree(), before);
     drop(lock);
-    // New files that appear in the way do the same.
+    // New files at the paths have the same effect.
     let (staged, _lock) = fixture.stage(Options::default()).unwrap();
     fixture.host("b", "host");
     let before = fixture.tree().without_staging();
@@ -401,7 +401,7 @@ fn what_is_dropped_leaves_nothing() {
     assert!(staged.path().exists());
     drop(staged);
     assert_eq!(fs::read_dir(fixture.project()).unwrap().count(), 0);
-    // Stopped in between.
+    // An apply that is stopped between staging and commit.
     let collected = fixture.collect();
     drop(lock);
     let mut destination = Destination::open(&fixture.project(), None).unwrap();
@@ -482,7 +482,8 @@ fn what_a_file_of_the_host_has_beside_its_content_stays() {
         assert_eq!(get("user.note").as_deref(), Some(&b"of the host"[..]));
     }
     if has_list {
-        // The executable bit is the sandbox's, which had none: it is gone from the list too.
+        // The executable bit follows the sandbox, which had cleared it: it is gone from the list
+        // too.
         let now = get("system.posix_acl_access").unwrap();
         assert_eq!(now.len(), list.len());
         assert_eq!(now[12..20], list[12..20], "the other user's rights");
@@ -524,7 +525,7 @@ fn changes_of_several_hard_links_of_one_file_arrive() {
         ]
     );
 
-    // The link that stays was not changed by the host, although its times say so.
+    // The link that stays was not changed by the host, although its times differ.
     fixture.layer(0, "left", "other");
     let outcome = fixture.pull(Options::default()).unwrap();
     assert!(outcome.conflicts.is_empty(), "{outcome:?}");

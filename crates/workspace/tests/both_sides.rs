@@ -1,9 +1,10 @@
-//! Both sides edit the same files: whatever form the sandbox's changes take on their way back, no line that
-//! the user wrote is taken back.
+//! Both sides edit the same files. In whatever form the sandbox's changes return, no line that the
+//! user wrote may be reverted.
 //!
-//! A project has files that git tracks, ones with edits that are not committed, and untracked ones. The
-//! sandbox and the user change lines of them at random; the user also commits at random. Then every form is
-//! tried on a copy: a pull, a patch through `git apply` and through patch(1), a branch through `git merge`.
+//! A project has tracked files, tracked files with uncommitted edits, and untracked files. The
+//! sandbox and the user change lines of them at random; the user also commits at random. Every form
+//! is then tried on a copy: a pull, a patch through `git apply` and through patch(1), a branch
+//! through `git merge`.
 
 #![expect(
     clippy::unwrap_used,
@@ -27,21 +28,21 @@ use std::path::Path;
 use std::process::{Command, Output};
 use testkit::{has_program, skip};
 
-/// One edit of one file, in lines.
+/// An edit of a file, by lines.
 #[derive(Debug, Clone)]
 enum Edit {
-    /// Puts a line of one's own in front of a line.
+    /// Inserts a new line before a line.
     Insert(usize),
-    /// Writes a line of one's own over a line.
+    /// Replaces a line by a new one.
     Replace(usize),
     Remove(usize),
-    /// Takes the line break off the end, or puts one there.
+    /// Removes the final line break, or adds one.
     ToggleEnd,
     MakeExecutable,
     Delete,
 }
 
-/// How git sees a file when the sandbox starts.
+/// State of a file in git when the sandbox starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GitState {
     Clean,
@@ -49,7 +50,7 @@ enum GitState {
     Untracked,
 }
 
-/// What happens to one file.
+/// Edits of one file by both sides.
 #[derive(Debug, Clone)]
 struct FileHistory {
     lines: Vec<&'static str>,
@@ -71,7 +72,7 @@ fn edit() -> impl Strategy<Value = Edit> {
 }
 
 fn story() -> impl Strategy<Value = FileHistory> {
-    // Few different lines, so that there are many places where a change could be taken to belong.
+    // Few distinct lines, so that a change could match in many places.
     let line = prop::sample::select(vec!["a", "b", "c", "}", "", "x\r"]);
     (
         prop::collection::vec(line, 0..16),
@@ -89,7 +90,7 @@ fn story() -> impl Strategy<Value = FileHistory> {
         })
 }
 
-/// A text, as lines that keep their line breaks.
+/// Applies edits to a text. Returns the new text and whether it is executable.
 fn edited(text: &str, edits: &[Edit], who: &str) -> (Option<String>, bool) {
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     let mut is_executable = false;
@@ -121,7 +122,7 @@ fn edited(text: &str, edits: &[Edit], who: &str) -> (Option<String>, bool) {
     (Some(lines.concat()), is_executable)
 }
 
-/// A program in a directory, as somebody with a name.
+/// Runs a program in a directory, with a fixed identity.
 fn run(dir: &Path, program: &str, args: &[&str]) -> Output {
     Command::new(program)
         .args(args)
@@ -165,7 +166,7 @@ fn own_lines(tree: &Tree) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     found
 }
 
-/// Fails when a line of the user's that was in a file is in it no more.
+/// Fails if a line of the user's is missing from its file.
 fn check_kept(before: &Tree, after: &Tree, form: &str) {
     let after = own_lines(after);
     for (path, lines) in own_lines(before) {
@@ -198,7 +199,7 @@ fn pull(fixture: &Fixture, options: Options) -> Outcome {
     plan.outcome
 }
 
-/// What a patch or `diff` is made from.
+/// The changes from which a patch or a diff is made.
 fn view(fixture: &Fixture) -> (CollectedChanges, Outcome) {
     let collected = fixture.collect();
     let mut destination = Destination::look(&fixture.project(), fixture.base_file()).unwrap();
@@ -207,7 +208,7 @@ fn view(fixture: &Fixture) -> (CollectedChanges, Outcome) {
     (view, plan.outcome)
 }
 
-/// A copy of the project, `.git` included, with its times.
+/// A copy of the project, including `.git`, with its times.
 fn copy(fixture: &Fixture, to: &str) -> std::path::PathBuf {
     let to = fixture.scratch().join(format!("copy-{to}"));
     let done = run(
@@ -227,7 +228,7 @@ fn one(stories: &[FileHistory], does_user_commit: bool) {
     for (number, story) in stories.iter().enumerate() {
         let text = story.lines.join("\n") + story.end;
         match story.standing {
-            // What was committed is not what the sandbox starts from.
+            // The committed version differs from the one from which the sandbox starts.
             GitState::Dirty => fixture.host(&name(number), &format!("{text}\nmore\n")),
             _ => fixture.host(&name(number), &text),
         }
@@ -235,7 +236,7 @@ fn one(stories: &[FileHistory], does_user_commit: bool) {
             git(&project, &["add", &name(number)]);
         }
     }
-    // Later than what was added, so that the index is believed.
+    // A later time than that of the added files, so that git trusts the index.
     std::thread::sleep(std::time::Duration::from_millis(10));
     git(&project, &["commit", "-q", "--allow-empty", "-m", "first"]);
     git(&project, &["update-index", "--refresh", "-q"]);
@@ -284,7 +285,7 @@ fn one(stories: &[FileHistory], does_user_commit: bool) {
     fs::write(&file, &text).unwrap();
     check_branch(&fixture, &outcome);
 
-    // A patch applies to what it was made for, and does what a pull does.
+    // A patch applies to the state for which it was made, and has the effect of a pull.
     let mut patched = Vec::new();
     for (program, args) in [
         ("git", &["apply", "--whitespace=nowarn"][..]),
@@ -321,7 +322,7 @@ fn one(stories: &[FileHistory], does_user_commit: bool) {
             "left: a pull, right: {program}"
         );
     }
-    // Once more changes nothing, and what was merged stays so when the user goes on.
+    // A second pull changes nothing, and a merged file stays merged when the user goes on editing.
     pull(&fixture, Options::default());
     assert_eq!(plain(fixture.tree()), after);
     let mut grown = Vec::new();
@@ -340,7 +341,7 @@ fn one(stories: &[FileHistory], does_user_commit: bool) {
     check_kept(&before, &plain(fixture.tree()), "a pull with markers");
 }
 
-/// A merge of the branch takes nothing back that was committed or not.
+/// A merge of the branch reverts no work of the user, committed or not.
 fn check_branch(fixture: &Fixture, outcome: &Outcome) {
     let collected = fixture.collect();
     let project = fixture.project();

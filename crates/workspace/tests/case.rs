@@ -1,8 +1,8 @@
-//! A destination on a file system that takes names differing only in case for one: whatever a sandbox
-//! calls its files, each outcome has a name and nothing is lost.
+//! A destination on a file system that folds case: for any names in the sandbox, each path has a
+//! defined outcome and nothing is lost.
 //!
-//! The file system is a real one, mounted by this test program itself in a mount namespace of its own:
-//! whichever of several kinds this machine has.
+//! The file system is a real one of the kinds that this machine supports, mounted by this test
+//! program in its own mount namespace.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use testkit::{has_program, is_root, skip};
 
-/// Where the process in the namespace finds its fixture.
+/// Variable with the path of the fixture for the process in the namespace.
 const PLACE: &str = "GLOVEBOX_TEST_PLACE";
-/// What it leaves there when there is no such file system.
+/// File that the process creates if no such file system is available.
 const NONE: &str = "none";
 
 /// Mounts a file system that folds case at `$2`, with `$1` as its disk.
@@ -62,7 +62,7 @@ fn read(dir: &Path, name: &str) -> String {
     fs::read_to_string(dir.join(name)).unwrap()
 }
 
-/// The process in the namespace.
+/// Body of the process in the namespace.
 #[test]
 #[ignore = "run by the other, in a namespace"]
 fn pull_inside() {
@@ -182,7 +182,7 @@ fn nothing_there_yet_to_tell_by(place: &Path, project: &Path) {
     let to = project.join("1");
     fs::create_dir(&to).unwrap();
     match fixture.pull_to(&to, None, Options::default()) {
-        // The file system says what it does by itself.
+        // The file system reports by itself that it folds case.
         Ok(outcome) => {
             assert_eq!(outcome.refused.len(), 1, "{outcome:?}");
             assert_eq!(outcome.refused[0].reason, RefusalReason::CaseCollision);

@@ -1,4 +1,4 @@
-//! Changes read from layers that look as the kernel, or a hostile sandbox, leaves them.
+//! Collects changes from layers as the kernel, or a hostile sandbox, leaves them.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ fn nothing_changed_is_nothing() {
     let fixture = Fixture::new(1);
     fixture.host("a", "1");
     fixture.host("dir/b", "2");
-    // Copied up by a program that opened it for writing and wrote the same.
+    // Copied up by a program that opened the file for writing and wrote the same content.
     fixture.layer(0, "dir/b", "2");
     assert_eq!(fixture.lines(), Vec::<String>::new());
     assert!(fixture.collect().set.refused.is_empty());
@@ -84,17 +84,17 @@ fn layers_are_merged_by_the_rules_of_the_overlay() {
     for path in ["a", "b", "c", "opaque/host", "opaque/both", "back"] {
         fixture.host(path, "host");
     }
-    // Oldest: deletes a and back, changes b, and makes a file that a later layer removes.
+    // Oldest: deletes `a` and `back`, changes `b`, and creates a file that a later layer removes.
     fixture.whiteout(2, "a");
     fixture.whiteout(2, "back");
     fixture.layer(2, "b", "oldest");
     fixture.layer(2, "passing", "x");
     fixture.layer(2, "opaque/old-layer", "x");
-    // Middle: changes b again, makes back anew as it was, removes `passing`.
+    // Middle: changes `b` again, creates `back` with its former content, removes `passing`.
     fixture.layer(1, "b", "middle");
     fixture.layer(1, "back", "host");
     fixture.whiteout(1, "passing");
-    // Newest: a directory that was removed and made again.
+    // Newest: a directory that was removed and created again.
     fixture.layer(0, "opaque/both", "other");
     fixture.opaque(0, "opaque");
     assert_eq!(
@@ -170,7 +170,7 @@ fn what_a_hostile_sandbox_plants_stays_there() {
     symlink("/etc/passwd", fixture.scratch().join("target")).unwrap();
     fixture.layer_link(0, "evil", "/etc");
     fixture.layer_link(0, "up", "../../x");
-    // A directory of the host turned into a link that leads out: what is in it is not deleted.
+    // A directory of the host that became a link leading out: its content is not deleted.
     fixture.layer_link(0, "dir", "/etc");
     fixture.fifo(0, "replaced");
     fixture.fifo(0, "pipe");
@@ -261,9 +261,9 @@ fn hidden_names_neither_come_back_nor_go_away() {
     fixture.host("quiet/.env", "secret");
     fixture.hide(&[".env", "dir/.env", "quiet/.env"]);
     fixture.layer(0, ".env", "planted");
-    // `rm -rf dir`: it looked empty but for `other`.
+    // `rm -rf dir`, where the sandbox only saw `other`.
     fixture.whiteout(0, "dir");
-    // Made and removed again by the sandbox.
+    // Created and removed again by the sandbox.
     fixture.whiteout(0, "quiet/.env");
     assert_eq!(fixture.lines(), ["D dir/other"]);
     let refused = fixture.collect().set.refused;
@@ -301,7 +301,7 @@ fn patterns_leave_out_and_take_in() {
 #[test]
 fn what_nobody_may_read_is_named() {
     if rustix::process::geteuid().is_root() {
-        // Root reads it, and so did the sandbox's own root.
+        // Root can read it, and so could the sandbox's root.
         return;
     }
     let fixture = Fixture::new(1);
@@ -385,7 +385,7 @@ fn the_host_removed_it_too() {
     );
 }
 
-/// Depth is decided inside, and who collects may have little stack.
+/// The sandbox controls the depth, and the collecting thread may have a small stack.
 #[test]
 fn deep_layers_need_no_deep_stack() {
     let small = std::thread::Builder::new().stack_size(128 << 10);

@@ -1,5 +1,5 @@
-//! Copy mode against a real guest: a project goes in, only what differs goes in the second time, the
-//! sandbox's work is never overwritten, and its changes come out as from layers.
+//! Copy mode with a real guest: a project is pushed, a second push sends only differences, the
+//! sandbox's work is never overwritten, and its changes are collected as from layers.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-/// What was collected of a file.
+/// The collected content of a file.
 fn text_of(collected: &CollectedChanges, path: &str) -> String {
     let mut text = String::new();
     let mut file = collected.open(&RelPath::new(path).unwrap()).unwrap();
@@ -137,7 +137,7 @@ fn the_sandboxs_own_work_is_never_overwritten() {
             "theirs", "theirs", "ours", "equal", "theirs", "own", "own", ""
         ]
     );
-    // What both changed is still a change of the sandbox.
+    // A path that both sides changed is still a change of the sandbox.
     assert_eq!(
         lines(&copy.collect()),
         [
@@ -327,7 +327,7 @@ fn a_cancelled_push_leaves_whole_files_only_and_can_be_repeated() {
         if let Err(error) = result {
             assert_eq!(error.fault.code, Code::Cancelled, "{error}");
         }
-        // The guest has answered; nothing moves any more.
+        // The guest has replied, so its directory no longer changes.
         for (path, content) in tree(&copy.inside_dir()) {
             assert!(!path.contains(".glovebox."), "{path}");
             assert!(
@@ -353,7 +353,8 @@ fn a_failure_inside_names_the_path() {
     fs::remove_file(copy.inside_dir().join("b/c")).unwrap();
     fs::remove_dir(copy.inside_dir().join("b")).unwrap();
     symlink("/tmp", copy.inside_dir().join("b")).unwrap();
-    // A directory that became a link is the sandbox's work: it stays, and nothing goes through it.
+    // A directory that became a link is the sandbox's work: it stays, and nothing is written
+    // through it.
     let pushed = copy.push();
     assert_eq!(pushed.files, 0, "{pushed:?}");
     assert!(!Path::new("/tmp/c").exists());
@@ -473,7 +474,7 @@ fn any_edits_on_both_sides_come_to_what_the_model_says() {
             }
             let named: Vec<String> = pushed.conflicts.iter().map(ToString::to_string).collect();
             prop_assert_eq!(named, conflicts);
-            // What comes out is the difference between the two trees, as far as the sandbox made it.
+            // The result is the difference between the two trees, as far as the sandbox caused it.
             let mut found = BTreeSet::new();
             for change in &copy.collect().set.changes {
                 if change.to() == Some(&Node::Dir) || change.from() == Some(&Node::Dir) {
@@ -521,7 +522,7 @@ fn a_thousand_files_in_one_directory_and_names_of_any_bytes() {
     assert_eq!(copy.collect().set.changes.len(), 1000);
 }
 
-/// The project that every way of collecting is tried on, and what a sandbox does to it.
+/// Project for all ways of collecting.
 const PROJECT: [(&str, &str); 4] = [
     ("src/a", "a\n"),
     ("src/b", "b\n"),
@@ -576,7 +577,7 @@ fn layers_give_the_same_change_set() {
 
 #[test]
 fn what_is_collected_is_of_one_moment() {
-    // Two files that are never more than one apart, and much between them that has to be fetched.
+    // Two files whose numbers never differ by more than one, with many files to fetch between them.
     let script = "for n in $(seq 200); do seq 2000 > m$n; done; i=0; \
         while :; do i=$((i+1)); echo $i > .t; mv .t a; echo $i > .t; mv .t z; done";
     for (what, copy) in all() {

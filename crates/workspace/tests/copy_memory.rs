@@ -1,5 +1,5 @@
-//! A large file goes in and comes out again in the memory of a small one, at both ends. In a program
-//! of its own, since it looks at what the whole process has used.
+//! Transfers a large file in both directions within the memory for a small one, at both ends. A
+//! separate program, because it measures the memory of the whole process.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ fn peak_kib(pid: &str) -> u64 {
 fn a_gibibyte_passes_in_bounded_memory() {
     let copy = Copy::host();
     let large = fs::File::create(copy.project_dir().join("large")).unwrap();
-    // Without holes it would take twice the space for the same path through the code.
+    // Without holes the file would use twice the space on the same path through the code.
     large.set_len(LARGE_BYTES).unwrap();
     let guest = copy.guest_pid().as_raw_nonzero().to_string();
     let pushed = copy.push();

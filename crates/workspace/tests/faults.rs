@@ -1,7 +1,7 @@
-//! A pull that is killed, or fails, at every step: the destination is untouched or complete.
+//! A pull that is killed, or fails, at every step: the destination is unchanged or complete.
 //!
-//! strace(1) kills the process at the nth call of each system call that applying makes, or lets that
-//! call fail. The process is this test program itself, running the one test that pulls.
+//! strace(1) kills the process at the nth call of each system call that an apply makes, or makes
+//! that call fail. The process is this test program itself, running the one test that pulls.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,9 +20,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use testkit::{has_program, skip};
 
-/// Where the process under test finds its fixture.
+/// Variable with the path of the fixture for the process under test.
 const PLACE: &str = "GLOVEBOX_TEST_PLACE";
-/// What a pull does to a destination, and to its own staging directory.
+/// System calls with which a pull changes a destination and its staging directory.
 const CALLS: [&str; 13] = [
     "fchmodat",
     "fchmod",
@@ -38,10 +38,10 @@ const CALLS: [&str; 13] = [
     "unlinkat",
     "write",
 ];
-/// Which of them: all of the first, then fewer.
+/// Numbers of the calls to fail: all of the first ones, then fewer.
 const TURNS: [u32; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 50];
 
-/// A project and a sandbox that did everything to it.
+/// A project, and a sandbox with every kind of change to it.
 fn prepare() -> Fixture {
     let fixture = Fixture::new(1);
     for (name, text) in [
@@ -71,7 +71,7 @@ fn prepare() -> Fixture {
     fixture
 }
 
-/// The process under test.
+/// Body of the process under test.
 #[test]
 #[ignore = "run by the others, under strace"]
 fn pull_once() {
@@ -88,7 +88,7 @@ struct PullRun {
     was_hit: bool,
 }
 
-/// Pulls while strace does something to the nth call.
+/// Pulls while strace injects a fault into the nth call.
 fn pull(fixture: &Fixture, call: &str, inject: &str, turn: u32) -> PullRun {
     let log = fixture.scratch().join("trace");
     let output = Command::new("strace")
@@ -119,7 +119,7 @@ fn can_trace() -> bool {
             .is_ok_and(|status| status.success())
 }
 
-/// What the destination looks like before and after.
+/// The destination before and after an undisturbed pull.
 fn twins() -> (Tree, Tree) {
     let fixture = prepare();
     let before = fixture.tree();
@@ -147,14 +147,14 @@ fn killed_at_every_step() {
     }
     let (before, after) = twins();
     sweep("signal=KILL", |fixture, ran, what| {
-        // What was killed recovers with the next pull that looks at the destination.
+        // The next access to the destination recovers it from the killed pull.
         drop(Destination::open(&fixture.project(), None).unwrap());
         let now = fixture.tree();
         assert!(now == before || now == after, "{what}: {:?}", now.lines());
         if ran.said.contains("applied") {
             assert_eq!(now, after, "{what}");
         }
-        // And the same pull succeeds.
+        // The same pull then succeeds.
         if now == before {
             fixture.pull(Options::all(Resolution::Theirs)).unwrap();
             assert_eq!(fixture.tree(), after, "{what}");
@@ -170,7 +170,7 @@ fn failing_at_every_step() {
     let (before, after) = twins();
     for errno in ["EIO", "ENOSPC"] {
         sweep(&format!("error={errno}"), |fixture, ran, what| {
-            // An undo that failed too is done by the next pull, as is cleaning up.
+            // The next pull repeats a failed undo and a failed removal.
             let has_staging = fixture.tree() != fixture.tree().without_staging();
             if has_staging {
                 drop(Destination::open(&fixture.project(), None).unwrap());
@@ -181,7 +181,7 @@ fn failing_at_every_step() {
             } else if ran.said.contains("failed: ") {
                 assert_eq!(now, before, "{what}: {}", ran.said);
             } else {
-                // It was the words themselves that could not be written.
+                // The call that failed was the one that writes the message.
                 assert!(now == before || now == after, "{what}: {:?}", now.lines());
             }
         });
@@ -206,7 +206,7 @@ fn a_full_disk_leaves_the_destination_as_it_was() {
         .unwrap_err();
     assert_eq!(error.fault.code, Code::NoSpace, "{error}");
     assert_eq!(fs::read_dir(small.path()).unwrap().count(), 0);
-    // No inodes.
+    // A file system without free inodes.
     drop(small);
     let small = SmallFileSystem::mount("size=64m,nr_inodes=10");
     let error = fixture
@@ -216,7 +216,7 @@ fn a_full_disk_leaves_the_destination_as_it_was() {
     assert_eq!(fs::read_dir(small.path()).unwrap().count(), 0);
 }
 
-/// A small file system; unmounted when dropped.
+/// A small file system. Dropping it unmounts it.
 struct SmallFileSystem(tempfile::TempDir);
 
 impl SmallFileSystem {

@@ -1,9 +1,8 @@
-//! Random projects, random edits on both sides, made through a real overlay: what a pull makes of
-//! them is what three-way comparison says, path by path.
+//! Random projects with random edits on both sides, made through a real overlay: for every path,
+//! the result of a pull must be that of a three-way comparison.
 //!
-//! The sandbox's edits are made by this test program itself in a user and mount namespace of its own
-//! (`unshare(1)`), over the same mount options that a sandbox has; the layers are then read from
-//! outside.
+//! This test program makes the sandbox's edits itself, in its own user and mount namespace
+//! (`unshare(1)`), over the mount options of a sandbox; the layers are then read from outside.
 
 #![expect(
     clippy::unwrap_used,
@@ -29,19 +28,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use testkit::{has_program, skip};
 
-/// Where the process in the namespace finds its fixture.
+/// Variable with the path of the fixture for the process in the namespace.
 const PLACE: &str = "GLOVEBOX_TEST_PLACE";
 
-/// One edit. Paths are lists of names; what is impossible is left undone, as by a careless program.
+/// An edit. Paths are lists of names; an impossible edit is skipped.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Edit {
-    /// Writes a file that has content no other file has.
+    /// Writes a file with a content that no other file has.
     Write(Vec<Vec<u8>>),
     MakeExecutable(Vec<Vec<u8>>),
     Link(Vec<Vec<u8>>, Vec<u8>),
     MakeDir(Vec<Vec<u8>>),
     Remove(Vec<Vec<u8>>),
-    /// As mv(1) does across file systems.
+    /// Moves as mv(1) does across file systems.
     Move(Vec<Vec<u8>>, Vec<Vec<u8>>),
 }
 
@@ -75,9 +74,9 @@ fn at(root: &Path, names: &[Vec<u8>]) -> PathBuf {
     })
 }
 
-/// Does one edit; `unique` makes its content different from all others.
+/// Makes one edit; `unique` makes its content differ from all others.
 fn act(root: &Path, edit: &Edit, unique: &str) {
-    // Parents are real directories only: edits stay within the tree.
+    // Parents are real directories only, so edits stay within the tree.
     let parent = |names: &[Vec<u8>]| {
         let path = at(root, names);
         let mut dir = root.to_owned();
@@ -153,7 +152,7 @@ fn act_all(root: &Path, edits: &[Edit], who: &str) {
     }
 }
 
-/// The process in the namespace: mounts the overlay and does the sandbox's edits in it.
+/// Body of the process in the namespace: mounts the overlay and makes the sandbox's edits in it.
 #[test]
 #[ignore = "run by the other, in a namespace"]
 fn edit_inside() {
@@ -192,7 +191,7 @@ fn inside(fixture: &Fixture, edits: &[Edit]) -> bool {
     output.status.success()
 }
 
-/// Attributes of everything in the project.
+/// Signatures of everything in the project.
 fn signatures(fixture: &Fixture) -> BTreeMap<Vec<u8>, Signature> {
     let tree = fixture.tree();
     let look = |path: &Vec<u8>| {
@@ -206,7 +205,8 @@ fn signatures(fixture: &Fixture) -> BTreeMap<Vec<u8>, Signature> {
         .collect()
 }
 
-/// Whether a file has what each side made of its content and of its permission, where the other did nothing.
+/// Returns true if a file has each side's change of content and of permission, where the other side
+/// changed nothing.
 fn is_merged(
     base: Option<&TreeNode>,
     host: Option<&TreeNode>,
@@ -227,7 +227,7 @@ fn is_merged(
     }
 }
 
-/// Compares what a pull made of the project with what it should have made of it.
+/// Compares the result of a pull with the expected one.
 fn check(
     base: &Tree,
     host: &Tree,
@@ -258,7 +258,7 @@ fn check(
             .iter()
             .any(|refusal| is_at_or_below(path, &refusal.path));
         if touched.contains(*path) || is_refused || s == b {
-            // A directory may come into being, or stay, for what is in it.
+            // A directory may be created, or stay, for its content.
             let is_for_content = found == Some(&TreeNode::Dir)
                 && now
                     .0
@@ -273,7 +273,8 @@ fn check(
         if is_refused || s == b || found == s || is_merged(b, h, s, found) {
             continue;
         }
-        // The sandbox changed it, and it is not there: then there is a conflict here or around it.
+        // If the sandbox changed a path that does not exist now, there is a conflict here or around
+        // it.
         let is_disputed = touched
             .iter()
             .any(|other| is_at_or_below(other, path) || is_at_or_below(path, other))
@@ -282,7 +283,7 @@ fn check(
                 .iter()
                 .any(|refusal| is_at_or_below(&refusal.path, path));
         assert!(is_disputed, "{text}: {found:?} instead of {s:?}");
-        // And the version of the sandbox is beside it.
+        // The sandbox's version is then beside it.
         if let Some(TreeNode::File(..) | TreeNode::Link(_)) = s {
             let beside = theirs
                 .get(path.as_slice())
@@ -290,7 +291,7 @@ fn check(
             assert_eq!(beside, Some(s), "{text}: the sandbox's version is gone");
         }
     }
-    // Nothing else came.
+    // No other path was created.
     for path in now.0.keys() {
         let is_beside = path.windows(7).any(|part| part == b".theirs");
         assert!(
@@ -307,7 +308,7 @@ fn one(before: &[Edit], there: &[Edit], here: &[Edit]) {
     fixture.push();
     let (base, base_signatures) = (fixture.tree(), signatures(&fixture));
     assert!(inside(&fixture, there), "the overlay could not be edited");
-    // The same edits on a plain copy tell what the sandbox saw.
+    // The same edits on a plain copy show what the sandbox saw.
     let copy = fixture.scratch().join("copy");
     fs::create_dir(&copy).unwrap();
     act_all(&copy, before, "base");
@@ -328,7 +329,7 @@ fn one(before: &[Edit], there: &[Edit], here: &[Edit]) {
         .collect();
     let outcome = fixture.pull(Options::default()).unwrap();
     check(&base, &host, &sandbox, &touched, &fixture.tree(), &outcome);
-    // Doing it again changes nothing, and what remains to be done is what was disputed.
+    // A second pull applies nothing, so that only the conflicts remain.
     let after = fixture.tree();
     let again = fixture.pull(Options::default()).unwrap();
     assert_eq!(fixture.tree(), after);
@@ -361,7 +362,7 @@ fn pulls_do_what_three_way_comparison_says() {
         .unwrap();
 }
 
-/// Git on the host, in a directory, as somebody with a name.
+/// Runs git on the host, in a directory, with a fixed identity.
 fn git(dir: &Path, args: &[&str]) -> Vec<u8> {
     let done = Command::new("git")
         .args(["-c", "core.autocrlf=false", "-c", "core.quotePath=false"])
@@ -376,7 +377,7 @@ fn git(dir: &Path, args: &[&str]) -> Vec<u8> {
     done.stdout
 }
 
-/// A project with one commit of all it has; as a worktree of a repository elsewhere, if wanted.
+/// Commits a whole project; as a worktree of a repository elsewhere if `is_worktree` is true.
 fn commit_all(fixture: &Fixture, is_worktree: bool) {
     let project = fixture.project();
     let identify = |dir: &Path| {
@@ -411,7 +412,7 @@ fn commit_all(fixture: &Fixture, is_worktree: bool) {
     git(&project, &["commit", "-q", "--allow-empty", "-m", "first"]);
 }
 
-/// Files and links of a project, which is what git knows of it.
+/// Files and links of a project, which are all that git stores.
 fn tracked(mut tree: Tree) -> Tree {
     tree.0.retain(|path, thing| {
         *thing != TreeNode::Dir && path != b".git" && !path.starts_with(b".git/")
@@ -442,7 +443,7 @@ fn one_branch(before: &[Edit], there: &[Edit], is_worktree: bool) {
     };
     let first = untouched(&fixture);
     let collected = fixture.collect();
-    // Directories alone are nothing to git: then there is no branch.
+    // Git does not store directories, so with these alone no branch is made.
     let mut is_empty = collected.set.changes.is_empty();
     if !is_empty {
         let done = branch::commit(
@@ -460,7 +461,7 @@ fn one_branch(before: &[Edit], there: &[Edit], is_worktree: bool) {
         untouched(&fixture) == first,
         "the branch was not all that was touched"
     );
-    // What a pull would have made of it.
+    // The result of a pull, for comparison.
     fixture.pull(Options::default()).unwrap();
     let wanted = tracked(fixture.tree());
     let out = fixture.scratch().join("out");

@@ -1,7 +1,8 @@
-//! Trees that are changed while they are read or written: nothing outside them is ever touched.
+//! Trees that change while they are read or written: nothing outside them is ever touched.
 //!
 //! One thread exchanges a directory with a link that leads out, as fast as it can, while another
-//! collects or applies. Each test has its twin: without the walls, the same exchange does lead out.
+//! collects or applies. Each test has a twin that shows the exchange leading out without the
+//! checks.
 
 #![expect(
     clippy::unwrap_used,
@@ -21,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const ROUNDS: u32 = 150;
-/// After so many exchanges, an even number, all is in its place for [`REST`]: some rounds fall between two exchanges, others
-/// do not.
+/// Number of exchanges, even, after which everything is in its place for [`REST`]. Some rounds then
+/// fall between two exchanges, and others do not.
 const EXCHANGES_IN_A_ROW: u32 = 32;
 const REST: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -36,14 +37,15 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Runs `act` at least [`ROUNDS`] times, and until as many exchanges happened meanwhile. Returns how many rounds it ran.
+/// Runs `act` at least [`ROUNDS`] times, and until as many exchanges have happened. Returns the
+/// number of rounds.
 fn while_exchanging(a: &Path, b: &Path, mut act: impl FnMut(u32)) -> u32 {
     let is_over = AtomicBool::new(false);
     let exchanges = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                // One of them may be away at this moment.
+                // One of the two may be absent at this moment.
                 let _ = rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE);
                 if exchanges.fetch_add(1, Ordering::Relaxed) % EXCHANGES_IN_A_ROW
                     == EXCHANGES_IN_A_ROW - 1
@@ -52,12 +54,12 @@ fn while_exchanging(a: &Path, b: &Path, mut act: impl FnMut(u32)) -> u32 {
                 }
             }
         });
-        // Also when a round fails.
+        // Stops the exchanges even if a round fails.
         let _over = StopOnDrop(&is_over);
         let begun = Instant::now();
         for round in 0.. {
             act(round);
-            // On a busy machine the other thread may get less of the time than this one.
+            // On a busy machine the other thread may get less time than this one.
             let is_enough = exchanges.load(Ordering::Relaxed) > ROUNDS;
             if round + 1 >= ROUNDS && is_enough {
                 return round + 1;
@@ -118,7 +120,7 @@ fn links_exchanged_during_a_collection_lead_nowhere() {
                 was_seen_both_ways[1] = true;
             }
         }
-        // What was one thing when listed and another when looked at is nothing that can travel.
+        // An entry that changed its type between listing and inspection cannot be transferred.
         let is_known = |refusal: &RefusedPath| {
             matches!(
                 refusal.reason,
@@ -145,7 +147,7 @@ fn links_exchanged_during_an_application_lead_nowhere() {
         fixture.layer(0, "dir/keep", &format!("sandbox {round}"));
         match fixture.pull(Options::all(Resolution::Theirs)) {
             Ok(_) => applied += 1,
-            // It changed while it was written into, or is in the way.
+            // The path changed during the write, or blocks it.
             Err(_) => stopped += 1,
         }
     });

@@ -289,8 +289,8 @@ fn remove_emptied(parent: BorrowedFd<'_>, name: &[u8]) {
     }
 }
 
-/// Tests whether the file system stores permissions: changes those of an open file or directory of
-/// this user, reads them back and restores `mode`, which are the current ones.
+/// Returns true if the file system stores permissions. Changes those of an open file or directory
+/// of this user, reads them back and restores `mode`, the current permissions.
 pub(super) fn keeps_modes(file: BorrowedFd<'_>, mode: Mode) -> Result<bool, Errno> {
     let set = |bits: u32| rustix::fs::fchmod(file, Mode::from_raw_mode(bits));
     let (own, other) = (

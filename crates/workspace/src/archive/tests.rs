@@ -1,4 +1,4 @@
-//! Archives of strangers: each rule with an archive that breaks it and a twin that does not.
+//! Archives from strangers: for each rule, an archive that breaks it and a twin that does not.
 
 use super::*;
 use crate::{Change, ChangeKind, ChangeSet, CollectedChanges, Contents, Node, Quota, RelPath};
@@ -19,7 +19,7 @@ const QUOTA: Quota = Quota {
     max_depth: 5,
 };
 
-/// Unpacks into a new directory: that, and what came of it.
+/// Unpacks into a new directory. Returns the directory and the result.
 fn try_unpack(archive: &[u8]) -> (TempDir, Result<UnpackedTotals, ArchiveError>) {
     let dir = tempfile::tempdir().unwrap();
     let into = dir.path().join("into");
@@ -44,7 +44,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Paths below a directory, with what is there.
+/// Paths below a directory, with their contents.
 fn listed(dir: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -100,9 +100,9 @@ fn a_tree_is_unpacked_as_it_was_packed() {
         let found = listed(&dir.path().join("into"));
         for (path, what) in [
             ("src", "dir"),
-            // No bits but the executable one.
+            // Of the mode only the executable bit is kept.
             ("src/run", "755 hi"),
-            // A file of its own.
+            // A hard link becomes a separate file.
             ("src/same", "755 hi"),
             ("src/link", "-> ../deep/er"),
             ("dangling", "-> none"),
@@ -116,7 +116,7 @@ fn a_tree_is_unpacked_as_it_was_packed() {
     assert_eq!(problem(&TarBuilder::new().finish()), None, "an empty tree");
 }
 
-/// What is refused, why, and the archive that differs in nothing else and is taken.
+/// Refused archives with the reason, each with a twin that differs only in that point and is taken.
 #[test]
 fn each_rule_refuses_under_its_own_word() {
     use ArchiveProblem as P;
@@ -221,7 +221,7 @@ fn each_rule_refuses_under_its_own_word() {
             tar().file("a", b"").file("a/b", b"").finish(),
             tar().file("a", b"").file("a.b", b"").finish(),
         ),
-        // Through a link, which is the oldest trick.
+        // Through a link, the oldest attack.
         (
             P::BeneathFile,
             tar().link("a", "/etc").file("a/passwd", b"").finish(),
@@ -323,7 +323,7 @@ fn each_rule_refuses_under_its_own_word() {
                 .file("b", &zeros(50_000))
                 .finish(),
         ),
-        // A file that is counted once for each of its names.
+        // A file that counts once for each of its names.
         (
             P::TooLarge,
             (0..9)
@@ -360,7 +360,7 @@ fn each_rule_refuses_under_its_own_word() {
     }
 }
 
-/// What a few bytes expand to is noticed before it is written.
+/// The expanded size of a small archive is noticed before it is written.
 #[test]
 fn a_bomb_is_refused_before_it_goes_off() {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -376,7 +376,7 @@ fn a_bomb_is_refused_before_it_goes_off() {
     assert_eq!(problem, ArchiveProblem::TooLarge);
     assert_eq!(path.as_deref(), Some("zeros"));
     assert!(listed(&dir.path().join("into")).is_empty());
-    // After the end, where no entry counts it.
+    // Data after the end marker, where no entry counts it.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(&TarBuilder::new().finish()).unwrap();
     encoder.write_all(&vec![0; 64 << 20]).unwrap();
@@ -384,7 +384,8 @@ fn a_bomb_is_refused_before_it_goes_off() {
     assert_eq!(self::problem(&bomb), Some(ArchiveProblem::TooLarge));
 }
 
-/// However its bytes are changed, an archive is taken or refused; it makes nothing outside, and no more than it may.
+/// An archive with any change of its bytes is taken or refused. It never creates anything outside,
+/// nor more than the quota allows.
 #[test]
 fn changed_bytes_lead_nowhere_else() {
     let archive = TarBuilder::new()
@@ -412,7 +413,7 @@ fn changed_bytes_lead_nowhere_else() {
             changed[header + random(BLOCK_BYTES)] = random(256) as u8;
         }
         if random(2) == 0 {
-            // So that more than the sum is looked at.
+            // A correct checksum lets the parser reach the other fields.
             fix_sum(&mut changed[header..header + BLOCK_BYTES]);
         }
         if random(8) == 0 {
@@ -454,7 +455,7 @@ fn listed_lossy(dir: &Path) -> u64 {
     bytes
 }
 
-/// Contents that are held in memory.
+/// Contents in memory.
 struct Texts(BTreeMap<RelPath, Vec<u8>>);
 
 impl Contents for Texts {

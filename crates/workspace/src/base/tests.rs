@@ -1,4 +1,4 @@
-//! The index of a project, and what counts as changed.
+//! The index of a project, and which paths count as changed.
 
 use super::*;
 use proptest::prelude::*;
@@ -75,7 +75,7 @@ fn changes_of_the_host_are_noticed() {
         let now = signature(&project, name);
         assert_eq!(base.since(&path(name), &now), since, "{name}");
     }
-    // Without an index the time decides, as far as it can.
+    // Without an index only the times decide.
     let base = Base::load(&temp.path().join("none"), pushed, &wanted);
     for (name, since) in expected {
         let now = signature(&project, name);
@@ -87,7 +87,7 @@ fn changes_of_the_host_are_noticed() {
         };
         assert_eq!(base.since(&path(name), &now), expected, "{name}");
     }
-    // What a pull wrote is the new base.
+    // A version that a pull wrote is the new base.
     let noted = ["edited", "gone", "dir/new"].map(|name| (path(name), signature(&project, name)));
     advance(&index, noted.to_vec()).unwrap();
     advance(&index, vec![(path("mode"), signature(&project, "mode"))]).unwrap();

@@ -1,4 +1,4 @@
-//! Commits on a new branch, looked at with git itself.
+//! Commits on a new branch, inspected with git itself.
 
 #[path = "../../tests/fixture/builder.rs"]
 mod builder;
@@ -31,7 +31,7 @@ fn file(content: &[u8]) -> Node {
     }
 }
 
-/// A change set of `(path, what it becomes)`; what becomes nothing is deleted.
+/// A change set of paths with their new contents; `None` deletes the path.
 fn collected(changes: &[(&[u8], Option<&[u8]>)]) -> CollectedChanges {
     let mut held = HashMap::new();
     let mut set = ChangeSet::default();
@@ -116,7 +116,7 @@ impl Fixture {
 #[test]
 fn a_change_set_becomes_one_commit_and_nothing_else_moves() {
     let fixture = Fixture::new();
-    // A hook of the repository would leave a trace.
+    // A hook that runs would leave a file.
     let hook = fixture.dir.path().join(".git/hooks/reference-transaction");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
     fs::write(&hook, "#!/bin/sh\ntouch \"$PWD/hooked\"\n").unwrap();

@@ -1,4 +1,5 @@
-//! Patches against git itself: whatever the two trees are, `git apply` must lead from one to the other.
+//! Tests patches against git itself: for any two trees, `git apply` must lead from one to the
+//! other.
 
 use super::*;
 use crate::{Change, ChangeKind, ChangeSet, Contents, Node, RelPath};
@@ -12,7 +13,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a tree holds besides directories.
+/// A file or link of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Item {
     File {
@@ -62,7 +63,7 @@ fn node(item: &Item) -> Node {
     }
 }
 
-/// The change set that leads from one tree to the other; `renames` may name a source.
+/// The change set that leads from one tree to the other; `renames` may name sources.
 fn collected(before: &Tree, after: &Tree, renames: &[(&[u8], &[u8])]) -> CollectedChanges {
     let mut changes = Vec::new();
     let mut paths: Vec<&Vec<u8>> = before.keys().chain(after.keys()).collect();
@@ -160,7 +161,7 @@ fn git(dir: &Path, args: &[&str], stdin: &[u8]) {
     let mut child = Command::new("git")
         .args(args)
         .current_dir(dir)
-        // Nothing of the machine's own configuration, and no repository above.
+        // Ignores the machine's configuration and any repository above.
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_SYSTEM", "/dev/null")
         .env("GIT_CEILING_DIRECTORIES", dir.parent().unwrap())
@@ -168,7 +169,7 @@ fn git(dir: &Path, args: &[&str], stdin: &[u8]) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may refuse before it has read everything.
+    // Git may refuse before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     let done = child.wait_with_output().unwrap();
     assert!(
@@ -179,7 +180,7 @@ fn git(dir: &Path, args: &[&str], stdin: &[u8]) {
     );
 }
 
-/// Applies the patch in a repository and where there is none; both must lead to `after`.
+/// Applies the patch inside a repository and outside one; both must lead to `after`.
 fn prove(before: &Tree, after: &Tree, renames: &[(&[u8], &[u8])]) {
     let patch = patch_of(&collected(before, after, renames));
     for has_repository in [false, true] {
@@ -371,7 +372,8 @@ fn characters_that_hide_are_found_by_file_and_line_ends_and_scripts_are_none() {
     );
 }
 
-/// Names that git accepts: no component of its own, nothing Windows would mistake for one.
+/// Names that git accepts: no component with a special meaning, none that Windows would misread as
+/// one.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => "[a-c]{1,2}".prop_map(String::into_bytes),
@@ -401,7 +403,7 @@ fn item() -> impl Strategy<Value = Item> {
     ]
 }
 
-/// A tree without a name that is a file and a directory at once.
+/// A tree without a name that is both a file and a directory.
 fn any_tree() -> impl Strategy<Value = Tree> {
     proptest::collection::btree_map(name(), item(), 0..8).prop_map(|tree| {
         let names: Vec<Vec<u8>> = tree.keys().cloned().collect();
@@ -422,7 +424,7 @@ proptest! {
 
     #[test]
     fn git_apply_leads_from_any_tree_to_any_other(before in any_tree(), mut after in any_tree(), keep in any::<u64>()) {
-        // Some names stay, so that there is something to modify.
+        // Some names stay, so that there are files to modify.
         for (index, (name, item)) in before.iter().enumerate() {
             let is_free = !after.keys().any(|other| other.starts_with(name) || name.starts_with(other.as_slice()));
             if keep >> (index * 2) & 1 == 1 && is_free {

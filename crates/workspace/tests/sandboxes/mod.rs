@@ -1,5 +1,5 @@
-//! Sandboxes of every backend with a project beside them, for tests of copy mode, and one with layers
-//! to compare with.
+//! Sandboxes of every backend with a project beside them, for tests of copy mode, and one with
+//! layers for comparison.
 
 #![allow(
     dead_code,
@@ -25,7 +25,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// What the common script does to the common project.
+/// Changes that the common script makes to the common project.
 pub(crate) const EXPECTED_LINES: [&str; 9] = [
     "D gone",
     "D gone/x",
@@ -39,7 +39,7 @@ pub(crate) const EXPECTED_LINES: [&str; 9] = [
 ];
 pub(crate) const EXPECTED_REFUSALS: [&str; 3] = [".git Git", "evil LinkLeadsOut", "pipe Special"];
 
-/// The changes, one line each, as `git status` would show them.
+/// The changes, one per line, as `git status` would show them.
 pub(crate) fn lines(collected: &CollectedChanges) -> Vec<String> {
     let line = |change: &glovebox_workspace::Change| {
         let path = &change.path;
@@ -67,7 +67,7 @@ pub(crate) fn refusals(collected: &CollectedChanges) -> Vec<String> {
     lines
 }
 
-/// Every path below a directory with what it is and holds.
+/// Every path below a directory, with its type and content.
 pub(crate) fn tree(root: &Path) -> BTreeMap<String, String> {
     fn walk(root: &Path, dir: &Path, found: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -120,7 +120,7 @@ fn prepare() -> (tempfile::TempDir, Registry) {
     (temp, registry)
 }
 
-/// A project, and a sandbox that it is copied into.
+/// A project, and a sandbox to which it is copied.
 pub(crate) struct Copy {
     pub(crate) sandbox: Sandbox,
     _registry: Registry,
@@ -166,7 +166,7 @@ impl Copy {
         })
     }
 
-    /// The same with another directory of the sandbox.
+    /// Uses another directory of the sandbox.
     pub(crate) fn at(mut self, root: &Path) -> Self {
         self.root = root.as_os_str().as_bytes().to_vec();
         self
@@ -211,7 +211,8 @@ impl Copy {
         self.hidden = paths.iter().map(PathBuf::from).collect();
     }
 
-    /// Makes everything in the project a day old, so that signatures prove something.
+    /// Makes everything in the project a day old, so that signatures are proof of unchanged
+    /// content.
     pub(crate) fn age_project(&self) {
         fn walk(dir: &Path, when: SystemTime) {
             for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -228,7 +229,7 @@ impl Copy {
         walk(&self.project_dir(), SystemTime::now() - day);
     }
 
-    /// Empties everything.
+    /// Empties the project and the sandbox's directory.
     pub(crate) fn reset(&self) {
         for dir in [self.project_dir(), self.inside_dir()] {
             for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -322,7 +323,7 @@ fn write(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap();
 }
 
-/// One of each backend that is there.
+/// A copy for each available backend.
 pub(crate) fn all() -> Vec<(&'static str, Copy)> {
     let mut found = vec![
         ("host", Copy::host()),
@@ -331,7 +332,7 @@ pub(crate) fn all() -> Vec<(&'static str, Copy)> {
             Copy::with(Backend::COMMAND, Packing::Zstd).unwrap(),
         ),
     ];
-    // Whoever asks sees that one is missing.
+    // Callers see from the list that one is missing.
     if let Ok(native) = Copy::with(Backend::NATIVE, Packing::Stored) {
         found.push(("native, layers in memory", native));
     }
