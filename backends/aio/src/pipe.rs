@@ -1,13 +1,12 @@
-//! A command of the service as a byte stream: one end of a local socket pair, the other end of
-//! which callers have.
+//! A command of the service as a byte stream: this module has one end of a local socket pair, the
+//! caller the other.
 //!
 //! ```text
-//! caller -- socket pair -- send_input ----- POST /v1/bash/write, one at a time --> command's stdin
-//!                       `- receive_output - POST /v1/bash/output, one pending <--- command's
-//! stdout
+//! caller -- socket pair -- send_input ----- POST /v1/bash/write, one at a time --> its stdin
+//!                       `- receive_output - POST /v1/bash/output, one pending <--- its stdout
 //! ```
 //!
-//! Bytes travel as lines (`glovebox_proto::encode_lines`), since the service passes text.
+//! Bytes are sent as lines (`glovebox_proto::encode_lines`), because the service accepts only text.
 
 use crate::client::Client;
 use crate::failure::ServiceError;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const PAGE: &str = "50";
 /// Maximum number of pages of a listing that are read.
 const MAX_PAGES: usize = 1000;
-/// Interval between two checks if a Sprite has been destroyed.
+/// Interval between two checks for the end of a destroyed Sprite.
 const GONE_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum length of a line of an event stream, in bytes.
 const MAX_LINE_BYTES: usize = 64 << 10;

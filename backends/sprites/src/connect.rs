@@ -78,7 +78,7 @@ impl SpriteConnect {
         }
     }
 
-    /// Decides if another attempt may succeed after no session could be opened.
+    /// Decides whether another attempt may succeed after no session could be opened.
     fn judge_failure(&self, attempt: Attempt, failure: CallFailure) -> ConnectFailure {
         let sprite = &self.sprite;
         let CallFailure { fault, after, .. } = failure;
@@ -104,7 +104,7 @@ impl SpriteConnect {
         })
     }
 
-    /// Decides if another attempt may succeed after the shell did not lead to the guest.
+    /// Decides whether another attempt may succeed after the shell did not lead to the guest.
     fn judge_bring_up(
         &self,
         attempt: Attempt,

@@ -57,7 +57,7 @@ const MAX_MESSAGE_BYTES: usize = 10 << 20;
 const STDERR_BYTES: usize = 600;
 /// Maximum time to tell the service that a session has ended.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// Interval between two checks if a caller that has closed its output has closed its input too.
+/// Interval between two checks whether a caller that sends no further bytes has hung up.
 const HANGUP_PAUSE: Duration = Duration::from_millis(100);
 
 /// Program to run in a Sprite, without a terminal and with standard input.

@@ -16,7 +16,7 @@ pub struct MadeSprite {
     pub claim: Claim,
 }
 
-/// Decision if a Sprite may be removed.
+/// Decision whether a Sprite may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// Sprite of a sandbox that the registry knows. Never removed.

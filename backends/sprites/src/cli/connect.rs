@@ -71,7 +71,7 @@ impl CliConnect {
     }
 }
 
-/// Decides if another attempt may succeed after the program did not reach the guest.
+/// Decides whether another attempt may succeed after the program did not reach the guest.
 fn judge(attempt: Attempt, fault: Fault, session: &Session) -> ConnectFailure {
     let code = session.exit_code();
     let told = failure("exec", code, &session.last_words());

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const NAME: &str = "sprite";
 /// Maximum number of bytes read from an output.
 const MAX_OUTPUT_BYTES: u64 = 4 << 20;
-/// Interval between two checks if the program has ended.
+/// Interval between two checks for the program's exit.
 const END_PAUSE: Duration = Duration::from_millis(10);
 /// Texts by which the program reports that it is not logged in.
 const AUTHENTICATION: [&str; 5] = [

@@ -308,7 +308,7 @@ pub(crate) struct ManArgs {
     pub dir: PathBuf,
 }
 
-/// Decision if `run` applies changes.
+/// Decision whether `run` applies changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Apply {
     /// After a question to the user.

@@ -104,8 +104,8 @@ impl LentSource {
         while state.removed < total {
             let left = usize::try_from(total - state.removed).unwrap_or(PIECE_BYTES);
             let left = left.min(PIECE_BYTES);
-            // Another reader of the same pipe may have consumed them first; poll without a timeout,
-            // or the read below would block for bytes that are gone.
+            // Another reader of the same pipe may have consumed them first. Poll with a timeout of
+            // zero, or the read below would block for bytes that are gone.
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             let now = rustix::event::Timespec {
                 tv_sec: 0,

@@ -3,8 +3,8 @@
 //!
 //! A line has the fields of its event and of the spans around it, so that the ids of requests,
 //! sessions and calls are in each line by their own names. Events of other libraries are left out,
-//! because their content has not been reviewed. Fields of spans whose names contain a dot are left
-//! out too: they are for traces.
+//! because their content has not been reviewed. Span fields whose names contain a dot are left out
+//! too: they are for traces.
 
 use glovebox_settings::{LogFormat, LogLevel};
 use serde_json::{Map, Value};
