@@ -43,6 +43,8 @@ fn run(path: &Path, on_applied: &mut dyn FnMut(&[RelPath])) -> Result<(), Fault>
     };
     let anchor = Anchor::open_canonical(parent)?;
     let staging = Staging::open(anchor.as_fd(), parent, name.as_bytes()).ok_or_else(gone)?;
+    // The journal stays locked until the commit has ended, so that no recovery acts on it
+    // meanwhile.
     let (journal, lock) = match staging.take_journal() {
         Ok(found) => found.ok_or_else(gone)?,
         Err(Errno::AGAIN) => {

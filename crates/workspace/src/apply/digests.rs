@@ -147,7 +147,7 @@ mod tests {
         note();
         fs::write(dir.join("d"), "").unwrap();
         note();
-        // A part of the paths is compared with all of them; a third path is not known.
+        // Some of the paths are compared with all of them; an additional path is not known.
         let all = read(&both);
         assert!(all.holds(&read(&set(&["a"]))));
         assert!(!all.holds(&read(&set(&["c"]))));

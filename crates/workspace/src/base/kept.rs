@@ -405,7 +405,7 @@ mod tests {
         let project = temp.path().join("project");
         std::fs::create_dir_all(project.join("sub/out")).unwrap();
         let write = |name: &str, text: &[u8]| std::fs::write(project.join(name), text).unwrap();
-        // A line that is no pattern takes nothing from the others.
+        // An invalid pattern does not affect the others.
         write(".gitignore", b"*.log\n[z-a]x\n[x\nout/\n");
         write("small", b"text");
         write("x.log", b"ignored");

@@ -275,7 +275,7 @@ mod tests {
         fifo(&third.path().join("objects/ab/0123"));
         let fault = examine(dir.path(), dir.path()).unwrap_err();
         assert!(fault.message.contains("is a FIFO"), "{}", fault.message);
-        // One that leads back to itself ends too.
+        // Alternates that form a cycle end as well.
         names(other.path(), dir.path());
         let fault = examine(dir.path(), dir.path()).unwrap_err();
         assert!(fault.message.contains("too many"), "{}", fault.message);

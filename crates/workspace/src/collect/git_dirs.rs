@@ -216,7 +216,7 @@ mod tests {
             flagged(&["x/HEAD", "x/commondir"], &[]),
             ["x/HEAD", "x/commondir"]
         );
-        // What the host has already makes up for what the sandbox does not bring.
+        // Parts that the host already has complete those of the sandbox.
         let host = ["x/HEAD", "x/objects", "x/refs"];
         assert_eq!(
             flagged(&["x/config", "x/hooks/pre-push"], &host),
@@ -226,7 +226,7 @@ mod tests {
             flagged(&["x/HEAD", "x/config"], &["x/objects", "x/refs"]),
             ["x/HEAD", "x/config"]
         );
-        // Without one of the three, git does not take it for one.
+        // Git requires all three parts.
         for paths in [
             &["x/HEAD", "x/config", "x/objects"][..],
             &["x/config", "x/objects", "x/refs"],

@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Which of the links would be refused.
+    /// Returns the links that are refused.
     fn refused(links: &[(&str, &str)], host: &[(&'static str, &'static str)]) -> Vec<String> {
         let mut set = ChangeSet::default();
         for (path, target) in links {
@@ -254,7 +254,7 @@ mod tests {
             assert_eq!(refused(&[("link", target)], &[]), ["link"], "{target}");
         }
         assert_eq!(refused(&[("sub/link", "../.git/hooks")], &[]), ["sub/link"]);
-        // By way of other links: the sandbox's own, and one that the host has.
+        // Through other links: one of the sandbox and one of the host.
         assert_eq!(
             refused(&[("a", ".git"), ("b", "a/config")], &[]),
             ["a", "b"]

@@ -227,7 +227,7 @@ mod tests {
         })
     }
 
-    /// Something at some paths, as one side tells it.
+    /// Entries at some paths, as one side reports them.
     fn side(side: FileSide) -> impl Strategy<Value = Vec<SeenEntry>> {
         let kind =
             (0..4_u8, signature(), prop::bool::ANY).prop_map(move |(kind, known, is_linked)| {
@@ -316,7 +316,7 @@ mod tests {
         spool.finish().unwrap().read()
     }
 
-    /// Whether only its content can tell what a file of the sandbox is.
+    /// Returns true if only the content decides whether a file of the sandbox changed.
     fn needs_content(row: &Row) -> bool {
         let Some(inside) = row.inside.as_ref().filter(|seen| seen.is_file()) else {
             return false;

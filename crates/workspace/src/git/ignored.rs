@@ -405,7 +405,7 @@ mod tests {
         child.wait_with_output().unwrap().stdout
     }
 
-    /// Asked of `git check-ignore`, which knows the index too.
+    /// Queries `git check-ignore`, which reads the index too.
     #[test]
     fn what_is_ignored_is_what_git_ignores() {
         if !has_program("git") {
@@ -460,7 +460,7 @@ mod tests {
         assert!(own.leaves_out(&path("build"), true));
         assert!(own.may_take_below(&path("build")) && !own.may_take_below(&path("logs")));
 
-        // The same seen from a directory in it.
+        // The same rules, seen from a directory below.
         let below = IgnoreRules::read(&temp.path().join("deep"), None).unwrap();
         for (name, is_out) in [
             ("b.log", false),
@@ -469,7 +469,7 @@ mod tests {
             ("er/local.txt", true),
             ("build/x", false),
         ] {
-            // `!b.log` is about that name alone; `*.log` of the top covers the rest.
+            // `!b.log` applies to that name only; `*.log` at the top covers the rest.
             let is_out = is_out || name == "c.log";
             assert_eq!(below.leaves_out(&path(name), false), is_out, "{name}");
         }

@@ -378,7 +378,7 @@ mod tests {
             hidden(&project.path().join("tests"), &[], &[]),
             ["untracked.json", "untracked.key"]
         );
-        // Without an index that can be read, nothing counts as tracked.
+        // If the index cannot be read, no file counts as tracked.
         fs::write(project.path().join(".git/index"), "DIRC").unwrap();
         assert!(hidden(project.path(), &[], &[]).contains(&".npmrc".to_owned()));
     }
@@ -437,7 +437,7 @@ mod tests {
             found.paths,
             [(".git/credentials".into(), HideReason::Content)]
         );
-        // One that is too long to be looked at is not shown.
+        // A file that is too long to inspect is not shown.
         write(".git/config", &"# x\n".repeat(100_000));
         assert_eq!(
             hidden(project.path(), &[], &[]),
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(hidden(project.path(), &[], &[]), [".netrc"]);
         let found = find_hidden(project.path(), &HideRules::default()).unwrap();
         assert_eq!(found.links, [Path::new("link")]);
-        // An ignore file that leads elsewhere is refused, not ignored.
+        // An ignore file that is a link is refused, not ignored.
         std::os::unix::fs::symlink("/etc/passwd", project.path().join(IGNORE_FILE)).unwrap();
         find_hidden(project.path(), &HideRules::default()).unwrap_err();
     }

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_git() {
-        // The deflated nothing that ends every deletion of a binary file.
+        // The empty deflated literal that ends every deletion of a binary file.
         assert_eq!(
             encode_line(&[0x78, 0x9c, 0x03, 0x00, 0x00, 0x00, 0x00, 0x01]),
             b"Hc$@<O00001\n"
