@@ -52,6 +52,9 @@ pub(crate) const GUEST_CAPABILITY: CapabilitySet = CapabilitySet::KILL;
 /// child can take it on.
 pub(crate) fn drop_privileges(uid: u32, gid: u32, has_ids: bool) -> Result<Separation, Errno> {
     use CapabilitiesSecureBits as Bits;
+    // This comes before any change of ids: without NO_SETUID_FIXUP the change from user id 0 would
+    // clear the capabilities (capabilities(7)). The secure bits and the bounding set need
+    // CAP_SETPCAP, so the capabilities are given up later.
     rustix::thread::set_capabilities_secure_bits(
         Bits::NO_ROOT
             | Bits::NO_ROOT_LOCKED
@@ -81,6 +84,7 @@ pub(crate) fn drop_privileges(uid: u32, gid: u32, has_ids: bool) -> Result<Separ
         },
     )?;
     rustix::thread::set_no_new_privs(true)?;
+    // This comes after the changes of ids, each of which resets the attribute.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(if is_apart {
         Separation::UserId(uid)

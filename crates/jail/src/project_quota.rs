@@ -116,6 +116,8 @@ pub fn assign(dir: BorrowedFd<'_>, limits: ProjectLimits) -> Result<u32, QuotaUn
         let mut wanted = found;
         wanted.project = id;
         wanted.flags |= quota::INHERITS;
+        // The id is set first and the usage checked afterwards: of two processes that choose the
+        // same id at the same time, at least one then sees the other.
         quota::set_attributes(dir, &wanted).map_err(refused("set a project id"))?;
         match claim(dir, id, limits) {
             Ok(true) => return Ok(id),

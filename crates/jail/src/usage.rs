@@ -213,6 +213,7 @@ pub fn measure_inside(
     };
     let (process, link) = program::start(program, &[MODE]).map_err(LaunchError::Spawn)?;
     {
+        // The lock is held only while sending, because `Init::end` needs it.
         let spaces = init.spaces();
         let Some(spaces) = spaces.as_ref() else {
             return Ok(TreeUsage::Unseen(Errno::SRCH.raw_os_error()));

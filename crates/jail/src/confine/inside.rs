@@ -85,6 +85,7 @@ pub fn enter(control: OwnedFd) -> Result<ConfinedGuest, String> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(failed("tie this process to its monitor"))?;
     let monitor = Pid::from_raw(monitor).ok_or("the monitor has no process id")?;
+    // The monitor may have ended before the call above took effect.
     if rustix::process::getppid() != Some(monitor) {
         return Err("the monitor has ended".to_owned());
     }

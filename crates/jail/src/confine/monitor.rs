@@ -43,9 +43,11 @@ pub fn watch_over(link: OwnedFd, open_terminal: OpenTerminal) -> Result<(), Stri
             "this kernel has Landlock ABI {abi}, and {MIN_LANDLOCK_ABI} (Linux 6.12) is needed"
         ));
     }
+    // This comes before the guest is started, which inherits it.
     privileges::drop_all().map_err(|errno| format!("cannot give up capabilities: {errno}"))?;
     // Only SIGKILL may end this process before all that it watches.
     process::reset_and_block_signals().map_err(|errno| format!("cannot block signals: {errno}"))?;
+    // This too: an orphan of the sandbox would otherwise leave this process's tree and survive.
     process::become_subreaper().map_err(|errno| format!("cannot become a subreaper: {errno}"))?;
     let started = Monitor::start(link, owner, &setup, open_terminal);
     let ended = started.and_then(|mut monitor| monitor.work());

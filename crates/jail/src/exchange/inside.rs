@@ -93,6 +93,8 @@ impl ExchangeMounts {
         let [user, inside] = <[OwnedFd; 2]>::try_from(spaces)
             .map_err(|_| FailedStep::new("find the sandbox's namespaces", Errno::INVAL))?;
         let writer = order.identity.writer;
+        // With privilege outside, the sources are opened before this process enters the sandbox's
+        // user namespace, in which it could make no id-mapped mounts of the host's file systems.
         let opened = (writer == MapWriter::Privileged)
             // Restrictions were reported when the sandbox started.
             .then(|| parent::open_sources(&order.identity, &order.sources, &user, |_| {}))
@@ -106,6 +108,8 @@ impl ExchangeMounts {
         if order.identity.has_root {
             identity::become_setup_root().cannot("become root of the sandbox")?;
         }
+        // This comes after entering the user namespace, which then owns the new mount namespace and
+        // gives this process the right to mount in it.
         unshare(UnshareFlags::NEWNS).cannot("create a mount namespace")?;
         rustix::mount::mount_change(
             "/",
@@ -116,6 +120,7 @@ impl ExchangeMounts {
             rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
                 .cannot("open the list of mounts")
         };
+        // These are opened here, because the sandbox may have another /proc or none.
         let proc = open("/proc/self", OFlags::PATH | OFlags::DIRECTORY)?;
         let own = open("/proc/self/ns/mnt", OFlags::RDONLY)?;
         let sources = match opened {
@@ -163,6 +168,8 @@ impl ExchangeMounts {
             .steps
             .iter()
             .any(|step| target(step) == Path::new("/"));
+        // All old overlays go before new ones are made: overlayfs must not use a layer that is the
+        // writable layer of another mount (Documentation/filesystems/overlayfs.rst).
         for step in &order.steps {
             if target(step) != Path::new("/") {
                 let (flags, path) = (UnmountFlags::DETACH | UnmountFlags::NOFOLLOW, target(step));
@@ -174,6 +181,8 @@ impl ExchangeMounts {
         } else {
             Vec::new()
         };
+        // The new overlays are made in this process's own namespace, which has the staging file
+        // system.
         self.leave()?;
         let mut made = Vec::with_capacity(order.steps.len());
         for (step, lowers) in order.steps.iter().zip(&self.lowers) {

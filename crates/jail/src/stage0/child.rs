@@ -230,6 +230,8 @@ fn assemble(
         Err(errno) => return Err(FailedStep::new("leave the caller's session keyring", errno)),
     }
     rustix::system::sethostname(plan.hostname.as_bytes()).cannot("set the host name")?;
+    // This comes before the first mount. The mounts copied from the host are slaves of the host's
+    // (mount_namespaces(7)), so later mounts of the host would appear inside.
     rustix::mount::mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
@@ -270,6 +272,7 @@ fn assemble(
     mounted
         .send(share(mounts.root()?)?)
         .map_err(|_| given_up())?;
+    // This comes before `seal`, which gives up the capabilities that the settings need.
     let unset = settings::set_user_namespace(plan.seal.nested)?;
     join_groups(&entrances)?;
     drop(entrances);
@@ -299,6 +302,7 @@ fn assemble(
     clock.mark("mounts");
 
     rustix::process::chdir(glovebox_spec::WORKSPACE).cannot("enter the workspace")?;
+    // This comes after the last mount and the pivot, which need the capabilities that it gives up.
     let separation = seal(plan)?;
     // The child of stage 0 still has the caller's stdin, stdout and stderr.
     silence_stdio()?;
@@ -313,6 +317,8 @@ fn assemble(
     } else {
         seccomp::Profile::Default
     };
+    // This comes after the set-up's last calls for mounts and namespaces, which its default profile
+    // refuses.
     install_filter(profile)?;
     let tracing = Tracing::judge(built.abi, is_nested, host_proc.ptrace_scope());
     if tracing.needs_filter() {

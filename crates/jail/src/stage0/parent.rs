@@ -294,6 +294,7 @@ fn write_maps(identity: &Identity, pid: Pid) -> Result<(), FailedStep> {
             run_map_tool("newgidmap", pid, &identity.gids)
         }
         MapWriter::Single => {
+            // An unprivileged process may write gid_map only after this (user_namespaces(7)).
             write_proc(pid, "setgroups", "deny")?;
             write_map(pid, "uid_map", &identity.uids)?;
             write_map(pid, "gid_map", &identity.gids)
