@@ -66,7 +66,7 @@ pub struct Identity {
 pub struct WallFact {
     /// Name, such as `filesystem`, `network`, `syscalls`.
     pub name: String,
-    /// Whether it holds.
+    /// State of enforcement.
     pub state: LimitState,
     /// Mechanism, or the reason for which the wall does not hold.
     pub detail: String,
@@ -78,9 +78,9 @@ pub struct WallFact {
 pub struct LimitFact {
     /// Limit.
     pub kind: LimitKind,
-    /// Value, in the unit of [`Limits`].
+    /// Value, in the unit of [`Limits`](glovebox_spec::Limits).
     pub value: u64,
-    /// Whether it holds.
+    /// State of enforcement.
     pub state: LimitState,
     /// Mechanism, or the reason for which the limit does not hold.
     pub mechanism: String,

@@ -307,7 +307,7 @@ mod tests {
             ("d/e/f", true),
             ("d/e/g", false),
             ("x", false),
-            // What lies behind a link of the sandbox is not looked at.
+            // A link in the layer of a sandbox is not followed.
             ("link/passwd", true),
         ] {
             assert_eq!(covers(layer, Path::new(path)), is_own, "{path}");

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(below("/h", &["p/a", "q/b"]), all(&["a"]));
         assert_eq!(below("/h", &["q/b"]), None);
         assert_eq!(below("/h/px", &["a"]), None);
-        // Nobody knows what an interrupted apply has changed.
+        // An interrupted apply does not record its paths, so all may have changed.
         assert_eq!(below("/h", &[]), all(&[]));
     }
 }

@@ -296,7 +296,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// What the shell sees is what was quoted.
+        /// The shell prints a quoted word unchanged.
         #[test]
         fn quoting_is_exact(word in proptest::collection::vec(1_u8..=255, 0..40)) {
             use std::os::unix::ffi::OsStringExt as _;

@@ -246,9 +246,9 @@ pub struct HeldMachine {
 pub enum Claim {
     /// A sandbox of this state directory uses it.
     InUse,
-    /// It was made for this state directory, and no sandbox uses it.
+    /// Made for this state directory, and no sandbox uses it.
     Left,
-    /// Its name looks as if it had been made for this state directory, but it was not.
+    /// Made elsewhere, although its name looks as if it belonged to this state directory.
     Foreign,
 }
 

@@ -568,6 +568,7 @@ impl Owner for Native {
         }
         // No process is left that could send. Bytes already sent still leave the machine.
         self.way_out.close();
+        // Last, because a control group with processes cannot be removed (cgroups(7)).
         match self.watched.take_cgroup() {
             Some(group) => remove_cgroup(group),
             None => Ok(()),

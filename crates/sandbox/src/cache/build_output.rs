@@ -106,11 +106,11 @@ fn workspace_layers(layout: &Layout, sandbox_dir: &Path) -> Result<WorkspaceLaye
 
 /// Change that a sandbox made to its build output.
 pub(super) enum BuildOutputChange {
-    /// It changed nothing.
+    /// The output did not change.
     Nothing,
-    /// It removed the directory.
+    /// The sandbox removed the directory.
     Removed,
-    /// It wrote to the directory.
+    /// The sandbox wrote to the directory.
     Output(BuildOutput),
 }
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// Number of layers above which they are merged.
 const MANY_LAYERS: usize = 4;
-/// Number of layers at which no more are added until they can be merged.
+/// Number of layers above which none is added until they can be merged.
 const MAX_LAYERS: usize = 24;
 
 /// Lease of a project's caches for one sandbox. Dropping it releases the locks.
@@ -177,6 +177,8 @@ impl CacheLease {
             {
                 build_output::take_out(&self.dir, name, &mut index.layers, usize::MAX);
             }
+            // The index names the layer only after it is complete. A crash before leaves garbage
+            // that is collected later.
             store::write(&self.dir, &index).inspect_err(|_| store::discard(layout, &place))?;
         } else {
             store::write(&self.dir, &index)?;
@@ -420,7 +422,7 @@ mod tests {
             spec
         }
 
-        /// Keeps a file of this name as a sandbox does that wrote it.
+        /// Keeps a file of this name, like a sandbox that wrote it.
         fn keep(&self, lease: CacheLease, spec: &SandboxSpec, name: &str) {
             let dir = self.temp.path().join(random_hex());
             let upper = dir.join("layers/cache-npm-upper");
@@ -558,7 +560,7 @@ mod tests {
             lease.unwrap().unwrap()
         };
         let owners = [None, Some("ann"), Some("bob")];
-        // Nobody waits for another's lock, and nobody can tell that it is held.
+        // No owner waits for the lock of another or can see that it is held.
         let leases = owners.map(take);
         for lease in &leases {
             assert!(lease.writer.is_some());
@@ -587,7 +589,7 @@ mod tests {
             });
             index
         };
-        // The newest first: of 5 that one owner may have, in all 20.
+        // Newest first; an owner may have 5, and all together 20.
         let all = [
             ("ann-1", index(Some("ann"), 4)),
             ("ann-2", index(Some("ann"), 4)),

@@ -12,9 +12,9 @@
 //! ```text
 //! STATE/caches/PROJECT/           named by a digest of the project's path (`store`)
 //!     writer.lock                 held by the one sandbox that adds to them (`lease`)
-//!     users.lock                  held, shared, by everyone who has the layers mounted
-//!     cache.json                  the layers, newest first: the only truth about what is kept
-//!     ID/NAME/                    what one sandbox left in one cache
+//!     users.lock                  shared lock of every sandbox that has the layers mounted
+//!     cache.json                  the layers, newest first; decides which layers are kept
+//!     ID/NAME/                    layer of one cache that one sandbox left
 //! ```
 //!
 //! A directory that `cache.json` does not name is garbage, and a crash can leave nothing else. A

@@ -329,7 +329,7 @@ mod tests {
             self.temp.path().join(path)
         }
 
-        /// Writes a file that was last changed an hour ago.
+        /// Writes a file whose modification time is an hour ago.
         fn write(&self, path: &str, text: &str) {
             fs::write(self.path(path), text).unwrap();
             let file = fs::File::options().write(true).open(self.path(path));
@@ -341,7 +341,7 @@ mod tests {
             changes(&[self.path("upper")], Path::new("target")).unwrap()
         }
 
-        /// A layer that is kept now.
+        /// Returns a layer that is kept now.
         fn layer(&self) -> CacheLayer {
             let now_ms = super::super::store::now_ms();
             CacheLayer {
@@ -372,7 +372,7 @@ mod tests {
         let paths: Vec<&Path> = layer.sources.iter().map(|it| it.path.as_path()).collect();
         assert_eq!(paths, [Path::new("src/lib.rs")]);
         assert!(!site.fits(&layer, Changes::new()));
-        // The change was taken over, the file was edited since, or is gone.
+        // The change was applied, the file was edited since, or it is gone.
         site.write("project/src/lib.rs", "new");
         assert!(site.fits(&layer, Changes::new()));
         site.write("project/src/lib.rs", "older");

@@ -94,6 +94,8 @@ pub(crate) fn finish(layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Fault>
         stack::write_checkpoint(dir, checkpoint)?;
     }
     stack::write(dir, &pending.stack)?;
+    // The record is removed last: until then a crash leaves it, and the next call repeats the steps
+    // above.
     let path = pending_path(dir);
     fs::remove_file(&path).map_err(|error| fault::io("remove", &path, error))?;
     Ok(thrown)
@@ -243,6 +245,7 @@ pub(crate) fn copy_checkpoint(
     let stack = stack::read(dir)?;
     let layer = next_layer(dir, false)?;
     let checkpoint = next_checkpoint(dir, &stack, layer.as_ref(), comment)?;
+    // Held until the checkpoint names the layer, or a collection of garbage could remove it.
     let guard = store::share(layout)?;
     if let Some(layer) = &layer {
         let draft = layout.staging().join(random_hex());

@@ -52,6 +52,7 @@ pub(crate) fn merge(layout: &Layout, dir: &Path) -> Result<Option<MergedLayer>, 
         return Ok(None);
     };
     let from = layers[range].to_vec();
+    // Held until the stack names the merged layer, or a collection of garbage could remove it.
     let guard = store::share(layout)?;
     let into = Layer {
         id: store::new_id(),
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(due(&layers), Some(8..17));
     }
 
-    /// However many are taken, the stack stays low.
+    /// The height of the stack stays logarithmic in the number of checkpoints.
     #[test]
     fn a_stack_grows_with_the_logarithm() {
         let mut layers: Vec<Layer> = Vec::new();

@@ -8,9 +8,9 @@
 //! ```text
 //! STATE/layers/ID/{root,workspace}     frozen layers, shared by all sandboxes (`store`)
 //! STATE/layers/ID/{workspace,held}     the git seed, the lowest of a stack (`seed`)
-//! STATE/sandboxes/NAME/stack.json      the stack the sandbox stands on (`stack`)
+//! STATE/sandboxes/NAME/stack.json      the stack that the sandbox is based on (`stack`)
 //! STATE/sandboxes/NAME/checkpoints/vN.json
-//! STATE/sandboxes/NAME/pending.json    a change that has begun (`change`)
+//! STATE/sandboxes/NAME/pending.json    a change that has been recorded (`change`)
 //! ```
 //!
 //! Only the holder of a sandbox's lock changes its files. A frozen layer has no owner: it stays as

@@ -490,13 +490,13 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Runs on as small a stack as the supervisor's threads have.
+    /// Runs `body` on a stack as small as those of the supervisor's threads.
     fn on_a_small_stack(body: impl FnOnce() + Send + 'static) {
         let small = std::thread::Builder::new().stack_size(64 << 10);
         small.spawn(body).unwrap().join().unwrap();
     }
 
-    /// Makes directories one within the other, with a file in the innermost.
+    /// Makes nested directories with a file in the innermost.
     fn make_deep(at: &Path, depth: usize) {
         fs::create_dir(at).unwrap();
         let mut dir = rustix::fs::openat(CWD, at, DIRECTORY, Mode::empty()).unwrap();

@@ -203,7 +203,7 @@ mod tests {
         ] {
             assert_eq!(rules(text), [""; 0], "{text}");
         }
-        // The port of another is not taken for its own.
+        // A number that is not a port is left out of the rule.
         assert_eq!(rules("8.8.8.8:99999"), ["8.8.8.8"]);
         assert_eq!(rules("8.8.8.8:0"), ["8.8.8.8"]);
     }

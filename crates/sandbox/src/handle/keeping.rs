@@ -107,6 +107,7 @@ impl Sandbox {
             caches,
             ..
         } = owned;
+        // Read before the kill, which itself ends the link.
         let disorder = disorder(&self.core);
         drop(wall_clock);
         let killed = self.core.owner.as_ref().map_or(Ok(()), |owner| {

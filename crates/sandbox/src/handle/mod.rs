@@ -603,6 +603,7 @@ fn end(core: &SandboxCore, layout: &Layout, owned: OwnedSandbox) -> Result<Shutd
         caches,
         cleanup,
     } = owned;
+    // Read before the kill, which itself ends the link.
     let disorder = disorder(core);
     if let Some(owner) = &core.owner {
         owner.begin_kill();
@@ -619,6 +620,8 @@ fn end(core: &SandboxCore, layout: &Layout, owned: OwnedSandbox) -> Result<Shutd
         std::mem::forget(slot);
         return Err(fault);
     }
+    // After the kill, so that nothing writes to the caches while they are moved, and before the
+    // directory that holds them is removed.
     let lost_caches = keep_caches(layout, &sandbox_dir, caches, disorder);
     checkpoint::seed::discard(layout, &sandbox_dir.path, &cleanup);
     let discarded = sandbox_dir.leave_to(layout, &cleanup);

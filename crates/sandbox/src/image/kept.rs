@@ -176,7 +176,7 @@ mod tests {
                 fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
                 let mut bytes = GUEST.unpack().unwrap();
                 *bytes.last_mut().unwrap() ^= 1;
-                // The same file with the same size and the same permissions again.
+                // Another file of the same size and permissions.
                 fs::write(path, bytes).unwrap();
                 fs::set_permissions(path, fs::Permissions::from_mode(MODE)).unwrap();
             },

@@ -191,7 +191,7 @@ mod tests {
         ];
         assert_eq!(drop_excess(&layout, None), gone);
         assert_eq!(drop_excess(&layout, None), []);
-        // One that is too large by itself stays, for it is the newest.
+        // A parked sandbox that is too large by itself stays, because it is the newest.
         let large = make(&layout, "e", 5, MAX_PARKED_BYTES + 1);
         assert_eq!(drop_excess(&layout, Some(&large)).len(), 2);
         assert!(parked(&layout.sandbox("e")).is_some());
@@ -207,7 +207,7 @@ mod tests {
         let day_ms = KEPT_FOR.as_millis() as u64;
         assert!(is_expired(&at(now_ms() - day_ms)));
         assert!(!is_expired(&at(now_ms() - day_ms + 10_000)));
-        // A clock that was set back drops nothing.
+        // Nothing expires if the clock was set back.
         assert!(!is_expired(&at(now_ms() + day_ms)));
     }
 }

@@ -101,6 +101,8 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<KillOutcome, Fault> {
             }
             continue;
         }
+        // The lock is held, but neither a supervisor nor a process of the sandbox was found: the
+        // holder is still starting or removing it. After a while, find the holder itself.
         if begin.elapsed() >= STARTING_WAIT {
             let holders = holders(&dir);
             if holders.is_empty() {

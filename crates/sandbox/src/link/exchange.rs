@@ -1,5 +1,5 @@
-//! One open request on the host's side: data received, room to send, and the protocol rules that
-//! the guest must follow.
+//! State of an open request on the host's side: data received, room to send, and the protocol rules
+//! that the guest must follow.
 
 use super::incoming::Incoming;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, Request, SendWindow, WireError};

@@ -1,4 +1,4 @@
-//! The link against a peer made of threads: order, credit, cancel, loss, and broken promises.
+//! Tests of the link with a peer made of threads: order, credit, cancellation, loss and violations.
 
 use super::*;
 use glovebox_jail::program::socket_pair;
@@ -11,14 +11,14 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::thread;
 
-/// The other end of a link: speaks the protocol by hand.
+/// Other end of a link, which speaks the protocol by hand.
 pub(super) struct Peer {
     pub(super) stream: File,
     decoder: Decoder,
 }
 
 impl Peer {
-    /// The next frame, or `None` at the end of the stream.
+    /// Returns the next frame, or `None` at the end of the stream.
     pub(super) fn next(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
             if let Some(frame) = self.decoder.next_frame().unwrap() {
@@ -31,7 +31,7 @@ impl Peer {
         }
     }
 
-    /// The next request and its id; credit and cancellation on the way are skipped.
+    /// Returns the next request and its id. Skips credit and cancellation.
     pub(super) fn request(&mut self) -> Option<(RequestId, Request)> {
         loop {
             let (header, payload) = self.next()?;
@@ -44,7 +44,7 @@ impl Peer {
     fn send(&mut self, header: Header, payload: &[u8]) {
         let mut bytes = encode_header(header).to_vec();
         bytes.extend_from_slice(payload);
-        // The host may have hung up already; some tests want exactly that.
+        // Fails if the host has closed the link, which some tests provoke.
         let _ = self.stream.write_all(&bytes);
     }
 
@@ -77,7 +77,7 @@ fn greet_over(ours: OwnedFd) -> Result<GuestLink, Fault> {
     greet(ours, writer, &[], soon())
 }
 
-/// A link whose guest is `guest`, run on a thread.
+/// Returns a link whose guest is `guest`, run on a thread.
 pub(super) fn link(
     guest: impl FnOnce(Peer) + Send + 'static,
 ) -> (Arc<Link>, thread::JoinHandle<()>) {
@@ -117,7 +117,7 @@ pub(super) fn call(link: &Link, request: &Request) -> Result<Reply, Fault> {
     reply
 }
 
-/// Answers pings with their bytes until the host hangs up.
+/// Answers pings with their bytes until the host closes the link.
 fn echo(mut peer: Peer) {
     while let Some((id, request)) = peer.request() {
         if let Request::Ping(bytes) = request {
@@ -336,7 +336,7 @@ fn input_waits_for_credit_and_stops_at_the_reply() {
     guest.join().unwrap();
 }
 
-/// Both sides fill the stream at once; neither may wait for the other for ever.
+/// Both sides fill the stream at once; they must not wait for each other for ever.
 #[test]
 fn two_full_directions_do_not_block_each_other() {
     const FRAMES: usize = 400;
@@ -350,7 +350,7 @@ fn two_full_directions_do_not_block_each_other() {
             stream: peer.stream,
             decoder: Decoder::new(),
         };
-        // A guest that reads nothing until all it has to say has been taken.
+        // A guest that reads nothing until all its frames have been taken.
         for _ in 0..FRAMES {
             writer.send(Header::credit(id, Channel::Input), &0_u32.to_le_bytes());
             writer.data(id, Channel::Stdout, &[1; 1000], false);
@@ -385,7 +385,7 @@ fn two_full_directions_do_not_block_each_other() {
 fn a_dropped_request_is_cancelled_and_its_data_does_not_pile_up() {
     let (link, guest) = link(|mut peer| {
         let (id, _) = peer.request().unwrap();
-        // Sent on and on until the cancellation arrives, over several windows.
+        // Sends until the cancellation arrives, over several windows.
         let mut window = glovebox_proto::SendWindow::new();
         let mut is_cancelled = false;
         let mut sent = 0_u32;
@@ -427,7 +427,7 @@ fn a_dropped_request_is_cancelled_and_its_data_does_not_pile_up() {
     guest.join().unwrap();
 }
 
-/// Everything a guest may not do ends the link with a `protocol` fault, and nothing else happens.
+/// Every violation by a guest ends the link with a `protocol` fault and has no other effect.
 #[test]
 fn violations_end_the_link() {
     type Offence = (&'static str, fn(&mut Peer, RequestId));
@@ -467,10 +467,10 @@ fn violations_end_the_link() {
         let (link, guest) = link(move |mut peer| {
             let (id, _) = peer.request().unwrap();
             offend(&mut peer, id);
-            // Stays until the host hangs up: the violation alone must end it.
+            // The peer stays until the host closes the link: the violation alone must end it.
             while peer.next().is_some() {}
         });
-        // Not taken from, so that the guest gets no credit; the loss reaches every caller.
+        // Never read, so that the guest gets no credit. The loss still reaches every caller.
         link.open(&Request::Exec(Exec::new(["x"]))).unwrap();
         let fault = call(&link, &Request::Facts).unwrap_err();
         assert_eq!(fault.code, Code::Protocol, "{what}: {fault}");
@@ -498,7 +498,7 @@ fn single_bytes_cost_no_more_than_whole_frames() {
         })
         .unwrap();
     let other = link.open(&Request::Facts).unwrap();
-    // Waiting for something else makes this thread read all of it.
+    // Waiting for another request makes this thread read everything.
     assert!(
         link.recv(other, Some(Instant::now() + Duration::from_millis(300)))
             .is_err()
@@ -586,7 +586,7 @@ fn bytes_read_early_count() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever bytes follow the handshake, a caller gets an answer and nothing panics.
+    /// For any bytes after the handshake a caller gets an answer, and nothing panics.
     #[test]
     fn arbitrary_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let (link, guest) = link(move |mut peer| {

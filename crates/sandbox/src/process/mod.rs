@@ -235,7 +235,7 @@ mod tests {
         kill_tree(child.id(), open(child.id()).unwrap());
         child.wait().unwrap();
         for member in below {
-            // What is killed is gone when its last thread is.
+            // A killed process is gone only when its last thread is.
             let survivor = || ProcessRef::of_member(&member).and_then(ProcessRef::member);
             while survivor().is_some() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));

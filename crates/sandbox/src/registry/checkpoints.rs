@@ -182,6 +182,8 @@ impl Registry {
                     _ => fault,
                 })?,
         };
+        // Held until the fork's files name the layers, or a collection of garbage could remove
+        // them.
         let guard = store::share(layout)?;
         // Read again under the lock: it may have been deleted before its layers were protected.
         let from = stack::checkpoint(&dir, &from.id)?;

@@ -144,6 +144,8 @@ impl Registry {
         let name = name.unwrap_or_else(|| Name::random("box"));
         let mut status = Status::starting(false);
         let image = self.image()?;
+        // The process takes long to start, so it runs while the directory, the caches and the seed
+        // are prepared.
         let begun = backend::begin(spec, image, self.layout.state())?;
         let sandbox_dir = self.claim_new(&name, spec)?;
         let slot = match self.lease_slot() {

@@ -211,7 +211,7 @@ mod tests {
     use glovebox_egress::{DecisionSum, EgressVerdict};
     use glovebox_proto::Code;
 
-    /// The page with this number, from 1 on.
+    /// Returns the page of this number, from 1 on.
     fn page(number: usize, has_more: bool) -> TrafficNews {
         TrafficNews {
             sent_bytes: 1,

@@ -33,7 +33,7 @@ pub struct Declaration {
     pub options: &'static [BackendOption],
     /// Sources of its key or token. `None` if it needs none.
     pub credential: Option<CredentialSource>,
-    /// Whether a project's file may choose it.
+    /// Permission of a project's file to choose it.
     pub project_choice: ProjectChoice,
     /// Capabilities.
     pub capabilities: Capabilities,

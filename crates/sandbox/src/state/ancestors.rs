@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn directories_of_other_users_and_groups_are_refused() {
         if !rustix::process::geteuid().is_root() {
-            // Only root can give directories away.
+            // Only root can change the owner of a directory.
             return;
         }
         let temp = tempfile::tempdir().unwrap();

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! STATE/sandboxes/NAME/   one directory per sandbox (see `sandbox_dir`)
-//! STATE/staging/          directories that are being put together
+//! STATE/staging/          directories that are being filled
 //! STATE/slots/N           leases: one lock per live sandbox (see `slot`)
-//! STATE/base/             what sandboxes share, by hash
-//! STATE/layers/           what checkpoints froze, shared (see `checkpoint`)
+//! STATE/base/             files that sandboxes share, by hash
+//! STATE/layers/           frozen layers of checkpoints, shared (see `checkpoint`)
 //! STATE/caches/           package caches that projects keep (see `cache`)
-//! STATE/trash/            what is being removed
+//! STATE/trash/            trees that are being removed
 //! ```
 
 use crate::fault;
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_directory_of_somebody_else_is_refused() {
         if !rustix::process::geteuid().is_root() {
-            // An ordinary user finds directories of root everywhere.
+            // Every system has directories of root, which an ordinary user may not use for state.
             let fault = Layout::open(Path::new("/usr/lib")).unwrap_err();
             assert_eq!(fault.code, Code::PermissionDenied);
             return;
@@ -303,7 +303,7 @@ mod tests {
         let fault = Layout::open(&state).unwrap_err();
         assert_eq!(fault.code, Code::PermissionDenied);
         assert!(fault.message.contains("no sticky bit"), "{fault}");
-        // Nor is it made there.
+        // A state directory below it is refused as well.
         Layout::open(&open.join("other/state")).unwrap_err();
         assert!(!open.join("other").exists());
     }

@@ -113,6 +113,8 @@ impl SandboxDir {
         furnish: impl FnOnce(&Path) -> Result<(), Fault>,
     ) -> Result<Option<Self>, Fault> {
         let dir = open_dir(staged).map_err(|errno| fault::io("open", staged, errno))?;
+        // Locked before the rename: an unlocked directory looks like that of a dead owner, and a
+        // sweep would remove it.
         let lock = open_lock(&dir).and_then(|lock| {
             flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             Ok(lock)
@@ -221,6 +223,8 @@ impl SandboxDir {
         layout: &Layout,
         remove: impl FnOnce(PathBuf) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
+        // Renamed before the unlock: otherwise a process that takes the free lock would find the
+        // directory of a dead owner in place.
         let discarded = trash::discard(layout, &self.path);
         unlock(&self.lock);
         // FUSE file systems keep a removed file, and with it the directory, while it is open.
@@ -450,7 +454,7 @@ mod tests {
                     let grave = temp.path().join(turn.to_string());
                     fs::create_dir(&path).unwrap();
                     fs::rename(&path, &grave).unwrap();
-                    // A look may put its lock there meanwhile.
+                    // A concurrent test of the lock may create its file meanwhile.
                     while fs::remove_dir_all(&grave).is_err() {}
                 }
             });

@@ -8,17 +8,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxState {
-    /// It is starting.
+    /// Starting.
     Starting,
-    /// It accepts requests.
+    /// Running; accepts requests.
     Ready,
-    /// It was ended in an orderly way (wall-clock limit, lease). Its layers are kept.
+    /// Ended in an orderly way (wall-clock limit, lease). The layers are kept.
     Stopped,
-    /// It belonged to one command and ended with it. Its changes are kept for a day.
+    /// Belonged to one command and ended with it. The changes are kept for a day.
     Parked,
-    /// Its owner died. Its layers are kept.
+    /// Its owner died. The layers are kept.
     Lost,
-    /// It does not exist.
+    /// Does not exist.
     Gone,
 }
 

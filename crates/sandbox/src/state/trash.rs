@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn hostile_trees_are_removed_and_nothing_else() {
-        // As small as the threads that remove.
+        // A stack as small as those of the threads that remove trees.
         for remove in [remove, remove_at_once] {
             let small = thread::Builder::new().stack_size(STACK_BYTES);
             let removed = small.spawn(move || removes_a_hostile_tree(remove)).unwrap();
@@ -299,7 +299,7 @@ mod tests {
             fs::create_dir_all(tree.join(format!("{index}/below"))).unwrap();
         }
 
-        // Deeper than any path or any number of open directories could reach.
+        // Deeper than any path and than the number of descriptors that may be open.
         let mut dir = open_dir(&tree).unwrap();
         for _ in 0..3000 {
             rustix::fs::mkdirat(&dir, "d", Mode::RWXU).unwrap();

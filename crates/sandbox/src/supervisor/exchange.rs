@@ -47,7 +47,7 @@ enum ExchangeOutcome {
 enum ExchangeAttempt {
     /// An exchange is impossible; nothing has changed.
     Impossible,
-    /// It failed before the change was recorded. The sandbox may have become read-only.
+    /// The exchange failed before the change was recorded. The sandbox may have become read-only.
     Failed,
     Begun(ExchangeOutcome),
 }
@@ -233,6 +233,8 @@ impl RunningSandbox {
                 Err(_) => return Ok(ExchangeAttempt::Failed),
             },
         };
+        // Recorded only after the layers are read-only. A recorded change must be completed, while
+        // an exchange that could not be closed can still be given up.
         if change::begin(dir, &pending).is_err() {
             return Ok(ExchangeAttempt::Failed);
         }

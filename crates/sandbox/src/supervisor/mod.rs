@@ -184,8 +184,10 @@ fn raise(
     // Closed again as soon as the guest runs.
     let image = GuestImage::shared(&layout.base())?;
     let begun = backend::begin(spec, &image, layout.state())?;
+    // Finished before the stack is read, because an interrupted change may replace it.
     let thrown = change::finish(layout, &sandbox_dir.path)?;
     let stack = stack::read(&sandbox_dir.path)?;
+    // Recorded before the mount, or a collection of garbage could remove a mounted layer.
     stack::note_mounted(&sandbox_dir.path, &stack, &[])?;
     let mut frozen = checkpoint::frozen(layout, &stack.layers);
     if let Some(layer) = sandbox_dir.saved_layer() {
@@ -347,6 +349,7 @@ fn clean_up(
         sandbox_dir.write_status(&status)?;
         return Err(fault);
     }
+    // After the kill, so that nothing writes to the caches while they are moved.
     let is_in_order = !matches!(end, EndReason::Lost(_));
     let kept = caches
         .filter(|_| is_in_order)

@@ -388,7 +388,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!((5 << 20..9 << 20).contains(&held.memory_bytes), "{held:?}");
-        // Tests beside this one may lend the child a descriptor of theirs for a moment.
+        // A test that runs at the same time may lend the child a descriptor for a moment.
         assert!(held.pipes >= 1 && held.descriptors >= 3, "{held:?}");
         assert_eq!(
             (held.memory_files.len(), held.unseen),

@@ -580,7 +580,7 @@ mod tests {
         assert_eq!(pause(None, Some(5), passed), TICK);
         assert_eq!(pause(Some(100), Some(100), passed), TICK);
         assert_eq!(pause(Some(50), Some(100), passed), TICK);
-        // A tenth of what is left in 200 ms: it lasts for 2 s.
+        // A tenth of the room is used in 200 ms, so it lasts for 2 s.
         assert_eq!(pause(Some(110), Some(100), passed), TICK);
         assert_eq!(
             pause(Some(200), Some(100), passed),

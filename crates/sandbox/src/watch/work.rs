@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn work_grows_with_what_is_done() {
         let before = work_below(std::process::id()).unwrap();
-        // Pages of the program count in part only, as far as others share them.
+        // Pages of the program file count only in part, because other processes share them.
         let held = std::hint::black_box(vec![1_u8; 4 << 20]);
         let begun = std::time::Instant::now();
         let mut sum = 0_u64;

@@ -238,7 +238,7 @@ mod tests {
 
         spec.limits.disk_bytes = Some(1 << 20);
         let limit = DiskLimit::prepare(&spec, &layers).unwrap();
-        // On a file system with project quotas, as root, the kernel holds it.
+        // As root on a file system with project quotas, the kernel enforces the limit.
         let said = limit.mechanism().unwrap_or_else(|why| why);
         assert!(
             said.contains("project quota") && said.contains("at most 1024 files"),

@@ -417,7 +417,7 @@ mod tests {
         assert!(hold(&base.join("in-use")));
         make_old(&base.join("in-use"));
         assert!(!hold(&base.join("no-such")));
-        // One of a project that is gone goes at once, unless it is in use.
+        // A layer of a project that is gone is removed at once, unless it is in use.
         for (name, project) in [("gone", "/no/such"), ("kept", "/"), ("held", "/no/such")] {
             fs::create_dir(base.join(name)).unwrap();
             note_project(base.join(name), Some(Path::new(project)));

@@ -171,7 +171,7 @@ mod tests {
         let without = lines(&spec, &found(0, None));
         assert!(without.degraded[0].contains("none"));
         assert_eq!(without.walls[1].state, LimitState::Absent);
-        // The twin: refused, so there is nothing to say.
+        // The opposite case: the socket is refused, so no weakness is reported.
         let scoped = LandlockTrial {
             is_abstract_socket_refused: true,
             ..refused

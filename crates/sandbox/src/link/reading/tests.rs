@@ -1,4 +1,5 @@
-//! Content that is gathered: whole, in order and within what was asked for, whichever way it was read.
+//! Tests: collected content is complete, in order and within the caller's bound, whichever way it
+//! is read.
 
 use super::*;
 use crate::link::Incoming;
@@ -26,7 +27,7 @@ fn end(total: usize) -> Reply {
     Reply::Read { bytes, size: bytes }
 }
 
-/// Gathers at most `max_bytes`, until the answer.
+/// Collects at most `max_bytes` until the reply.
 fn gather(link: &Link, max_bytes: u64) -> Result<Vec<u8>, Fault> {
     let id = link.open_gathering(&wanted(), max_bytes)?;
     let answered = loop {
@@ -41,8 +42,8 @@ fn gather(link: &Link, max_bytes: u64) -> Result<Vec<u8>, Fault> {
     answered.map(|_| content)
 }
 
-/// Sends content in frames of the given lengths, over and over, as far as there is room; answers pings
-/// in between.
+/// Sends content in frames of the given lengths, repeatedly, as far as there is credit. Answers
+/// pings in between.
 fn serve(mut peer: Peer, total: usize, lengths: &[usize]) {
     let id = loop {
         match peer.request().unwrap() {
@@ -92,7 +93,7 @@ fn content_is_whole_whatever_it_is_cut_into() {
         let served = lengths.to_vec();
         let (link, guest) = link(move |peer| serve(peer, TOTAL, &served));
         std::thread::scope(|scope| {
-            // Others use the link meanwhile.
+            // Other threads use the link at the same time.
             scope.spawn(|| {
                 for _ in 0..20 {
                     assert!(call(&link, &ping(9)).is_ok());
@@ -111,13 +112,13 @@ fn content_is_whole_whatever_it_is_cut_into() {
     }
 }
 
-/// What a guest sends that breaks its word, after the beginning of a frame so long that its rest is read
-/// to where it belongs.
+/// Returns the fault for a violation by the guest after the beginning of a frame that is so long
+/// that its rest is read into the collecting buffer.
 fn fault_of(max_bytes: u64, guest: impl FnOnce(&mut Peer, RequestId) + Send + 'static) -> Fault {
     let (link, guest) = link(move |mut peer| {
         let (id, _) = peer.request().unwrap();
         guest(&mut peer, id);
-        // Until the host hangs up.
+        // Until the host closes the link.
         while peer.next().is_some() {}
     });
     let fault = gather(&link, max_bytes).unwrap_err();

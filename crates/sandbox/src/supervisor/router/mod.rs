@@ -142,6 +142,7 @@ impl Router {
         self.reader = greeted.reader;
         self.writer = greeted.writer;
         self.decoder = greeted.decoder;
+        // Frames queued for the old guest must not reach the new one.
         self.to_guest = Outgoing::default();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! An honest observation is accepted; with one fact changed it is not.
+//! Tests: an observation that fits the plan is accepted, and rejected if one fact is changed.
 
 use super::*;
 use glovebox_jail::facts::{EntryKind, HostFacts, RootEntry};
@@ -112,7 +112,7 @@ fn an_honest_sandbox_has_no_differences() {
     );
 }
 
-/// Makes one thing untrue of what a sandbox found.
+/// Makes one observation false.
 type Lie = fn(&mut SelfTest);
 
 #[test]
@@ -219,7 +219,7 @@ fn what_a_landlock_trial_met_must_be_what_the_rules_say() {
         trial(&mut found, change);
         assert_eq!(count(&found), 1);
     }
-    // A kernel without Landlock: nothing is claimed, so nothing is missing.
+    // A kernel without Landlock: the report claims nothing, so nothing is missing.
     found.landlock_abi = 0;
     found.observed.landlock = None;
     assert_eq!(count(&found), 0);
