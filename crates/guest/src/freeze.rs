@@ -176,6 +176,7 @@ impl Freeze {
         id: RequestId,
     ) -> FreezeEffect {
         self.holders.retain(|holder| *holder != id);
+        // Compared before the processes are continued, which would count as movement.
         let answer = match self.stage {
             Stage::Still if self.has_moved(jobs) => not_still(),
             _ => fault::cancelled(),
@@ -211,6 +212,7 @@ impl Freeze {
         };
         requests.timers.unset(timer);
         let is_still = match self.stop_everything(jobs) {
+            // A worker may still be writing a file, which no SIGSTOP to the commands prevents.
             Ok(is_still) => is_still && !requests.has_changes_at_work(),
             Err(errno) => {
                 let message =
@@ -270,6 +272,7 @@ impl Freeze {
     fn stop_everything(&mut self, jobs: &Jobs) -> Result<bool, rustix::io::Errno> {
         let members = Self::members(jobs)?;
         let mut is_still = true;
+        // Parents first: a parent that still ran could start children that this list lacks.
         for member in &members {
             let start = member.start_ticks;
             if member.is_stopped {
@@ -321,6 +324,7 @@ impl Freeze {
         let asked = jobs.wardens_asked_to_end();
         match Self::members(jobs) {
             Ok(members) => {
+                // Children first, so that no shell sees a stopped child.
                 for member in members.iter().rev() {
                     if stopped.get(&member.pid) == Some(&member.start_ticks) {
                         let _ = rustix::process::kill_process(member.pid, Signal::CONT);

@@ -183,6 +183,8 @@ impl FileSink {
             .zip(old.as_ref())
             .is_some_and(|(top, old)| top.has(old))
             && rustix::fs::fstatfs(&dir).is_ok_and(|facts| facts.f_type == OVERLAY_MAGIC);
+        // Created private; the permissions are set below, because open(2) would apply the umask to
+        // them.
         let (file, temporary) = temporary_in(&dir, private).map_err(fail)?;
         let sink = Self {
             file,
@@ -234,6 +236,7 @@ impl FileSink {
     /// Puts the file in its place and returns the answer. Checks the precondition of `ReplaceKnown`
     /// directly before.
     pub(crate) fn commit(mut self, later: &mut DeferredCloses) -> Result<Reply, Fault> {
+        // Before the rename, or readers would see a file without its last hole.
         if self.place.is_some() && self.data_end < self.bytes {
             rustix::fs::ftruncate(&self.file, self.bytes)
                 .map_err(|errno| failed(&self.spec.path, errno))?;

@@ -155,6 +155,8 @@ pub(crate) fn run(link_in: OwnedFd, link_out: OwnedFd, cx: Cx) -> Result<(), Ser
     if result.is_ok() && event_loop.is_shutting_down {
         event_loop.send_last_frames();
     }
+    // The exit of an init kills every process of its namespace (pid_namespaces(7)). Elsewhere they
+    // must be killed here.
     if !is_init {
         event_loop.drop_transfers();
         event_loop.jobs.end_everything(LAST_KILLS);
@@ -170,12 +172,16 @@ impl EventLoop {
     fn new(link_in: OwnedFd, link_out: OwnedFd, mut cx: Cx) -> Result<Self, ServeError> {
         let at = |step| move |errno| ServeError::System(step, errno);
         process::keep_heap_small();
+        // Before the signalfd and before any thread: a SIGCHLD that one thread does not block is
+        // discarded (its default action), and the child would not be reaped.
         process::reset_and_block_signals().map_err(at("block signals"))?;
         // A monitor reads the arguments of this process's system calls, so it must stay dumpable.
         // There, Landlock keeps commands out of its memory.
         if cx.monitor.is_none() {
             process::set_non_dumpable().map_err(at("close this process to others"))?;
         }
+        // Init inherits orphans in any case. Elsewhere they would go to the init of the machine,
+        // where no job could find and kill them.
         if !cx.is_init {
             process::become_subreaper().map_err(at("become a subreaper"))?;
         }
@@ -287,6 +293,7 @@ impl EventLoop {
             .map_err(|_| LinkEnd::Failed(Errno::INVAL))?;
         let mut events = Vec::with_capacity(64);
         loop {
+            // Before the wait, so that it does not delay the frames of the last turn.
             self.send()?;
             if self.is_shutting_down {
                 return Ok(());

@@ -27,7 +27,7 @@ pub struct ModelConfig {
     pub secrets: Secrets,
     /// Price of the model; `None` if unknown.
     pub price: Option<Tariff>,
-    /// Context window of the model, in tokens.
+    /// Token budget of a conversation, derived from the model's context window.
     pub budget: ContextBudget,
     /// Custom server to ask for the context window; `None` if the user has set it or the server is
     /// the provider's own.

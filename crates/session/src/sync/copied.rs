@@ -191,6 +191,8 @@ pub fn push(
             .write_file(path.as_os_str().as_bytes(), WriteMode::Replace, content)
             .map_err(failed)?;
     }
+    // Written after everything was sent: with a record, the next push would not send the git
+    // directories again.
     origin.write(dir).map_err(failed)?;
     // If it fails, files that both sides change will conflict as a whole.
     let (index, pushed_at) = (dir.join("base"), origin.pushed_unix_ns);
@@ -409,6 +411,7 @@ pub fn fetch_to_layer(sandbox: &Sandbox, watch: &mut Watch<'_>) -> Result<(), Er
     copied_git::fetch(sandbox, &origin)?;
     let layer = make_layer(sandbox, &origin)?;
     write_layer(&changes.collected, &layer)?;
+    // The copy is removed only when its changes and commits are on this machine.
     clean(sandbox);
     Ok(forget(&dir)?)
 }

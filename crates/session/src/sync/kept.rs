@@ -43,8 +43,8 @@ struct Stop {
 }
 
 impl KeptChanges {
-    /// Starts fetching. `None` for a sandbox whose copy cannot be lost separately from its guest,
-    /// or whose changes another process fetches.
+    /// Starts fetching. `None` for a sandbox whose copy is not lost with its guest, or whose
+    /// changes another process fetches already.
     pub fn begin(sandbox: &Arc<Sandbox>) -> Option<Self> {
         let backend = sandbox.info().backend;
         if !backend.capabilities().can_resume && !backend.keeps_copy_here() {
@@ -128,6 +128,7 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
     }
     let (kept, old) = (dir.join(KEPT), dir.join(OLD));
     remove(&old)?;
+    // Renamed, not removed: a crash before the next rename leaves it for `find_last`.
     if kept.exists() {
         rename(&kept, &old)?;
     }

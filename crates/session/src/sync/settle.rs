@@ -450,7 +450,7 @@ impl GitEnd<'_> {
         frontend.notify(&Notice::GitStays { name, work: &left });
         match settled {
             SettleOutcome::Done => SettleOutcome::GitStays { is_refused },
-            // The sandbox is kept so that the git work is not lost; the exit code reports the
+            // The sandbox is kept for the git work; `is_refused` preserves the exit code of a
             // conflict.
             SettleOutcome::Conflicts => SettleOutcome::GitStays { is_refused: true },
             settled => settled,

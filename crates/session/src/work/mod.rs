@@ -287,6 +287,7 @@ impl WorkSession {
         if before == resolved.spec {
             return Ok(self);
         }
+        // Waits for a fetch in progress, which needs the running sandbox.
         drop(self.kept);
         self.sandbox
             .stop("it is started again with other settings")?;
@@ -438,6 +439,7 @@ impl WorkSession {
     }
 
     fn remove(self) -> Result<(), Fault> {
+        // The copy is removed while the guest still answers; the kill would leave it.
         drop(self.kept);
         crate::sync::copied::clean(&self.sandbox);
         let name = self.sandbox.info().name.clone();
