@@ -78,7 +78,8 @@ fn open_without_magic(path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd,
         match rustix::fs::openat2(CWD, path, flags, mode, resolve) {
             Err(Errno::AGAIN) => {}
             // Kernels before 5.6 lack openat2(2), and the seccomp profile of an old container
-            // runtime may refuse it. The caller checks the opened file in any case.
+            // runtime may refuse it. Then such links are followed; the caller still checks whether
+            // the opened file lies in /proc.
             Err(Errno::NOSYS | Errno::PERM) => return rustix::fs::open(path, flags, mode),
             other => return other,
         }
