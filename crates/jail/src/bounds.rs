@@ -192,7 +192,7 @@ mod tests {
         assert!(line.contains(", 100 open files per process"), "{line}");
     }
 
-    /// What the table says the filter holds is in the filter.
+    /// Bounds whose mechanism is the filter are in the filter.
     #[test]
     fn the_filter_refuses_what_it_is_said_to() {
         for name in ["io_setup", "io_submit", "add_key", "keyctl", "request_key"] {

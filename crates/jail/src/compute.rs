@@ -125,7 +125,7 @@ mod tests {
         ] {
             let out = run_child(name);
             let text = String::from_utf8_lossy(&out.stdout);
-            // `CONFINED` shows that the walls stood and that nothing before them ended it.
+            // `CONFINED` shows that the process was confined and was not ended before.
             assert!(text.contains("CONFINED"), "{name}: {text}");
             assert!(!text.contains("REACHED"), "{name}: {text}");
             assert_eq!(out.status.signal(), Some(libc::SIGSYS), "{name}: {text}");
@@ -204,8 +204,8 @@ mod tests {
         confined();
         let mut kept = Vec::new();
         loop {
-            // Not written to: touching a gibibyte takes a good part of the second of processor
-            // time.
+            // The memory is not written to: touching a gibibyte takes much of the second of
+            // processor time.
             kept.push(std::hint::black_box(Vec::<u8>::with_capacity(1 << 20)));
         }
     }

@@ -263,7 +263,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs `work` on a thread restricted by `policy`; the rest of the test process stays free.
+    /// Runs `work` on a thread restricted by `policy`; the rest of the test process stays
+    /// unrestricted.
     fn restricted<T: Send + 'static>(
         policy: &Policy,
         work: impl FnOnce() -> T + Send + 'static,
@@ -323,7 +324,7 @@ mod tests {
             fs::create_dir(rw.join("made")).unwrap();
             std::os::unix::fs::symlink("f", rw.join("link")).unwrap();
             std::os::unix::net::UnixListener::bind(rw.join("socket")).unwrap();
-            // Across directories: what package managers and git do all day.
+            // Renames and links across directories, as package managers and git do.
             fs::rename(rw.join("f"), rw.join("sub/f")).unwrap();
             fs::hard_link(rw.join("sub/f"), rw.join("f")).unwrap();
             fs::remove_file(rw.join("sub/f")).unwrap();

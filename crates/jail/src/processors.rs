@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn this_thread_has_processors() {
         let own = std::thread::available_parallelism().unwrap().get();
-        // A control group can lower what the library says, and nothing raises it.
+        // A control group can lower the library's number, and nothing raises it.
         assert!(Processors::of_this_thread().count() >= own);
     }
 }

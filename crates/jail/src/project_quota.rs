@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_file_system_without_quotas_is_told_and_left_as_it_is() {
-        // Of the kernel, and always without.
+        // A file system of the kernel, which never has quotas.
         let dir = File::open("/proc/self").unwrap();
         let why = assign(dir.as_fd(), LIMITS).unwrap_err();
         assert!(

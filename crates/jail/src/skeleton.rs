@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(Recipe::machine(&one), Recipe::machine(&other));
         assert_eq!(Recipe::machine(&spec("/home/one", RootFs::HostAll)), None);
 
-        // The project need not be there.
+        // The project need not exist.
         let facts = HostFacts::read(&Isolation::default()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (machine, skeleton) = (dir.path().join("machine"), dir.path().join("skeleton"));
@@ -437,7 +437,7 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name()).collect()
         };
         assert_eq!(names(&machine), ["etc"]);
-        // Neither hides a file of the other.
+        // Neither layer hides a file of the other.
         let copied = names(&machine.join("etc"));
         assert!(!copied.is_empty());
         let own = names(&skeleton.join("etc"));

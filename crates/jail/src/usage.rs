@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn what_cannot_be_listed_is_not_empty() {
         if rustix::process::geteuid().is_root() {
-            // Root lists everything; tests/escape tries this as an ordinary user.
+            // Root can list every directory; tests/escape covers an ordinary user.
             return;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use glovebox_jail::probe::{self, Machine, ProbeCx, Surroundings};
 use glovebox_spec::finding::{Finding, FindingState};
 use testkit::{SkipReason, skip_loudly};
 
-/// Somebody without privileges.
+/// User id without privileges.
 const NOBODY: u32 = 65_534;
 
 fn main() -> ExitCode {
@@ -82,7 +82,8 @@ fn run(program: &Path, state_dir: &Path, uid: Option<u32>) -> Vec<Finding> {
     findings
 }
 
-/// Machines where native sandboxes are known not to work are no failure of the probes.
+/// Expects these findings to be good, except on machines where native sandboxes are known not to
+/// work.
 fn expect_working(findings: &[Finding], needed: &[&str]) {
     let machine = Machine::read(Path::new("/"), Path::new("/"), Path::new("/"));
     for id in needed {
@@ -122,7 +123,7 @@ fn everything_works_as_the_caller() {
 }
 
 fn everything_needed_works_for_an_ordinary_user() {
-    // Where this program lies, other users may not look.
+    // Other users may not read the directory of this program.
     let bin = tempfile::Builder::new()
         .permissions(fs::Permissions::from_mode(0o755))
         .tempdir()
@@ -135,7 +136,8 @@ fn everything_needed_works_for_an_ordinary_user() {
     expect_working(&findings, &NEEDED);
 }
 
-/// The same as on a machine that allows no user namespaces: inside one of ours whose limit is 0.
+/// Runs a probe as on a machine that allows no user namespaces: in a user namespace whose limit is
+/// 0.
 fn a_refusal_inside_is_told_with_its_step_and_errno() {
     let exe = env::current_exe().unwrap();
     let script = format!(

@@ -223,7 +223,7 @@ fn leftovers_keep_the_warden(wardens: &mut Wardens) {
 
 fn hiding_does_not_help(wardens: &mut Wardens) {
     let scripts = [
-        // Ignores everything that can be ignored.
+        // Ignores every signal that can be ignored.
         "trap '' TERM HUP INT QUIT; while :; do sleep 987002; done",
         // Stopped.
         "sleep 987002 & kill -STOP $!; kill -STOP $$",
@@ -245,8 +245,8 @@ fn hiding_does_not_help(wardens: &mut Wardens) {
 }
 
 fn fork_bomb(wardens: &mut Wardens) {
-    // The shell gives up on its own at the process limit; the bomb ignores that and goes on. The
-    // number is bounded by the script, as no process limit can be set for one test.
+    // The shell gives up at the process limit; the bomb ignores that and goes on. The script bounds
+    // its number of processes, because a process limit would apply to all tests of the user.
     let script = "bomb() { [ $1 -le 0 ] && { sleep 987003; return; }; \
                   while :; do bomb $(($1 - 1)) & bomb $(($1 - 1)) & wait; done; }; bomb 7";
     let started = sh(wardens, script);
@@ -254,7 +254,7 @@ fn fork_bomb(wardens: &mut Wardens) {
     kill_all(wardens, started);
     assert_eq!(count_marked("987003"), 0);
 
-    // Always on the move: forks, lets the parent die, and never more than a few at once.
+    // Always moving: it forks, lets the parent exit, and never has more than a few processes.
     let script = "f() { (f &) ; exit 0; }; # 987004\n f";
     let started = sh(wardens, script);
     std::thread::sleep(Duration::from_millis(100));
@@ -316,7 +316,7 @@ fn child_state_is_clean(wardens: &mut Wardens) {
         leak.as_fd().as_raw_fd() < 10,
         "the script below would not look at it"
     );
-    // A process group of its own, in the session of its warden.
+    // The command is in a process group of its own, in the session of its warden.
     let script = "grep -q '^SigBlk:[[:space:]]*0*$' /proc/self/status || exit 11; \
                   grep -q '^SigIgn:[[:space:]]*0*$' /proc/self/status || exit 12; \
                   for n in 3 4 5 6 7 8 9; do [ ! -e /proc/$$/fd/$n ] || exit 13; done; \
@@ -327,7 +327,7 @@ fn child_state_is_clean(wardens: &mut Wardens) {
     drop(leak);
 }
 
-/// Ends the warden that waits for a command, if there is one.
+/// Kills every warden, among them one that waits for a command.
 fn dismiss(wardens: &mut Wardens) {
     for pid in wardens.pids().collect::<Vec<_>>() {
         let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -336,7 +336,7 @@ fn dismiss(wardens: &mut Wardens) {
     assert!(!wardens.has_ready() && wardens.is_empty());
 }
 
-/// The warden that waits, and its child.
+/// Makes a warden ready. Returns it and its child as soon as both wait.
 fn waiting(wardens: &mut Wardens) -> (Pid, Pid) {
     assert!(wardens.is_empty());
     wardens.make_ready();
@@ -353,7 +353,7 @@ fn waiting(wardens: &mut Wardens) -> (Pid, Pid) {
         if let [child] = census.descendants_of(warden)[..]
             && is_asleep(child.pid)
         {
-            // It does not sleep before for any length of time.
+            // The child may sleep for a moment before it waits, but not for 2 ms.
             std::thread::sleep(Duration::from_millis(2));
             if is_asleep(child.pid) {
                 return (warden, child.pid);
@@ -371,8 +371,8 @@ fn what_waits_serves_one_command_and_keeps_nothing(wardens: &mut Wardens) {
         child_state_is_clean(wardens);
         assert!(wardens.is_empty());
     }
-    // What was opened after it began to wait is not handed on either, and what was sent to it is
-    // forgotten.
+    // The command does not inherit descriptors that were opened while its process waited, nor
+    // receive signals that were sent then.
     let (warden, child) = waiting(wardens);
     let leak = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
     for signal in [Signal::TERM, Signal::INT, Signal::USR1, Signal::TSTP] {
@@ -389,7 +389,7 @@ fn what_waits_serves_one_command_and_keeps_nothing(wardens: &mut Wardens) {
     assert_eq!(await_end(wardens, started).status, EndStatus::Code(6));
     await_gone(wardens, started.warden);
     drop(leak);
-    // A refusal is told as ever.
+    // A ready warden reports errors as any other.
     wardens.make_ready();
     let error = spawn_at(wardens, &["x"], &["/nowhere/x"], None).unwrap_err();
     assert_eq!(error, SpawnError::NotFound);
@@ -410,10 +410,10 @@ fn what_waits_may_be_killed_or_stopped(wardens: &mut Wardens) {
                     rustix::process::kill_process(pid, signal).unwrap();
                 }
             }
-            // Who is killed a moment later is one that has begun.
+            // A process that is killed a moment later may already have begun its command.
             std::thread::sleep(Duration::from_millis(50));
             let started = sh(wardens, "exit 7");
-            // Waiting for wardens also tells stopped ones to go on.
+            // Waiting for wardens also continues stopped ones.
             let end = loop {
                 if let Some(ReapedChild::Warden { warden, end, .. }) = wardens.reap()
                     && warden == started.warden
@@ -428,7 +428,7 @@ fn what_waits_may_be_killed_or_stopped(wardens: &mut Wardens) {
             assert!(!wardens.has_ready());
         }
     }
-    // And when nobody wants it any more it is only one that has ended.
+    // A ready warden that is killed without a command is only a dead child.
     let (warden, _) = waiting(wardens);
     rustix::process::kill_process(warden, Signal::KILL).unwrap();
     assert!(await_gone(wardens, warden));
@@ -443,7 +443,7 @@ fn walls_are_put_up(wardens: &mut Wardens) {
         await_gone(wardens, started.warden);
         end.status
     };
-    // Lowered, and never raised.
+    // Limits are lowered, never raised.
     let hard = rustix::process::getrlimit(Resource::Nofile)
         .maximum
         .unwrap();
@@ -454,7 +454,7 @@ fn walls_are_put_up(wardens: &mut Wardens) {
     let limits = [(Resource::Nofile, hard + 1)];
     assert_eq!(check(wardens, &script, &limits), EndStatus::Code(0));
 
-    // Written from outside, so the command may look a moment too early.
+    // The score is written from outside, so the command may read it a moment too early.
     let started = sh(
         wardens,
         "sleep 0.2; [ $(cat /proc/self/oom_score_adj) = 321 ]",
@@ -472,7 +472,7 @@ fn walls_are_put_up(wardens: &mut Wardens) {
     );
 }
 
-/// With rulesets, in sets of wardens of their own. Nothing else may run meanwhile.
+/// Tests rulesets in sets of wardens of their own. No other test may run meanwhile.
 fn confinement() {
     let dir = tempfile::tempdir().unwrap();
     let policy = Policy {
@@ -500,10 +500,10 @@ fn confinement() {
         await_gone(&mut confined, started.warden);
         assert!(!outside.exists());
     }
-    // The one that started it is as free as before.
+    // The process that started the command is not restricted.
     std::fs::write(&outside, "").unwrap();
     std::fs::remove_file(&outside).unwrap();
-    // Another ruleset counts at once, whatever waits already.
+    // Another ruleset applies at once, even if a warden is ready.
     let other = tempfile::tempdir().unwrap();
     let policy = Policy {
         read_write: vec![other.path().into()],
@@ -522,7 +522,7 @@ fn confinement() {
     while !confined.is_empty() {
         confined.reap();
     }
-    // What is not a ruleset must not be taken for one: nothing runs unconfined.
+    // A descriptor that is no ruleset must be an error, so that no command runs unconfined.
     let mut broken = Wardens::new(Some(null()), Separation::None).unwrap();
     for is_ready in [false, true] {
         if is_ready {

@@ -105,8 +105,8 @@ pub struct Limits {
     pub cpus: Option<f64>,
     /// Maximum number of processes and threads together.
     pub pids: Option<u64>,
-    /// True if all processes must be freezable at once, even if that takes a hierarchy of its own
-    /// (version 1). In version 2 they always are.
+    /// True if all processes must be freezable at once, even if that takes a directory in a hierarchy
+    /// that serves nothing else. If the freezer's hierarchy also serves a limit, they always are.
     pub can_freeze: bool,
 }
 

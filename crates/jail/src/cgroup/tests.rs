@@ -1,4 +1,4 @@
-//! Detection against made-up machines, and the real thing against this one.
+//! Tests of detection on simulated machines, and of real control groups on this machine.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ const FREEZABLE: Limits = Limits {
 };
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A tree that looks like a version 2 machine: mount at `sys/cgroup`, our group at `own`.
+/// Makes a tree that looks like a version 2 machine: mount at `sys/cgroup`, our group at `own`.
 fn unified_machine(root: &Path, own: &str, own_has_processes: bool) -> DetectCx {
     let mount = root.join("sys/cgroup");
     let own_dir = mount.join(own);
@@ -66,11 +66,12 @@ fn a_group_with_processes_gets_siblings_not_children() {
     let handed_down = root
         .path()
         .join("sys/cgroup/user.slice/app.slice/glovebox/cgroup.subtree_control");
-    // A real file of the kernel accumulates; a plain one keeps the last write.
+    // The kernel's file would contain all controllers; a plain file keeps the last write.
     assert!(fs::read_to_string(handed_down).unwrap().contains("cpu"));
 }
 
-/// A start makes no group for the freezer alone, as where limits are in hierarchies of version 1, or nowhere.
+/// A start makes no group for the freezer alone: if limits are in hierarchies of version 1, or
+/// nowhere.
 #[test]
 fn sandboxes_are_stopped_at_once_only_where_their_group_has_a_limit() {
     let usual = Limits::of_sandbox(Some(1 << 30), Some(1.0), Some(100));
@@ -156,7 +157,7 @@ fn a_machine_without_control_groups_says_so() {
 
 #[test]
 fn mountinfo_of_real_machines_is_understood() {
-    // Hybrid, our memory group below the root of its hierarchy.
+    // Hybrid machine; our memory group is below the root of its hierarchy.
     let hybrid = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
                   35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                   41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
@@ -169,11 +170,11 @@ fn mountinfo_of_real_machines_is_understood() {
             (Version::V2, "/sys/fs/cgroup/unified/x".into()),
         ]
     );
-    // A container of version 1: the mount shows only its own part, under the host's name.
+    // Container with version 1: the mount shows only its own part, under the host's name.
     let docker = "9 8 0:3 /docker/77 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
     let mounts = parse_pairs(docker, "4:memory:/docker/77\n");
     assert_eq!(mounts, [(Version::V1, "/sys/fs/cgroup/memory".into())]);
-    // A mount from another cgroup namespace, where our path makes no sense.
+    // Mount from another cgroup namespace, in which our path does not exist.
     let foreign = "9 8 0:3 /.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
     let mounts = parse_pairs(foreign, "0::/../../etc\n");
     assert_eq!(mounts, [(Version::V2, "/sys/fs/cgroup".into())]);
@@ -186,7 +187,7 @@ fn parse_pairs(mountinfo: &str, membership: &str) -> Vec<(Version, PathBuf)> {
     mounts.into_iter().map(|m| (m.version, m.own)).collect()
 }
 
-/// A group of version 2 as the kernel would have filled it.
+/// Makes a version 2 group with files as the kernel would have filled them.
 fn unified_group(root: &Path) -> (hierarchy::Hierarchy, OwnedFd) {
     let dir = root.join(PARENT).join("box");
     fs::create_dir_all(&dir).unwrap();
@@ -235,7 +236,8 @@ fn version_2_files_are_written_and_read_in_their_format() {
     }
     hierarchy.set_frozen(fd.as_fd(), true).unwrap();
     let dir = root.path().join(PARENT).join("box");
-    // A plain file is not truncated by a write: what the kernel would have received comes first.
+    // A write does not truncate a plain file, so it begins with the text the kernel would have
+    // received.
     let starts = |file: &str, value: &str| {
         let content = fs::read_to_string(dir.join(file)).unwrap();
         assert!(content.starts_with(value), "{file}: {content}");
@@ -253,7 +255,7 @@ fn version_2_files_are_written_and_read_in_their_format() {
     assert_eq!(hierarchy.memory_current(fd.as_fd()), Some(4096));
     assert_eq!(hierarchy.memory_peak(fd.as_fd()), Some(8192));
     assert!(hierarchy.is_frozen(fd.as_fd()));
-    // No swap accounting is no obstacle, no memory controller is.
+    // A missing swap file is no error, but a missing memory controller is.
     fs::remove_file(dir.join("memory.swap.max")).unwrap();
     hierarchy
         .set_limit(fd.as_fd(), Controller::Memory, &limits)
@@ -295,7 +297,7 @@ fn names_that_are_paths_or_kernel_files_are_refused() {
     }
 }
 
-/// The controllers of this machine, if all of `needed` are there.
+/// Returns the controllers of this machine if all of `needed` are available.
 fn real(needed: &[Controller]) -> Option<Controllers> {
     let controllers = Controllers::detect(&DetectCx::default());
     for controller in needed {
@@ -307,7 +309,7 @@ fn real(needed: &[Controller]) -> Option<Controllers> {
     Some(controllers)
 }
 
-/// The controllers of this machine, if this version serves the one that is needed.
+/// Returns the controllers of this machine if this version serves the needed one.
 fn real_by(needed: Controller, version: u8) -> Option<Controllers> {
     let controllers = real(&[needed])?;
     if controllers
@@ -327,7 +329,7 @@ fn name(test: &str) -> String {
     format!("test-{test}-{}", std::process::id())
 }
 
-/// A shell that waits for a line on its input, then runs `script`.
+/// Starts a shell that waits for a line on its input, then runs `script`.
 fn shell(script: &str) -> Child {
     Command::new("sh")
         .args(["-c", &format!("read go; {script}")])
@@ -517,7 +519,8 @@ fn a_process_is_born_in_its_group() {
     let mut group = Cgroup::create(&controllers, &name, &FREEZABLE).unwrap();
     let dir = group.unified_dir().unwrap();
     let (pid, pidfd) = match clone_into_group(0, dir).unwrap() {
-        // Of a process that had other threads: it may do nothing but wait for its end.
+        // The child is a copy of a process with several threads, so it may only sleep until it is
+        // killed.
         Side::Child => loop {
             let hour = rustix::thread::Timespec {
                 tv_sec: 3600,
@@ -548,7 +551,7 @@ fn version_1_kills_by_freezing() {
     let Some(controllers) = real_by(Controller::Pids, 1) else {
         return;
     };
-    // The same machine seen without its version 2 mount.
+    // The same machine without its version 2 mount.
     let root = tempfile::tempdir().unwrap();
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let lines: Vec<&str> = text.lines().filter(|l| !l.contains("cgroup2")).collect();
@@ -585,7 +588,7 @@ fn what_keeps_a_limit_from_being_held_comes_with_what_to_do() {
         let (_, remedy) = why.split_once("; ").unwrap_or_default();
         assert!(remedy.contains("mount -t cgroup"), "{why}");
     }
-    // A version 1 hierarchy that is mounted, and whose directory is not there for us.
+    // A version 1 hierarchy that is mounted, but whose directory is not visible here.
     let machine = tempfile::tempdir().unwrap();
     fs::create_dir(machine.path().join("proc")).unwrap();
     let mountinfo = "30 1 0:30 / /sys/memory rw - cgroup cgroup rw,memory\n";

@@ -168,7 +168,7 @@ mod tests {
         ] {
             assert!(is_never(name), "{name}");
         }
-        // Beside each of them, what looks like it.
+        // Similar names that are shown.
         for name in [
             "shells",
             "php",

@@ -213,7 +213,7 @@ mod tests {
         ] {
             assert_eq!(found(line), None, "{line}");
         }
-        // A table of services, and not of what is secret.
+        // The same line is a service in a table of services and a secret elsewhere.
         let line = b"kpasswd\t464/tcp\n";
         assert_eq!(find_secret(Path::new("services"), line), None);
         assert_eq!(find_secret(Path::new("app"), line), Some(SecretKind::Value));

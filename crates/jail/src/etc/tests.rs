@@ -1,9 +1,10 @@
-//! The rule against a directory like `/etc`: what each line of it leaves out, and beside it what is shown.
+//! Tests of the rule on a directory like `/etc`: names that each part of it holds back, and similar
+//! ones that are shown.
 
 use super::*;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-/// Names that are shown, files with what they hold.
+/// Returns the shown names. A file is included only if its content may be shown.
 fn shown(etc: &Path) -> Vec<String> {
     list(etc)
         .into_iter()
@@ -78,7 +79,7 @@ fn files_for_all_are_shown_and_nothing_else() {
             "program",
         ]
     } else {
-        // Files of another user than root are his, wherever they stand.
+        // The files belong to this user, not to root, so only links are shown.
         &["dangling", "link"]
     };
     assert_eq!(shown(etc), expected);

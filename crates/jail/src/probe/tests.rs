@@ -1,4 +1,4 @@
-//! Machines we do not have, judged from what they would have answered.
+//! Verdicts on machines that are not available, from their simulated answers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn ubuntu_with_app_armor_gets_a_profile_for_this_program_only() {
         );
         assert!(remedy.find("profile").unwrap() < remedy.find("run as root").unwrap());
     }
-    // The setting has no say over root, nor over what failed for another reason.
+    // The setting does not affect root, nor failures with another cause.
     let root = Machine {
         uid: 0,
         ..ubuntu.clone()

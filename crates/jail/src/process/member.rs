@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(Member::parse(b""), None);
     }
 
-    /// A program of which only a second thread lives on.
+    /// A program whose first thread ends while a second one runs on.
     const LEADER_ENDS: &str = "import ctypes, threading, time\n\
          threading.Thread(target=lambda: time.sleep(60)).start()\n\
          ctypes.CDLL(None).syscall(60 if __import__('platform').machine() == 'x86_64' else 93, 0)";

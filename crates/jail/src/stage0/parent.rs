@@ -375,7 +375,7 @@ mod tests {
             let expected = match probe {
                 id if id == a => Some(base + 1000),
                 1000 if a < 65_536 => Some(base + a),
-                // An owner beyond the range takes the place; nobody is left over for it.
+                // An owner beyond the range takes this place, so no id is left to exchange with.
                 1000 => None,
                 id => Some(base + id),
             };

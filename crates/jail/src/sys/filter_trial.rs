@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn under_the_filter_every_trial_has_its_answer() {
-        // A filter installed for all threads would meet the other tests as well.
+        // A filter for all threads would apply to the other tests as well.
         for child in ["child", "nested_child"] {
             let name = format!("sys::filter_trial::tests::{child}");
             let out = std::process::Command::new(std::env::current_exe().unwrap())

@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_holder_has_a_namespace_of_its_own_and_leaves_nothing() {
         let Ok(holder) = Holder::start(libc::CLONE_NEWUSER) else {
-            // No user namespaces for us on this machine.
+            // This machine allows no user namespaces.
             return;
         };
         let of = |who: &str| {
@@ -413,7 +413,7 @@ mod tests {
         let before = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
         match Network::begin().unwrap().finish() {
             Ok(made) => assert_ne!(rustix::fs::fstat(&made).unwrap().st_ino, before),
-            // Only who may make one can.
+            // Making one needs a privilege.
             Err(errno) => assert_eq!(errno, Errno::PERM),
         }
         assert_eq!(
@@ -427,12 +427,13 @@ mod tests {
         let Ok(pid) = std::thread::spawn(|| {
             Holder::start(libc::CLONE_NEWUSER).map(|holder| {
                 let pid = holder.pid();
-                // A thread may end without its process: not before it is asked to tell.
+                // The holder dies with this thread only after its request for the death signal, so
+                // wait until it sleeps.
                 let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
                 while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
                     std::thread::yield_now();
                 }
-                // As when the process is killed: nobody drops it.
+                // A process that is killed does not drop it either.
                 std::mem::forget(holder);
                 pid
             })

@@ -227,7 +227,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::process::{Command, Stdio};
 
-    /// What a shell says about itself over its standard input.
+    /// Returns the output of a shell that writes to its standard input, a socket.
     fn said(script: &str) -> String {
         let (ours, theirs) = socket_pair().unwrap();
         let started = StartedProgram::new(Path::new("/bin/sh"), &["-c", script], theirs).unwrap();
@@ -278,7 +278,8 @@ mod tests {
         let program = temp.path().join("program");
         fs::copy("/bin/sh", &program).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-        // In another process: what this one has open, the new one has as well.
+        // The file is opened in another process, because the started one would inherit this
+        // process's descriptors.
         let mut writer = Command::new("/bin/sh")
             .args(["-c", "exec 9>>\"$0\"; echo open; read line"])
             .arg(&program)

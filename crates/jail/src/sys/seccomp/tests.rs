@@ -1,5 +1,5 @@
-//! The filter against the running kernel: each refusal with its errno, and beside it the legitimate
-//! use of the same tool. The calls are made in a child, this test binary run again.
+//! Tests of the filter against the running kernel: each refusal with its errno, and beside it a
+//! legitimate use of the same call. The calls are made in a child, which is this test binary.
 
 mod tools;
 
@@ -15,7 +15,7 @@ const ENOSYS: i32 = libc::ENOSYS;
 const EPERM: i32 = libc::EPERM;
 const EAFNOSUPPORT: i32 = libc::EAFNOSUPPORT;
 
-/// Runs this binary again in `role` and returns what it did.
+/// Runs this binary again in `role` and returns its output.
 fn child(role: &str, more: &[&str]) -> Output {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "sys::seccomp::tests::inside", "--nocapture"])
@@ -25,7 +25,7 @@ fn child(role: &str, more: &[&str]) -> Output {
         .unwrap()
 }
 
-/// `name errno` lines of a child.
+/// Returns the `name errno` lines of a child.
 fn answers(role: &str) -> BTreeMap<String, i32> {
     let output = child(role, &[]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -63,7 +63,7 @@ fn confine() {
     install(Profile::Default).unwrap();
 }
 
-/// Not a test of its own: what the children do.
+/// Entry of the children; does nothing in the test run itself.
 #[test]
 #[expect(clippy::exit, reason = "a child must not go on as a test run")]
 fn inside() {
@@ -94,7 +94,7 @@ fn inside() {
                         .number,
                 ),
             };
-            // Leaves without the harness, which asks for more than may be asked for.
+            // Exits without the test harness, which makes calls that the filter refuses.
             call(libc::SYS_exit_group, [0; 6]);
         }
         "untraced" => {
@@ -129,7 +129,7 @@ fn inside() {
     std::process::exit(0);
 }
 
-/// Would do harm to the machine if the filter let them through, whatever their arguments.
+/// Calls that would harm the machine if the filter allowed them, with any arguments.
 const HARMFUL: [&str; 2] = ["acct", "vhangup"];
 
 fn inside_table() {
@@ -139,7 +139,8 @@ fn inside_table() {
         if matches!(entry.verdict, Verdict::Refused | Verdict::Unsupported)
             && !HARMFUL.contains(&entry.name)
         {
-            // Invalid in every call of the table: bad descriptors, bad pointers, bad flags.
+            // Arguments that are invalid in every call of the table: bad descriptors, pointers and
+            // flags.
             answer(
                 entry.name,
                 call(entry.number, [u64::MAX, 0, 0, u64::MAX, 0, 0]),
@@ -175,7 +176,7 @@ fn what_the_table_refuses_is_refused_by_the_kernel() {
 const HIGH: u64 = 1 << 32;
 
 fn inside_arguments() {
-    // Opened before the filter: allocating a terminal is not what is tested.
+    // Opened before the filter, because allocating a terminal is not under test.
     let tty = std::fs::File::options()
         .read(true)
         .write(true)
@@ -264,7 +265,7 @@ fn inside_arguments() {
     );
 }
 
-/// clone(2) like fork, with `flags`; the child ends at once.
+/// Calls clone(2) like fork, with `flags`. The child ends at once.
 fn clone_once(flags: u64) -> i32 {
     // SAFETY: without CLONE_VM the child is a copy, and all it does is exit_group.
     let result = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
@@ -320,8 +321,8 @@ fn inside_families() {
     }
 }
 
-/// Of the sockets that describe the network: interfaces and routes, and no other parser. It is the
-/// same with and without nested namespaces.
+/// Sockets that describe the network give access to interfaces and routes only. Nested namespaces
+/// change nothing about it.
 #[test]
 fn sockets_are_judged_by_family_and_protocol() {
     let errno = |number: i32| libc::SECCOMP_RET_ERRNO | number as u32;
@@ -436,8 +437,9 @@ fn inside_speed() {
     answer("after", after);
 }
 
-/// The kernel caches "always allowed" per call number (5.11 and later), so that the filter
-/// costs an ordinary call next to nothing. A table that defeats the cache costs several times as much.
+/// The kernel caches "always allowed" for each call number (5.11 and later), so that the filter
+/// costs an ordinary call next to nothing. A table that defeats the cache makes it cost several
+/// times as much.
 #[test]
 fn an_ordinary_call_does_not_pay_for_the_filter() {
     let answers = answers("speed");
@@ -446,12 +448,12 @@ fn an_ordinary_call_does_not_pay_for_the_filter() {
     assert!(after < before * 3 + 100, "{before} ns became {after} ns");
 }
 
-/// What the kernel does with one call.
+/// Returns the filter's result for one call.
 fn judge(arch: u32, number: u32, args: [u64; 6]) -> u32 {
     interpret(program(Profile::Default), arch, number, args)
 }
 
-/// The part of classic BPF that seccomp filters use.
+/// Interprets the part of classic BPF that seccomp filters use.
 fn interpret(program: &[libc::sock_filter], arch: u32, number: u32, args: [u64; 6]) -> u32 {
     let load = |offset: u32| match offset {
         0 => number,
@@ -486,7 +488,8 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// What commands get on top where the guest has their user id: only calls on others are refused.
+/// The additional filter of commands with the guest's user id refuses only calls on other
+/// processes.
 #[test]
 fn the_filter_for_one_user_id_refuses_what_steers_others() {
     let judge = |number: i64, args: [u64; 6]| {
@@ -503,7 +506,7 @@ fn the_filter_for_one_user_id_refuses_what_steers_others() {
         libc::SYS_sched_setaffinity,
     ] {
         assert_eq!(judge(number, [0; 6]), allowed, "{number}: oneself");
-        // The kernel looks at 32 bits.
+        // The kernel examines 32 bits.
         assert_eq!(judge(number, [HIGH, 0, 0, 0, 0, 0]), allowed);
         for pid in [1, 7, HIGH | 1, u64::MAX] {
             assert_eq!(
@@ -541,7 +544,8 @@ fn the_filter_for_one_user_id_refuses_what_steers_others() {
     assert_eq!(foreign, libc::SECCOMP_RET_KILL_PROCESS);
 }
 
-/// What a sandbox answers whose commands may make namespaces: more calls, and of the rest what it answers otherwise.
+/// The filter for commands that may make namespaces allows more calls, and treats the others as the
+/// default one.
 #[test]
 fn the_filter_for_nested_namespaces_opens_what_they_take_and_nothing_else() {
     let judge = |number: i64, args: [u64; 6]| {
@@ -594,7 +598,7 @@ fn the_filter_for_nested_namespaces_opens_what_they_take_and_nothing_else() {
             );
         }
     }
-    // All else is as without.
+    // All other calls are treated as without nested namespaces.
     let changed: Vec<i64> = opened
         .into_iter()
         .chain(unsupported)
@@ -611,7 +615,8 @@ fn the_filter_for_nested_namespaces_opens_what_they_take_and_nothing_else() {
     }
 }
 
-/// The filter on top where commands are in no Landlock domain, and the one for a sandbox without namespaces.
+/// Tracing is refused by the additional filter for commands without a Landlock domain, and by that
+/// of a sandbox without namespaces.
 #[test]
 fn tracing_is_refused_without_a_domain_of_each_command() {
     let refused = libc::SECCOMP_RET_ERRNO | EPERM as u32;
@@ -637,7 +642,7 @@ fn tracing_is_refused_without_a_domain_of_each_command() {
     }
 }
 
-/// A filter that is there to be counted.
+/// The filter serves only to be counted.
 #[test]
 fn the_mark_refuses_nothing() {
     for number in 0..2048 {
@@ -671,8 +676,8 @@ fn every_number_gets_what_its_table_says() {
     );
 }
 
-/// Names the running kernel has and the table does not: they get ENOSYS, which is safe, but
-/// somebody should decide about them.
+/// Calls of the running kernel that are missing in the table get ENOSYS. That is safe, but a
+/// maintainer should decide about them.
 #[test]
 fn calls_of_the_running_kernel_are_known() {
     let Ok(symbols) = std::fs::read_to_string("/proc/kallsyms") else {

@@ -1,4 +1,4 @@
-//! The programs people develop with, run under the filter. A table that is too strict shows here.
+//! Tests of common development tools under the filter. A table that is too strict fails here.
 
 use std::process::Command;
 
