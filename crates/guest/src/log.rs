@@ -76,8 +76,8 @@ impl Log {
         self.spill.as_ref().map_or(0, Spill::len)
     }
 
-    /// Appends bytes. `open_spill` is called at most once in the life of a log: when the head is full
-    /// and the limits allow a file.
+    /// Appends bytes. `open_spill` is called at most once in the life of a log: when the head is
+    /// full and the limits allow a file.
     pub(crate) fn append(
         &mut self,
         is_stderr: bool,

@@ -3,7 +3,8 @@
 //! The kernel lets a process read its own memory map, environment and descriptors, and refuses them
 //! to other processes of its user id. The guest performs file operations, so it could read what a
 //! command cannot. Such a path is refused here, under any name or link that leads to it. Links of
-//! `/proc` that lead directly to an open file (`fd/3`, `cwd`, `exe`) are never followed.
+//! `/proc` that lead directly to an open file (`fd/3`, `cwd`, `exe`) are not followed,
+//! except by kernels without openat2(2).
 
 use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
