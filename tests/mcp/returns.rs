@@ -124,7 +124,7 @@ fn client_over_http_that_comes_back_after_idle_works_in_its_sandbox() {
         std::thread::sleep(Duration::from_secs(6));
         bash(&session, "true").is_none()
     };
-    assert!(wait_until(Duration::from_secs(60), has_ended));
+    assert!(wait_until(Duration::from_mins(1), has_ended));
     let told = bash(&site.session(), "cat kept.txt").unwrap();
     assert!(told.starts_with("work\n"), "{told}");
     assert_eq!(sandbox(&told), name);

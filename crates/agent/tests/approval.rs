@@ -1,10 +1,5 @@
 //! Approval: every call that runs was asked about, whatever its arguments are.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "in a test, what must not fail may panic"
-)]
-
 use glovebox_agent::{
     AgentLoop, AnswerFuture, Approval, Approve, ContextBudget, Conversation, Event, Message,
     MessagePart, Model, ModelAnswer, Observe, OnDelta, Prompt, RunLimits, Secrets, StopSignal,

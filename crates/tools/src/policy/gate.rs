@@ -20,6 +20,7 @@ impl CallId {
         Self(glovebox_sandbox::Name::random("call").to_string())
     }
 
+    /// Returns the identifier as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
