@@ -3,7 +3,7 @@
 
 use super::accounting::{CallEnd, CallPlace};
 use super::bundle_health::EngineProbes;
-use super::places::NoPlace;
+use super::places::{Place, Places};
 use super::{App, bundle_url};
 use crate::config::ServerConfig;
 use crate::store::BundleRow;
@@ -117,7 +117,7 @@ pub(crate) struct Bundles {
     ready: Mutex<VecDeque<Arc<ReadyBundle>>>,
     /// Permits to read or store a bundle.
     readers: Arc<tokio::sync::Semaphore>,
-    calls: Mutex<HashMap<String, usize>>,
+    calls: Arc<Places>,
     /// Held while a row is added, and while a source without rows is removed.
     rows: Mutex<()>,
     /// Name of the key of each signature that was verified since the server started, by user and
@@ -150,7 +150,7 @@ impl Bundles {
             is_prepared: AtomicBool::default(),
             ready: Mutex::default(),
             readers: Arc::new(tokio::sync::Semaphore::new(MAX_READERS)),
-            calls: Mutex::default(),
+            calls: Places::new(MAX_CALLS_PER_USER, MAX_CALLS),
             rows: Mutex::default(),
             signers: Mutex::default(),
         })
@@ -209,53 +209,19 @@ impl Bundles {
 
     /// Returns true if calls of this user are running, apart from those of sessions.
     pub(super) fn has_calls_of(&self, user: &str) -> bool {
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        calls.contains_key(user)
+        self.calls.has_taken(user)
     }
 
     /// Counts one tool call of `user` until the result is dropped. Does not wait.
     ///
     /// # Errors
     /// `busy` if the user has too many calls; `unavailable` if all users together have too many.
-    pub(crate) fn begin_call(self: &Arc<Self>, user: &str) -> Result<OpenCall, Fault> {
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = calls.get(user).copied().unwrap_or_default();
-        let no_place = if own >= MAX_CALLS_PER_USER {
-            Some(NoPlace::OfKey)
-        } else {
-            (calls.values().sum::<usize>() >= MAX_CALLS).then_some(NoPlace::AtAll)
-        };
-        if let Some(no_place) = no_place {
-            let fault = Fault::failed(no_place.code(), "too many tools are being called");
-            return Err(fault.remedy("try again when some have ended").retryable());
-        }
-        calls.insert(user.to_owned(), own + 1);
-        Ok(OpenCall {
-            bundles: Arc::clone(self),
-            user: user.to_owned(),
+    pub(crate) fn begin_call(&self, user: &str) -> Result<Place, Fault> {
+        self.calls.take(user).map_err(|no_place| {
+            Fault::failed(no_place.code(), "too many tools are being called")
+                .remedy("try again when some have ended")
+                .retryable()
         })
-    }
-}
-
-/// A running tool call. It is counted until it is dropped.
-pub(crate) struct OpenCall {
-    bundles: Arc<Bundles>,
-    user: String,
-}
-
-impl Drop for OpenCall {
-    fn drop(&mut self) {
-        let mut calls = self
-            .bundles
-            .calls
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = calls.get_mut(&self.user) {
-            *count -= 1;
-            if *count == 0 {
-                calls.remove(&self.user);
-            }
-        }
     }
 }
 

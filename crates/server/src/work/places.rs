@@ -34,7 +34,7 @@ impl NoPlace {
 
 /// A slot, which is taken until this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     key: String,
     places: Arc<Places>,
 }
@@ -50,6 +50,11 @@ impl Places {
 
     fn taken(&self) -> MutexGuard<'_, HashMap<String, usize>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if slots of `key` are taken.
+    pub(super) fn has_taken(&self, key: &str) -> bool {
+        self.taken().contains_key(key)
     }
 
     /// Takes a slot for `key` without waiting.
